@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -353,21 +354,21 @@ def run(
     clean, far = voices(load_extractor(place), folder)
     shares = [list(range(start, min(count, start + SHARE))) for start in range(0, count, SHARE)]
     lost: list[list[int]] = []
-
-    def gone(numbers: list[int]) -> list[dict[str, Any]]:
-        lost.append(numbers)
-        return []
-
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         file = f"{scratch}/clean.npz"
         np.savez(file, *clean)
         work = functools.partial(share, place, file, far, seed, kept)
-        for part in ordered_map(
-            work, shares, engine="processes", workers=workers, retries=1, on_lost=gone
-        ):
-            found += part
-            print(f"{len(found)} of {count}", file=sys.stderr, flush=True)
+        done = 0
+        while done < len(shares):
+            try:
+                for part in ordered_map(work, shares[done:], workers=max(2, workers)):
+                    done += 1
+                    found += part
+                    print(f"{len(found)} of {count}", file=sys.stderr, flush=True)
+            except BrokenProcessPool:
+                lost.append(shares[done])
+                done += 1
     by: dict[str, dict[str, Counter[str]]] = {"sound": {}, "file": {}, "form": {}}
     for one in found:
         for what, table in by.items():

@@ -1,90 +1,210 @@
-"""Whatever `train` makes can be answered with, decided by, identified with, kept, described, evaluated and exported."""
+"""A model file is the product: whatever `mvplda train` writes gives the same LLR on every surface."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from domain_problems import domain_bundle, make_place
 
 import mvplda
-from mvplda import Question, load
+from mvplda import Bundle, Question, load
 from mvplda.cli import main
 from mvplda.decisions import decide
-from mvplda.models import SCORERS
-from mvplda.training import model_names
+from mvplda.extractors import Extracted
+from mvplda.io.trials import read_scores
+from mvplda.models import find_scorers
+from mvplda.training import COMMITTEE
+from mvplda.voices import ProfileBook, VoiceModel, load_model
+
+DOMAIN = "domain"
+OURS = [name for name, kind in find_scorers().items() if kind.__module__.startswith("mvplda.")]
+"""Other tests may have entered scorers of theirs."""
+NAMES = [*dict.fromkeys([COMMITTEE, DOMAIN, *OURS])]
+PEOPLE, TAKES, TESTS = 4, 3, 6
 
 
-@pytest.fixture(scope="module")
-def data() -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def run(*words: Any) -> Any:
+    done = CliRunner().invoke(main, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def drawn() -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Vectors of 12 people who say 3 phrases 3 times each."""
     rng = np.random.default_rng(0)
     who = np.repeat(np.arange(12), 9)
     what = np.tile(np.repeat(np.arange(3), 3), 12)
     X = 2 * rng.normal(size=(12, 6))[who] + 2 * rng.normal(size=(3, 6))[what]
     X += 0.7 * rng.normal(size=X.shape)
-    return X, {
-        "speaker": np.array([f"s{i}" for i in who]),
-        "phrase": np.array([f"p{i}" for i in what]),
-    }
+    names = {"speaker": [f"s{i}" for i in who], "phrase": [f"p{i}" for i in what]}
+    return X, {view: np.array(column) for view, column in names.items()}
 
 
-OURS = [
-    name
-    for name in model_names()
-    if name not in SCORERS or SCORERS[name].__module__.startswith("mvplda.")
-]
-"""Models of the package; other tests may have entered theirs."""
+class Named:
+    """An extractor by its name and width alone: its vectors are given."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.name = bundle.extractor or "drawn"
+        self.dimension = bundle.width_in
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_every_model_on_every_surface(name: str, data: Any, tmp_path: Path) -> None:
-    X, labels = data
-    views = {"speaker": labels["speaker"]} if name == "plda" else labels
-    bundle = mvplda.train(X, views, model=name, folds=3)
-    path = tmp_path / "model.safetensors"
-    bundle.save(path)
-    again = load(path)
+@dataclass
+class Product:
+    """A model file, some enrolled people and some tests."""
 
-    answer = again.answer(X[:3], X[50:56])
-    assert answer.calibrated
-    np.testing.assert_array_equal(answer.llr, bundle.answer(X[:3], X[50:56]).llr)
-    if len(views) > 1:
-        assert again.answer(X[:3], X[50:56], Question("speaker")).calibrated
-    decision = decide(answer.take(0, 1), again.operating_points()[0])
-    assert decision.answer in ("accept", "reject", "inconclusive")
-    p = decision.probabilities["+".join(again.views)]
+    path: Path
+    bundle: Bundle
+    enrol: np.ndarray
+    test: np.ndarray
+
+    @property
+    def owners(self) -> list[str]:
+        return [f"s{k}" for k in range(PEOPLE) for _ in range(TAKES)]
+
+    def expected(self, *same: str, deployed: bool = False) -> np.ndarray:
+        """(people, tests) calibrated LLRs."""
+        bundle = self.bundle
+        profiles = bundle.enrol(self.enrol, self.owners)
+        if deployed:
+            bundle = bundle.deployed(profiles)
+        answer = bundle.answer(profiles, self.test, Question(same or None))
+        assert answer.calibrated
+        return answer.llr
+
+    def side(self, X: np.ndarray) -> Extracted:
+        return Extracted(X, list(range(len(X))), [], [])
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def product(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Product:
+    folder = tmp_path_factory.mktemp(request.param)
+    path = folder / "model.safetensors"
+    if request.param == DOMAIN:  # made of several corpora, not by train
+        domain_bundle().save(path)
+        place = make_place(7)
+        enrol = np.concatenate([place.say(k, 0, TAKES) for k in range(PEOPLE)])
+        test = np.concatenate([place.say(k % PEOPLE, k % 2) for k in range(TESTS)])
+    else:
+        X, labels = drawn()
+        np.savez(folder / "x.npz", X=X, speaker=labels["speaker"], phrase=labels["phrase"])
+        views = ["-v", "speaker"] if request.param == "plda" else []
+        options = ["--model", request.param, "--folds", "3", *views]
+        run("train", folder / "x.npz", *options, "-o", path, "-q")
+        first = np.flatnonzero(labels["phrase"] == "p0")[: PEOPLE * TAKES]
+        enrol, test = X[first], X[10 : 10 + TESTS]
+    enrol, test = enrol.astype(np.float32), test.astype(np.float32)
+    product = Product(path, load_model(path), enrol, test)
+    ids = [f"u{i}" for i in range(len(enrol))]
+    noted = {"extractor": product.bundle.extractor} if product.bundle.extractor else {}
+    for name, side, names in (("e", enrol, ids), ("t", test, [f"t{i}" for i in range(TESTS)])):
+        vectors = mvplda.io.VectorSet(np.array(names), side, noted.get("extractor"))
+        mvplda.io.write_vectors(folder / f"{name}.npz", vectors)
+    lines = [f"s{k} {' '.join(ids[TAKES * k : TAKES * (k + 1)])}\n" for k in range(PEOPLE)]
+    (folder / "spk2utt").write_text("".join(lines))
+    return product
+
+
+def questions(bundle: Bundle) -> list[tuple[str, ...]]:
+    """All views together, and the speaker alone."""
+    return [(), ("speaker",)] if len(bundle.views) > 1 else [()]
+
+
+def test_a_file_gives_what_was_saved(product: Product, tmp_path: Path) -> None:
+    product.bundle.save(tmp_path / "again")
+    again = load(tmp_path / "again")
+    for same in questions(product.bundle):
+        llrs = again.answer(
+            again.enrol(product.enrol, product.owners), product.test, {"same": same or None}
+        ).llr
+        np.testing.assert_array_equal(llrs, product.expected(*same))
+    assert (tmp_path / "again").read_bytes() == product.path.read_bytes()
+
+
+def test_score(product: Product, tmp_path: Path) -> None:
+    folder = product.path.parent
+    models = ["--enrol", folder / "e.npz", "--models", folder / "spk2utt"]
+    for same in questions(product.bundle):
+        asked = [word for view in same for word in ("--same", view)]
+        scoring = ["score", product.path, *models, "--test", folder / "t.npz", *asked]
+        run(*scoring, "-o", tmp_path / "scores")
+        scores = read_scores(tmp_path / "scores").score.reshape(PEOPLE, TESTS)
+        np.testing.assert_allclose(scores, product.expected(*same), rtol=1e-5, atol=1e-5)
+
+
+def test_profiles_and_identify(product: Product, tmp_path: Path) -> None:
+    book = ProfileBook(tmp_path / "voices.npz")
+    for k in range(PEOPLE):
+        own = product.enrol[TAKES * k : TAKES * (k + 1)]
+        book.add(f"s{k}", product.bundle.extractor, own, [str(i) for i in range(TAKES)])
+    scoring = ["score", product.path, "--profiles", book.path]
+    run(*scoring, "--test", product.path.parent / "t.npz", "-o", tmp_path / "scores")
+    scores = read_scores(tmp_path / "scores").score.reshape(PEOPLE, TESTS)
+    np.testing.assert_allclose(scores, product.expected(), rtol=1e-5, atol=1e-5)
+    expected = product.expected("speaker", deployed=True)
+    voices = VoiceModel(product.bundle, Named(product.bundle))  # type: ignore[arg-type]
+    for column in range(TESTS):
+        ranking = voices.identify(product.side(product.test[column : column + 1]), book)
+        llrs = {name: llr for name, llr, _ in ranking.candidates}
+        found = [llrs[f"s{k}"] for k in range(PEOPLE)]
+        np.testing.assert_allclose(found, expected[:, column], rtol=1e-6, atol=1e-6)
+    best = product.bundle.identify(
+        product.bundle.enrol(product.enrol, product.owners), product.test, top=2
+    )
+    assert best.ids.shape == (TESTS, 2)
+
+
+def test_verify_and_decide(product: Product) -> None:
+    voices = VoiceModel(product.bundle, Named(product.bundle))  # type: ignore[arg-type]
+    own = product.side(product.enrol[:TAKES])
+    for same in questions(product.bundle):
+        for column in range(TESTS):
+            test = product.side(product.test[column : column + 1])
+            decision = voices.verify(own, test, Question(same or None), threshold=1.0)
+            assert decision.llr == pytest.approx(product.expected(*same)[0, column], abs=1e-6)
+            assert decision.calibrated
+    answer = product.bundle.answer(product.enrol[:1], product.test)
+    decision = decide(answer.take(0, 1), product.bundle.point(far=0.05))
+    p = decision.probabilities["+".join(product.bundle.views)]
     assert np.log(p / (1 - p)) == pytest.approx(decision.llr, abs=1e-6)
 
-    profiles = again.enrol(X, labels["speaker"])
-    best = again.identify(profiles, X[:4], top=2)
-    assert best.ids.shape == (4, 2)
-    json.dumps(again.describe())
 
-    np.savez(tmp_path / "x.npz", X=X, ids=[f"u{i}" for i in range(len(X))])
-    trials = [
-        f"u{i} u{j} {'target' if labels['speaker'][i] == labels['speaker'][j] else 'nontarget'}\n"
-        for i in range(0, 60, 7)
-        for j in range(1, 108, 5)
-    ]
-    (tmp_path / "trials").write_text("".join(trials))
-    scoring = ["score", path, "--test", tmp_path / "x.npz", "--trials", tmp_path / "trials"]
-    runner = CliRunner()
-    done = runner.invoke(main, [str(w) for w in [*scoring, "-o", tmp_path / "scores"]])
-    assert done.exit_code == 0, done.output
-    judged = ["evaluate", tmp_path / "scores", "--trials", tmp_path / "trials"]
-    done = runner.invoke(main, [str(w) for w in judged])
-    assert done.exit_code == 0, done.output
+def test_info(product: Product) -> None:
+    about = json.loads(run("info", product.path, "--json").stdout)
+    assert set(about["bundle"]["calibrations"]) == set(product.bundle.calibrations or {})
+    assert set(about["bundle"]["points"]) == set(product.bundle.points or {})
+    assert about["bundle"]["width"] == product.enrol.shape[1]
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_every_model_becomes_a_graph(name: str, data: Any, tmp_path: Path) -> None:
+def test_graph(product: Product, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    from mvplda.io.onnx import write_onnx
+    onnxruntime = pytest.importorskip("onnxruntime")
+    run("convert", product.path, tmp_path / "m.onnx", "--enrolled", TAKES)
+    session = onnxruntime.InferenceSession(
+        str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"]
+    )
+    sides = {"enrol": product.enrol.reshape(PEOPLE, TAKES, -1), "test": product.test}
+    llrs = session.run(["llr"], sides)[0]
+    np.testing.assert_allclose(llrs, product.expected(), rtol=1e-4, atol=1e-4)
 
-    X, labels = data
-    views = {"speaker": labels["speaker"]} if name == "plda" else labels
-    write_onnx(tmp_path / "m.onnx", mvplda.train(X, views, model=name, folds=0), enrolled=1)
-    assert (tmp_path / "m.onnx").stat().st_size > 100
+
+def test_service(product: Product) -> None:
+    pytest.importorskip("fastapi")
+    from mvplda.serve.model import Cell, Model
+
+    model = Model(product.bundle)
+    model.set_secret(b"a secret")
+    stored = model.share(product.enrol[:TAKES])
+    profile = [Cell("open-sesame", stored.sum(axis=0), TAKES)]
+    expected = product.expected()[0]
+    for column, total in enumerate(model.share(product.test)):
+        answer = model.answer(profile, Cell("open-sesame", total, 1))
+        assert answer.calibrated
+        assert float(answer.llr) == pytest.approx(expected[column], abs=1e-4)
+    voices = model.voices(model.side([profile], False), model.share(product.test)[0])
+    assert voices[0] == pytest.approx(product.expected("speaker")[0, 0], abs=1e-4)

@@ -28,7 +28,7 @@ from mvplda.adaptation import adapt, recentred, shift_mean
 from mvplda.metrics import eer, speaker_intervals, trial_kinds
 from mvplda.metrics.evaluation import markdown_rows
 from mvplda.preprocessing import standard_chain, unit_chain
-from mvplda.report import SYSTEM_COLOURS, figure, pictures_where_possible, save_figure
+from mvplda.report import SYSTEM_COLOURS, figure, pictures_where_possible
 
 MINUTES = (0.5, 1, 2, 5, 10, 20)
 VIEWS = ("speaker", "phrase")
@@ -67,7 +67,10 @@ def models(folder: Path) -> dict[str, Bundle]:
 
 
 def centred(
-    bundle: Bundle, X: np.ndarray, change: Callable[..., Any] | None = None, weight: Any = "auto"
+    bundle: Bundle,
+    X: np.ndarray,
+    change: Callable[..., Any] | None = None,
+    weight: float | None = None,
 ) -> Bundle:
     """The preprocessing centred on the new place, then something done to the model."""
     result = Bundle(recentred(bundle.preprocessing, X, weight), bundle.scorer)
@@ -192,7 +195,9 @@ def table(results: dict[str, Any]) -> str:
 
 
 def draw_minutes(results: dict[str, Any], path: Path) -> Path:
-    fig, panels = figure(12, 5, 2)
+    fig, axes = figure(12, 5)
+    fig.delaxes(axes)
+    panels = fig.subplots(1, 2)
     places, times = whole(results), ["0", *map(str, MINUTES)]
     for question, axes in enumerate(panels):
         for k, row in enumerate(name for name in FEW if name in results[places[0]][0]):
@@ -217,7 +222,8 @@ def draw_minutes(results: dict[str, Any], path: Path) -> Path:
         ncols=3,
         fontsize="small",
     )
-    return save_figure(fig, path)
+    fig.savefig(path, dpi=130)
+    return path
 
 
 def main() -> None:

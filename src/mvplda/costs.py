@@ -151,7 +151,7 @@ def detection_cost(cost: str | DetectionCost) -> DetectionCost:
 
     Examples
     --------
-    >>> from mvplda.metrics import detection_cost
+    >>> from mvplda.costs import detection_cost
     >>> detection_cost("voxsrc").triple
     (1.0, 1.0, 0.05)
     >>> print(detection_cost("10,1,0.02"))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from ._typing import Array
+from ._typing import Array, Json
 from .calibration import Answer, hypothesis_name
 from .costs import threshold_from_costs
 from .exceptions import ParameterError
@@ -97,7 +97,7 @@ class OperatingPoint:
             return "accept"
         return "reject" if llr <= self.reject else "inconclusive"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         return asdict(self)
 
 
@@ -124,10 +124,8 @@ def point_for(
 
     None of them: the model's first point, else 1 % of the impostors.
     """
-    options = {"far": far, "threshold": threshold, "prior": prior}
-    given = [name for name, value in options.items() if value is not None]
-    if len(given) > 1:
-        raise ParameterError(f"a threshold comes from one of {' and '.join(given)}, not from both")
+    if [far, threshold, prior].count(None) < 2:
+        raise ParameterError("a threshold comes from one of far, threshold and prior, not from two")
     if prior is None and (miss_cost, false_alarm_cost) != (1.0, 1.0):
         raise ParameterError("costs decide together with a prior: give the probability of a target")
     if threshold is not None:
@@ -151,17 +149,16 @@ def point_for(
 
 
 def _measured_point(points: Sequence[OperatingPoint], far: float | None) -> OperatingPoint:
-    promised = [point for point in points if point.far is not None]
+    promised = {point.far: point for point in points if point.far is not None}
     if far is None or not promised:
         return points[0]
-    enough = [point for point in promised if point.far is not None and point.far <= far + 1e-12]
+    enough = [share for share in promised if share <= far + 1e-12]
     if not enough:
-        least = min(point.far for point in promised if point.far is not None)
         raise ParameterError(
             f"this model cannot promise false acceptances of {100 * far:g} %: it was measured on too few people. "
-            f"Ask for {100 * least:g} % or more, or use a model of more people"
+            f"Ask for {100 * min(promised):g} % or more, or use a model of more people"
         )
-    return max(enough, key=lambda point: point.far or 0.0)
+    return promised[max(enough)]
 
 
 @dataclass(frozen=True)
@@ -196,7 +193,7 @@ class Decision:
         """What was decided about the phrase alone."""
         return self.views.get("phrase")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         values = asdict(self)
         values["faults"] = list(self.faults)
         return values
@@ -205,7 +202,8 @@ class Decision:
         """The decision in one sentence."""
         things = " and ".join(VIEW_WORDS.get(view, view) for view in self.views) or "voice"
         odds = math.exp(min(abs(self.llr), 50.0))
-        amount = f"{odds:.1f}" if odds < 100 else f"{odds:,.0f}" if odds < 1e6 else f"{odds:.0e}"
+        digits = ".1f" if odds < 100 else ",.0f"
+        amount = format(odds, ".0e" if odds >= 1e6 else digits)
         which = "the same" if self.llr >= 0 else "different ones"
         evidence = f"{amount} times more likely with {which} (LLR {self.llr:+.2f})"
         if self.answer == "accept":
@@ -245,11 +243,10 @@ def decide(
     quality : of the recordings
     """
     point = point_for() if point is None else point
-    llr = float(np.asarray(answer.llr).reshape(()))
-    posteriors = {
-        hypothesis_name(h): float(np.asarray(p).reshape(())) for h, p in answer.posteriors().items()
-    }
-    asked = _asked(answer)
+    llr = float(answer.llr)
+    posteriors = {hypothesis_name(h): float(p) for h, p in answer.posteriors().items()}
+    same = answer.question.same
+    asked = [view for view in answer.views if same is None or view in same]
     views = {view: _view_verdict(float(answer.llr_of(view)), llr, point) for view in asked}
     recordings = list(quality)
     faults = tuple(dict.fromkeys(fault for one in recordings for fault in one.warnings))
@@ -315,19 +312,17 @@ def name_among(
     >>> name_among([5.0, -3.0, -5.0], OperatingPoint(4.6)).best is None
     True
     """
-    scores = without_doubt(np.asarray(llrs, dtype=np.float64), doubt)
-    number = max(1, int(np.isfinite(np.asarray(llrs)).sum()) if count is None else count)
-    threshold = float(without_doubt(np.asarray(point.threshold), doubt)) + math.log(number)
-    prior = np.append(np.full(len(scores), (1 - none) / number), none)
-    prior[:-1][~np.isfinite(np.asarray(llrs))] = 0.0
+    given = np.asarray(llrs, dtype=np.float64)
+    possible = np.isfinite(given)
+    number = max(1, np.count_nonzero(possible) if count is None else count)
+    scores = without_doubt(given, doubt)
+    threshold = without_doubt(np.asarray(point.threshold), doubt) + math.log(number)
+    prior = np.append(possible * (1 - none) / number, none)
     logs = np.append(scores + math.log1p(-none) - math.log(number), math.log(none))
     posterior = np.exp(logs - np.logaddexp.reduce(logs))
     posterior = (1 - doubt) * posterior + doubt * prior / prior.sum()
-    best = None
-    if len(scores):
-        first = int(np.argmax(scores))
-        if scores[first] >= threshold and posterior[first] > 0.5:
-            best = first
+    likely = np.flatnonzero((scores >= threshold) & (posterior[:-1] > 0.5))
+    best = int(likely[0]) if len(likely) else None
     return Naming(best, posterior[:-1], float(posterior[-1]))
 
 
@@ -335,19 +330,12 @@ def without_doubt(llrs: Array, doubt: float) -> Array:
     """LLRs at even odds before a doubt was mixed in: p = (1 - doubt) q + doubt / 2, and the logit of q comes back."""
     if doubt == 0:
         return llrs
-    sides = []
-    for sign in (-1.0, 1.0):
-        mixed = expit(sign * llrs)
-        sides.append(np.maximum((mixed - doubt / 2) / (1 - doubt), SMALLEST))
-    against, in_favour = sides
-    found = np.log(in_favour) - np.log(against)
-    return np.asarray(np.where(np.isneginf(llrs), -np.inf, found))
-
-
-def _asked(answer: Answer) -> list[str]:
-    """The views in question, of those that are open."""
-    same = answer.question.same
-    return [view for view in answer.views if same is None or view in same]
+    # for and against, each by itself: the smaller one would be lost in 1 minus the larger
+    for_it, against = (
+        np.log(np.maximum((expit(sign * llrs) - doubt / 2) / (1 - doubt), SMALLEST))
+        for sign in (1.0, -1.0)
+    )
+    return np.asarray(np.where(np.isneginf(llrs), -np.inf, for_it - against))
 
 
 def _view_verdict(own: float, llr: float, point: OperatingPoint) -> Verdict:

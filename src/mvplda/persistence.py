@@ -1,12 +1,12 @@
 """Files of this package: ``.safetensors`` with a version and a fingerprint, whole or not there. No pickle.
 
-Below stand `pack` and `unpack`, from arrays and plain values to a file and back, and the one writer of whole
+Below stand `packed_pieces` and `unpack`, from arrays and plain values to a file and back, and the one writer of whole
 files. On them stands `Persistent`: a class that inherits from it enters itself in the registry, gives its state as
 arrays and plain values, and is restored by `load`.
 
 A fingerprint shows that a file is whole, not that it was made by this package. So every object that is read is checked
-before anybody gets it (`restore`): numbers are finite, attributes have the shapes and ranges that its class states in
-`FITTED`, and `check_state` finds that the parts fit each other and give an answer. What fails is a `FileFormatError`.
+before anybody gets it (`restore`): numbers are finite, and `check_state` finds that the parts fit each other and give
+a finite answer to ordinary input. What fails is a `FileFormatError`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, BinaryIO, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from ._plugins import load_entry_points
-from ._typing import PathLike
+from ._typing import Json, PathLike
 from .exceptions import DataError, FileFormatError, ParameterError, UnknownExtractorWarning
 
 _T = TypeVar("_T")
 Tensors = dict[str, NDArray[Any]]
-State = tuple[Tensors, dict[str, Any]]
+State = tuple[Tensors, Json]
 """Arrays by name, and values that JSON can hold."""
 
 FORMAT, WHAT = "mvplda", "object"
@@ -49,6 +49,8 @@ TYPES = {
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
 GZIP = b"\x1f\x8b"
+WIDEST = 2**20
+"""Columns of vectors that a file may speak of."""
 STANDARD = "-"
 """Stands for standard input or output."""
 EXTRACTOR_SUFFIX = ".extractor"
@@ -57,20 +59,15 @@ DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
 """Names of open descriptors: links that lead to no name that could be replaced."""
 
 
-def pack(format: str, what: str, tensors: Tensors, about: dict[str, Any]) -> bytes:
-    """The bytes of a file: tensors, a description under the key `what`, version and fingerprint."""
-    return b"".join(packed_pieces(format, what, tensors, about))
-
-
 def packed_pieces(
-    format: str, what: str, tensors: Tensors, about: dict[str, Any]
+    format: str, what: str, tensors: Tensors, about: Json
 ) -> Iterator[bytes | memoryview]:
-    """The bytes that `pack` gives, piece by piece, without a copy of the tensors.
+    """The bytes of a file, piece by piece: tensors, a description under the key `what`, version and fingerprint.
 
     The same contents always give the same bytes. The library of safetensors writes its
     metadata in an order that it draws anew every time.
     """
-    header: dict[str, Any] = {
+    header: Json = {
         "__metadata__": {
             "format": format,
             "version": str(VERSION),
@@ -78,19 +75,18 @@ def packed_pieces(
             "fingerprint": fingerprint(tensors, about),
         }
     }
-    place = 0
-    order = sorted(
-        tensors, key=lambda name: (-tensors[name].itemsize, name)
-    )  # large items first: all are aligned
+    start = 0
+    # large items first: all are aligned
+    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     for name in order:
         array = tensors[name]
-        ends = [place, place + array.nbytes]
+        stop = start + array.nbytes
         header[name] = {
             "dtype": TYPES[array.dtype.name],
             "shape": list(array.shape),
-            "data_offsets": ends,
+            "data_offsets": [start, stop],
         }
-        place = ends[1]
+        start = stop
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
@@ -99,7 +95,7 @@ def packed_pieces(
 
 
 def unpack(path: PathLike, format: str, what: str) -> State:
-    """The tensors and the description that `pack` put in a file, checked."""
+    """The tensors and the description that `packed_pieces` put in a file, checked."""
     tensors, metadata = read_tensors(path)
     found = metadata.get("format")
     if found != format:
@@ -114,12 +110,8 @@ def unpack(path: PathLike, format: str, what: str) -> State:
     try:
         about = json.loads(metadata[what], parse_constant=_refuse_constant)
         whole = metadata["fingerprint"] == fingerprint(tensors, about)
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise FileFormatError(f"{path} lacks parts of a {what}: {error}") from error
-    except RecursionError as error:
-        raise FileFormatError(
-            f"{path} is damaged: its description is nested too deeply for a {what}"
-        ) from error
     if not whole:
         raise FileFormatError(f"{path} is damaged: its contents do not match its fingerprint")
     return tensors, about
@@ -153,7 +145,7 @@ def _read(path: PathLike, tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, s
         raise FileFormatError(f"{path} is truncated or not a safetensors file: {error}") from error
 
 
-def fingerprint(tensors: Tensors, about: dict[str, Any]) -> str:
+def fingerprint(tensors: Tensors, about: Json) -> str:
     """SHA-256 of the parameters, names and settings."""
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(tensors):
@@ -195,40 +187,35 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
     ``.gz`` is compressed.
     """
     check_writable(*targets)
-    paths = [
-        Path(target) if _written_straight(Path(target)) else Path(os.path.realpath(target))
-        for target in targets
-    ]
-    straight = [_written_straight(path) for path in paths]
-    temporary: list[Path] = []
+    paths: dict[Path, Path] = {}
     try:
-        for path, copied in zip(paths, straight, strict=True):
-            folder = Path(tempfile.gettempdir()) if copied else path.parent
-            part = (
-                folder / f"{path.name[:40]}.{secrets.token_hex(6)}.part"
-            )  # names of files end at 255 bytes
-            temporary.append(part)
-            os.close(
-                os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if copied else 0o666)
-            )
+        for target in targets:
+            path = Path(target)
+            folder = Path(tempfile.gettempdir())
+            mode = 0o600
+            if not _written_straight(path):
+                path = Path(os.path.realpath(path))
+                folder = path.parent
+                mode = 0o666
+            # names of files end at 255 bytes
+            part = folder / f"{path.name[:40]}.{secrets.token_hex(6)}.part"
+            paths[part] = path
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
             if path.is_file():
                 os.chmod(part, stat.S_IMODE(path.stat().st_mode))
-        yield temporary
-        for part, path in zip(temporary, paths, strict=True):
+        yield list(paths)
+        for part, path in paths.items():
             if path.suffix.lower() == ".gz":
                 _compress(part)
             with part.open("r+b") as file:  # Windows syncs only what may be written
                 os.fsync(file.fileno())
-        for part, path, copied in zip(temporary, paths, straight, strict=True):
-            if str(path) == STANDARD:
-                with part.open("rb") as source:
-                    shutil.copyfileobj(source, sys.stdout.buffer)
-                sys.stdout.buffer.flush()
-            elif copied:
-                with part.open("rb") as source, path.open("wb") as sink:
-                    shutil.copyfileobj(source, sink)
-            else:
+        for part, path in paths.items():
+            if not _written_straight(path):
                 os.replace(part, path)
+                continue
+            with part.open("rb") as source, _opened(path) as sink:
+                shutil.copyfileobj(source, sink)
+                sink.flush()
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
@@ -236,28 +223,20 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
             error.errno, f"{error.strerror}: {', '.join(map(str, targets))} was not written"
         ) from error
     finally:
-        for part in temporary:
+        for part in paths:
             part.unlink(missing_ok=True)
+
+
+def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdout.buffer) if str(path) == STANDARD else path.open("wb")
 
 
 def _compress(part: Path) -> None:
     """Compress a file in its place, unless it is compressed already, as a download may be."""
-    with part.open("rb") as file:
-        if file.read(2) == GZIP:
-            return
-    packed = part.with_name(f"{part.name}.gz")
-    try:
+    data = part.read_bytes()
+    if not data.startswith(GZIP):
         # no name and no time: the same contents give the same bytes
-        with (
-            part.open("rb") as source,
-            packed.open("wb") as raw,
-            gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as sink,
-        ):
-            shutil.copyfileobj(source, sink)
-        shutil.copymode(part, packed)
-        os.replace(packed, part)
-    finally:
-        packed.unlink(missing_ok=True)
+        part.write_bytes(gzip.compress(data, mtime=0))
 
 
 def write_atomically(path: PathLike, data: bytes) -> None:
@@ -294,14 +273,8 @@ class Persistent:
     KIND: ClassVar[str] = "object"
     """What this is, in one word, for people."""
 
-    FITTED: ClassVar[Mapping[str, str]] = {}
-    """Attributes that a fit leaves, and what a file must hold for each.
-
-    ``"D"``, ``"D K"``: an array; a letter is the same size wherever it stands. ``"M > 0"``: of positive numbers;
-    ``"K rising"``: no number less than the one before. ``"= D"``: a whole number, which is the size D. ``"count"``: a
-    whole number of at least 0. ``"share"``: a number between 0 and 1. ``"numbers"``: numbers by name. ``"number"``,
-    ``"flag"``, ``"texts"``: as they are called. ``"count or None"``: also None.
-    """
+    FITTED: ClassVar[tuple[str, ...]] = ()
+    """Attributes that a fit leaves."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -314,15 +287,10 @@ class Persistent:
 
     def get_state(self) -> State:
         """Arrays and plain values from which `from_state` makes this object again."""
-        name, params = type(self).__name__, self.get_params(deep=False)  # type: ignore[attr-defined]
-        settings = plain_settings(params)
-        lost = sorted(set(params) - set(settings))
-        if lost:
-            raise ParameterError(
-                f"the setting {lost[0]!r} of {name} cannot be written as text: use plain numbers and names"
-            )
+        name = type(self).__name__
+        settings = plain_settings(self.get_params(deep=False))  # type: ignore[attr-defined]
         arrays: Tensors = {}
-        values: dict[str, Any] = {}
+        values: Json = {}
         for attribute in self.FITTED:
             if not hasattr(self, attribute):
                 raise ParameterError(f"the {name} is not fitted: it has no {attribute}")
@@ -334,7 +302,7 @@ class Persistent:
         return arrays, {"settings": settings, "values": values}
 
     @classmethod
-    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+    def from_state(cls, arrays: Tensors, values: Json) -> Self:
         """The object whose state this is."""
         part = cls(**values["settings"])
         for attribute in cls.FITTED:
@@ -342,14 +310,12 @@ class Persistent:
                 setattr(part, attribute, arrays[attribute])
             elif attribute in values["values"]:
                 setattr(part, attribute, values["values"][attribute])
-            elif not hasattr(cls, attribute):
-                # a class attribute stands for what older files leave out
+            else:
                 raise FileFormatError(f"the {cls.__name__} has no {attribute}")
         return part
 
     def check_state(self) -> None:
-        """Raise a `FileFormatError` where what a file holds makes no such object, or one without finite answers."""
-        check_attributes(self, self.FITTED)
+        """Raise an error where what a file holds makes no such object, or one without finite answers."""
 
     def save(self, path: PathLike) -> None:
         """Write this to a ``.safetensors`` file, all or nothing."""
@@ -361,24 +327,20 @@ class Persistent:
     def load(cls, path: PathLike) -> Self:
         """Read what `save` wrote; `mvplda.load` reads whatever a file holds."""
         found = load(path)
-        for part in (found, found.bare() if isinstance(found, Persistent) else found):
+        inner = found.bare() if isinstance(found, Persistent) else found
+        for part in (found, inner):
             if isinstance(part, cls):
                 return part
         name = type(found).__name__
-        detail = found.detail() if isinstance(found, Persistent) else ""
         raise FileFormatError(
-            f"{path} holds a {name}{detail}, not a {cls.__name__}: use mvplda.load or {name}.load"
+            f"{path} holds a {name}, not a {cls.__name__}: use mvplda.load or {name}.load"
         )
 
     def bare(self) -> Persistent:
         """What is left where this only wraps something."""
         return self
 
-    def detail(self) -> str:
-        """What somebody who took this for something else should know of it."""
-        return ""
-
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         """What this is, in plain values."""
         return {"class": type(self).__name__, "settings": self.get_params(deep=False)}  # type: ignore[attr-defined]
 
@@ -405,11 +367,7 @@ def load(path: PathLike) -> Any:
 def state_of(part: Any, kind: type[Any]) -> State:
     """The state of a part that must be of a kind; its class is among the values."""
     if not (isinstance(part, Persistent) and isinstance(part, kind)):
-        known = sorted(
-            name
-            for name, cls in REGISTRY.items()
-            if issubclass(cls, kind) and not name.startswith("_")
-        )
+        known = sorted(name for name, cls in REGISTRY.items() if issubclass(cls, kind))
         raise ParameterError(
             f"a {type(part).__name__} cannot be kept in a file here; these can: {known}"
         )
@@ -417,7 +375,7 @@ def state_of(part: Any, kind: type[Any]) -> State:
     return arrays, {"class": type(part).__name__, **values}
 
 
-def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
+def restore(arrays: Tensors, about: Json, kind: type[Any]) -> Any:
     """The part whose state `state_of` gave; it must be of a kind."""
     name = about["class"]
     if name not in REGISTRY:
@@ -437,76 +395,25 @@ def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
     return part
 
 
-def check_attributes(part: Any, stated: Mapping[str, str]) -> dict[str, int]:
-    """Whether attributes are what `Persistent.FITTED` states of them; gives the sizes by letter."""
-    sizes: dict[str, int] = {}
-    for name, what in stated.items():
-        value = getattr(part, name)
-        if value is None and what.endswith(" or None"):
-            continue
-        if not _is(value, what.removesuffix(" or None"), sizes):
-            shown = f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else value
-            known = "".join(f", {letter} = {size}" for letter, size in sizes.items())
-            raise FileFormatError(
-                f"{name} of a {type(part).__name__} is {what}{known}; the file has {shown!s:.80}"
-            )
-    return sizes
-
-
 def check_answers(part: Any, answer: Callable[[NDArray[np.float64]], Any], width: int) -> None:
     """Whether an object from a file gives finite numbers for two ordinary vectors of this width."""
+    if not 0 < width <= WIDEST:
+        raise FileFormatError(
+            f"a {type(part).__name__} takes vectors; the file has a width of {width}"
+        )
     vectors = np.linspace(0.31, 1.73, 2 * width).reshape(2, width)
     if not np.isfinite(np.asarray(answer(vectors))).all():
         raise FileFormatError(f"the {type(part).__name__} gives NaN or infinity for ordinary input")
 
 
-def _is(value: Any, what: str, sizes: dict[str, int]) -> bool:
-    """Whether a value is what `Persistent.FITTED` states; sizes that are met first are noted."""
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if what == "count":
-        return whole
-    if what == "flag":
-        return isinstance(value, bool)
-    if what == "number":
-        return _is_number(value)
-    if what == "share":
-        return _is_number(value) and 0 < value < 1
-    if what == "numbers":
-        return isinstance(value, dict) and all(map(_is_number, value.values()))
-    if what == "texts":
-        return isinstance(value, list) and all(isinstance(text, str) for text in value)
-    if what.startswith("= "):
-        return whole and value == sizes.setdefault(what[2:], value)
-    return isinstance(value, np.ndarray) and _is_array(value, what, sizes)
-
-
-def _is_number(value: Any) -> bool:
-    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return plain and abs(value) < 2**53
-
-
-def _is_array(array: NDArray[Any], what: str, sizes: dict[str, int]) -> bool:
-    letters, positive, _ = what.partition(" > 0")
-    letters, rising, _ = letters.partition(" rising")
-    axes = letters.split()
-    if array.ndim != len(axes) or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-        return False
-    for letter, size in zip(axes, array.shape, strict=True):
-        if size == 0 or size != sizes.setdefault(letter, size):
-            return False
-    if positive and not (array > 0).all():
-        return False
-    return not rising or bool((np.diff(array) >= 0).all())
-
-
-def put_part(arrays: Tensors, prefix: str, part: Any, kind: type[Any]) -> dict[str, Any]:
+def put_part(arrays: Tensors, prefix: str, part: Any, kind: type[Any]) -> Json:
     """Put the arrays of a part among those of the whole, under a prefix; gives its values."""
     own, about = state_of(part, kind)
     arrays.update({f"{prefix}/{name}": array for name, array in own.items()})
     return about
 
 
-def get_part(arrays: Tensors, prefix: str, about: dict[str, Any], kind: type[Any]) -> Any:
+def get_part(arrays: Tensors, prefix: str, about: Json, kind: type[Any]) -> Any:
     """The part that `put_part` put under a prefix."""
     own = {
         name[len(prefix) + 1 :]: array
@@ -521,7 +428,7 @@ def _public(name: str) -> Any:
     return getattr(import_module(__package__), name)
 
 
-def plain_settings(settings: dict[str, Any]) -> dict[str, Any]:
+def plain_settings(settings: Json) -> Json:
     """The settings that a text can hold; callbacks and random generators are left out."""
 
     def convert(value: Any) -> Any:
@@ -554,11 +461,12 @@ def compare_extractors(one: str, of_one: str | None, other: str, of_other: str |
             "Make the vectors of both with the same one"
         )
     known, unknown = (one, other) if of_other is None else (other, one)
-    message = (
+    warnings.warn(
         f"{known} has the extractor {of_one or of_other!r}, {unknown} has no note of its own (a file ending in "
-        f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked"
+        f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked",
+        UnknownExtractorWarning,
+        stacklevel=3,
     )
-    warnings.warn(UnknownExtractorWarning(message), stacklevel=3)
 
 
 def toml_pairs(values: Mapping[str, Any]) -> list[str]:
@@ -575,10 +483,9 @@ def toml_value(value: Any) -> str:
         return "{ " + ", ".join(toml_pairs(value)) + " }"
     if isinstance(value, (tuple, list)):
         parts = [toml_value(part) for part in value]
-        tables = any(isinstance(part, Mapping) for part in value)
-        return (
-            "[\n    " + ",\n    ".join(parts) + ",\n]" if tables else "[" + ", ".join(parts) + "]"
-        )
+        if any(isinstance(part, Mapping) for part in value):
+            return "[\n    " + ",\n    ".join(parts) + ",\n]"
+        return f"[{', '.join(parts)}]"
     if isinstance(value, float):
         return repr(float(value))
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from ._typing import Array, BoolArray, Card, IntArray, Labels, Names
+from ._typing import Array, Card, Columns, IntArray, Json, Labels, Names
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator, question_key
 from .decisions import OperatingPoint
 from .exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from .labels import encode_labels
 from .metrics import cllr, eer, min_cllr, threshold_for
-from .models import SCORERS, Committee, CosineScorer, MultiviewPLDA
+from .models import SCORERS, Committee, MultiviewPLDA
 from .models.committee import scorer_of
 from .models.heldout import Trials, held_out_trials
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
@@ -130,7 +131,7 @@ def train(
     return bundle
 
 
-def check_training_data(X: Array, labels: Mapping[str, Names], *, needed: bool = True) -> None:
+def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> None:
     """Refuse what no model can be trained on; all that is wrong in one message."""
     problems = []
     if X.ndim != 2 or len(X) < 2:
@@ -159,7 +160,6 @@ def make_committee(
     *,
     labels: Labels | None = None,
     dim: int = REDUCED,
-    cosine: bool = False,
     **settings: Any,
 ) -> Committee:
     """A committee to be fitted, with two experts for every extractor's block of columns.
@@ -175,7 +175,6 @@ def make_committee(
     labels : of the vectors that it will be fitted to, if known: where they have too few combinations of classes to tell
         the interaction from the views, such as speakers who say one phrase each, it is left out
     dim : principal components that the second expert takes, at most
-    cosine : let the cosine between vectors of each block be an expert, too; profiles then take no labels
     settings : of the committee
 
     Examples
@@ -190,7 +189,7 @@ def make_committee(
         every.append(":".join(base))
     # classes of the other views come again, so that training knows them, and there are few: less prior
     plain = {**dict.fromkeys([*every, "noise"], 0.6), **dict.fromkeys(base[1:], 0.2)}
-    experts: dict[str, Any] = {}
+    experts: Json = {}
     columns: dict[str, tuple[int, int]] = {}
     start = 0
     for name, width in blocks.items():
@@ -199,8 +198,6 @@ def make_committee(
         unit = unit_chain(WIDEST if width > WIDEST else None)
         experts[name] = Bundle(unit, _prior_model(every, plain))
         experts[f"{name}, whitened"] = Bundle(whitened, _prior_model(every, 0.4))
-        if cosine:
-            experts[f"{name}, cosine"] = CosineScorer()
         for title in experts:
             columns.setdefault(title, (start, start + width))
         start += width
@@ -214,7 +211,7 @@ def _keep_few_posteriors(committee: Committee, view: str) -> None:
     each, in as many classes of the first, have one covariance, up to rounding.
     """
     for expert in committee.experts_.values():
-        scorer = scorer_of(expert)
+        scorer: Any = scorer_of(expert)
         kept = dict(getattr(scorer, "class_covariances_", {}))
         kept.pop(view, None)
         for other, covariances in kept.items():
@@ -255,7 +252,29 @@ class HeldOut:
     models: Sequence[Bundle]
     trials: Sequence[Trials]
     X: Array
-    labels: Mapping[str, Names]
+    labels: Columns
+
+    @classmethod
+    def deal(
+        cls,
+        model_of: Callable[[Array, Columns], Bundle],
+        X: Array,
+        labels: Columns,
+        enrolment: int,
+        folds: int,
+    ) -> HeldOut:
+        """Hold people out in turn; no trials where there are too few.
+
+        model_of : the model of some vectors and their labels
+        """
+        dealt = held_out_trials(
+            labels, folds=folds, enrolment=enrolment, most_tests=TESTS, most_trials=TRIALS
+        )
+        models = []
+        for fold, _ in dealt:
+            others = {view: column[fold.train] for view, column in labels.items()}
+            models.append(model_of(X[fold.train], others))
+        return cls(models, [trials for _, trials in dealt], X, labels)
 
     @property
     def hypotheses(self) -> list[Hypothesis]:
@@ -335,7 +354,7 @@ class HeldOut:
 def calibrate(
     bundle: Bundle,
     X: Array,
-    labels: Mapping[str, Names],
+    labels: Columns,
     *,
     enrolment: int = 1,
     folds: int = FOLDS,
@@ -349,15 +368,11 @@ def calibrate(
     card = dict(bundle.card or {})
     columns = {view: column for view, column in labels.items() if view in bundle.views}
     views = tuple(columns)
-    dealt = held_out_trials(
-        columns, folds=folds, enrolment=enrolment, most_tests=TESTS, most_trials=TRIALS
-    )
-    if not dealt:
+    held = HeldOut.deal(partial(_fold_model, bundle), X, columns, enrolment, folds)
+    if not held.trials:
         none = f"none: it takes {FEWEST_PEOPLE} people or more with two recordings of the same, to hold some out"
         bundle.card = {**card, "calibration": none}
         return
-    models = [_fold_model(bundle, X, columns, fold.train) for fold, _ in dealt]
-    held = HeldOut(models, [trials for _, trials in dealt], X, columns)
     calibrations: dict[str, HypothesisCalibrator] = {}
     points: dict[str, list[OperatingPoint]] = {}
     errors: dict[str, Card] = {}
@@ -384,7 +399,7 @@ def calibrate(
 def deploy(
     bundle: Bundle,
     X: Array,
-    labels: Mapping[str, Names],
+    labels: Columns,
     *,
     enrolment: int = 1,
     folds: int = FOLDS,
@@ -400,16 +415,12 @@ def deploy(
     columns = {view: np.asarray(labels[view]) for view in labels if view in bundle.views}
     views = tuple(columns)
     people = len(np.unique(columns[views[0]]))
-    there = _deployed_on(bundle, X, columns, np.ones(len(X), dtype=bool))
+    there = _deployed_on(bundle, X, columns)
     there.scorer = there.fitted_scorer.settled()
     there.card = {**dict(bundle.card or {}), "deployed_on": people}
-    dealt = held_out_trials(
-        columns, folds=folds, enrolment=enrolment, most_tests=TESTS, most_trials=TRIALS
-    )
-    if not dealt:
+    held = HeldOut.deal(partial(_deployed_on, bundle), X, columns, enrolment, folds)
+    if not held.trials:
         return there
-    models = [_deployed_on(bundle, X, columns, fold.train) for fold, _ in dealt]
-    held = HeldOut(models, [trials for _, trials in dealt], X, columns)
     points: dict[str, Sequence[OperatingPoint]] = dict(bundle.points or {})
     errors: dict[str, Card] = {}
     for same in _questions_about(views, ()):
@@ -421,11 +432,11 @@ def deploy(
     return there
 
 
-def _deployed_on(bundle: Bundle, X: Array, labels: Mapping[str, Names], rows: BoolArray) -> Bundle:
-    """The bundle in the domain of some rows, whose labels are known."""
+def _deployed_on(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
+    """The bundle in the domain of some vectors, whose labels are known."""
     speaker, *others = labels
-    known = {view: labels[view][rows] for view in others}
-    return bundle.deployed(bundle.enrol(X[rows], labels[speaker][rows], known or None))
+    known = {view: labels[view] for view in others}
+    return bundle.deployed(bundle.enrol(X, labels[speaker], known or None))
 
 
 def _known_views(bundle: Bundle, views: Sequence[str]) -> list[tuple[str, ...]]:
@@ -442,12 +453,11 @@ def _questions_about(views: Sequence[str], known: Sequence[str]) -> list[tuple[s
     return [tuple(views), *alone]
 
 
-def _fold_model(bundle: Bundle, X: Array, labels: Mapping[str, Names], rows: BoolArray) -> Bundle:
-    """The same model of some rows."""
+def _fold_model(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
+    """The same model of some vectors."""
     model = Bundle(clone(bundle.preprocessing, safe=False), clone(bundle.scorer))
-    own = {view: column[rows] for view, column in labels.items()}
     factors = getattr(bundle.scorer, "factors_", None)
-    people = len(np.unique(next(iter(own.values()))))
+    people = len(np.unique(next(iter(labels.values()))))
     if factors is not None and people < FEWEST_PEOPLE:
         # Too few to learn factors from: those of the whole are a dozen numbers of held-out people.
         model.scorer.set_params(factors=factors)
@@ -455,4 +465,4 @@ def _fold_model(bundle: Bundle, X: Array, labels: Mapping[str, Names], rows: Boo
         model.scorer.set_params(folds=2)  # a fold in a fold: quicker, and hardly worse
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MvpldaWarning)
-        return model.fit(X[rows], own)
+        return model.fit(X, labels)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ._typing import Array, PathLike
+from ._typing import FloatArray, PathLike
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator
 from .decisions import Decision, OperatingPoint, Verdict, decide, name_among
@@ -26,7 +26,8 @@ from .exceptions import (
 )
 from .extractors import Extracted, Extractor, load_extractor
 from .io.vectors import VectorSet, read_columns, read_vectors
-from .metrics import ThresholdPoint, threshold_for
+from .metrics import threshold_for
+from .metrics.points import ThresholdPoint
 from .models import CosineScorer, Scorer
 from .persistence import atomic_write, compare_extractors, load
 from .scoring.profiles import Profiles
@@ -143,14 +144,8 @@ class VoiceModel:
     extractor: Extractor
 
     def __post_init__(self) -> None:
-        if self.bundle is None:
-            return
-        self.bundle.check_extractor(self.extractor.name, "the recordings")
-        if self.bundle.width_in != self.extractor.dimension:
-            raise DataError(
-                f"the model takes vectors of {self.bundle.width_in} dimensions, {self.extractor.name} makes "
-                f"{self.extractor.dimension}"
-            )
+        if self.bundle is not None:
+            self.bundle.check_extractor(self.extractor.name, "the recordings")
 
     @classmethod
     def load(cls, path: PathLike | None = None, extractors: Sequence[str] = ()) -> VoiceModel:
@@ -207,8 +202,8 @@ class VoiceModel:
         """
         sides = self.side(one), self.side(other)
         bundle = self.model_for(*sides)
-        profiles = [bundle.enrol(side.X, ["one"] * len(side.X)) for side in sides]
-        answer = bundle.answer(*profiles, question).take(0, 0)
+        enrolled, tested = (bundle.enrol(side.X, ["one"] * len(side.X)) for side in sides)
+        answer = bundle.answer(enrolled, tested, question).take(0, 0)
         if point is None:
             point = bundle.point(question, **wanted)
         return decide(answer, point, quality=[q for side in sides for q in side.qualities])
@@ -292,7 +287,7 @@ class ProfileBook:
     def extractor(self) -> str | None:
         return None if self.vectors is None else self.vectors.extractor
 
-    def all_vectors(self) -> Array:
+    def all_vectors(self) -> FloatArray:
         if self.vectors is None:
             raise DataError(
                 f"there is no file of profiles {self.path}: make one with mvplda profiles add"
@@ -327,7 +322,7 @@ class ProfileBook:
             except UnknownExtractorWarning as error:
                 raise DataError(f"{error}. Enrol them again with this extractor") from error
 
-    def add(self, name: str, extractor: str | None, X: Array, marks: Sequence[str]) -> None:
+    def add(self, name: str, extractor: str | None, X: FloatArray, marks: Sequence[str]) -> None:
         """Add vectors to a profile, which need not be there yet; one that is in it already is an error.
 
         marks : one text per vector, such as the digest of its recording, by which it is known again
@@ -362,10 +357,10 @@ class ProfileBook:
 
     def write(self, vectors: VectorSet, owners: Sequence[str]) -> None:
         """Write vectors and the profile of each in place of what was there, all or nothing."""
-        columns = {"profile": np.array(owners, dtype=np.str_)}
-        columns["extractor"] = np.full(len(vectors), vectors.extractor or "")
+        profile = np.array(owners, dtype=np.str_)
+        extractor = np.full(len(vectors), vectors.extractor or "")
         with atomic_write(self.path) as (part,), part.open("wb") as file:
-            np.savez(file, X=vectors.X, ids=vectors.ids, **columns)
+            np.savez(file, X=vectors.X, ids=vectors.ids, profile=profile, extractor=extractor)
         self.vectors = vectors
         self.owners = list(owners)
 
@@ -393,7 +388,9 @@ def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> Thre
     rest = [np.flatnonzero((person == person[row]) & (np.arange(len(X)) != row)) for row in several]
     ids = np.repeat(np.arange(len(several)), [len(rows) for rows in rest])
     without = bundle.enrol(X[np.concatenate(rest)], ids)
-    own = bundle.answer(without, tests, question, list(enumerate(several))).llr
+    own = bundle.answer(
+        without, tests, question, np.column_stack([np.arange(len(several)), several])
+    ).llr
     enrolled = whole.ids.astype(str)
     rows, columns = np.nonzero(enrolled[:, None] != owners)
     return threshold_for(

@@ -82,7 +82,7 @@ def test_three_lines_from_kaldi_files_to_a_report(scored):
     page = (scored / "report.html").read_text()
     assert page.count("<svg") == 5
     assert not re.search(r'(src|href)="https?:', page)
-    for name in ("det.png", "det.svg", "table.md", "table.tex"):
+    for name in ("det.png", "det.svg", "table.md"):
         assert (scored / "report-files" / name).stat().st_size > 100
 
 
@@ -277,7 +277,7 @@ def test_enrolment_and_test_vectors_of_different_extractors_are_refused(folder):
     [
         (
             ["score", "model.safetensors", "--test", "train.scp", "--trials", "trials"],
-            "not enrolled, the first is 's24-p0'",
+            "there is no profile 's24-p0'",
         ),
         (["evaluate", "spk2utt", "--trials", "trials"], "spk2utt"),
         (["evaluate", "scores", "--trials", "nothing"], "nothing"),

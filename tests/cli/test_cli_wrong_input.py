@@ -106,7 +106,7 @@ def test_options_of_train(root, tmp_path, options):
         (
             3,
             "strangers.npz",
-            "not enrolled, the first is 'u0': there are 200 models, such as 'vu0'",
+            "there is no profile 'u0' among 200",
         ),
         (5, "gone", "there is no file"),
         (5, "folder", "folder"),
@@ -256,7 +256,6 @@ def test_errors_speak_of_options_and_commands(root):
         "-o",
         "new.safetensors",
     ]
-    assert "leave them out with --on-error skip-vectors" in fails(*stats)
-    assert "--scheduler is for --engine dask" in fails(*stats, "--scheduler", "tcp://nowhere:1")
+    assert "leave them out with --on-error skip" in fails(*stats)
     wrong = fails("calibrate", root / "scores", "--load", root / "model.safetensors", "-o", "-")
     assert wrong.endswith("; `mvplda info` says what a file holds")

@@ -170,7 +170,7 @@ def test_a_corrupt_shard_is_named_and_skipped_only_on_request(
     with pytest.raises((FileFormatError, FileNotFoundError), match=f"part{where}.parquet"):
         gather(paths, views=VIEWS)
     with pytest.warns(MvpldaWarning, match=rf"1 of 4 shards were left out.*part{where}"):
-        found = gather(paths, views=VIEWS, on_error="skip-shards")
+        found = gather(paths, views=VIEWS, on_error="skip")
     assert [bad.path for bad in found.bad_shards] == [str(paths[where])]
     assert str(paths[where]) in found.describe()["bad shards"]
     close(whole([part for i, part in enumerate(parts) if i != where]), found.statistics)
@@ -196,12 +196,10 @@ def test_when_no_shard_can_be_used(tmp_path: Path) -> None:
     for i in range(2):
         (tmp_path / f"{i}.parquet").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"no shard could be used: .*0\.parquet"):
-        gather(
-            [tmp_path / "0.parquet", tmp_path / "1.parquet"], views=VIEWS, on_error="skip-shards"
-        )
+        gather([tmp_path / "0.parquet", tmp_path / "1.parquet"], views=VIEWS, on_error="skip")
     _, paths = shards_of(tmp_path, 2)
     with pytest.raises(DataError, match=r"none of the 2 shard\(s\).*'nowhere'"):
-        gather(paths, {"speaker": "nowhere"}, on_error="skip-shards")
+        gather(paths, {"speaker": "nowhere"}, on_error="skip")
 
 
 def test_a_shard_of_another_width_is_named(tmp_path: Path) -> None:
@@ -212,7 +210,7 @@ def test_a_shard_of_another_width_is_named(tmp_path: Path) -> None:
     ):
         gather(paths, views=VIEWS)
     with pytest.warns(MvpldaWarning, match="left out"):
-        found = gather(paths, views=VIEWS, on_error="skip-shards")
+        found = gather(paths, views=VIEWS, on_error="skip")
     close(whole([parts[0], parts[1], parts[3]]), found.statistics)
 
 
@@ -231,7 +229,7 @@ def test_rows_that_are_not_finite_are_counted_and_named(tmp_path: Path, suffix: 
     ):
         gather(paths[1:], views=VIEWS, batch_bytes=BATCH)
     with pytest.warns(MvpldaWarning, match=r"4 vectors .* left out; the first is row 0 of .*part0"):
-        found = gather(paths, views=VIEWS, batch_bytes=BATCH, on_error="skip-vectors")
+        found = gather(paths, views=VIEWS, batch_bytes=BATCH, on_error="skip")
     assert [(r.bad_rows, r.named_rows) for r in found.shards] == [
         (1, (0,)),
         (3, (5, 100, 101)),
@@ -257,9 +255,7 @@ def test_null_vectors_are_bad_rows(tmp_path: Path, vectors: str) -> None:
     table = table.set_column(0, table.schema.field("vector"), nulled)
     pq.write_table(table, tmp_path / "x.parquet")
     with pytest.warns(MvpldaWarning, match="row 17"):
-        found = gather(
-            tmp_path / "x.parquet", views=VIEWS, on_error="skip-vectors", batch_bytes=500
-        )
+        found = gather(tmp_path / "x.parquet", views=VIEWS, on_error="skip", batch_bytes=500)
     good = np.arange(100) != 17
     close(whole([(X[good], {k: v[good] for k, v in labels.items()})]), found.statistics)
 
@@ -305,9 +301,7 @@ def test_calls_that_cannot_be_meant(tmp_path: Path) -> None:
         ({"views": "speaker"}, "list of names"),
         ({"views": []}, "list of names"),
         ({"second_moment": "none"}, "second_moment"),
-        ({"on_error": "ignore"}, "on_error is one of raise, skip-vectors, skip-shards, skip; got"),
-        ({"engine": "magic"}, "engine is one of"),
-        ({"scheduler": "tcp://nowhere:1"}, "scheduler= is for"),
+        ({"on_error": "ignore"}, "on_error is 'raise' or 'skip'; got"),
         ({"workers": 0}, "at least 1"),
     )
     for options, words in calls:
@@ -411,9 +405,9 @@ def test_bad_rows_of_a_finished_shard_are_still_refused(tmp_path: Path) -> None:
     paths, _ = write_shards(tmp_path, parts)
     work = tmp_path / "work"
     with pytest.warns(MvpldaWarning, match="row 7"):
-        first = gather(paths, views=VIEWS, work_dir=work, on_error="skip-vectors")
+        first = gather(paths, views=VIEWS, work_dir=work, on_error="skip")
     with pytest.warns(MvpldaWarning, match="row 7"):
-        second = gather(paths, views=VIEWS, work_dir=work, on_error="skip-vectors")
+        second = gather(paths, views=VIEWS, work_dir=work, on_error="skip")
     assert all(report.resumed for report in second.shards)
     identical(first.statistics, second.statistics)
     with pytest.raises(DataError, match="row 7"):
@@ -428,7 +422,7 @@ def test_a_full_disk_is_not_a_bad_shard(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        gather(paths, views=VIEWS, work_dir=tmp_path / "work", on_error="skip-shards")
+        gather(paths, views=VIEWS, work_dir=tmp_path / "work", on_error="skip")
     assert list((tmp_path / "work").iterdir()) == []
 
 
@@ -446,7 +440,7 @@ def save_and_die(*arguments):
         os.kill(os.getpid(), signal.SIGKILL)
 
 gathering.save_statistics = save_and_die
-gather(paths, views=views.split(","), work_dir=work, engine="serial").statistics.save(out)
+gather(paths, views=views.split(","), work_dir=work).statistics.save(out)
 """
 
 
@@ -505,9 +499,7 @@ def test_a_file_cut_by_rows_gives_the_same_numbers(tmp_path: Path, suffix: str, 
     assert [report.vectors for report in found.shards] == sizes
     whole_name = [str(path)] if len(sizes) == 1 else [f"{path} (rows 0 to {sizes[0] - 1})"]
     assert [report.path for report in found.shards][:1] == whole_name
-    threads = gather(
-        path, sources, VIEWS, rows_per_shard=rows, batch_bytes=BATCH, engine="threads", workers=3
-    )
+    threads = gather(path, sources, VIEWS, rows_per_shard=rows, batch_bytes=BATCH, workers=3)
     identical(found.statistics, threads.statistics)
 
 
@@ -578,7 +570,7 @@ def test_faults_in_a_piece(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"rows 200 to 299\): 1 of 100 vectors .*row 250"):
         gather(path, views=VIEWS, rows_per_shard=100)
     with pytest.warns(MvpldaWarning, match="2 vectors"):
-        found = gather(path, views=VIEWS, rows_per_shard=100, on_error="skip-vectors")
+        found = gather(path, views=VIEWS, rows_per_shard=100, on_error="skip")
     assert [r.named_rows for r in found.shards if r.bad_rows] == [(250,), (699,)]
     good = np.isfinite(X[:, 0])
     close(

@@ -157,8 +157,8 @@ def test_an_id_in_two_pieces_of_a_file(tmp_path: Path) -> None:
             gather(tmp_path / "x.npy", {"speaker": tmp_path / "utt2spk"}, **options)
 
 
-@pytest.mark.parametrize("engine", ["serial", "processes"])
-def test_an_id_in_two_files(tmp_path: Path, engine: Any) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_id_in_two_files(tmp_path: Path, workers: int) -> None:
     write_vectors(tmp_path / "a.npz", VectorSet(np.array(IDS[:30]), X[:30]))
     write_vectors(tmp_path / "b.npz", VectorSet(np.array(IDS[29:]), X[29:]))
     write_map(tmp_path / "utt2spk", {i: f"s{k % 7}" for k, i in enumerate(IDS)})
@@ -166,10 +166,10 @@ def test_an_id_in_two_files(tmp_path: Path, engine: Any) -> None:
     with pytest.raises(
         LabelError, match=r"'129' stands twice .*a\.npz, entry 30, and .*b\.npz, entry 1"
     ):
-        gather(both, {"speaker": tmp_path / "utt2spk"}, engine=engine, workers=2)
+        gather(both, {"speaker": tmp_path / "utt2spk"}, workers=workers)
     for stem, ids in (("a", IDS[:30]), ("b", IDS[29:])):
         write_map(tmp_path / f"{stem}.spk", {i: f"{stem}{k % 7}" for k, i in enumerate(ids)})
-    found = gather(both, {"speaker": "{folder}/{stem}.spk"}, engine=engine, workers=2)
+    found = gather(both, {"speaker": "{folder}/{stem}.spk"}, workers=workers)
     assert found.statistics.n == N + 1, "ids of lists of their own may be the same"
 
 

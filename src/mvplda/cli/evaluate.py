@@ -1,9 +1,10 @@
-"""mvplda evaluate, mvplda threshold"""
+"""mvplda evaluate"""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +13,33 @@ import click
 from . import KeyValue, Number, Written, check_folder, looked_up, seed_option
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from .._typing import FloatArray
     from ..io.trials import Scores, Trials
     from ..kinds import Coded
-    from ..metrics import Comparison, Evaluation, Intervals
+    from ..metrics import Evaluation
+    from ..metrics.comparison import Comparison
+    from ..metrics.groups import GroupErrors
+    from ..metrics.intervals import Intervals
 
     Sides = tuple[Coded, Coded]
 
-COSTS = click.option(
+RATE = Number(0, 1, min_open=True, max_open=True)
+JSON = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full."
+)
+FAR_ABOVE = 1.5
+"""An actual cost of so many times the least one shows scores that are not calibrated."""
+
+
+@click.command()
+@click.argument("scores", nargs=-1, required=True)
+@click.option(
+    "--trials",
+    "key",
+    required=True,
+    help="Evaluate the trials of this list, which says what each one is (target or nontarget; TC, TW, IC or IW).",
+)
+@click.option(
     "--cost",
     "costs",
     multiple=True,
@@ -28,43 +47,6 @@ COSTS = click.option(
     help="Show the detection cost at this operating point: the name of a preset, or C_miss,C_fa,P_target. "
     "May be repeated.",
 )
-TRIALS = click.option(
-    "--trials",
-    "key",
-    required=True,
-    help="Judge the trials of this list, which says what each one is (target or nontarget; TC, TW, IC or IW).",
-)
-RATE = Number(0, 1, min_open=True, max_open=True)
-JSON = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full."
-)
-SPEAKERS = (
-    click.option(
-        "--enrol-speakers",
-        help="Read which speaker every model is of from this file (model id, speaker).  [default: the model id]",
-    ),
-    click.option(
-        "--test-speakers",
-        help="Read which speaker every test is of from this file (test id, speaker, as in utt2spk); "
-        "intervals over speakers need it.",
-    ),
-)
-
-
-def speaker_options(command: Any) -> Any:
-    for option in reversed(SPEAKERS):
-        command = option(command)
-    return command
-
-
-FAR_ABOVE = 1.5
-"""An actual cost of so many times the least one shows scores that are not calibrated."""
-
-
-@click.command()
-@click.argument("scores", nargs=-1, required=True)
-@TRIALS
-@COSTS
 @click.option(
     "--far",
     type=RATE,
@@ -74,13 +56,14 @@ FAR_ABOVE = 1.5
     "May be repeated.",
 )
 @click.option(
-    "--frr",
-    type=RATE,
-    multiple=True,
-    help="Show the false alarms at this miss rate, which is a share of the targets, and the threshold for it. "
-    "May be repeated.",
+    "--enrol-speakers",
+    help="Read which speaker every model is of from this file (model id, speaker).  [default: the model id]",
 )
-@speaker_options
+@click.option(
+    "--test-speakers",
+    help="Read which speaker every test is of from this file (test id, speaker, as in utt2spk); "
+    "intervals over speakers need it.",
+)
 @click.option(
     "--enrol-phrases",
     help="Read the phrase of every model from this file (model id, phrase); with --test-phrases, targets and "
@@ -91,15 +74,13 @@ FAR_ABOVE = 1.5
 )
 @click.option(
     "--by",
-    help="Show the errors in every group of tests, too, as this file has them (test id, group, as in utt2gender).",
+    help="Show the errors in every group of people, too, at the threshold of the first --far, as this file has them "
+    "(test id, group, as in utt2gender). Needs --test-speakers.",
 )
 @click.option(
     "--spoof-cost",
     help="Show a-DCF, where trials of the kind spoof are in the list, for these costs and priors: "
     "C_miss,C_fa,C_spoof,P_nontarget,P_spoof.  [default: 1,10,10,0.0095,0.05]",
-)
-@click.option(
-    "--equal", is_flag=True, help="Add a row in which every kind of non-target weighs the same."
 )
 @click.option(
     "--resamples",
@@ -111,7 +92,7 @@ FAR_ABOVE = 1.5
 @click.option(
     "--report",
     type=Written(),
-    help="Write a page to this file, and plots and tables in several formats to a folder beside it.",
+    help="Write a page to this file, and its plots and tables to a folder beside it.",
 )
 @click.option("--title", help="Give the page this title.  [default: the name of the score file]")
 @click.option(
@@ -122,7 +103,7 @@ FAR_ABOVE = 1.5
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "markdown", "latex", "csv"]),
+    type=click.Choice(["text", "markdown"]),
     default="text",
     help="Print the table in this format.",
 )
@@ -139,20 +120,106 @@ def evaluate(scores: tuple[str, ...], key: str, **options: Any) -> None:
       mvplda evaluate ours=scores plda=scores-plda --trials trials --test-speakers utt2spk
     """
     systems = named_systems(scores)
+    _check_call(options, len(systems))
+    from .. import metrics
+    from ..spoofing import SpoofingCost
+    from ..voices import load_model
+
+    fitted = None if options["model"] is None else load_model(options["model"]).scorer
+    lead, *others = systems
+    trials, values = scored_trials(key, systems[lead])  # once: the list may come through a pipe
+    if options["enrol_phrases"] is not None:
+        trials = with_phrases(trials, options["enrol_phrases"], options["test_phrases"])
+    scored = {lead: values} | {name: matched(trials, systems[name]) for name in others}
+    kinds = trials.kinds
+    sides = speakers_of(trials, options["enrol_speakers"], options["test_speakers"])
+    settings = {name: options[name] for name in ("costs", "far")}
+    cost = options["spoof_cost"]
+    spoofing = None if cost is None else SpoofingCost.parse(cost)
+    found = Found(
+        {k: metrics.evaluate(v, kinds, **settings, spoofing=spoofing) for k, v in scored.items()}
+    )
+    if sides is not None:
+        draws = {"n_resamples": options["resamples"], "random_state": options["seed"]}
+        for name, own in scored.items():
+            found.intervals[name] = metrics.speaker_intervals(own, kinds, *sides, **settings)
+        for name in others:
+            pair = (values, scored[name])
+            test = metrics.compare_systems(*pair, kinds, *sides, options["costs"], **draws)
+            found.tests[name] = test
+        if options["by"] is not None:
+            found.groups = by_group(trials, values, sides, options["by"], options["far"][0])
+    if options["as_json"]:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        click.echo("\n".join(found.lines(options["form"])))
+    result = found.results[lead]
+    warn_uncalibrated(result)
+    if options["report"] is not None:
+        by_kind = {kind: values[kinds == kind] for kind in kinds.used}
+        title = options["title"] or Path(systems[lead]).name
+        _write_page(options["report"], title, result, by_kind, found.intervals.get(lead), fitted)
+
+
+def _write_page(path: str, title: str, *contents: Any) -> None:
+    from ..report import Report, write_report
+
+    written = write_report(Report(title, *contents), path)
+    click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
+
+
+@dataclass
+class Found:
+    """What was measured, by name of the system; the first is compared with the others."""
+
+    results: dict[str, Evaluation]
+    intervals: dict[str, Intervals] = field(default_factory=dict)
+    tests: dict[str, Comparison] = field(default_factory=dict)
+    groups: GroupErrors | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; those of a single system without its name."""
+        about: dict[str, Any] = {name: result.to_dict() for name, result in self.results.items()}
+        for name, ends in self.intervals.items():
+            about[name]["intervals"] = ends.to_dict()
+        lead, *others = about
+        if self.groups is not None:
+            about[lead]["groups"] = self.groups.to_dict()
+        if not others:
+            return dict(about[lead])
+        against = {f"{lead} against {name}": test.to_dict() for name, test in self.tests.items()}
+        return {"systems": about, "tests": against}
+
+    def lines(self, form: str) -> list[str]:
+        """The tables of one system, or one row for each of several."""
+        lead, *others = self.results
+        if not others:
+            table = self.results[lead].table(form, intervals=self.intervals.get(lead))
+            return [table] if self.groups is None else [table, *group_lines(self.groups)]
+        lines = side_by_side(self.results, self.intervals)
+        if not self.intervals:
+            return [*lines, "No intervals and no comparison: they need --test-speakers."]
+        lines.append(self.intervals[lead].definition())
+        for name, test in self.tests.items():
+            lines += ["", *comparison_lines(lead, name, test)]
+        return lines
+
+
+def _check_call(options: dict[str, Any], systems: int) -> None:
+    """Whether the options go together, before anything is read."""
+    from ..report import check_page
+
     if options["report"] is None and (options["model"] or options["title"]):
         raise click.UsageError("--model and --title are for a page: give --report too")
     if (options["enrol_phrases"] is None) != (options["test_phrases"] is None):
         raise click.UsageError("kinds of trials need both --enrol-phrases and --test-phrases")
-    first, *others = systems
-    trials, values = scored_trials(key, systems[first])  # once: the list may come through a pipe
-    if options["enrol_phrases"] is not None:
-        trials = with_phrases(trials, options["enrol_phrases"], options["test_phrases"])
-    scored = {first: values} | {name: matched(trials, systems[name]) for name in others}
-    sides = speakers_of(trials, options["enrol_speakers"], options["test_speakers"])
-    if others:
-        evaluate_several(trials, scored, sides, options)
-    else:
-        evaluate_one(Path(systems[first]).name, trials, values, sides, options)
+    if options["by"] is not None and (options["test_speakers"] is None or not options["far"]):
+        raise click.UsageError("--by needs --test-speakers and a --far")
+    if options["report"] is None:
+        return
+    if systems > 1:
+        raise click.UsageError("--report is for one system: give one score file")
+    check_folder(check_page(Path(options["report"])))
 
 
 def named_systems(scores: tuple[str, ...]) -> dict[str, str]:
@@ -170,80 +237,48 @@ def with_phrases(trials: Trials, enrol: str, test: str) -> Trials:
     """The same trials, of which targets and nontargets are told by the phrases of both sides."""
     import numpy as np
 
-    from ..io.trials import Trials
+    from ..io.trials import Trials, rows_in
     from ..kinds import Coded
 
-    phrases = [labels_in(enrol, trials.enrol, "phrase"), labels_in(test, trials.test, "phrase")]
-    table = {name: code for code, name in enumerate({*phrases[0].names, *phrases[1].names})}
-    codes = [np.array([table[name] for name in side.names])[side.codes] for side in phrases]
-    impostor = ~trials.target
-    wrong = codes[0] != codes[1]
-    kinds = Coded(np.array(["TC", "TW", "IC", "IW"]), 2 * impostor + wrong)
+    models = labels_in(enrol, trials.enrol, "phrase")
+    tests = labels_in(test, trials.test, "phrase")
+    # by numbers: lists are long, phrases are few
+    wrong = rows_in(models.names, tests.names.tolist())[models.codes] != tests.codes
+    kinds = Coded(np.array(["TC", "TW", "IC", "IW"]), 2 * ~trials.target + wrong)
     return Trials(trials.enrol, trials.test, kinds)
 
 
-def evaluate_one(
-    name: str, trials: Trials, values: NDArray[Any], sides: Sides | None, options: dict[str, Any]
-) -> None:
-    """Print the tables of one system, and write its page."""
-    from ..spoofing import SpoofingCost
-    from ..voices import load_model
-
-    if options["report"] is not None:
-        _check_page(Path(options["report"]))
-    fitted = None if options["model"] is None else load_model(options["model"]).scorer
-    cost = options["spoof_cost"]
-    spoofing = None if cost is None else SpoofingCost.parse(cost)
-    settings = {name: options[name] for name in ("costs", "far", "frr")}
-    settings["equal_weights"] = options["equal"]
-    result, intervals = measured(trials, values, sides, spoofing, **settings)
-    groups = {} if options["by"] is None else by_group(trials, values, options)
-    if options["as_json"]:
-        about = result.to_dict()
-        if intervals is not None:
-            about["intervals"] = intervals.to_dict()
-        if groups:
-            about["groups"] = {group: one.to_dict() for group, one in groups.items()}
-        click.echo(json.dumps(about, indent=2))
-    else:
-        click.echo(result.table(options["form"], intervals=intervals))
-        if groups:
-            click.echo("\n".join(["", *side_by_side(groups, {})]))
-    warn_uncalibrated(result)
-    if options["report"] is not None:
-        title = options["title"] or name
-        write_page(Path(options["report"]), title, trials, values, result, intervals, fitted)
-
-
-def measured(
-    trials: Trials, values: NDArray[Any], sides: Sides | None, spoofing: Any = None, **settings: Any
-) -> tuple[Evaluation, Intervals | None]:
-    """The evaluation of scores, and intervals where the speakers of the tests are known."""
-    from .. import metrics
-
-    result = metrics.evaluate(values, trials.kinds, spoofing=spoofing, **settings)
-    if sides is None:
-        return result, None
-    return result, metrics.speaker_intervals(values, trials.kinds, *sides, **settings)
-
-
 def by_group(
-    trials: Trials, values: NDArray[Any], options: dict[str, Any]
-) -> dict[str, Evaluation]:
-    """The evaluation of the trials of every group of tests that has targets and others."""
+    trials: Trials, values: FloatArray, sides: Sides, path: str, far: float
+) -> GroupErrors:
+    """Errors of the groups of people, at the threshold that gives all of them this share of false alarms."""
     from .. import metrics
 
-    groups = labels_in(options["by"], trials.test, "group")
-    evaluations = {}
-    for group in groups.used:
-        here = groups == group
-        some = trials[here]
-        targets = int(some.target.sum())
-        if 0 < targets < len(some):
-            evaluations[group] = metrics.evaluate(values[here], some.kinds, options["costs"])
-        else:
-            click.echo(f"mvplda: group {group} has only one sort of trials: left out", err=True)
-    return evaluations
+    groups = labels_in(path, trials.test, "group")
+    models, tested = sides
+    # a model is of the group of its speaker's tests
+    of_speaker = dict(zip(tested.tolist(), groups.tolist(), strict=True))
+    enrolled = models.renamed([of_speaker.get(name, "") for name in models.names.tolist()])
+    target = trials.target
+    threshold = metrics.ScoreCurve(values[target], values[~target]).threshold_for(far)
+    return metrics.group_errors(values, target, threshold, models, tested, enrolled, groups)
+
+
+def group_lines(groups: GroupErrors) -> list[str]:
+    """Both errors of every group, and how far the worst and the best lie apart."""
+    from ..metrics.evaluation import aligned
+
+    rows = [["group", "FRR %", "FAR %"]]
+    for group, frr in groups.frr.items():
+        rates = (frr, groups.far[group])
+        cells = [f"{100 * r.estimate:.2f} [{100 * r.low:.2f}, {100 * r.high:.2f}]" for r in rates]
+        rows.append([group, *cells])
+    lines = [f"Groups at the threshold {groups.threshold:.3f}:", *aligned(rows)]
+    for name, ratio in groups.largest_ratio.items():
+        worst, best = groups.between[name]
+        ends = f"[{ratio.low:.2f}, {ratio.high:.2f}]"
+        lines.append(f"{name.upper()} of {worst} / {best}: {ratio.estimate:.2f} {ends}")
+    return lines
 
 
 def warn_uncalibrated(result: Evaluation) -> None:
@@ -261,60 +296,15 @@ def warn_uncalibrated(result: Evaluation) -> None:
             return
 
 
-def evaluate_several(
-    trials: Trials, scored: dict[str, NDArray[Any]], sides: Sides | None, options: dict[str, Any]
-) -> None:
-    """Print several systems side by side, and whether the first beats the others."""
-    from .. import metrics
-
-    if options["report"] is not None:
-        raise click.UsageError("--report is for one system: give one score file")
-    kinds, costs = trials.kinds, options["costs"]
-    results = {name: metrics.evaluate(values, kinds, costs) for name, values in scored.items()}
-    intervals: dict[str, Intervals] = {}
-    tests: dict[str, Comparison] = {}
-    lead = next(iter(scored))
-    if sides is not None:
-        for name, values in scored.items():
-            intervals[name] = metrics.speaker_intervals(values, kinds, *sides, costs)
-            if name != lead:
-                tests[name] = metrics.compare_systems(
-                    scored[lead],
-                    values,
-                    kinds,
-                    *sides,
-                    costs,
-                    n_resamples=options["resamples"],
-                    random_state=options["seed"],
-                )
-    if options["as_json"]:
-        about: dict[str, Any] = {name: result.to_dict() for name, result in results.items()}
-        for name, ends in intervals.items():
-            about[name]["intervals"] = ends.to_dict()
-        against = {f"{lead} against {name}": test.to_dict() for name, test in tests.items()}
-        click.echo(json.dumps({"systems": about, "tests": against}, indent=2))
-        return
-    click.echo("\n".join(side_by_side(results, intervals)))
-    if not intervals:
-        click.echo("No intervals and no comparison: they need --test-speakers.")
-        return
-    click.echo(intervals[lead].definition())
-    for name, test in tests.items():
-        click.echo("\n".join(["", *comparison_lines(lead, name, test)]))
-
-
 def side_by_side(results: dict[str, Evaluation], intervals: dict[str, Intervals]) -> list[str]:
-    """A table with one row for every system, or group."""
+    """A table with one row for every system."""
     from ..metrics.evaluation import aligned
 
-    headings = list(dict.fromkeys(head for one in results.values() for head, _, _ in one.summary()))
-    lines = [["EER, %", *headings]]
+    shown = next(iter(results.values())).summary()
+    lines = [["EER, %", *(heading for heading, _, _ in shown)]]
     for name, result in results.items():
-        cells = {
-            head: result.cell(metric, kind, intervals.get(name))
-            for head, metric, kind in result.summary()
-        }
-        lines.append([name, *(cells.get(head, "") for head in headings)])
+        cells = [result.cell(metric, kind, intervals.get(name)) for _, metric, kind in shown]
+        lines.append([name, *cells])
     return aligned(lines)
 
 
@@ -336,84 +326,7 @@ def comparison_lines(lead: str, other: str, test: Comparison) -> list[str]:
     return lines
 
 
-@click.command()
-@click.argument("scores")
-@TRIALS
-@click.option(
-    "--far",
-    type=RATE,
-    help="Find the lowest threshold with no more false alarms than this share of the non-targets.",
-)
-@click.option(
-    "--frr",
-    type=RATE,
-    help="Find the highest threshold with no more misses than this share of the targets.",
-)
-@speaker_options
-@JSON
-def threshold(
-    scores: str,
-    key: str,
-    far: float | None,
-    frr: float | None,
-    enrol_speakers: str | None,
-    test_speakers: str | None,
-    as_json: bool,
-) -> None:
-    """The threshold of SCORES for a wanted rate of false alarms (--far) or of misses (--frr).
-
-    One row a kind of non-target, and one for all of them: the threshold, at and above which scores are
-    accepted, and both error rates there. With --test-speakers each has its interval over speakers: where
-    the threshold would lie, and what the rates would be, with other speakers.
-
-    \b
-    Examples:
-      mvplda threshold scores --trials trials --far 0.001
-      mvplda threshold scores --trials trials --far 0.001 --test-speakers utt2spk --json
-    """
-    from ..metrics.catalogue import OtherRateAt, RateThere, ThresholdAt
-    from ..metrics.evaluation import aligned
-    from ..metrics.intervals import plain
-    from ..metrics.jackknife import Interval
-
-    if (far is None) == (frr is None):
-        raise click.UsageError("give the rate that is wanted: either --far or --frr")
-    wanted, other, rate = ("far", "frr", far) if frr is None else ("frr", "far", frr)
-    assert rate is not None
-    trials, values = scored_trials(key, scores)
-    settings: dict[str, Any] = {"costs": (), "far": (), "frr": (), wanted: [rate]}
-    sides = speakers_of(trials, enrol_speakers, test_speakers)
-    result, intervals = measured(trials, values, sides, **settings)
-    sorts = {"threshold": ThresholdAt, wanted: RateThere, other: OtherRateAt}
-    shown = {name: sort(rate, int(wanted == "far")) for name, sort in sorts.items()}
-    if as_json:
-        found: dict[str, Any] = {
-            "wanted": {wanted: rate},
-            "level": None,
-            "n_speakers": None,
-            "kinds": {},
-        }
-        if intervals is not None:
-            found |= {"level": intervals.level, "n_speakers": intervals.n_speakers}
-        for kind, row in result.rows.items():
-            found["kinds"][kind] = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
-            for name, metric in shown.items():
-                ends = None if intervals is None else intervals.of(kind, metric.name)
-                found["kinds"][kind][name] = plain(
-                    ends or Interval(row[metric.name], math.nan, math.nan)
-                )
-        click.echo(json.dumps(found, indent=2))
-        return
-    lines = result.grid(shown.values(), intervals)
-    notes = [*shown["threshold"].notes(), "No intervals: they need --test-speakers."]
-    if intervals is not None:
-        notes[-1] = intervals.definition()
-    click.echo("\n".join([*aligned(lines), "", *notes]))
-
-
-def scored_trials(
-    key: str, scores: str, found: Scores | None = None
-) -> tuple[Trials, NDArray[Any]]:
+def scored_trials(key: str, scores: str, read: Scores | None = None) -> tuple[Trials, FloatArray]:
     """Trials with a key, and the score of each."""
     from ..exceptions import LabelError
     from ..io.trials import read_trials
@@ -423,24 +336,23 @@ def scored_trials(
         raise LabelError(
             f"{key} has no key: every trial needs target or nontarget, or TC, TW, IC, IW"
         )
-    return trials, matched(trials, scores, found)
+    return trials, matched(trials, scores, read)
 
 
-def matched(trials: Trials, path: str, scores: Scores | None = None) -> NDArray[Any]:
+def matched(trials: Trials, path: str, scores: Scores | None = None) -> FloatArray:
     """The score of every trial; what a score file holds besides is counted on standard error.
 
     scores : those of the file, where they were read before
     """
     from ..io.trials import match, read_scores
 
-    found = match(trials, read_scores(path) if scores is None else scores)
-    for count, what in (
-        (found.duplicates, "repeat another"),
-        (found.unused, "are of trials that are not in the list"),
-    ):
-        if count:
-            click.echo(f"mvplda: {path}: {count} score(s) {what}", err=True)
-    return found.score
+    score, duplicates, unused = match(trials, scores or read_scores(path))
+    if duplicates:
+        click.echo(f"mvplda: {path}: {duplicates} score(s) repeat another", err=True)
+    if unused:
+        what = "are of trials that are not in the list"
+        click.echo(f"mvplda: {path}: {unused} score(s) {what}", err=True)
+    return score
 
 
 def labels_in(path: str, ids: Coded, what: str) -> Coded:
@@ -461,35 +373,3 @@ def speakers_of(trials: Trials, enrol: str | None, test: str | None) -> Sides | 
             err=True,
         )
     return models, tested
-
-
-def _check_page(path: Path) -> None:
-    """Whether a page, and the folder of what belongs to it, can be written there."""
-    from ..persistence import check_writable
-    from ..report import folder_beside
-
-    check_writable(path)
-    check_folder(folder_beside(path))
-
-
-def write_page(
-    path: Path,
-    title: str,
-    trials: Trials,
-    values: NDArray[Any],
-    result: Evaluation,
-    intervals: Intervals | None,
-    fitted: Any,
-) -> None:
-    """Write the report of one system."""
-    from ..report import Report, write_report
-
-    kinds = [result.target, *(kind for kind in result.rows if kind not in ("Total", "Equal"))]
-    by_kind = {kind: values[trials.kinds == kind] for kind in kinds}
-    by_kind = {kind: some for kind, some in by_kind.items() if len(some)}
-    extra: dict[str, Any] = {}
-    if hasattr(fitted, "explained_variance_ratio_"):  # cosine and cascade have none
-        extra["variance"] = fitted.explained_variance_ratio_
-        extra["log_likelihoods"] = fitted.log_likelihoods_
-    written = write_report(Report(title, result, by_kind, intervals, **extra), path)
-    click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)

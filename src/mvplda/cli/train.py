@@ -20,7 +20,7 @@ from . import (
 from .score import read_side
 
 if TYPE_CHECKING:
-    from .._typing import Names
+    from .._typing import Json, Names
     from ..bundle import Bundle
     from ..io.vectors import VectorSet
     from ..statistics import SufficientStatistics
@@ -159,9 +159,7 @@ def _complain(wrong: list[str]) -> None:
         raise click.UsageError("; ".join(wrong))
 
 
-def _from_statistics(
-    path: str, model: str, ranks: dict[str, Any], options: dict[str, Any], wrong: list[str]
-) -> Bundle:
+def _from_statistics(path: str, model: str, ranks: Json, options: Json, wrong: list[str]) -> Bundle:
     from ..bundle import Bundle
     from ..models import SCORERS
     from ..statistics.record import load_with_sources
@@ -177,9 +175,7 @@ def _from_statistics(
     return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
 
 
-def _sizes(
-    what: str, given: Mapping[str, str], words: Mapping[str, Any], wrong: list[str]
-) -> dict[str, Any]:
+def _sizes(what: str, given: Mapping[str, str], words: Mapping[str, Any], wrong: list[str]) -> Json:
     """Positive whole numbers, or what some words stand for."""
     sizes = dict(words)
     for text in given.values():
@@ -316,40 +312,32 @@ def adapt(
     "VIEW=SOURCE: take the labels of VIEW from this column of the tables, or from this file."
 )
 @output_option("Write the statistics to this file.")
-@click.option("--vectors", help="Read vectors from this column of tables.  [default: by its name]")
-@click.option("--ids", help="Read ids from this column of tables.  [default: by its name]")
 @click.option(
     "--second-moment",
     type=click.Choice(["full", "diagonal"]),
     default="full",
     help="Keep all second moments, which serve any noise, or only the diagonal, for diagonal or isotropic noise.",
 )
-@click.option("--missing", help="Take this label to mean that a vector has none.")
 @click.option(
     "--on-error",
-    type=click.Choice(["raise", "skip-vectors", "skip-shards", "skip"]),
+    type=click.Choice(["raise", "skip"]),
     default="raise",
-    help="Stop at what cannot be used (raise); or leave out vectors that hold NaN or infinity (skip-vectors), files "
-    "that are damaged or do not fit (skip-shards), or both (skip), and say so.",
+    help="Stop at what cannot be used (raise); or leave out vectors that hold NaN or infinity, and files that are "
+    "damaged or do not fit (skip), and list them.",
 )
 @click.option(
     "--work-dir",
     help="Keep finished shards in this folder, so that a killed run goes on from them.",
 )
 @click.option(
-    "--engine",
-    type=click.Choice(["serial", "threads", "processes", "dask"]),
-    default="serial",
-    help="Read shards one after the other, or several at a time in this way.",
-)
-@click.option(
     "--scheduler",
-    help="Use the Dask scheduler at this address.  [default: a cluster on this machine]",
+    help="Read shards on the workers of the Dask scheduler at this address.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Read this many shards at a time.  [default: one a core]",
+    default=1,
+    help="Read this many shards at a time, each in a process.",
 )
 @click.option(
     "--rows-per-shard",
@@ -392,7 +380,7 @@ def stats(
     Examples:
       mvplda stats part-*.parquet -v speaker -v phrase -o stats.safetensors
       mvplda stats xvector.*.scp -l speaker=utt2spk -l phrase=utt2phrase \\
-          --engine dask --scheduler tcp://head:8786 --work-dir work -o stats.safetensors
+          --scheduler tcp://head:8786 --work-dir work -o stats.safetensors
       mvplda train stats.safetensors -v speaker=100 -v phrase=20 -o model.safetensors
       mvplda stats --add old.safetensors new.safetensors --subtract ann.safetensors -o now.safetensors
     """
@@ -415,7 +403,7 @@ def stats(
         parts = [loaded[path][0] for path in files]
         noted = {path: (about or {}).get("extractor") for path, (_, about) in loaded.items()}
         noted |= {path: read_extractor(path) for path in rest}
-        sources: dict[str, Any] = {"added": list(files), "subtracted": list(subtracted)}
+        sources: Json = {"added": list(files), "subtracted": list(subtracted)}
         sources["extractor"] = _one_extractor(noted)
         if rest:
             gathered = gather(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, repeat
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from ..io.files import (
     read_map,
     wrap_reader_errors,
 )
-from ..io.vectors import open_vectors
+from ..io.vectors import check_once, open_vectors
 from ..statistics import (
     LabelCodes,
     label_codes,
@@ -42,14 +42,6 @@ class Unlisted(NamedTuple):
     file: str
     vectors: int
     first: str
-
-
-class Source(Protocol):
-    """The labels of one view, batch after batch."""
-
-    def codes(self, batch: Batch, start: int) -> LabelCodes: ...
-
-    def finish(self, end: int, last: bool) -> None: ...
 
 
 class Labels:
@@ -68,7 +60,7 @@ class Labels:
         sources: Mapping[str, str],
         missing: Any,
     ) -> None:
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, _Column | _Rows | _List] = {}
         self.columns: list[str] = []
         self.files: list[str] = []
         self.ids = False
@@ -121,7 +113,9 @@ def label_file(path: str, name: str, source: str | None) -> Path | None:
 
 class _Column:
     def __init__(self, name: str, column: str, missing: Any) -> None:
-        self.name, self.column, self.missing = name, column, missing
+        self.name = name
+        self.column = column
+        self.missing = missing
 
     def codes(self, batch: Batch, start: int) -> LabelCodes:
         values = batch.columns[self.column]
@@ -137,7 +131,9 @@ class _Rows:
     """One label a row, in an array of their own."""
 
     def __init__(self, path: str, file: Path, missing: Any) -> None:
-        self.path, self.file, self.missing = path, file, missing
+        self.path = path
+        self.file = file
+        self.missing = missing
         with wrap_reader_errors(file, "a NumPy array"):
             # A map notices a file that is too short.
             self.labels = np.load(file, mmap_mode="r", allow_pickle=False)
@@ -167,11 +163,15 @@ class _List:
     """Ids and their labels; an id that is not listed has no label."""
 
     def __init__(self, path: str, name: str, file: Path, missing: Any) -> None:
-        self.path, self.name, self.file = path, name, file
+        self.path = path
+        self.name = name
+        self.file = file
         state = os.stat(file)
         self.names, self.numbers = _numbered(str(file), missing, state.st_size, state.st_mtime_ns)
-        self.rows, self.first = 0, ""
-        self.unlisted, self.first_unlisted = 0, ""
+        self.rows = 0
+        self.first = ""
+        self.unlisted = 0
+        self.first_unlisted = ""
 
     def codes(self, batch: Batch, start: int) -> LabelCodes:
         ids = batch.ids
@@ -284,7 +284,8 @@ def _cut_file(path: str, rows: int, vectors: str | None, ids: str | None) -> lis
 
 def _bounds(cuts: Sequence[int], rows: int) -> Iterator[int]:
     """The last cut within `rows` of the one before, or the next where there is none."""
-    place, start = 0, 0
+    place = 0
+    start = 0
     while place < len(cuts):
         place = max(bisect_right(cuts, start + rows, lo=place), place + 1)
         if cuts[place - 1] > start:  # there are row groups without rows
@@ -301,49 +302,49 @@ def _bounds(cuts: Sequence[int], rows: int) -> Iterator[int]:
 WEIGHTS = np.random.default_rng(0).integers(2**64, size=LONGEST_ID, dtype=np.uint64) | np.uint64(1)
 
 
-class Identities(NamedTuple):
-    """The ids of a shard: a number for each, equal for equal ids in every process."""
-
-    piece: Piece
-    numbers: NDArray[np.uint64]
-
-
 def numbers_of(names: Names) -> NDArray[np.uint64]:
+    """A number for every id, equal for equal ids in every process."""
     letters = names.view(np.uint32).reshape(len(names), -1)
     return np.asarray((letters * WEIGHTS[: letters.shape[1]]).sum(axis=1, dtype=np.uint64))
 
 
-def some_twice(numbers: NDArray[np.uint64]) -> bool:
-    ordered = np.sort(numbers)  # several times as fast as np.unique
-    return bool((ordered[1:] == ordered[:-1]).any())
+def check_ids(
+    shards: Sequence[tuple[Piece, NDArray[np.uint64]]],
+    vectors: str | None,
+    ids: str | None,
+    *,
+    across_files: bool = False,
+) -> None:
+    """An id that stands twice is an error that names it and both places; of different files where asked."""
+    files: dict[str, list[tuple[Piece, NDArray[np.uint64]]]] = {}
+    for piece, numbers in shards:
+        files.setdefault("" if across_files else piece.path, []).append((piece, numbers))
+    for together in files.values():
+        ordered = np.sort(np.concatenate([numbers for _, numbers in together]))
+        again = ordered[1:][ordered[1:] == ordered[:-1]]
+        if len(again):
+            _name_repeated(together, again, vectors, ids)
 
 
-def check_shards(shards: Sequence[Identities], vectors: str | None, ids: str | None) -> None:
-    """An id that stands in two shards is an error that names it and both places."""
-    if len(shards) < 2:
-        return
-    numbers, counts = np.unique(
-        np.concatenate([shard.numbers for shard in shards]), return_counts=True
-    )
-    again = numbers[counts > 1]
-    if not len(again):
-        return
+def _name_repeated(
+    shards: Sequence[tuple[Piece, NDArray[np.uint64]]],
+    again: NDArray[np.uint64],
+    vectors: str | None,
+    ids: str | None,
+) -> None:
+    """Read the ids again whose numbers are equal; by chance numbers of different ids may be."""
     places: dict[str, str] = {}
-    for shard in shards:
-        rows = np.flatnonzero(np.isin(shard.numbers, again))
-        if not len(rows):
-            continue
-        names = names_of(shard.piece, vectors, ids)
-        for row in rows.tolist():
-            here = f"{shard.piece.path}, entry {shard.piece.start + row + 1}"
-            if (other := places.setdefault(names[row], here)) != here:
+    for piece, numbers in shards:
+        rows = np.flatnonzero(np.isin(numbers, again)).tolist()
+        batches = open_vectors(piece.path, vectors, ids).batches(BATCH_BYTES, (), True, piece.rows)
+        names = [name for batch in batches for name in batch.ids or ()]
+        if len(shards) == 1:
+            check_once(piece.path, np.array(names), piece.start)
+        for row in rows:
+            here = f"{piece.path}, entry {piece.start + row + 1}"
+            other = places.setdefault(names[row], here)
+            if other != here:
                 raise LabelError(
                     f"the id {names[row]!r} stands twice and would be counted twice: {other}, and {here}. "
                     "Leave one of them out"
                 )
-
-
-def names_of(piece: Piece, vectors: str | None, ids: str | None) -> list[str]:
-    """The ids of a shard."""
-    batches = open_vectors(piece.path, vectors, ids).batches(BATCH_BYTES, (), True, piece.rows)
-    return [name for batch in batches for name in batch.ids or ()]

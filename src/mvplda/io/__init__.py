@@ -5,11 +5,9 @@ Models of Kaldi are read in `mvplda.io.plda`.
 
 from .files import read_groups, read_labels, read_map, write_groups, write_map
 from .trials import (
-    Matched,
     Scores,
     Trials,
     match,
-    read_rsr2015_enrolment,
     read_scores,
     read_trials,
     write_scores,
@@ -18,7 +16,6 @@ from .trials import (
 from .vectors import VectorSet, read_vectors, write_vectors
 
 __all__ = [
-    "Matched",
     "Scores",
     "Trials",
     "VectorSet",
@@ -26,7 +23,6 @@ __all__ = [
     "read_groups",
     "read_labels",
     "read_map",
-    "read_rsr2015_enrolment",
     "read_scores",
     "read_trials",
     "read_vectors",

@@ -14,45 +14,31 @@ groups : errors of groups of people at a common threshold
 points : a threshold for a wanted false-alarm rate, and what it costs
 """
 
-from ..costs import PRESETS, DetectionCost, detection_cost, detection_costs
+from ..costs import PRESETS, DetectionCost
 from ..kinds import trial_kinds
-from .catalogue import METRICS, Metric, act_dcf, metrics_of, min_dcf
-from .comparison import Comparison, PairedTest, compare_systems
-from .curves import BayesErrorRates, Curve, Hull, ScoreCurve, bayes_error_rates, cllr, eer, min_cllr
-from .evaluation import Evaluation, Measures, eer_by_kind, evaluate
-from .groups import GroupErrors, group_errors
-from .intervals import Intervals, speaker_intervals
-from .jackknife import Interval
-from .points import ThresholdPoint, threshold_for
+from .catalogue import METRICS, Metric, act_dcf, min_dcf
+from .comparison import compare_systems
+from .curves import ScoreCurve, bayes_error_rates, cllr, eer, min_cllr
+from .evaluation import Evaluation, eer_by_kind, evaluate
+from .groups import group_errors
+from .intervals import speaker_intervals
+from .points import threshold_for
 
 __all__ = [
     "METRICS",
     "PRESETS",
-    "BayesErrorRates",
-    "Comparison",
-    "Curve",
     "DetectionCost",
     "Evaluation",
-    "GroupErrors",
-    "Hull",
-    "Interval",
-    "Intervals",
-    "Measures",
     "Metric",
-    "PairedTest",
     "ScoreCurve",
-    "ThresholdPoint",
     "act_dcf",
     "bayes_error_rates",
     "cllr",
     "compare_systems",
-    "detection_cost",
-    "detection_costs",
     "eer",
     "eer_by_kind",
     "evaluate",
     "group_errors",
-    "metrics_of",
     "min_cllr",
     "min_dcf",
     "speaker_intervals",

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from numpy.typing import ArrayLike
@@ -38,14 +38,18 @@ COARSEST = 0.1
 FARS = (0.01, 0.001, 0.0001)
 """The false-alarm rates at which misses and thresholds are shown unless others are asked for."""
 
-ERRORS, POINTS, THRESHOLDS = "Errors and costs", "Operating points", "Thresholds"
+ERRORS = "Errors and costs"
+POINTS = "Operating points"
+THRESHOLDS = "Thresholds"
 """Titles of the tables that metrics stand in."""
+
+Probe = Callable[[Curve], tuple[Any, ...]]
 
 
 class Metric:
     """One number about targets and non-targets, and how it is shown.
 
-    name : in Python, JSON and CSV; ``family/point`` of a metric that there is for several operating points
+    name : in Python and JSON; ``family/point`` of a metric that there is for several operating points
     heading : of its column
     table : title of the table that it stands in; None leaves it to JSON
     percent : a share, shown in percent
@@ -84,28 +88,24 @@ class Metric:
         """What a share ``missing`` of speakers may add if all their trials fail."""
         return math.inf
 
-    def probe(self, whole: Curve) -> Callable[[Curve], tuple[Any, ...]] | None:
+    def probe(self, whole: Curve) -> Probe | None:
         """What the interval needs to know of the trials without every speaker; None if there is no interval."""
         return lambda curve: (self.value(curve),)
 
-    def interval(
-        self, whole: Curve, without: Array, level: float, speakers: float
-    ) -> Interval | None:
+    def interval(self, whole: Curve, without: Array, level: float, speakers: float) -> Interval:
         """The interval of its value of the whole curve.
 
         without : (groups, numbers of the probe), finite
         level : how often the interval is to hold
         speakers : how many of them count, see above
         """
-        estimate = float(self.value(whole))
-        unseen = self.unseen(unmet(level, speakers))
         return jackknife_interval(
-            estimate,
+            float(self.value(whole)),
             without[:, 0],
             level,
             speakers=speakers,
             most=self.most,
-            unseen=unseen,
+            unseen=self.unseen(unmet(level, speakers)),
             of_hull=self.of_hull,
         )
 
@@ -116,14 +116,6 @@ class Metric:
         if self.percent:
             return f"{100 * value:.2f}"
         return f"{value:.3f}" if value < 1000 or math.isinf(value) else ">=1000"
-
-    def show_ends(self, interval: Interval | None, form: str = " [{}, {}]") -> str:
-        """The interval in a table, nothing if there is none."""
-        return (
-            ""
-            if interval is None
-            else form.format(self.show(interval.low), self.show(interval.high))
-        )
 
 
 class EER(Metric):
@@ -152,7 +144,8 @@ class _DetectionCostMetric(Metric):
 
     def __init__(self, cost: DetectionCost) -> None:
         self.cost = cost
-        self.name, self.heading = f"{self.family}/{cost.name}", f"{self.word} {cost.name}"
+        self.name = f"{self.family}/{cost.name}"
+        self.heading = f"{self.word} {cost.name}"
 
     def notes(self) -> tuple[str, ...]:
         return (
@@ -160,6 +153,12 @@ class _DetectionCostMetric(Metric):
             "actDCF at Bayes' threshold for natural-log likelihood ratios.",
             f"DCF {self.cost}, threshold {self.cost.threshold:.4f}.",
         )
+
+    def probe(self, whole: Curve) -> Probe | None:
+        return None
+
+    def _least(self, curve: Curve) -> tuple[Any, Any]:
+        return curve.hull.least(self.cost.miss_weight, self.cost.false_alarm_weight)
 
 
 class MinDCF(_DetectionCostMetric):
@@ -172,18 +171,15 @@ class MinDCF(_DetectionCostMetric):
     of_hull = True
 
     def value(self, curve: Curve) -> float:
-        return float(curve.hull.least(self.cost.miss_weight, self.cost.false_alarm_weight)[0])
+        return float(self._least(curve)[0])
 
     def unseen(self, missing: float) -> float:
         return missing * max(self.cost.miss_weight, self.cost.false_alarm_weight)
 
-    def probe(self, whole: Curve) -> Callable[[Curve], tuple[Any, ...]] | None:
+    def probe(self, whole: Curve) -> Probe | None:
         of_target, of_other = whole.largest_shares()
-        coarse = (
-            max(self.cost.miss_weight * of_target, self.cost.false_alarm_weight * of_other)
-            > COARSEST
-        )
-        return None if coarse else super().probe(whole)
+        costs = (self.cost.miss_weight * of_target, self.cost.false_alarm_weight * of_other)
+        return None if max(costs) > COARSEST else Metric.probe(self, whole)
 
 
 class ActDCF(_DetectionCostMetric):
@@ -196,9 +192,6 @@ class ActDCF(_DetectionCostMetric):
     def value(self, curve: Curve) -> float:
         return float(self.cost.at(*curve.rates(self.cost.threshold)))
 
-    def probe(self, whole: Curve) -> None:
-        return None
-
 
 class MinDCFThreshold(_DetectionCostMetric):
     """The lowest score that is accepted at minDCF."""
@@ -208,15 +201,8 @@ class MinDCFThreshold(_DetectionCostMetric):
     table = None
     is_error = False
 
-    def notes(self) -> tuple[str, ...]:
-        return ()
-
     def value(self, curve: Curve) -> float:
-        _, corner = curve.hull.least(self.cost.miss_weight, self.cost.false_alarm_weight)
-        return curve.threshold_for(false_alarm=float(curve.hull.false_alarm[corner]))
-
-    def probe(self, whole: Curve) -> None:
-        return None
+        return curve.threshold_for(float(curve.hull.false_alarm[self._least(curve)[1]]))
 
 
 class MinCllr(Metric):
@@ -251,185 +237,131 @@ class Cllr(Metric):
     def value(self, curve: Curve) -> float:
         return curve.cllr()
 
-    def probe(self, whole: Curve) -> Callable[[Curve], tuple[Any, ...]] | None:
+    def probe(self, whole: Curve) -> Probe | None:
         return lambda curve: (curve.cllr(), curve.min_cllr())
 
-    def interval(
-        self, whole: Curve, without: Array, level: float, speakers: float
-    ) -> Interval | None:
+    def interval(self, whole: Curve, without: Array, level: float, speakers: float) -> Interval:
         """It reaches at least as far up as minCllr and what poor calibration loses."""
-        own = jackknife_interval(self.value(whole), without[:, 0], level, speakers=speakers)
+        own = super().interval(whole, without, level, speakers)
         least = MinCllr().interval(whole, without[:, 1:], level, speakers)
-        assert least is not None
-        return replace(
-            own, high=max(own.high, least.high + max(0.0, own.estimate - least.estimate))
-        )
+        loss = max(0.0, own.estimate - least.estimate)
+        return replace(own, high=max(own.high, least.high + loss))
 
 
 class _AtRate(Metric):
-    """What follows from a wanted rate of one error: a threshold, and both rates there.
-
-    wanted : 0, a miss rate; 1, a false-alarm rate
-    """
+    """What follows from a wanted false-alarm rate: a threshold, and the misses there."""
 
     unknown = "too few"
     family: ClassVar[str]
-    words: ClassVar[str]
+    word: ClassVar[str]
 
-    def __init__(self, rate: float, wanted: int = 1) -> None:
-        self.rate, self.wanted = rate, wanted
-        self.word, other = ("FAR", "FRR") if wanted else ("FRR", "FAR")
-        self.name = f"{self.family.format(self.word, other).lower()}/{rate:g}"
-        self.heading = self.words.format(self.word, other, f"{self.word} {100 * rate:g} %")
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.name = f"{self.family}/{rate:g}"
+        self.heading = f"{self.word} at FAR {100 * rate:g} %"
 
     def notes(self) -> tuple[str, ...]:
-        error, trials, way = (
-            ("misses", "targets", "highest"),
-            ("false alarms", "non-targets", "lowest"),
-        )[self.wanted]
         return (
             "FAR: false alarms as a share of the non-targets; FRR: misses as a share of the targets.",
-            f"At a {self.word}: at the {way} threshold that gives no more {error}; scores at or above it are accepted. "
-            f"Too few: by the rule of three a {self.word} of f needs 3 / f {trials}.",
+            "At a FAR: at the lowest threshold that gives no more false alarms; scores at or above it are accepted. "
+            "Too few: by the rule of three a FAR of f needs 3 / f non-targets.",
         )
 
     def enough(self, curve: Curve) -> bool:
-        return 3 * curve.largest_shares()[self.wanted] <= self.rate * (1 + 1e-9)
+        return 3 * curve.largest_shares()[1] <= self.rate * (1 + 1e-9)
 
-    def threshold(self, curve: Curve, rate: float | None = None) -> float:
-        rate = self.rate if rate is None else rate
-        return (
-            curve.threshold_for(false_alarm=rate) if self.wanted else curve.threshold_for(miss=rate)
-        )
-
-    def probe(self, whole: Curve) -> Callable[[Curve], tuple[Any, ...]] | None:
-        threshold = self.threshold(whole)
+    def probe(self, whole: Curve) -> Probe | None:
+        threshold = whole.threshold_for(self.rate)
         return lambda curve: curve.rates(threshold)
 
-    def _rates(
-        self, whole: Curve, without: Array, level: float, speakers: float
-    ) -> tuple[Interval, Interval]:
-        """Intervals of both rates at the threshold, which stays where it is: the wanted one and the other."""
-        rates = whole.rates(self.threshold(whole))
-        found = [
-            jackknife_interval(
-                float(rate),
-                without[:, i],
-                level,
-                speakers=speakers,
-                most=1.0,
-                unseen=unmet(level, speakers),
-            )
-            for i, rate in enumerate(rates)
-        ]
-        return found[self.wanted], found[1 - self.wanted]
 
-    def _ends(self, whole: Curve, wanted: Interval) -> tuple[float, float]:
-        """Thresholds of the least and of the most that the wanted rate may be; infinite if no trial tells."""
-        beyond = (-math.inf, math.inf)[self.wanted]
-        told = wanted.low >= whole.largest_shares()[self.wanted]
-        return self.threshold(whole, wanted.low) if told else beyond, self.threshold(
-            whole, wanted.high
-        )
+def rates_at(
+    threshold: float, whole: Curve, without: Array, level: float, speakers: tuple[float, float]
+) -> tuple[Interval, Interval]:
+    """Intervals of the miss and the false-alarm rate at a threshold, which stays where it is.
+
+    without : (groups, 2) both rates without each speaker or group
+    """
+    intervals = []
+    for i, rate in enumerate(whole.rates(threshold)):
+        unseen = unmet(level, speakers[i])
+        settings: Any = {"speakers": speakers[i], "most": 1.0, "unseen": unseen}
+        intervals.append(jackknife_interval(float(rate), without[:, i], level, **settings))
+    return intervals[0], intervals[1]
+
+
+def threshold_ends(whole: Curve, far: Interval) -> tuple[float, float]:
+    """Thresholds of the most and of the least that the false-alarm rate may be.
+
+    There is no upper end where the least is below what a single trial is of the rate.
+    """
+    low = whole.threshold_for(far.high)
+    if far.low < whole.largest_shares()[1]:
+        return low, math.inf
+    return low, whole.threshold_for(far.low)
 
 
 class ThresholdAt(_AtRate):
-    """The threshold for a wanted rate of one error."""
+    """The threshold for a wanted false-alarm rate."""
 
-    family = "threshold_at_{}"
-    words = "threshold at {2}"
+    family = "threshold_at_far"
+    word = "threshold"
     table = THRESHOLDS
     is_error = False
 
     def value(self, curve: Curve) -> float:
-        return self.threshold(curve)
+        return curve.threshold_for(self.rate)
 
-    def interval(
-        self, whole: Curve, without: Array, level: float, speakers: float
-    ) -> Interval | None:
-        wanted, _ = self._rates(whole, without, level, speakers)
-        low, high = sorted(self._ends(whole, wanted))
-        return Interval(self.value(whole), low, high)
+    def interval(self, whole: Curve, without: Array, level: float, speakers: float) -> Interval:
+        threshold = self.value(whole)
+        far = rates_at(threshold, whole, without, level, (speakers, speakers))[1]
+        return Interval(threshold, *threshold_ends(whole, far))
 
 
-class RateThere(_AtRate):
-    """The wanted rate as it is at its threshold: what speakers who were not met may see of it."""
+class MissesAt(_AtRate):
+    """The misses at a wanted false-alarm rate."""
 
-    family = "{}_there"
-    words = "{} % there"
-    table = None
-    percent = True
-    is_error = False
-
-    def value(self, curve: Curve) -> float:
-        return float(curve.rates(self.threshold(curve))[self.wanted])
-
-    def interval(
-        self, whole: Curve, without: Array, level: float, speakers: float
-    ) -> Interval | None:
-        return self._rates(whole, without, level, speakers)[0]
-
-
-class OtherRateAt(_AtRate):
-    """The rate of the other error at a wanted rate of one: misses at a false-alarm rate, or the other way round."""
-
-    family = "{1}_at_{0}"
-    words = "{1} % at {2}"
+    family = "frr_at_far"
+    word = "FRR %"
     table = POINTS
     percent = True
 
     def value(self, curve: Curve) -> float:
-        return float(curve.rates(self.threshold(curve))[1 - self.wanted])
+        return float(curve.rates(curve.threshold_for(self.rate))[0])
 
-    def interval(
-        self, whole: Curve, without: Array, level: float, speakers: float
-    ) -> Interval | None:
-        wanted, other = self._rates(whole, without, level, speakers)
-        estimate = other.estimate
-        most, least = (
-            1.0 if math.isinf(end) else float(whole.rates(end)[1 - self.wanted])
-            for end in self._ends(whole, wanted)
-        )
-        low = estimate - math.hypot(estimate - other.low, estimate - least)
-        high = estimate + math.hypot(other.high - estimate, most - estimate)
+    def interval(self, whole: Curve, without: Array, level: float, speakers: float) -> Interval:
+        threshold = whole.threshold_for(self.rate)
+        own, far = rates_at(threshold, whole, without, level, (speakers, speakers))
+        estimate = own.estimate
+        low_end, high_end = threshold_ends(whole, far)
+        least = float(whole.rates(low_end)[0])
+        most = 1.0 if math.isinf(high_end) else float(whole.rates(high_end)[0])
+        low = estimate - math.hypot(estimate - own.low, estimate - least)
+        high = estimate + math.hypot(own.high - estimate, most - estimate)
         return Interval(estimate, max(low, 0.0), min(high, 1.0))
 
 
-@dataclass(frozen=True)
-class Points:
-    """Operating points that were asked for: detection costs, false-alarm rates and miss rates."""
-
-    costs: tuple[DetectionCost, ...]
-    far: tuple[float, ...]
-    frr: tuple[float, ...]
-
-
-METRICS: list[Callable[[Points], Iterable[Metric]]] = [
-    lambda points: [EER()],
-    lambda points: [metric(cost) for cost in points.costs for metric in (MinDCF, ActDCF)],
-    lambda points: [Cllr(), MinCllr()],
-    lambda points: [OtherRateAt(rate) for rate in points.far],
-    lambda points: [OtherRateAt(rate, 0) for rate in points.frr],
-    lambda points: [metric(rate) for metric in (ThresholdAt, RateThere) for rate in points.far],
-    lambda points: [metric(rate, 0) for metric in (ThresholdAt, RateThere) for rate in points.frr],
-    lambda points: [MinDCFThreshold(cost) for cost in points.costs],
+DetectionCosts = tuple[DetectionCost, ...]
+METRICS: list[Callable[[DetectionCosts, tuple[float, ...]], Iterable[Metric]]] = [
+    lambda costs, far: [EER()],
+    lambda costs, far: [metric(cost) for cost in costs for metric in (MinDCF, ActDCF)],
+    lambda costs, far: [Cllr(), MinCllr()],
+    lambda costs, far: [metric(rate) for metric in (MissesAt, ThresholdAt) for rate in far],
+    lambda costs, far: map(MinDCFThreshold, costs),
 ]
-"""Every metric that there is, in the order of tables: for the operating points, the metrics of one sort."""
+"""Every metric that there is, in the order of tables: for detection costs and false-alarm rates, those of one sort."""
 
 
-def metrics_of(
-    costs: Costs = ("default",), far: Iterable[float] = FARS, frr: Iterable[float] = ()
-) -> list[Metric]:
+def metrics_of(costs: Costs = ("default",), far: Iterable[float] = FARS) -> list[Metric]:
     """The metrics for some operating points."""
-    points = Points(
-        detection_costs(costs), *(tuple(dict.fromkeys(map(float, rates))) for rates in (far, frr))
-    )
-    for rate in (*points.far, *points.frr):
+    rates = tuple(dict.fromkeys(map(float, far)))
+    for rate in rates:
         if not 0 < rate < 1:
             raise ParameterError(
-                f"a false-alarm or miss rate is a share in (0, 1), such as 0.001; got {rate}"
+                f"a false-alarm rate is a share in (0, 1), such as 0.001; got {rate}"
             )
-    return [metric for family in METRICS for metric in family(points)]
+    points = detection_costs(costs)
+    return [metric for family in METRICS for metric in family(points, rates)]
 
 
 def min_dcf(

@@ -13,7 +13,7 @@ impostors are not enrolled, n is the number of speakers who count (:mod:`mvplda.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,15 +21,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from .._progress import Progress
 from .._typing import Array, RandomState
 from ..costs import Costs
 from ..exceptions import DataError, ParameterError
 from ..kinds import Kinds
-from .catalogue import FARS, Metric, metrics_of
+from .catalogue import metrics_of
 from .intervals import plain
 from .jackknife import check_level
-from .weighted import WeightedTrials, speaker_codes, weighted_trials
+from .weighted import WeightedTrials, weighted_trials
 
 KNOWN = 0.9
 """Where fewer of the resamples than these have both targets and non-targets, there are too few speakers for a test."""
@@ -47,13 +46,13 @@ class PairedTest:
 
     a: float
     b: float
-    difference: float
-    low: float
-    high: float
-    p_value: float
     level: float
-    ratio_low: float
-    ratio_high: float
+    difference: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    p_value: float = math.nan
+    ratio_low: float = math.nan
+    ratio_high: float = math.nan
 
     @property
     def ratio(self) -> float:
@@ -90,58 +89,6 @@ class Comparison:
         }
 
 
-def _draw(
-    systems: list[dict[str, WeightedTrials]],
-    metrics: Sequence[Metric],
-    n_speakers: int,
-    n_resamples: int,
-    random_state: RandomState,
-    verbose: bool,
-) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
-    """Estimates and replicates of every system, all systems on the same resamples; NaN of what is not known."""
-    rng = np.random.default_rng(random_state)
-    once = np.ones(n_speakers + 1)  # the last one stands for "the same person", see speaker_codes
-    estimates = [
-        {kind: _measure(trials, metrics, once, True) for kind, trials in row.items()}
-        for row in systems
-    ]
-    replicates: list[dict[str, list[Array]]] = [{kind: [] for kind in system} for system in systems]
-    progress = Progress("bootstrap over speakers", n_resamples) if verbose else None
-    every = 1 if progress is not None and progress.in_place else max(1, n_resamples // 10)
-    for b in range(n_resamples):
-        drawn = np.bincount(
-            rng.integers(n_speakers, size=n_speakers), minlength=n_speakers + 1
-        ).astype(np.float64)
-        drawn[-1] = 1.0
-        for system, rows in zip(systems, replicates, strict=True):
-            measured = {
-                trials: _measure(trials, metrics, drawn)
-                for trials in dict.fromkeys(system.values())
-            }
-            for kind, trials in system.items():
-                rows[kind].append(measured[trials])
-        if progress is not None and ((b + 1) % every == 0 or b + 1 == n_resamples):
-            progress.step(b + 1)
-    return estimates, [{kind: np.array(rows[kind]) for kind in rows} for rows in replicates]
-
-
-def _measure(
-    trials: WeightedTrials, metrics: Sequence[Metric], times: Array, checked: bool = False
-) -> Array:
-    curve = trials.under(times)
-    if curve is None:
-        return np.full(len(metrics), np.nan)
-    return np.array([m.value(curve) if not checked or m.enough(curve) else np.nan for m in metrics])
-
-
-def _check_settings(level: float, n_resamples: int) -> None:
-    check_level(level)
-    if n_resamples < 2:
-        raise ParameterError(
-            f"a bootstrap needs at least 2 resamples, better some hundreds; got {n_resamples}"
-        )
-
-
 def _quantiles(values: Array, level: float, speakers: float) -> tuple[float, float]:
     """Expanded percentiles of the replicates that had both targets and non-targets."""
     known = values[~np.isnan(values)]
@@ -174,15 +121,11 @@ def compare_systems(
     test_speakers: ArrayLike,
     costs: Costs = ("default",),
     *,
-    far: Iterable[float] = FARS,
-    frr: Iterable[float] = (),
     target: str | None = None,
-    equal_weights: bool = False,
     weights: Mapping[str, float] | None = None,
     n_resamples: int = 1000,
     level: float = 0.95,
     random_state: RandomState = None,
-    verbose: bool = False,
 ) -> Comparison:
     """Whether system A beats system B on the same trials.
 
@@ -194,51 +137,73 @@ def compare_systems(
     ----------
     scores_a, scores_b
         Of the same trials.
-    kinds, enrol_speakers, test_speakers, costs, far, frr, target, equal_weights, weights, level
+    kinds, enrol_speakers, test_speakers, costs, target, weights, level
         As for :func:`speaker_intervals`.
     n_resamples : int
         How often the speakers are drawn; 1000 fix either end of an interval to about 2 % of its width.
     random_state : int, Generator or None
         Seed of the draws.
-    verbose : bool
-        Show progress on standard error.
 
     Notes
     -----
     Time is linear in trials times resamples (a million trials of two or three kinds
     take a few hundredths of a second a resample); the scores are sorted once.
     """
-    _check_settings(level, n_resamples)
-    shapes = np.shape(scores_a), np.shape(scores_b)
-    if shapes[0] != shapes[1]:
-        raise DataError(
-            f"a paired test needs the same trials of both systems; got shapes {shapes[0]} and {shapes[1]}"
+    check_level(level)
+    if n_resamples < 2:
+        raise ParameterError(
+            f"a bootstrap needs at least 2 resamples, better some hundreds; got {n_resamples}"
         )
-    metrics = [metric for metric in metrics_of(costs, far, frr) if metric.is_error]
-    first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, shapes[0])
-    systems = [
-        weighted_trials(s, kinds, (first, second), target, equal_weights, weights)
-        for s in (scores_a, scores_b)
-    ]
-    estimates, replicates = _draw(systems, metrics, n_speakers, n_resamples, random_state, verbose)
+    if np.shape(scores_a) != np.shape(scores_b):
+        raise DataError(
+            f"a paired test needs the same trials of both systems; got shapes {np.shape(scores_a)} and "
+            f"{np.shape(scores_b)}"
+        )
+    metrics = [metric for metric in metrics_of(costs, ()) if metric.is_error]
+    sides = (enrol_speakers, test_speakers)
+    systems = [weighted_trials(s, kinds, sides, target, weights) for s in (scores_a, scores_b)]
+    n_speakers = next(iter(systems[0].values())).n_speakers
+    rng = np.random.default_rng(random_state)
+    # the first is the list as it is; the last speaker stands for "the same person", see speaker_codes
+    times = np.ones((n_resamples + 1, n_speakers + 1))
+    for row in times[1:]:
+        row[:-1] = np.bincount(rng.integers(n_speakers, size=n_speakers), minlength=n_speakers)
+
+    def measured(trials: WeightedTrials) -> Array:
+        values = np.full((len(times), len(metrics)), np.nan)
+        for b, multiplicity in enumerate(times):
+            curve = trials.under(multiplicity)
+            if curve is not None:
+                values[b] = [metric.value(curve) for metric in metrics]
+        return values
+
     tests: dict[str, dict[str, PairedTest]] = {}
+    done: dict[WeightedTrials, Array] = {}
     for kind, trials in systems[0].items():
-        tests[kind] = {}
-        speakers = min(trials.speakers(n_speakers))
-        for i, name in enumerate(metric.name for metric in metrics):
-            a, b = (float(estimate[kind][i]) for estimate in estimates)
-            with np.errstate(invalid="ignore"):  # both infinite: no difference is known
-                differences = replicates[0][kind][:, i] - replicates[1][kind][:, i]
-            known = 0.0 if speakers < 2 else np.mean(~np.isnan(differences))
-            if not (math.isfinite(a) and math.isfinite(b)) or known < KNOWN:
-                unknown = math.nan
-                tests[kind][name] = PairedTest(
-                    a, b, unknown, unknown, unknown, unknown, level, unknown, unknown
-                )
-                continue
-            low, high = _quantiles(differences, level, speakers)
-            p_value = _p_value(differences, speakers)
-            ratios = _ratios(replicates[0][kind][:, i], replicates[1][kind][:, i])
-            ends = _quantiles(ratios, level, speakers)
-            tests[kind][name] = PairedTest(a, b, a - b, low, high, p_value, level, *ends)
+        for one in (trials, systems[1][kind]):
+            if one not in done:  # the only kind is the total, too
+                done[one] = measured(one)
+        values = np.stack([done[trials], done[systems[1][kind]]])
+        speakers = min(trials.speakers())
+        tests[kind] = {
+            metric.name: _paired(values[0, :, i], values[1, :, i], level, speakers)
+            for i, metric in enumerate(metrics)
+        }
     return Comparison(tests, level, n_resamples, n_speakers)
+
+
+def _paired(a: Array, b: Array, level: float, speakers: float) -> PairedTest:
+    """The test of a metric, from its values of both systems: of all speakers, then of every resample."""
+    with np.errstate(invalid="ignore", divide="ignore"):  # both infinite: no difference is known
+        differences = a - b
+        # without an error of B, no error of A is one, and any is infinitely more
+        ratios = np.where((a == 0) & (b == 0), 1.0, a / b)
+    known = np.mean(~np.isnan(differences[1:]))
+    if not np.isfinite(a[0]) or not np.isfinite(b[0]) or speakers < 2 or known < KNOWN:
+        return PairedTest(float(a[0]), float(b[0]), level)
+    low, high = _quantiles(differences[1:], level, speakers)
+    p_value = _p_value(differences[1:], speakers)
+    ends = _quantiles(ratios[1:], level, speakers)
+    return PairedTest(
+        float(a[0]), float(b[0]), level, float(differences[0]), low, high, p_value, *ends
+    )

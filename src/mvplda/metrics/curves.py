@@ -10,22 +10,23 @@ scores take their own size once more and little else.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
-from scipy.special import ndtr
+from scipy.special import expit, ndtr
 
 from .._typing import Array, FloatArray
 from ..exceptions import DataError, ParameterError
 from ..kinds import Kinds
 
 Scores = FloatArray
+Ranks = NDArray[np.intp]
 ROUNDING = 1e-12  # a rate that is more by less than this is no more
 STRETCH = 1 << 18  # targets pooled at a time, and scores turned to float64 at a time
 
@@ -42,28 +43,31 @@ def as_scores(values: ArrayLike, name: str) -> Scores:
             ) from error
     if len(array) == 0:
         raise DataError(f"there are no {name} scores: at least one is needed")
-    return array
-
-
-def reject_nan(array: Scores, name: str) -> None:
-    """NaN is an error. (A minimum carries it, and needs no array of flags as long as the scores.)"""
+    # A minimum carries NaN, and needs no array of flags as long as the scores.
     if np.isnan(array.min()):
         count = int(np.isnan(array).sum())
         raise DataError(
             f"{count} {name} score(s) are NaN; every score must be a number (infinite is allowed)"
         )
+    return array
+
+
+def softplus(scores: Scores) -> Array:
+    """log(1 + exp(score)) in float64."""
+    x = scores.astype(np.float64)
+    return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
 
 
 def softplus_mean(scores: Scores, sign: float) -> float:
     """Mean of log(1 + exp(sign * score)), summed in float64 a stretch at a time."""
-    total = 0.0
-    for start in range(0, len(scores), STRETCH):
-        x = sign * scores[start : start + STRETCH].astype(np.float64)
-        total += float((np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))).sum())
+    starts = range(0, len(scores), STRETCH)
+    total = sum(float(softplus(sign * scores[i : i + STRETCH]).sum()) for i in starts)
     return total / len(scores)
 
 
-def count_below(ordered: Scores, thresholds: ArrayLike, side: Any = "left") -> NDArray[np.intp]:
+def count_below(
+    ordered: Scores, thresholds: ArrayLike, side: Literal["left", "right"] = "left"
+) -> Ranks:
     """How many sorted scores lie below every threshold ("right": at or below it).
 
     A float64 threshold meets float32 scores as the next float32 that is not below
@@ -73,72 +77,145 @@ def count_below(ordered: Scores, thresholds: ArrayLike, side: Any = "left") -> N
     with np.errstate(over="ignore"):
         near = exact.astype(ordered.dtype)
     if near.dtype != exact.dtype:
-        if side == "left":
-            near = np.where(near < exact, np.nextafter(near, np.asarray(np.inf, near.dtype)), near)
-        else:
-            near = np.where(near > exact, np.nextafter(near, np.asarray(-np.inf, near.dtype)), near)
+        beyond, away = (near < exact, np.inf) if side == "left" else (near > exact, -np.inf)
+        near = np.where(beyond, np.nextafter(near, np.asarray(away, near.dtype)), near)
     return np.asarray(np.searchsorted(ordered, near, side=side))
 
 
-class Curve(ABC):
-    """What every metric is computed from: sorted scores of targets and non-targets, and what they weigh.
+@dataclass(frozen=True)
+class Side:
+    """Sorted scores of targets, or of a kind of non-targets.
 
-    targets : sorted scores
-    parts : sorted scores of the non-targets, one array or several
+    weights : of every score, or of each of them
+    costs : what every score costs in Cllr, in nat, where this was computed before
     """
 
-    targets: Scores
-    parts: list[Scores]
+    scores: Scores
+    weights: float | Array = 1.0
+    costs: Array | None = None
+
+    @cached_property
+    def _cumulated(self) -> Array:
+        below = np.zeros(len(self.scores) + 1)
+        np.cumsum(self.weights, out=below[1:])
+        return below
+
+    def below(self, ranks: Any) -> Any:
+        """What so many of the lowest scores weigh."""
+        if isinstance(self.weights, float):
+            return self.weights * ranks
+        return self._cumulated[ranks]
 
     @property
-    @abstractmethod
-    def hull(self) -> Hull:
-        """The convex hull of the ROC, ties pooled."""
+    def total(self) -> float:
+        return float(self.below(len(self.scores)))
 
-    @abstractmethod
+    def rejected(self, thresholds: ArrayLike) -> Array:
+        """What lies below every threshold weighs so much."""
+        return np.asarray(self.below(count_below(self.scores, thresholds)))
+
+    def cost(self, sign: float) -> float:
+        """Mean cost in Cllr, in nat; targets have the sign -1."""
+        if self.costs is None:
+            return softplus_mean(self.scores, sign)
+        with np.errstate(invalid="ignore"):
+            mean = float(np.dot(self.weights, self.costs)) / self.total
+        if np.isnan(mean):  # 0 * infinity is a trial that is not there
+            there = np.where(np.asarray(self.weights) > 0, self.costs, 0.0)
+            mean = float(np.dot(there, self.weights)) / self.total
+        return mean
+
+
+def ranks_at_targets(targets: Scores, others: Sequence[Scores]) -> Iterator[list[Ranks]]:
+    """Stretches of the ROC: how many targets, and others of every kind, lie below each corner that there can be.
+
+    Corners can lie below and above every distinct target score, nowhere else: non-targets between two
+    targets are one group whatever their order, and so are all scores that tie with a target.
+    """
+    arrays = [targets, *others]
+    start = 0
+    while start < len(targets):
+        stop = min(start + STRETCH, len(targets))
+        stop = int(np.searchsorted(targets, targets[stop - 1], side="right"))  # no tie is cut
+        values = np.unique(targets[start:stop])
+        ranks = [
+            np.stack([count_below(a, values), count_below(a, values, "right")]) for a in arrays
+        ]
+        yield [pair.T.reshape(-1) for pair in ranks]
+        start = stop
+
+
+class Curve:
+    """What every metric is computed from: sorted scores of targets and non-targets, and what they weigh.
+
+    ranks : of `ranks_at_targets`, where these were computed before
+    """
+
+    def __init__(
+        self, targets: Side, others: Sequence[Side], ranks: list[list[Ranks]] | None = None
+    ) -> None:
+        self.targets = targets
+        self.others = list(others)
+        self._ranks = ranks
+        if not others:
+            raise DataError("there are no non-target scores: at least one is needed")
+
+    @property
+    def n_targets(self) -> int:
+        return len(self.targets.scores)
+
+    @property
+    def n_nontargets(self) -> int:
+        return sum(len(side.scores) for side in self.others)
+
+    @property
+    def _all_others(self) -> float:
+        return sum(side.total for side in self.others)
+
     def rates(self, thresholds: ArrayLike) -> tuple[Array, Array]:
         """Miss and false-alarm rates when scores at or above a threshold are accepted."""
+        miss = self.targets.rejected(thresholds) / self.targets.total
+        rejected = sum(side.rejected(thresholds) for side in self.others)
+        return np.asarray(miss), np.asarray(1 - rejected / self._all_others)
 
-    @abstractmethod
-    def cllr(self) -> float:
-        """Cost of log-likelihood ratios, in bits."""
+    @cached_property
+    def hull(self) -> Hull:
+        """The convex hull of the ROC, ties pooled."""
+        sides = [self.targets, *self.others]
+        ranks = self._ranks or ranks_at_targets(sides[0].scores, [o.scores for o in self.others])
+        below = [np.zeros((2, 1))]
+        for stretch in ranks:
+            target, *rest = (side.below(own) for side, own in zip(sides, stretch, strict=True))
+            points = np.stack([target, sum(rest)])
+            below.append(pool(points) if self.n_targets > STRETCH else points)
+        below.append(np.array([[self.targets.total], [self._all_others]]))
+        return Hull(*pool(np.concatenate(below, axis=1)))
 
-    @abstractmethod
+    def threshold_for(self, false_alarm: float) -> float:
+        """The lowest threshold with at most this false-alarm rate: the lowest score that is accepted."""
+        least = (1 - false_alarm - ROUNDING) * self._all_others
+        if least <= 0:
+            return -np.inf
+
+        def enough(score: Any) -> bool:
+            return bool(sum(side.rejected(score) for side in self.others) >= least)
+
+        found = []
+        for scores in (side.scores for side in (self.targets, *self.others)):
+            place = bisect_left(scores, True, key=enough)
+            found += scores[place : place + 1].tolist()
+        return min(found, default=np.inf)
+
     def largest_shares(self) -> tuple[float, float]:
         """How much of the miss rate, and of the false-alarm rate, a single trial is at most."""
+        most = max(float(np.max(side.weights)) for side in self.others)
+        of_targets = float(np.max(self.targets.weights)) / self.targets.total
+        return of_targets, most / self._all_others
 
-    @abstractmethod
-    def _rejected_targets(self, rate: float) -> int:
-        """How many of the lowest targets weigh ``rate`` at most."""
-
-    @abstractmethod
-    def _first_too_many(self, rate: float) -> float:
-        """The highest non-target that weighs more than ``rate`` with all above it; -infinity if none does."""
-
-    def threshold_for(
-        self, *, miss: float | None = None, false_alarm: float | None = None
-    ) -> float:
-        """The highest threshold with at most this miss rate, or the lowest with at most this false-alarm rate.
-
-        It is the lowest score that is accepted.
-        """
-        if false_alarm is not None:
-            limit = self._first_too_many(false_alarm)
-            return limit if limit == -np.inf else self._lowest_above(limit)
-        assert miss is not None
-        rejected = self._rejected_targets(miss)
-        return float(self.targets[rejected]) if rejected < len(self.targets) else np.inf
-
-    def _lowest_above(self, value: Any) -> float:
-        """The lowest score above a value."""
-        arrays = [self.targets, *self.parts]
-        ranks = [int(count_below(array, value, "right")) for array in arrays]
-        above = [
-            float(array[rank])
-            for array, rank in zip(arrays, ranks, strict=True)
-            if rank < len(array)
-        ]
-        return min(above, default=np.inf)
+    def cllr(self) -> float:
+        """Cost of log-likelihood ratios, in bits."""
+        false = sum(side.total * side.cost(1.0) for side in self.others) / self._all_others
+        return float((self.targets.cost(-1.0) + false) / (2 * np.log(2)))
 
     def eer(self) -> float:
         """Equal error rate of the convex hull."""
@@ -147,6 +224,23 @@ class Curve(ABC):
     def min_cllr(self) -> float:
         """Cllr after the best rising recalibration."""
         return self.hull.min_cllr()
+
+    def steps(self, max_points: int | None = 2000) -> tuple[Array, Array, Array]:
+        """Thresholds, miss and false-alarm rates of the raw curve (not its hull), thresholds rising.
+
+        With ``max_points`` the thresholds are scores taken evenly on the probit axes of a DET
+        plot, about that many; every point is exact. ``None`` gives every distinct score.
+        The last threshold is infinite: all is rejected.
+        """
+        arrays = [side.scores for side in (self.targets, *self.others)]
+        if max_points is not None and self.n_targets + self.n_nontargets > max_points:
+            levels = ndtr(np.linspace(-6, 6, max(2, max_points // len(arrays))))
+            levels = np.concatenate([[0.0], levels, [1.0]])
+            arrays = [array[(levels * (len(array) - 1)).astype(np.intp)] for array in arrays]
+        thresholds = np.unique(np.concatenate(arrays).astype(np.float64))
+        miss, false_alarm = self.rates(thresholds)
+        # scores of +infinity, if any, are rejected too
+        return np.append(thresholds, np.inf), np.append(miss, 1.0), np.append(false_alarm, 0.0)
 
 
 class ScoreCurve(Curve):
@@ -169,166 +263,23 @@ class ScoreCurve(Curve):
     (0.125, (array(0.25), array(0.25)))
     """
 
-    weights: list[float]
-
     def __init__(
         self, targets: ArrayLike, nontargets: Kinds, *, weights: Mapping[Any, float] | None = None
     ) -> None:
-        self.targets = sorted_scores(targets, "target")
-        if isinstance(nontargets, Mapping):
-            self.parts = [
-                sorted_scores(part, f"non-target ({kind})") for kind, part in nontargets.items()
-            ]
-            self.weights = [1.0 if weights is None else float(weights[kind]) for kind in nontargets]
-        else:
-            self.parts, self.weights = [sorted_scores(nontargets, "non-target")], [1.0]
-        self._check()
-
-    @classmethod
-    def from_sorted(
-        cls, targets: Scores, parts: Sequence[Scores], weights: Sequence[float] | None = None
-    ) -> ScoreCurve:
-        """A curve of scores already sorted and checked; nothing is copied."""
-        curve = cls.__new__(cls)
-        curve.targets, curve.parts = targets, list(parts)
-        curve.weights = (
-            [1.0] * len(parts) if weights is None else [float(weight) for weight in weights]
-        )
-        curve._check()
-        return curve
-
-    def _check(self) -> None:
-        if not self.parts:
-            raise DataError("there are no non-target scores: at least one is needed")
-        if not all(0 < weight < np.inf for weight in self.weights):
+        kinds = nontargets if isinstance(nontargets, Mapping) else {"": nontargets}
+        weights = weights or {}
+        if not all(0 < weight < np.inf for weight in weights.values()):
             raise ParameterError(
-                f"weights of non-target kinds must be positive and finite; got {self.weights}"
+                f"weights of non-target kinds must be positive and finite; got {weights}"
             )
-
-    @property
-    def n_targets(self) -> int:
-        return len(self.targets)
-
-    @property
-    def n_nontargets(self) -> int:
-        return sum(map(len, self.parts))
-
-    @cached_property
-    def hull(self) -> Hull:
-        pieces = [pool(t, n) for t, n in self._points()]
-        targets_below = np.concatenate([np.zeros(1), *(t for t, _ in pieces)])
-        nontargets_below = np.concatenate([np.zeros(1), *(n for _, n in pieces)])
-        return Hull(*pool(targets_below, nontargets_below))
-
-    def _points(self) -> Iterator[tuple[Array, Array]]:
-        """Stretches of the ROC: the point below and the point above every distinct target score.
-
-        Non-targets between two targets are one group whatever their order, and so are all
-        scores that tie with a target; other points cannot be corners.
-        """
-        ordered, start = self.targets, 0
-        while start < len(ordered):
-            stop = min(start + STRETCH, len(ordered))
-            stop = int(
-                np.searchsorted(ordered, ordered[stop - 1], side="right")
-            )  # no tie is cut in two
-            stretch = ordered[start:stop]
-            first = np.flatnonzero(np.concatenate([[True], stretch[1:] != stretch[:-1]]))
-            below, upto = self._nontargets_around(stretch[first])
-            targets_below = np.empty(2 * len(first))
-            targets_below[0::2] = start + first
-            targets_below[1::2] = start + np.append(first[1:], len(stretch))
-            nontargets_below = np.empty(2 * len(first))
-            nontargets_below[0::2], nontargets_below[1::2] = below, upto
-            yield targets_below, nontargets_below
-            start = stop
-        yield np.array([float(len(ordered))]), np.array([self._all_nontargets])
-
-    @property
-    def _all_nontargets(self) -> float:
-        return sum(
-            weight * len(part) for weight, part in zip(self.weights, self.parts, strict=True)
-        )
-
-    def _nontargets_around(self, values: Scores) -> tuple[Array, Array]:
-        """Weight of the non-targets below, and at or below, each of some rising values."""
-        below, upto = np.zeros(len(values)), np.zeros(len(values))
-        for part, weight in zip(self.parts, self.weights, strict=True):
-            lo = int(count_below(part, values[0]))  # a window that fits the cache
-            window = part[lo : int(count_below(part, values[-1], "right"))]
-            under = count_below(window, values)
-            over = under.copy()
-            inside = np.flatnonzero(under < len(window))
-            tied = inside[window[under[inside]] == values[inside]]
-            over[tied] = count_below(window, values[tied], "right")
-            below += weight * (lo + under)
-            upto += weight * (lo + over)
-        return below, upto
-
-    def rates(self, thresholds: ArrayLike) -> tuple[Array, Array]:
-        miss = count_below(self.targets, thresholds) / len(self.targets)
-        rejected = sum(
-            w * count_below(part, thresholds)
-            for w, part in zip(self.weights, self.parts, strict=True)
-        )
-        return np.asarray(miss), np.asarray(1 - rejected / self._all_nontargets)
-
-    def steps(self, max_points: int | None = 2000) -> tuple[Array, Array, Array]:
-        """Thresholds, miss and false-alarm rates of the raw curve (not its hull), thresholds rising.
-
-        With ``max_points`` the thresholds are scores taken evenly on the probit axes of a DET
-        plot, about that many; every point is exact. ``None`` gives every distinct score.
-        The last threshold is infinite: all is rejected.
-        """
-        arrays = [self.targets, *self.parts]
-        if max_points is None or self.n_targets + self.n_nontargets <= max_points:
-            thresholds = np.concatenate(arrays)
-        else:
-            levels = ndtr(np.linspace(-6, 6, max(2, max_points // len(arrays))))
-            levels = np.concatenate([[0.0], levels, [1.0]])
-            thresholds = np.concatenate(
-                [array[(levels * (len(array) - 1)).astype(np.intp)] for array in arrays]
+        others = [
+            Side(
+                np.sort(as_scores(part, f"non-target {kind}".strip())),
+                float(weights.get(kind, 1.0)),
             )
-        thresholds = np.append(np.unique(thresholds.astype(np.float64)), np.inf)
-        miss, false_alarm = self.rates(thresholds)
-        miss[-1], false_alarm[-1] = 1.0, 0.0  # scores of +infinity, if any, are rejected too
-        return thresholds, miss, false_alarm
-
-    def largest_shares(self) -> tuple[float, float]:
-        return 1 / len(self.targets), max(self.weights) / self._all_nontargets
-
-    def _rejected_targets(self, rate: float) -> int:
-        return int((rate + ROUNDING) * len(self.targets))
-
-    def _first_too_many(self, rate: float) -> float:
-        budget = (rate + ROUNDING) * self._all_nontargets
-        # of every kind as many as the budget could hold if there were no other, and one more
-        sizes = [
-            min(len(part), int(budget / w) + 1)
-            for part, w in zip(self.parts, self.weights, strict=True)
+            for kind, part in kinds.items()
         ]
-        tops = [part[len(part) - size :] for part, size in zip(self.parts, sizes, strict=True)]
-        values = np.concatenate(tops)
-        order = np.argsort(values)[::-1]
-        weights = np.repeat(self.weights, sizes)[order]
-        too_many = np.flatnonzero(np.cumsum(weights) > budget)
-        return float(values[order[too_many[0]]]) if len(too_many) else -np.inf
-
-    def cllr(self) -> float:
-        parts = [
-            (w * len(p), softplus_mean(p, 1.0))
-            for w, p in zip(self.weights, self.parts, strict=True)
-        ]
-        false = sum(weight * mean for weight, mean in parts) / sum(weight for weight, _ in parts)
-        return float((softplus_mean(self.targets, -1.0) + false) / (2 * np.log(2)))
-
-
-def sorted_scores(values: ArrayLike, name: str) -> Scores:
-    """A sorted copy; NaN, which sorts last, is an error."""
-    ordered = np.sort(as_scores(values, name))
-    if np.isnan(ordered[-1]):
-        reject_nan(ordered, name)
-    return ordered
+        super().__init__(Side(np.sort(as_scores(targets, "target"))), others)
 
 
 def eer(targets: ArrayLike, nontargets: ArrayLike) -> float:
@@ -345,10 +296,8 @@ def eer(targets: ArrayLike, nontargets: ArrayLike) -> float:
 
 def cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
     """Cost of log-likelihood ratios, in bits: 0 is perfect, 1 is saying nothing."""
-    targets, nontargets = as_scores(targets, "target"), as_scores(nontargets, "non-target")
-    reject_nan(targets, "target")
-    reject_nan(nontargets, "non-target")
-    return float((softplus_mean(targets, -1.0) + softplus_mean(nontargets, 1.0)) / (2 * np.log(2)))
+    sides = [as_scores(targets, "target"), as_scores(nontargets, "non-target")]
+    return Curve(Side(sides[0]), [Side(sides[1])]).cllr()  # which need not be sorted
 
 
 def min_cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
@@ -365,24 +314,21 @@ def min_cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
 # EER, minDCF and minCllr depend on nothing but these corners.
 
 
-def pool(targets_below: Array, nontargets_below: Array) -> tuple[Array, Array]:
-    """The corners of the convex hull among points that rise in both coordinates.
+def pool(below: Array) -> Array:
+    """The corners of the convex hull among points (targets below, non-targets below) that rise in both rows.
 
     The first point is where nothing is rejected so far, the last where all of this
     stretch is. Pooling a stretch first and the whole afterwards gives the same
     corners as pooling at once, so long curves can be pooled piece by piece.
     """
-    targets, nontargets = np.diff(targets_below), np.diff(nontargets_below)
-    total = targets + nontargets
-    filled = total > 0
-    if not filled.all():  # scores of weight zero are no step at all
-        targets, total = targets[filled], total[filled]
-        keep = np.concatenate([[True], filled])
-        targets_below, nontargets_below = targets_below[keep], nontargets_below[keep]
-    if len(total) == 0:
-        return targets_below[:1], nontargets_below[:1]
-    corners = isotonic_regression(targets / total, weights=total).blocks
-    return targets_below[corners], nontargets_below[corners]
+    steps = np.diff(below)
+    filled = steps.sum(axis=0) > 0  # scores of weight zero are no step at all
+    below = below[:, np.append(True, filled)]
+    targets, others = steps[:, filled]
+    if len(targets) == 0:
+        return below
+    total = targets + others
+    return below[:, isotonic_regression(targets / total, weights=total).blocks]
 
 
 @dataclass(frozen=True)
@@ -408,13 +354,13 @@ class Hull:
 
     def eer(self) -> float:
         """Where the hull meets miss = false alarm."""
-        miss, false_alarm = self.miss, self.false_alarm
-        gap = miss - false_alarm  # rises from -1 to 1
+        gap = self.miss - self.false_alarm  # rises from -1 to 1
         i = int(np.searchsorted(gap, 0.0))
         if gap[i] == 0:
-            return float(miss[i])
+            return float(self.miss[i])
         share = -gap[i - 1] / (gap[i] - gap[i - 1])
-        return float(miss[i - 1] + share * (miss[i] - miss[i - 1]))
+        left, right = self.miss[i - 1 : i + 1]
+        return float(left + share * (right - left))
 
     def least(self, miss_weight: ArrayLike, false_alarm_weight: ArrayLike) -> tuple[Array, Any]:
         """Least of miss_weight miss + false_alarm_weight false_alarm, and the corner where it is reached.
@@ -422,10 +368,8 @@ class Hull:
         A linear cost is least at a corner of the hull, so nothing else need be tried.
         Weights may be arrays; the answer then has their shape.
         """
-        a, b = np.broadcast_arrays(
-            np.asarray(miss_weight, float), np.asarray(false_alarm_weight, float)
-        )
-        costs = a[..., None] * self.miss + b[..., None] * self.false_alarm
+        misses = np.multiply.outer(miss_weight, self.miss)
+        costs = misses + np.multiply.outer(false_alarm_weight, self.false_alarm)
         return costs.min(-1), costs.argmin(-1)
 
     def min_cllr(self) -> float:
@@ -434,9 +378,8 @@ class Hull:
         A pool with shares m of the targets and f of the non-targets says m / f, and costs
         m log2(1 + f/m) + f log2(1 + m/f), halved.
         """
-        m, f = np.diff(self.miss), -np.diff(self.false_alarm)
-        mixed = (m > 0) & (f > 0)  # a pure pool says +-infinity, rightly, and costs nothing
-        m, f = m[mixed], f[mixed]
+        shares = np.stack([np.diff(self.miss), -np.diff(self.false_alarm)])
+        m, f = shares[:, (shares > 0).all(axis=0)]  # a pure pool costs nothing: it is right
         cost = m * np.log1p(f / m) + f * np.log1p(m / f)
         return float(cost.sum() / (2 * np.log(2)))
 
@@ -476,19 +419,14 @@ def bayes_error_rates(
     >>> float(rates.actual[0]), float(rates.minimum[0]), float(rates.default[0])
     (0.25, 0.125, 0.5)
     """
-    curve = targets if isinstance(targets, ScoreCurve) else ScoreCurve(targets, nontargets)
-    grid = (
-        np.linspace(-10, 10, 201)
-        if log_odds_grid is None
-        else np.asarray(log_odds_grid, np.float64).reshape(-1)
-    )
+    curve = ScoreCurve(targets, nontargets)
+    grid = np.linspace(-10, 10, 201)
+    if log_odds_grid is not None:
+        grid = np.asarray(log_odds_grid, np.float64).reshape(-1)
     if not np.isfinite(grid).all():
         raise ParameterError("prior log-odds must be finite; leave out priors of 0 and 1")
-    prior, rest = 1 / (1 + np.exp(-grid)), 1 / (1 + np.exp(grid))
+    prior = expit(grid)
+    rest = expit(-grid)
     miss, false_alarm = curve.rates(-grid)
-    return BayesErrorRates(
-        log_odds=grid,
-        actual=prior * miss + rest * false_alarm,
-        minimum=curve.hull.least(prior, rest)[0],
-        default=np.minimum(prior, rest),
-    )
+    actual = prior * miss + rest * false_alarm
+    return BayesErrorRates(grid, actual, curve.hull.least(prior, rest)[0], np.minimum(prior, rest))

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from .._typing import Array
-from ..exceptions import DataError, LabelError
+from ..exceptions import DataError
 from ..kinds import Kinds, as_masks, target_kind
 from .intervals import plain
 from .jackknife import Interval, check_level, effective_number, jackknife_interval, unmet
-from .weighted import Codes, leave_out, speaker_codes
+from .weighted import Codes, for_every_trial, leave_out, speaker_codes
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class _Trials:
     wrong: Array
     first: Codes
     second: Codes
+    n_speakers: int
 
     def rate(self, multiplicity: Array) -> float:
         """The share that is wrong if speaker i comes ``multiplicity[i]`` times; NaN of none."""
@@ -57,11 +58,24 @@ class _Trials:
         total = float(weights.sum())
         return float(weights @ self.wrong) / total if total > 0 else math.nan
 
-    def speakers(self, n_speakers: int) -> float:
+    def speakers(self) -> float:
         """How many speakers count, on the side that has fewer."""
-        tested = np.where(self.second == n_speakers, self.first, self.second)
-        sides = (np.bincount(self.first), np.bincount(tested))
-        return min(effective_number(side) for side in sides)
+        tested = np.where(self.second == self.n_speakers, self.first, self.second)
+        return min(effective_number(np.bincount(side)) for side in (self.first, tested))
+
+    def jackknife(self, measure: Callable[[Array], float]) -> tuple[float, Array]:
+        """What is measured of all speakers, and without each of them or each group."""
+        without = np.array([measure(kept) for kept in leave_out(self.n_speakers)])
+        return measure(np.ones(self.n_speakers + 1)), without
+
+    def interval(self, level: float) -> Interval:
+        """The rate; of one speaker, or of none, anything is possible."""
+        estimate, without = self.jackknife(self.rate)
+        if np.isnan([estimate, *without]).any():
+            return Interval(estimate, 0.0, 1.0)
+        speakers = self.speakers()
+        settings: Any = {"speakers": speakers, "most": 1.0, "unseen": unmet(level, speakers)}
+        return jackknife_interval(estimate, without, level, **settings)
 
 
 def group_errors(
@@ -108,88 +122,46 @@ def group_errors(
     array = np.asarray(scores)
     masks = as_masks(kinds, array.shape)
     targets = masks[target_kind(masks, target)]
-    others = np.zeros(array.shape, dtype=bool)
-    for mask in masks.values():
-        others |= mask
-    others &= ~targets
+    others = np.any(list(masks.values()), axis=0) & ~targets
     first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, array.shape)
-    enrolled, tested = (
-        _for_every_trial(labels, axis, array.shape)
-        for axis, labels in enumerate((enrol_groups, test_groups))
-    )
-    names = [str(name) for name in np.unique(enrolled[targets])]
+    enrolled = for_every_trial(enrol_groups, 0, array.shape, "groups")
+    tested = for_every_trial(test_groups, 1, array.shape, "groups")
+    names = np.unique(np.asarray(enrolled)[targets]).tolist()
     if len(names) < 2:
         raise DataError(f"groups are compared with each other: give at least 2; got {names}")
     accepted = array >= threshold
-    wrong = {"frr": targets & ~accepted, "far": others & accepted}
-    within = others & (enrolled == tested) & (second < n_speakers)
+    within = others & (np.asarray(enrolled) == np.asarray(tested)) & (second < n_speakers)
     rates: dict[str, dict[str, Interval]] = {}
     ratios = {}
     between = {}
-    for name, those in {"frr": targets, "far": within}.items():
+    for name, those, wrong in (("frr", targets, ~accepted), ("far", within, accepted)):
         trials = {}
         for group in names:
             mask = those & (enrolled == group)
-            errors = wrong[name][mask].astype(np.float64)
-            trials[group] = _Trials(errors, first[mask], second[mask])
-        rates[name] = {group: _rate(own, n_speakers, level) for group, own in trials.items()}
+            errors = wrong[mask].astype(np.float64)
+            trials[str(group)] = _Trials(errors, first[mask], second[mask], n_speakers)
+        rates[name] = {group: own.interval(level) for group, own in trials.items()}
         known = {group: own for group, own in trials.items() if len(own.wrong)}
         if len(known) > 1:
-            between[name], ratios[name] = _largest_ratio(known, n_speakers, level)
+            between[name], ratios[name] = _largest_ratio(known, level)
     return GroupErrors(float(threshold), rates["frr"], rates["far"], ratios, between)
 
 
-def _for_every_trial(labels: ArrayLike, axis: int, shape: tuple[int, ...]) -> NDArray[np.str_]:
-    groups = np.asarray(labels).astype(np.str_)
-    if groups.shape == shape:
-        return groups
-    if len(shape) == 2 and groups.shape == (shape[axis],):
-        return np.broadcast_to(np.expand_dims(groups, 1 - axis), shape)
-    raise LabelError(
-        f"groups must label every trial {shape} or every profile or test; got {groups.shape}"
-    )
-
-
-def _rate(trials: _Trials, n_speakers: int, level: float) -> Interval:
-    """A rate with its interval; of one speaker, or of none, anything is possible."""
-    if not len(trials.wrong):
-        return Interval(math.nan, 0.0, 1.0)
-    estimate = trials.rate(np.ones(n_speakers + 1))
-    without = np.array([trials.rate(kept) for kept in leave_out(n_speakers)])
-    if np.isnan(without).any():
-        return Interval(estimate, 0.0, 1.0)
-    speakers = trials.speakers(n_speakers)
-    unseen = unmet(level, speakers)
-    return jackknife_interval(estimate, without, level, speakers=speakers, most=1.0, unseen=unseen)
-
-
-def _largest_ratio(
-    trials: dict[str, _Trials], n_speakers: int, level: float
-) -> tuple[tuple[str, str], Interval]:
+def _largest_ratio(trials: dict[str, _Trials], level: float) -> tuple[tuple[str, str], Interval]:
     """The worst group and the best, and the ratio of their rates."""
 
-    def log_rates(multiplicity: Array) -> dict[str, float]:
-        rates = {}
-        for group, own in trials.items():
-            rates[group] = math.log(own.rate(multiplicity) + 0.5 / len(own.wrong))
-        return rates
+    def log_rate(group: str, multiplicity: Array) -> float:
+        return math.log(trials[group].rate(multiplicity) + 0.5 / len(trials[group].wrong))
 
-    whole = log_rates(np.ones(n_speakers + 1))
-    worst = max(whole, key=lambda group: whole[group])
-    best = min(whole, key=lambda group: whole[group])
-    estimate = whole[worst] - whole[best]
-    without = np.array(
-        [
-            rates[worst] - rates[best]
-            for rates in (log_rates(kept) for kept in leave_out(n_speakers))
-        ]
-    )
+    once = np.ones(next(iter(trials.values())).n_speakers + 1)
+    worst = max(trials, key=lambda group: log_rate(group, once))
+    best = min(trials, key=lambda group: log_rate(group, once))
+    estimate, without = trials[worst].jackknife(lambda m: log_rate(worst, m) - log_rate(best, m))
     if np.isnan(without).any():
         return (worst, best), Interval(math.exp(estimate), 0.0, math.inf)
     n = len(without)
     error = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
-    pairs = len(list(combinations(trials, 2)))
-    fewest = min(trials[worst].speakers(n_speakers), trials[best].speakers(n_speakers))
-    t = float(stdtrit(max(fewest - 1.0, 1.0), 1 - (1 - level) / pairs / 2))
+    fewest = min(trials[worst].speakers(), trials[best].speakers())
+    t = float(stdtrit(max(fewest - 1.0, 1.0), 1 - (1 - level) / math.comb(len(trials), 2) / 2))
     low, high = (math.exp(min(estimate + sign * t * error, 700.0)) for sign in (-1, 1))
     return (worst, best), Interval(math.exp(estimate), low, high)

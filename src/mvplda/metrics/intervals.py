@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._typing import Array
 from ..costs import Costs
 from ..kinds import Kinds
 from .catalogue import COARSEST, FARS, Metric, metrics_of
 from .jackknife import Interval, check_level
-from .weighted import WeightedTrials, leave_out, speaker_codes, weighted_trials
+from .weighted import WeightedTrials, weighted_trials
 
 
 @dataclass(frozen=True)
@@ -73,30 +72,23 @@ def plain(record: Any) -> dict[str, float | None]:
 
 
 def _row(
-    trials: WeightedTrials, metrics: Sequence[Metric], kept: Array, level: float
+    trials: WeightedTrials, metrics: Sequence[Metric], level: float
 ) -> dict[str, Interval] | None:
     """Intervals of one row of the table; None if all its targets or non-targets are of one speaker or group."""
-    n_speakers = kept.shape[1] - 1
-    speakers = min(trials.speakers(n_speakers))
-    whole = trials.whole(n_speakers)
-    probes = {
+    speakers = min(trials.speakers())
+    whole = trials.whole()
+    chosen = {
         m: probe for m in metrics if m.enough(whole) and (probe := m.probe(whole)) is not None
     }
-    without: dict[Metric, list[tuple[Any, ...]]] = {metric: [] for metric in probes}
-    for multiplicity in kept:
-        curve = trials.under(multiplicity)
-        if curve is None:
-            return None
-        for metric, probe in probes.items():
-            without[metric].append(probe(curve))
-    found = {}
-    for metric in probes:
-        values = np.array(without[metric], dtype=np.float64)
+    without = trials.without(lambda curve: [probe(curve) for probe in chosen.values()])
+    if without is None:
+        return None
+    intervals = {}
+    for metric, measured in zip(chosen, zip(*without, strict=True), strict=True):
+        values = np.array(measured, dtype=np.float64)
         if np.isfinite(metric.value(whole)) and np.isfinite(values).all():
-            interval = metric.interval(whole, values, level, speakers)
-            if interval is not None:
-                found[metric.name] = interval
-    return found
+            intervals[metric.name] = metric.interval(whole, values, level, speakers)
+    return intervals
 
 
 def speaker_intervals(
@@ -107,9 +99,7 @@ def speaker_intervals(
     costs: Costs = ("default",),
     *,
     far: Iterable[float] = FARS,
-    frr: Iterable[float] = (),
     target: str | None = None,
-    equal_weights: bool = False,
     weights: Mapping[str, float] | None = None,
     level: float = 0.95,
 ) -> Intervals:
@@ -117,7 +107,7 @@ def speaker_intervals(
 
     Parameters
     ----------
-    scores, kinds, costs, far, frr, target, equal_weights
+    scores, kinds, costs, far, target
         As for :func:`evaluate`.
     enrol_speakers, test_speakers : array-like
         The true speakers of every trial; or, if ``scores`` is (enrol, test), of every row
@@ -143,12 +133,10 @@ def speaker_intervals(
     (0.0, 0.0, 0.26)
     """
     check_level(level)
-    metrics = metrics_of(costs, far, frr)
-    first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, np.shape(scores))
-    rows = weighted_trials(scores, kinds, (first, second), target, equal_weights, weights)
-    kept = leave_out(n_speakers)
-    found = {trials: _row(trials, metrics, kept, level) for trials in dict.fromkeys(rows.values())}
-    too_few = tuple(kind for kind, trials in rows.items() if found[trials] is None)
-    return Intervals(
-        {kind: found[trials] or {} for kind, trials in rows.items()}, level, n_speakers, too_few
-    )
+    metrics = metrics_of(costs, far)
+    rows = weighted_trials(scores, kinds, (enrol_speakers, test_speakers), target, weights)
+    # a row that stands twice, the only kind and the total, is measured once
+    each = {trials: _row(trials, metrics, level) for trials in dict.fromkeys(rows.values())}
+    too_few = tuple(kind for kind, trials in rows.items() if each[trials] is None)
+    n_speakers = next(iter(rows.values())).n_speakers
+    return Intervals({kind: each[rows[kind]] or {} for kind in rows}, level, n_speakers, too_few)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +10,11 @@ from numpy.typing import ArrayLike
 
 from ..exceptions import ParameterError
 from ..kinds import Kinds
+from .catalogue import rates_at, threshold_ends
 from .evaluation import TOTAL
 from .intervals import plain
-from .jackknife import Interval, check_level, jackknife_interval, unmet
-from .weighted import WeightedCurve, WeightedTrials, leave_out, speaker_codes, weighted_trials
+from .jackknife import Interval, check_level, unmet
+from .weighted import WeightedTrials, weighted_trials
 
 
 @dataclass(frozen=True)
@@ -110,25 +110,21 @@ def threshold_for(
     if not 0 < far < 1:
         raise ParameterError(f"a false-alarm rate is a share in (0, 1), such as 0.001; got {far}")
     check_level(level)
-    first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, np.shape(scores))
-    rows = weighted_trials(scores, kinds, (first, second), target, equal_weights=False)
+    rows = weighted_trials(scores, kinds, (enrol_speakers, test_speakers), target)
     del rows[TOTAL]
-    thresholds = {
-        kind: trials.whole(n_speakers).threshold_for(false_alarm=far)
-        for kind, trials in rows.items()
-    }
+    thresholds = {kind: trials.whole().threshold_for(far) for kind, trials in rows.items()}
     worst = max(thresholds, key=lambda kind: thresholds[kind])
     threshold = thresholds[worst]
-    rates = {kind: _rates_at(threshold, trials, n_speakers, level) for kind, trials in rows.items()}
-    low, high = _ends(rows[worst].whole(n_speakers), rates[worst][1])
-    speakers = rows[worst].speakers(n_speakers)[1]
+    rates = {kind: _rates_at(threshold, trials, level) for kind, trials in rows.items()}
+    low, high = threshold_ends(rows[worst].whole(), rates[worst][1])
+    speakers = rows[worst].speakers()[1]
     return ThresholdPoint(
         threshold=threshold,
         low=min(low, threshold),
         high=max(high, threshold),
         wanted=far,
         worst=worst,
-        far={kind: false_alarm for kind, (_, false_alarm) in rates.items()},
+        far={kind: both[1] for kind, both in rates.items()},
         frr=rates[worst][0],
         least_far=unmet(level, speakers),
         speakers=speakers,
@@ -136,34 +132,11 @@ def threshold_for(
     )
 
 
-def _rates_at(
-    threshold: float, trials: WeightedTrials, n_speakers: int, level: float
-) -> tuple[Interval, Interval]:
+def _rates_at(threshold: float, trials: WeightedTrials, level: float) -> tuple[Interval, Interval]:
     """Miss and false-alarm rate at a threshold that stays where it is, with their intervals."""
-    estimates = np.array(trials.whole(n_speakers).rates(threshold))
-    curves = [trials.under(kept) for kept in leave_out(n_speakers)]
-    without = np.array([curve.rates(threshold) for curve in curves if curve is not None])
-    intervals = []
-    for i, speakers in enumerate(trials.speakers(n_speakers)):
-        estimate = float(estimates[i])
-        if len(without) < len(curves):  # all trials of a side are of one speaker or group
-            intervals.append(Interval(estimate, 0.0, 1.0))
-            continue
-        unseen = unmet(level, speakers)
-        ends = jackknife_interval(
-            estimate, without[:, i], level, speakers=speakers, most=1.0, unseen=unseen
-        )
-        intervals.append(ends)
-    return intervals[0], intervals[1]
-
-
-def _ends(curve: WeightedCurve, false_alarm: Interval) -> tuple[float, float]:
-    """Thresholds of the most and of the least that the false-alarm rate may be.
-
-    There is no upper end where the least is below what a single trial is of the rate.
-    """
-    low = curve.threshold_for(false_alarm=false_alarm.high)
-    _, of_a_trial = curve.largest_shares()
-    if false_alarm.low < of_a_trial:
-        return low, math.inf
-    return low, curve.threshold_for(false_alarm=false_alarm.low)
+    whole = trials.whole()
+    without = trials.without(lambda curve: curve.rates(threshold))
+    if without is None:  # all trials of a side are of one speaker or group
+        miss, false_alarm = whole.rates(threshold)
+        return Interval(float(miss), 0.0, 1.0), Interval(float(false_alarm), 0.0, 1.0)
+    return rates_at(threshold, whole, np.array(without), level, trials.speakers())
