@@ -143,10 +143,12 @@ class LatentModel(BaseScorer):
         p = self.parameters_
         arrays = (p.mean, p.noise, *p.loadings)
         state = _STATES.get(self)
+        # arrays that cannot be written to are the same as long as they are the same objects
         if state is not None and len(state.arrays) == len(arrays):
             pairs = zip(arrays, state.arrays, strict=True)
             if all(a is b and not a.flags.writeable for a, b in pairs):
                 return state
+        # profiles carry this: those of another model are refused
         key = fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
         if state is None or state.key != key:
             state = _State(key, arrays, LatentForms(LatentSpace.of(p), self.views_))
