@@ -197,7 +197,8 @@ def test_service(product: Product) -> None:
     pytest.importorskip("fastapi")
     from mvplda.serve.model import Cell, Model
 
-    model = Model(product.bundle, secret=b"a secret")
+    model = Model(product.bundle)
+    model.set_secret(b"a secret")
     stored = model.share(product.enrol[:TAKES])
     profile = [Cell("open-sesame", stored.sum(axis=0), TAKES)]
     expected = product.expected()[0]

@@ -20,7 +20,7 @@ from .adaptation import Weight, adapted, recentred
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
-from .exceptions import DataError, ParameterError
+from .exceptions import ParameterError
 from .labels import base_columns
 from .models.scorer import BaseScorer, Identification, Scorer
 from .persistence import (
@@ -278,7 +278,7 @@ class Bundle(Persistent, BaseEstimator):
         }
         values["points"] = self._plain_points()
         values["card"] = dict(self.card or {})
-        self.check()
+        self.check_state()
         return arrays, values
 
     @classmethod
@@ -301,7 +301,6 @@ class Bundle(Persistent, BaseEstimator):
             for key, some in values["points"].items()
         }
         bundle.card = values["card"]
-        bundle.check()
         return bundle
 
     def bare(self) -> Persistent:
@@ -313,25 +312,8 @@ class Bundle(Persistent, BaseEstimator):
         if self.extractor is not None:
             compare_extractors("the model", self.extractor, where, extractor)
 
-    def check(self) -> None:
-        """Whether widths fit from step to step."""
-        scorer = self.fitted_scorer
-        width = self.width_in
-        before = ""
-        for name, step in self._steps():
-            if width != step.n_features_in_:
-                raise DataError(
-                    f"{before} gives vectors of width {width}, but step {name!r} takes {step.n_features_in_}"
-                )
-            width = step.width_out
-            before = f"step {name!r}"
-        if width != scorer.width_in:
-            raise DataError(
-                f"{before} gives vectors of width {width}, but the model takes {scorer.width_in}"
-            )
-        scorer.check_state()
-
     def check_state(self) -> None:
+        """Whether the parts fit each other, by what they make of two vectors."""
         check_answers(self, self._probe, self.width_in)
 
     def _probe(self, X: Array) -> Any:

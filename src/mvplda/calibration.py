@@ -84,12 +84,7 @@ class LinearCalibrator(Persistent, BaseEstimator):
     """
 
     KIND: ClassVar[str] = "calibrator"
-    FITTED: ClassVar[Mapping[str, str]] = {
-        "slopes_": "M",
-        "intercept_": "number",
-        "n_scores_": "= M",
-        "n_speakers_": "count",
-    }
+    FITTED: ClassVar[tuple[str, ...]] = ("slopes_", "intercept_", "n_scores_", "n_speakers_")
 
     def __init__(self, prior: float = 0.5, by_kind: bool = False) -> None:
         self.prior = prior
@@ -163,8 +158,7 @@ class LinearCalibrator(Persistent, BaseEstimator):
         return np.asarray(columns @ self.slopes_ + self.intercept_)
 
     def check_state(self) -> None:
-        super().check_state()
-        check_answers(self, self.transform, self.n_scores_)
+        check_answers(self, self.transform, len(self.slopes_))
 
 
 def as_scores(scores: ArrayLike) -> Array:
@@ -280,12 +274,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     """
 
     KIND: ClassVar[str] = "calibrator"
-    FITTED: ClassVar[Mapping[str, str]] = {
-        "factors_": "numbers",
-        "constants_": "numbers",
-        "doubt_": "share",
-        "n_speakers_": "count",
-    }
+    FITTED: ClassVar[tuple[str, ...]] = ("factors_", "constants_", "doubt_", "n_speakers_")
 
     factors_: dict[str, float]
     constants_: dict[str, float]
@@ -351,6 +340,15 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         uniform = np.log(self.doubt_ / len(constants))
         calibrated = np.logaddexp(np.log1p(-self.doubt_) + share, uniform)
         return {h: calibrated[..., place] for place, h in enumerate(logs)}
+
+    def check_state(self) -> None:
+        views = [view for view in self.factors_ if view != TOGETHER]
+        every = [tuple(views), *((view,) for view in views), ()]
+
+        def answer(X: Array) -> list[Array]:
+            return [*self.transform(dict.fromkeys(every, X)).values()]
+
+        check_answers(self, answer, 1)
 
     @property
     def largest_llr(self) -> float:

@@ -100,7 +100,7 @@ def bars_of_systems(
 
 def legend_below(axes: Axes, columns: int, **options: Any) -> None:
     """A legend under the axes, where it covers no data."""
-    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "frameon": False}
+    place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "frameon": False}
     axes.legend(fontsize=SMALL, ncols=columns, **place, **options)
 
 
@@ -167,7 +167,7 @@ def score_histograms(axes: Axes, scores: Mapping[str, FloatArray]) -> None:
     bins = np.linspace(ends[:, 0].min(), ends[:, 1].max(), 90)
     for i, (kind, values) in enumerate(shown.items()):
         counts, edges = np.histogram(np.clip(values, bins[0], bins[-1]), bins)
-        look = {"color": colour_of(kind, i)}
+        look: Any = {"color": colour_of(kind, i)}
         axes.stairs(counts / len(values), edges, fill=True, alpha=0.35, label=kind, **look)
         axes.stairs(counts / len(values), edges, **look)
     axes.axvline(0, **THIN)

@@ -81,9 +81,6 @@ def test_every_file_of_score_is_looked_at(root, tmp_path, monkeypatch):
     monkeypatch.setattr(MultiviewPLDA, "llr_trials", forbidden)
     (tmp_path / "scores").mkdir()
     assert "scores is a folder" in fails(*scoring(root), "-o", tmp_path / "scores")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "mvplda[scale]" in fails(*scoring(root), "-o", tmp_path / "scores.parquet")
-    assert "mvplda[scale]" in fails(*scoring(root), "--format", "parquet", "-o", tmp_path / "other")
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_gzip_beside_the_suffix_and_without(vectors: VectorSet, tmp_path: Path, 
             read_vectors(tmp_path / name)
 
 
-@pytest.mark.parametrize("format", ["kaldi", "csv", "parquet"])
+@pytest.mark.parametrize("format", ["kaldi", "csv"])
 def test_trials_from_streams(tmp_path: Path, format: str, stream: Any) -> None:
     kinds = np.array(["target", "nontarget", "target"])
     trials = Trials(np.array(["m1", "m2", "m1"]), np.array(["a", "b", "c"]), kinds)
@@ -131,7 +131,7 @@ def test_trials_from_streams(tmp_path: Path, format: str, stream: Any) -> None:
     assert found.target.tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize("format", ["kaldi", "csv", "parquet"])
+@pytest.mark.parametrize("format", ["kaldi", "csv"])
 def test_scores_from_streams(tmp_path: Path, format: str, stream: Any) -> None:
     scores = Scores(np.array(["m1", "m2"]), np.array(["a", "b"]), np.array([1.5, -2.0]))
     write_scores(tmp_path / "scores", scores, format)

@@ -44,7 +44,7 @@ class DistanceScorer(BaseScorer, BaseEstimator):
 
     NAME: ClassVar[str] = "distance"
     NEEDS_LABELS: ClassVar[bool] = False
-    FITTED: ClassVar[Mapping[str, str]] = {"spread_": "D"}
+    FITTED: ClassVar[tuple[str, ...]] = ("spread_",)
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale

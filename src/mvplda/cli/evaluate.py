@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,16 +121,88 @@ def evaluate(scores: tuple[str, ...], key: str, **options: Any) -> None:
     """
     systems = named_systems(scores)
     _check_call(options, len(systems))
-    first, *others = systems
-    trials, values = scored_trials(key, systems[first])  # once: the list may come through a pipe
+    from .. import metrics
+    from ..spoofing import SpoofingCost
+    from ..voices import load_model
+
+    fitted = None if options["model"] is None else load_model(options["model"]).scorer
+    lead, *others = systems
+    trials, values = scored_trials(key, systems[lead])  # once: the list may come through a pipe
     if options["enrol_phrases"] is not None:
         trials = with_phrases(trials, options["enrol_phrases"], options["test_phrases"])
-    scored = {first: values} | {name: matched(trials, systems[name]) for name in others}
+    scored = {lead: values} | {name: matched(trials, systems[name]) for name in others}
+    kinds = trials.kinds
     sides = speakers_of(trials, options["enrol_speakers"], options["test_speakers"])
-    if others:
-        evaluate_several(trials, scored, sides, options)
+    settings = {name: options[name] for name in ("costs", "far")}
+    cost = options["spoof_cost"]
+    spoofing = None if cost is None else SpoofingCost.parse(cost)
+    found = Found(
+        {k: metrics.evaluate(v, kinds, **settings, spoofing=spoofing) for k, v in scored.items()}
+    )
+    if sides is not None:
+        draws = {"n_resamples": options["resamples"], "random_state": options["seed"]}
+        for name, own in scored.items():
+            found.intervals[name] = metrics.speaker_intervals(own, kinds, *sides, **settings)
+        for name in others:
+            pair = (values, scored[name])
+            test = metrics.compare_systems(*pair, kinds, *sides, options["costs"], **draws)
+            found.tests[name] = test
+        if options["by"] is not None:
+            found.groups = by_group(trials, values, sides, options["by"], options["far"][0])
+    if options["as_json"]:
+        click.echo(json.dumps(found.to_dict(), indent=2))
     else:
-        evaluate_one(Path(systems[first]).name, trials, values, sides, options)
+        click.echo("\n".join(found.lines(options["form"])))
+    result = found.results[lead]
+    warn_uncalibrated(result)
+    if options["report"] is not None:
+        by_kind = {kind: values[kinds == kind] for kind in kinds.used}
+        title = options["title"] or Path(systems[lead]).name
+        _write_page(options["report"], title, result, by_kind, found.intervals.get(lead), fitted)
+
+
+def _write_page(path: str, title: str, *contents: Any) -> None:
+    from ..report import Report, write_report
+
+    written = write_report(Report(title, *contents), path)
+    click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
+
+
+@dataclass
+class Found:
+    """What was measured, by name of the system; the first is compared with the others."""
+
+    results: dict[str, Evaluation]
+    intervals: dict[str, Intervals] = field(default_factory=dict)
+    tests: dict[str, Comparison] = field(default_factory=dict)
+    groups: GroupErrors | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; those of a single system without its name."""
+        about: dict[str, Any] = {name: result.to_dict() for name, result in self.results.items()}
+        for name, ends in self.intervals.items():
+            about[name]["intervals"] = ends.to_dict()
+        lead, *others = about
+        if self.groups is not None:
+            about[lead]["groups"] = self.groups.to_dict()
+        if not others:
+            return dict(about[lead])
+        against = {f"{lead} against {name}": test.to_dict() for name, test in self.tests.items()}
+        return {"systems": about, "tests": against}
+
+    def lines(self, form: str) -> list[str]:
+        """The tables of one system, or one row for each of several."""
+        lead, *others = self.results
+        if not others:
+            table = self.results[lead].table(form, intervals=self.intervals.get(lead))
+            return [table] if self.groups is None else [table, *group_lines(self.groups)]
+        lines = side_by_side(self.results, self.intervals)
+        if not self.intervals:
+            return [*lines, "No intervals and no comparison: they need --test-speakers."]
+        lines.append(self.intervals[lead].definition())
+        for name, test in self.tests.items():
+            lines += ["", *comparison_lines(lead, name, test)]
+        return lines
 
 
 def _check_call(options: dict[str, Any], systems: int) -> None:
@@ -173,46 +246,6 @@ def with_phrases(trials: Trials, enrol: str, test: str) -> Trials:
     wrong = rows_in(models.names, tests.names.tolist())[models.codes] != tests.codes
     kinds = Coded(np.array(["TC", "TW", "IC", "IW"]), 2 * ~trials.target + wrong)
     return Trials(trials.enrol, trials.test, kinds)
-
-
-def evaluate_one(
-    name: str, trials: Trials, values: FloatArray, sides: Sides | None, options: dict[str, Any]
-) -> None:
-    """Print the tables of one system, and write its page."""
-    from .. import metrics
-    from ..report import Report, write_report
-    from ..spoofing import SpoofingCost
-    from ..voices import load_model
-
-    fitted = None if options["model"] is None else load_model(options["model"]).scorer
-    cost = options["spoof_cost"]
-    settings = {name: options[name] for name in ("costs", "far")}
-    spoofing = None if cost is None else SpoofingCost.parse(cost)
-    result = metrics.evaluate(values, trials.kinds, **settings, spoofing=spoofing)
-    intervals = None
-    groups = None
-    if sides is not None:
-        intervals = metrics.speaker_intervals(values, trials.kinds, *sides, **settings)
-        if options["by"] is not None:
-            groups = by_group(trials, values, sides, options["by"], options["far"][0])
-    if options["as_json"]:
-        about = result.to_dict()
-        if intervals is not None:
-            about["intervals"] = intervals.to_dict()
-        if groups is not None:
-            about["groups"] = groups.to_dict()
-        click.echo(json.dumps(about, indent=2))
-    else:
-        click.echo(result.table(options["form"], intervals=intervals))
-        if groups is not None:
-            click.echo("\n".join(group_lines(groups)))
-    warn_uncalibrated(result)
-    if options["report"] is not None:
-        kinds = [result.target, *(k for k, row in result.rows.items() if row.n_nontargets)]
-        by_kind = {kind: values[trials.kinds == kind] for kind in kinds if kind != "Total"}
-        report = Report(options["title"] or name, result, by_kind, intervals, model=fitted)
-        written = write_report(report, options["report"])
-        click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
 
 
 def by_group(
@@ -261,41 +294,6 @@ def warn_uncalibrated(result: Evaluation) -> None:
                 err=True,
             )
             return
-
-
-def evaluate_several(
-    trials: Trials, scored: dict[str, FloatArray], sides: Sides | None, options: dict[str, Any]
-) -> None:
-    """Print several systems side by side, and whether the first beats the others."""
-    from .. import metrics
-
-    kinds = trials.kinds
-    costs = options["costs"]
-    results = {name: metrics.evaluate(values, kinds, costs) for name, values in scored.items()}
-    intervals: dict[str, Intervals] = {}
-    tests: dict[str, Comparison] = {}
-    lead, *others = scored
-    draws = {"n_resamples": options["resamples"], "random_state": options["seed"]}
-    if sides is not None:
-        for name, values in scored.items():
-            intervals[name] = metrics.speaker_intervals(values, kinds, *sides, costs)
-        for name in others:
-            pair = (scored[lead], scored[name])
-            tests[name] = metrics.compare_systems(*pair, kinds, *sides, costs, **draws)
-    if options["as_json"]:
-        about: dict[str, Any] = {name: result.to_dict() for name, result in results.items()}
-        for name, ends in intervals.items():
-            about[name]["intervals"] = ends.to_dict()
-        against = {f"{lead} against {name}": test.to_dict() for name, test in tests.items()}
-        click.echo(json.dumps({"systems": about, "tests": against}, indent=2))
-        return
-    click.echo("\n".join(side_by_side(results, intervals)))
-    if not intervals:
-        click.echo("No intervals and no comparison: they need --test-speakers.")
-        return
-    click.echo(intervals[lead].definition())
-    for name, test in tests.items():
-        click.echo("\n".join(["", *comparison_lines(lead, name, test)]))
 
 
 def side_by_side(results: dict[str, Evaluation], intervals: dict[str, Intervals]) -> list[str]:

@@ -169,8 +169,8 @@ def convert(
 
     \b
     vectors   by their names: .scp, .ark, .npy, .npz, .parquet, .csv
-    trials    read: kaldi, voxceleb, rsr2015, table; written: kaldi, csv, parquet
-    scores    read: kaldi, table; written: kaldi, csv, parquet
+    trials    read: kaldi, voxceleb, rsr2015, table; written: kaldi, csv
+    scores    read: kaldi, table; written: kaldi, csv
     plda      one-view models between .safetensors and Kaldi's <Plda>
     scorer    a model with its preprocessing and calibration, as an ONNX graph:
               enrol (profiles, --enrolled, D) and test (tests, D) in, llr (profiles, tests) out

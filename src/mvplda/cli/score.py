@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..exceptions import DataError, LabelError, UnknownClassWarning
+from ..exceptions import DataError, LabelError
 from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, looked_up, once
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ NONE = "(none)"
 FORMAT = click.option(
     "--format",
     "form",
-    type=click.Choice(["kaldi", "csv", "parquet"]),
-    help="Write the scores in this format.  [default: csv or parquet where the name ends so, else kaldi]",
+    type=click.Choice(["kaldi", "csv"]),
+    help="Write the scores in this format.  [default: csv where the name ends so, else kaldi]",
 )
 
 
@@ -125,7 +124,6 @@ def score(
         raise click.UsageError(
             "--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too"
         )
-    check_scores_format(output, form=form)
     system = load_model(model)
     listed = None if trials is None else read_trials(trials)
     test_set = read_side(system, tests)
@@ -153,6 +151,8 @@ def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
 
 def read_question(system: Bundle, listed: Trials, asked: dict[str, Any]) -> Question:
     """What the options ask of every trial, with the files that they name."""
+    import numpy as np
+
     from ..scoring.question import Question
 
     classes = getattr(system.fitted_scorer, "classes_", {})
@@ -160,7 +160,8 @@ def read_question(system: Bundle, listed: Trials, asked: dict[str, Any]) -> Ques
     settings: dict[str, Any] = {}
     if asked["known"] is not None:
         view, path = asked["known"]
-        settings["known"] = {view: read_claims(view, path, listed.enrol.names, classes)}
+        known = classes.get(view, np.array([""]))
+        settings["known"] = {view: read_claims(view, path, listed.enrol.names, known)}
     tables = once("--posteriors", asked["posteriors"])
     if tables:
         settings["recognised"] = {
@@ -191,26 +192,14 @@ def of_list(
             err=True,
         )
     values: list[Any] = []
-    with warnings.catch_warnings():
-        # read_claims has warned of claims that are no classes, and named the file
-        warnings.simplefilter("ignore", UnknownClassWarning)
-        for start in range(0, len(listed), AT_A_TIME):
-            some = slice(start, start + AT_A_TIME)
-            pairs = np.stack([listed.enrol.codes[some], listed.test.codes[some]], axis=1)
-            if calibrated:
-                values.append(system.answer(enrolled, tested, question, pairs).llr)
-            else:
-                values.append(system.llr_trials(enrolled, tested, pairs, question))
+    for start in range(0, len(listed), AT_A_TIME):
+        some = slice(start, start + AT_A_TIME)
+        pairs = np.stack([listed.enrol.codes[some], listed.test.codes[some]], axis=1)
+        if calibrated:
+            values.append(system.answer(enrolled, tested, question, pairs).llr)
+        else:
+            values.append(system.llr_trials(enrolled, tested, pairs, question))
     return np.concatenate(values)
-
-
-def check_scores_format(*paths: str, form: str | None) -> None:
-    """Whether what the format of scores needs is installed, before they are made."""
-    from .._optional import need
-    from ..io.files import suffix_format
-
-    if any((form or suffix_format(path)) == "parquet" for path in paths):
-        need("pyarrow")
 
 
 def read_side(bundle: Bundle, path: str) -> VectorSet:
@@ -246,35 +235,15 @@ def enrolled_profiles(
     return bundle.enrol(vectors.select(members).X, owners)
 
 
-def read_claims(view: str, path: str, models: Names, known: Mapping[str, Names]) -> Names:
-    """The class of a view that every model claims, as the model's classes are written.
-
-    A claim that is no class of the fitted model is counted in a warning; where none is, the file cannot be the one
-    that was meant.
-    """
+def read_claims(view: str, path: str, models: Names, classes: Names) -> Names:
+    """The class of a view that every model claims, as the model's classes are written."""
     import numpy as np
 
-    if view not in known:
-        raise LabelError(
-            f"--known: the model knows no classes of a view {view!r}; it does of {list(known)}"
-        )
-    classes = known[view]
     texts = looked_up(path, models, f"the class of {view!r}")
     by_text = {str(name): name for name in classes.tolist()}
-    unknown = [text for text in texts if text not in by_text]
-    if unknown:
-        some = ", ".join(map(repr, list(by_text)[:3]))
-        message = (
-            f"{path}: {len(unknown)} of {len(texts)} models claim a class of {view!r} that the model was not trained "
-            f"with, such as {unknown[0]!r}; it knows {len(by_text)} classes, such as {some}"
-        )
-        if len(unknown) == len(texts):
-            raise LabelError(message)
-        message += ". They are scored as if the class were not known"
-        warnings.warn(message, UnknownClassWarning, stacklevel=2)
-    # Numbers that no class has stand for texts that no class has: all claims are of one type.
-    if classes.dtype.kind in "iuf":
-        by_text |= dict.fromkeys(unknown, classes.max() + 1)
+    if classes.dtype.kind in "iu":
+        # a number that no class has stands for texts that no class has: all claims are of one type
+        by_text = {**dict.fromkeys(texts, classes.max() + 1), **by_text}
     return np.asarray([by_text.get(text, text) for text in texts])
 
 
@@ -379,8 +348,6 @@ def calibrate(
         raise click.UsageError("--save is for a calibration that is trained: give --trials")
     if target is None and output is None:
         raise click.UsageError("say what to write: --save or --output")
-    if output is not None:
-        check_scores_format(output, form=form)
     read = read_scores(scores)  # once: they may come through a pipe
     if key is None:
         calibrator = LinearCalibrator.load(str(source))

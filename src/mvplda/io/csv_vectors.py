@@ -68,4 +68,4 @@ class CsvReader(Reader):
 
 def write_csv(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
     columns = {"id": ids, **{f"x{k}": column for k, column in enumerate(X.T)}}
-    write_table(parts[0], columns, "csv")
+    write_table(parts[0], columns)

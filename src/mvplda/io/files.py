@@ -15,7 +15,7 @@ import weakref
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -24,14 +24,13 @@ from typing import IO, Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from .._optional import need
 from .._typing import Array, FloatArray, PathLike
 from ..exceptions import FileFormatError, LabelError, MvpldaError, UnlabelledWarning
 from ..kinds import Coded
 from ..persistence import STANDARD, atomic_write
 
 Column = Sequence[Any]
-"""Fields of a table: bytes or text of a text file, what Python has of a Parquet file."""
+"""Fields of a table: bytes of a file with blanks, text of CSV."""
 Names = NDArray[np.str_]
 Vectors = FloatArray
 Rows = tuple[int, int]
@@ -44,13 +43,12 @@ TABLE_ROWS = 2**12
 WRITTEN_ROWS = 2**18
 BATCH_BYTES = 16 * 2**20
 GZIP = b"\x1f\x8b"
-PARQUET = b"PAR1"
 BLANKS = " \t\n\r\v\f"
 UNWRITABLE = re.compile(f"[{BLANKS}\0]")
 MARK = b"\xef\xbb\xbf"
 """The byte order mark."""
 KINDS = {
-    PARQUET: "a Parquet file",
+    b"PAR1": "a Parquet file",
     b"\x93NUMPY": "a NumPy array (.npy)",
     b"PK\x03\x04": "a NumPy archive (.npz)",
     b"\x89HDF": "an HDF5 file",
@@ -161,8 +159,11 @@ def read_bytes(path: PathLike) -> bytes:
 # passed over but counted.
 
 
-def lines_of(source: OnDisk) -> Iterator[bytes]:
-    """The lines of a UTF-8 text file without their ends; some are held at a time."""
+def lines_of(source: OnDisk, commas: bool = False) -> Iterator[bytes]:
+    """The lines of a UTF-8 text file without their ends; some are held at a time.
+
+    commas : whether commas separate fields as blanks do
+    """
     first = 1
     with open(source.file, "rb") as file:
         while block := file.read(BLOCK_BYTES) + file.readline():
@@ -170,6 +171,8 @@ def lines_of(source: OnDisk) -> Iterator[bytes]:
                 block = block.removeprefix(MARK)
             block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
             _check_text(source.name, block, first)
+            if commas:
+                block = block.replace(b",", b" ")
             lines = block.split(b"\n")
             if not lines[-1]:
                 lines.pop()  # what follows the last line end of the block
@@ -207,10 +210,8 @@ def filled_lines(source: OnDisk, count: int) -> list[bytes]:
 
 
 def as_text(value: object) -> str:
-    """A field as text; of a table with types true is 1."""
-    if isinstance(value, bytes):
-        return value.decode()
-    return str(int(value)) if isinstance(value, bool) else str(value)
+    """A field of a line, or an id of another type, as text."""
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def as_names(path: PathLike, fields: Iterable[object]) -> Names:
@@ -312,12 +313,8 @@ def column_blocks(
 def table_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
     """The header of a table and its columns, some rows at a time.
 
-    A table is Parquet, or text with a header, whose fields stand between commas, tabs or blanks.
+    A table is text with a header, whose fields stand between commas, tabs or blanks.
     """
-    if source.head(4) == PARQUET:
-        with wrap_reader_errors(source.name, "a Parquet file"):
-            file = need("pyarrow.parquet").ParquetFile(source.file, page_checksum_verification=True)
-            return file.schema_arrow.names, _parquet_blocks(source.name, file)
     separator = _separator(source)
     rows = _split_rows(source) if separator is None else _csv_rows(source, separator)
     header = [as_text(name).strip() for name in next(rows)[1]]
@@ -328,27 +325,22 @@ def table_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
 def _separator(source: OnDisk) -> str | None:
     """What stands between the fields of a table in text, as seen in its header; None: blanks."""
     header = filled_lines(source, 1)[0]
-    if b"," in header or suffix_format(source.name) == "csv":
+    if b"," in header or suffix_of(source.name) == ".csv":
         return ","
     return "\t" if b"\t" in header else None
 
 
 def is_table(source: OnDisk, *wanted: Sequence[str]) -> bool:
-    """Whether a file is Parquet, or text whose first line names all of the columns that are wanted."""
-    if source.head(4) == PARQUET:
-        return True
+    """Whether the first line of a file names all of the columns that are wanted."""
     header = filled_lines(source, 1)[0].decode().split(_separator(source))
     return all(column_of(header, names) is not None for names in wanted)
 
 
-def read_table(path: PathLike) -> tuple[list[str], list[list[Any]]]:
+def read_table(path: PathLike) -> tuple[list[str], list[list[str]]]:
     """Header and columns of a whole table."""
     header, blocks = table_blocks(OnDisk(path))
-    columns: list[list[Any]] = [[] for _ in header]
-    for block in blocks:
-        for column, fields in zip(columns, block.fields, strict=True):
-            column += [name.decode() if isinstance(name, bytes) else name for name in fields]
-    return header, columns
+    parts = zip(*(block.fields for block in blocks), strict=True)
+    return header, [list(map(as_text, chain.from_iterable(column))) for column in parts]
 
 
 def _blocks(
@@ -367,9 +359,7 @@ def _blocks(
 
 
 def _split_rows(source: OnDisk, commas: bool = False) -> Iterator[Row]:
-    for number, line in enumerate(lines_of(source), 1):
-        if commas:
-            line = line.replace(b",", b" ")
+    for number, line in enumerate(lines_of(source, commas), 1):
         fields = line.split()
         if fields:
             yield number, fields
@@ -386,21 +376,6 @@ def _csv_rows(source: OnDisk, separator: str) -> Iterator[Row]:
     except csv.Error as error:
         reason = f"not a table with {separator!r} between fields: {error}"
         fail(source.name, reason, reader.line_num)
-
-
-def _parquet_blocks(path: PathLike, file: Any) -> Iterator[Columns]:
-    rows = 0
-    with wrap_reader_errors(path, "a Parquet file"), closing(file):
-        for batch in file.iter_batches():
-            batch.validate(full=True)
-            for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                if column.null_count:
-                    fail(path, f"{column.null_count} value(s) of column {name!r} are null")
-            lines = range(rows + 1, rows + 1 + batch.num_rows)
-            yield Columns([column.to_pylist() for column in batch.columns], lines)
-            rows += batch.num_rows
-    if not rows:
-        fail(path, "the table has no rows")
 
 
 def as_numbers(path: PathLike, values: Column, lines: Sequence[int], what: str) -> Array:
@@ -439,35 +414,17 @@ def _listed(values: Any) -> Column:
     return entries
 
 
-def write_table(path: PathLike, columns: Mapping[str, Any], format: str) -> None:
-    """Write columns as ``csv`` or ``parquet``, all or nothing."""
-    with atomic_write(path) as (part,):
-        if format == "parquet":
-            table = {name: _arrow_column(column) for name, column in columns.items()}
-            file = need("pyarrow").table(table)
-            need("pyarrow.parquet").write_table(file, part, write_page_checksum=True)
-            return
-        rows = rows_of(*columns.values())
-        texts = ([v if isinstance(v, str) else repr(v) for v in row] for row in rows)
-        with part.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(chain([columns], texts))
-
-
-def _arrow_column(column: Any) -> Any:
-    arrow = need("pyarrow")
-    if isinstance(column, Coded):
-        return arrow.DictionaryArray.from_arrays(column.codes, column.names)
-    return arrow.array(_listed(column))
+def write_table(path: PathLike, columns: Mapping[str, Any]) -> None:
+    """Write columns as CSV, all or nothing."""
+    rows = rows_of(*columns.values())
+    texts = ([v if isinstance(v, str) else repr(v) for v in row] for row in rows)
+    with atomic_write(path) as (part,), part.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(chain([columns], texts))
 
 
 def suffix_of(path: PathLike) -> str:
     """The suffix in small letters, whether the file is compressed or not."""
     return Path(str(path).removesuffix(".gz")).suffix.lower()
-
-
-def suffix_format(path: PathLike) -> str | None:
-    """The format of a table that a suffix names beyond doubt."""
-    return {".parquet": "parquet", ".csv": "csv"}.get(suffix_of(path))
 
 
 class Coder:
@@ -500,21 +457,18 @@ def read_map(
     commas : whether commas separate fields as blanks do
     """
     entries: dict[str, str] = {}
-    for number, line in enumerate(lines_of(OnDisk(path)), 1):
-        if commas:
-            line = line.replace(b",", b" ")
-        name, *rest = (part.decode() for part in line.strip().split(None, 1) or [b""])
-        if not name:
+    for number, line in enumerate(lines_of(OnDisk(path), commas), 1):
+        fields = [part.decode() for part in line.strip().split(None, 1)]
+        if len(fields) == 1:
+            fail(path, f"{fields[0][:60]!r} stands alone; expected {expected}", number)
+        if not fields:
             continue
-        if not rest:
-            fail(path, f"{name[:60]!r} stands alone; expected {expected}", number)
-        if len(name) > LONGEST_ID:
-            fail(path, f"an id of {len(name)} characters; expected at most {LONGEST_ID}", number)
-        if name in entries:
-            fail(path, f"{name!r} is listed again; every id stands once", number)
-        entries[name] = rest[0]
+        if fields[0] in entries:
+            fail(path, f"{fields[0]!r} is listed again; every id stands once", number)
+        entries[fields[0]] = fields[1]
     if not entries:
         fail(path, f"the file is empty; expected lines of {expected}")
+    as_names(path, entries)  # none is absurdly long
     return entries
 
 

@@ -48,7 +48,7 @@ ID = re.compile(rb"([^\0-\x20]+)[ \t]")
 HEADER = re.compile(rb"([FD])(?:V \x04(....)|M \x04(....)\x04(....))", re.DOTALL)
 """Float or double, a vector with its width or a matrix with its shape."""
 BRACKETS = re.compile(rb"[ \t\r\n]*\[([^\]]*)\]")
-FLOATS = {b"F": np.dtype("<f4"), b"D": np.dtype("<f8")}
+FLOATS: dict[bytes, np.dtype[Any]] = {b"F": np.dtype("<f4"), b"D": np.dtype("<f8")}
 FIRST_ROWS = 64
 """Of a script or an archive: the width of its vectors is not known before."""
 
@@ -222,21 +222,17 @@ def read_binary(data: Buffer, place: int, where: str) -> tuple[NDArray[Any], int
     """The array at a place behind Kaldi's binary mark, and the place behind it."""
     found = HEADER.match(data, place)
     if found is None:
-        start = bytes(data[place : place + 5])
-        fail(
-            where,
-            "expected a vector or matrix of floats (FV, DV, FM, DM), not compressed; the entry begins with "
-            f"{start!r}, or the file ends there",
-        )
+        came = bytes(data[place : place + 5])
+        wanted = "a vector or matrix of floats (FV, DV, FM, DM), not compressed"
+        fail(where, f"expected {wanted}; the entry begins with {came!r}, or the file ends there")
     sizes = [size for size in found.groups()[1:] if size is not None]
     shape = struct.unpack(f"<{len(sizes)}i", b"".join(sizes))
     dtype = FLOATS[found[1]]
-    start, count = found.end(), math.prod(shape)
-    end = start + count * dtype.itemsize
+    end = found.end() + math.prod(shape) * dtype.itemsize
     if min(shape) < 0 or end > len(data):
-        left = len(data) - start
+        left = len(data) - found.end()
         fail(where, f"truncated: the entry has shape {shape}, {left} bytes are left in the file")
-    array = np.frombuffer(data[start:end], dtype).reshape(shape)
+    array = np.frombuffer(data[found.end() : end], dtype).reshape(shape)
     return array.astype(dtype.newbyteorder("="), copy=False), end
 
 

@@ -6,11 +6,11 @@ kaldi       ``enrol test target`` (or nontarget, TC, TW, IC, IW, 1, 0), or witho
 voxceleb    ``1 enrol test``, 0 for a nontarget
 rsr2015     part I ``.ndx``: ``model,test.sph,Y,N,N,N``, the four marks in the order TC, TW,
             IC, IW, of which one is Y, none where the kind is not known
-table       Parquet, or text with a header, between commas, tabs (NIST) or blanks (SdSV):
+table       text with a header, between commas, tabs (NIST) or blanks (SdSV):
             columns for enrol, test and, with the key, kind; or score
 =========== ==========================================================================
 
-Written are kaldi, csv and parquet.
+Written are kaldi and csv.
 
 Lists are read and written some lines at a time, and their ids are held as numbers: 30 million trials fit.
 """
@@ -46,7 +46,7 @@ from .files import (
     needed,
     read_groups,
     rows_of,
-    suffix_format,
+    suffix_of,
     table_blocks,
     write_table,
     write_text,
@@ -54,7 +54,7 @@ from .files import (
 
 TRIALS = ("kaldi", "voxceleb", "rsr2015", "table")
 SCORES = ("kaldi", "table")
-WRITTEN = ("kaldi", "csv", "parquet")
+WRITTEN = ("kaldi", "csv")
 LINES = {"kaldi": "'enrol test' or 'enrol test target|nontarget'", "voxceleb": "'1 enrol test'"}
 RSR2015_MARKS = {b"YNNN": "TC", b"NYNN": "TW", b"NNYN": "IC", b"NNNY": "IW", b"NNNN": ""}
 RSR2015_LINE = "'model,test.sph' and four marks Y or N for TC, TW, IC, IW, at most one Y"
@@ -278,7 +278,7 @@ def _rsr2015_blocks(source: OnDisk) -> Iterator[Columns]:
 
 
 def write_trials(path: PathLike, trials: Trials, format: str | None = None) -> None:
-    """Write a trial list, all or nothing: kaldi, csv or parquet; without a format, by the suffix, else Kaldi's."""
+    """Write a trial list, all or nothing: kaldi or csv; without a format, by the suffix, else Kaldi's."""
     columns = {"enrol": trials.enrol, "test": trials.test}
     if trials.kind is not None:
         columns["kind"] = trials.kind
@@ -286,9 +286,9 @@ def write_trials(path: PathLike, trials: Trials, format: str | None = None) -> N
 
 
 def write_scores(path: PathLike, scores: Scores, format: str | None = None) -> None:
-    """Write scores as kaldi, csv or parquet, all or nothing; ``-`` is standard output.
+    """Write scores as kaldi or csv, all or nothing; ``-`` is standard output.
 
-    Without a format, CSV or Parquet by the suffix, else Kaldi's. Text holds the digits that
+    Without a format, CSV by the suffix, else Kaldi's. Text holds the digits that
     give every number back, and no more: at most 9 for those of float32.
     """
     columns = {"enrol": scores.enrol, "test": scores.test, "score": scores.score}
@@ -301,10 +301,9 @@ def _write(
     format: str | None,
     as_line: Callable[[tuple[Any, ...]], str],
 ) -> None:
-    format = format or suffix_format(path) or "kaldi"
     _check_format(format, WRITTEN)
-    if format != "kaldi":
-        write_table(path, columns, format)
+    if format == "csv" or (format is None and suffix_of(path) == ".csv"):
+        write_table(path, columns)
         return
     for column in columns.values():
         if isinstance(column, Coded):

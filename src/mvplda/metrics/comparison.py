@@ -186,7 +186,7 @@ def compare_systems(
         values = np.stack([done[trials], done[systems[1][kind]]])
         speakers = min(trials.speakers())
         tests[kind] = {
-            metric.name: _paired(*values[:, :, i], level, speakers)
+            metric.name: _paired(values[0, :, i], values[1, :, i], level, speakers)
             for i, metric in enumerate(metrics)
         }
     return Comparison(tests, level, n_resamples, n_speakers)

@@ -107,14 +107,14 @@ class Spoken:
     first: Codes
     second: Codes
     costs: Array
-    kinds: NDArray[np.intp] | None = None
-    wanted: Array | None = None
+    kinds: NDArray[np.intp] | None
+    wanted: Array
 
     def side(self, multiplicity: Array) -> Side:
         """With what every trial weighs if speaker i comes ``multiplicity[i]`` times."""
         w = multiplicity.take(self.first)  # twice as fast as indexing
         w *= multiplicity.take(self.second)
-        if self.kinds is not None and self.wanted is not None:
+        if self.kinds is not None:
             # Where no trial of a kind is left, the other kinds keep their shares to each other.
             totals = np.bincount(self.kinds, weights=w, minlength=len(self.wanted))
             factors = np.zeros(len(totals))
@@ -197,16 +197,18 @@ def weighted_trials(
     def spoken(scores: Scores, names: list[str], sign: float) -> Spoken:
         order = np.argsort(scores)
         whose = [
-            np.concatenate([codes[masks[kind]] for kind in names])[order]
-            for codes in (first, second)
+            np.concatenate([codes[masks[kind]] for kind in names]) for codes in (first, second)
         ]
-        costs = softplus(sign * scores[order])
-        if len(names) == 1:
-            return Spoken(scores[order], *whose, costs)
         sizes = [int(masks[kind].sum()) for kind in names]
         wanted = np.array([float(weights.get(kind, 1.0)) for kind in names]) * sizes
-        numbers = np.repeat(np.arange(len(names)), sizes)[order]
-        return Spoken(scores[order], *whose, costs, numbers, wanted)
+        return Spoken(
+            scores[order],
+            whose[0][order],
+            whose[1][order],
+            softplus(sign * scores[order]),
+            np.repeat(np.arange(len(names)), sizes)[order] if len(names) > 1 else None,
+            wanted,
+        )
 
     left = spoken(targets, [chosen], -1.0)
     present = [kind for kind, part in parts.items() if len(part)]

@@ -1,4 +1,4 @@
-"""Other recordings of the same speech, for the synthetic corpus: faster, in noise, in a room, over a channel.
+"""Other recordings of the same speech, in noise, in a room, over a channel.
 
 Everything is drawn from the generator that is given: the same generator gives the same samples.
 """
@@ -8,19 +8,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .._optional import need
-
 Wave = NDArray[np.float64]
 
 OCTAVE_DB = 6.0
 DECAY_60_DB = float(np.log(1000.0))
 SLOPE = 2
 """Order of the fading at each end of a channel's band, 6 dB per octave each."""
-
-
-def at_speed(samples: Wave, factor: float, rate: int) -> Wave:
-    """Played faster (above 1) or slower: tempo and pitch change together."""
-    return np.asarray(need("soxr").resample(samples, rate * factor, rate, quality="HQ"))
 
 
 def with_noise(samples: Wave, snr_db: float, pink: bool, rng: np.random.Generator) -> Wave:
