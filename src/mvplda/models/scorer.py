@@ -141,11 +141,16 @@ class BaseScorer(Persistent):
 
     def evidence(self, X: ArrayLike) -> AnyArray:
         """(n, r) what every vector adds to the sum that a profile is, in float64."""
-        check_is_fitted(self)
+        try:
+            width = self.width_in
+        except AttributeError:
+            # slow, and said of a scorer that has no width only
+            check_is_fitted(self)
+            raise
         vectors: AnyArray = X.double() if is_torch(X) else as_vectors(X)
-        if vectors.ndim != 2 or vectors.shape[1] != self.width_in:
+        if vectors.ndim != 2 or vectors.shape[1] != width:
             raise DataError(
-                f"X has {vectors.shape[-1]} features, but this scorer is expecting {self.width_in} features as input"
+                f"X has {vectors.shape[-1]} features, but this scorer is expecting {width} features as input"
             )
         y = self.project(vectors)
         # one pass over sums finds what is not finite anywhere in a row

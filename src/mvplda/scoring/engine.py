@@ -495,10 +495,14 @@ def log_likelihoods(
 ) -> dict[Hypothesis, AnyArray]:
     """Log-likelihood of every hypothesis in float64, relative to the last: of all pairs, or of a list (n,)."""
     logs: dict[Hypothesis, AnyArray] = {}
+    last = hypotheses[-1]
     for h in hypotheses:
-        # the last one is 0, which takes no products where the sides share nothing in it
-        ratio = Ratio({h: 0.0}, {hypotheses[-1]: 0.0})
-        one = replace(comparison, ratio=ratio, dtype=np.float64)
+        if h == last and logs:
+            # relative to itself, whatever worlds it has
+            first = logs[hypotheses[0]]
+            logs[h] = namespace(first).zeros_like(first)
+            continue
+        one = replace(comparison, ratio=Ratio({h: 0.0}, {last: 0.0}), dtype=np.float64)
         if pairs is None:
             logs[h] = empty(one.shape, np.float64, one.reference)
             fill(one, logs[h])
