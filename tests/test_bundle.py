@@ -193,7 +193,7 @@ def test_a_model_is_loaded_from_a_bundle_that_prepares_nothing(data: Any, tmp_pa
     for kind in (PLDA, MultiviewPLDA):
         again = kind.load(tmp_path / "bundle")
         assert type(again) is PLDA
-        assert (again.llr(X[:3], X[3:6]) == model.llr(X[:3], X[3:6])).all()
+        np.testing.assert_array_equal(again.llr(X[:3], X[3:6]), model.llr(X[:3], X[3:6]))
     assert type(load(tmp_path / "bundle")) is Bundle
     with pytest.raises(
         FileFormatError, match=r"holds a Bundle, not a CosineScorer: use mvplda.load or Bundle.load"

@@ -92,7 +92,7 @@ def product(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         test = np.concatenate([place.say(k % PEOPLE, k % 2) for k in range(TESTS)])
     else:
         X, labels = drawn()
-        np.savez(folder / "x.npz", X=X, **labels)
+        np.savez(folder / "x.npz", X=X, speaker=labels["speaker"], phrase=labels["phrase"])
         views = ["-v", "speaker"] if request.param == "plda" else []
         options = ["--model", request.param, "--folds", "3", *views]
         run("train", folder / "x.npz", *options, "-o", path, "-q")

@@ -15,8 +15,8 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import AnyArray, Array, Card, Labels
-from .adaptation import Weight, adapted, recentred
+from ._typing import AnyArray, Array, Card, Json, Labels
+from .adaptation import adapted, recentred
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
@@ -100,7 +100,7 @@ class Bundle(Persistent, BaseEstimator):
         self._scorer().fit(like(self.preprocessing.fit_transform(_on_host(X), y), X), y)
         return self
 
-    def adapt(self, X: ArrayLike, y: Labels | None = None, weight: Weight | None = None) -> Bundle:
+    def adapt(self, X: ArrayLike, y: Labels | None = None, weight: float | None = None) -> Bundle:
         """A bundle for the domain of new raw vectors, with labels or without: see `mvplda.adaptation.adapted`.
 
         The mean that the preprocessing takes off moves as far as is not chance, see `mvplda.adaptation.recentred`;
@@ -222,8 +222,8 @@ class Bundle(Persistent, BaseEstimator):
         ratio = question.ratio(self.views, list(dict.fromkeys(named)))
         # All hypotheses, also those that are given to be false: the calibrator needs each view alone.
         every = replace(question, given=None, priors=None, countermeasure=None, spoof_prior=None)
-        logs = self.fitted_scorer.log_likelihoods(profiles, tests, every, pairs=listed)
-        logs = {h: np.asarray(to_host(values)) for h, values in logs.items()}
+        made = self.fitted_scorer.log_likelihoods(profiles, tests, every, pairs=listed)
+        logs: dict[Hypothesis, Array] = {h: to_host(values) for h, values in made.items()}
         calibrator = self.calibration(question)
         if calibrator is not None:
             logs = calibrator.transform(logs)
@@ -265,7 +265,7 @@ class Bundle(Persistent, BaseEstimator):
 
     def get_state(self) -> State:
         arrays: Tensors = {}
-        values: dict[str, Any] = {"preprocessing": None, "extractor": self.extractor}
+        values: Json = {"preprocessing": None, "extractor": self.extractor}
         if self.preprocessing is not None:
             values["preprocessing"] = [
                 [name, put_part(arrays, f"preprocessing/{i}", step, Step)]
@@ -282,7 +282,7 @@ class Bundle(Persistent, BaseEstimator):
         return arrays, values
 
     @classmethod
-    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+    def from_state(cls, arrays: Tensors, values: Json) -> Self:
         bundle = cls(None, get_part(arrays, "scorer", values["scorer"], BaseScorer))
         if values["preprocessing"] is not None:
             bundle.preprocessing = Pipeline(
@@ -320,7 +320,7 @@ class Bundle(Persistent, BaseEstimator):
         profiles = self.enrol(X)
         return self.llr(profiles, profiles)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         """What is in the bundle, in plain values: what stands around the scorer, and the scorer."""
         around = {
             "preprocessing": [type(step).__name__ for _, step in self._steps()],
@@ -356,7 +356,7 @@ class Bundle(Persistent, BaseEstimator):
     def _steps(self) -> list[tuple[str, Step]]:
         return [] if self.preprocessing is None else self.preprocessing.steps
 
-    def _plain_points(self) -> dict[str, Any]:
+    def _plain_points(self) -> Json:
         return {
             key: [point.to_dict() for point in some] for key, some in (self.points or {}).items()
         }

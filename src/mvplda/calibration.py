@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import Array, BoolArray, IntArray, Names
+from ._typing import AnyArray, Array, BoolArray, IntArray, Json, Names
 from .costs import log_odds
 from .exceptions import (
     DataError,
@@ -357,7 +357,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         share = self.doubt_ / len(self.constants_)
         return float(np.log1p(share - self.doubt_) - np.log(share))
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         return {
             "class": type(self).__name__,
             "factors": self.factors_,
@@ -492,7 +492,7 @@ class Answer:
     calibrated: bool
     weights: Mapping[Hypothesis, float]
 
-    def posteriors(self) -> dict[Hypothesis, Array]:
+    def posteriors(self) -> dict[Hypothesis, AnyArray]:
         """Posterior probability of every hypothesis, of a spoof where there is a countermeasure."""
         return self.question.posteriors(self.logs, self.weights)
 

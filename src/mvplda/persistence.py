@@ -33,12 +33,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from ._plugins import load_entry_points
-from ._typing import PathLike
+from ._typing import Json, PathLike
 from .exceptions import DataError, FileFormatError, ParameterError, UnknownExtractorWarning
 
 _T = TypeVar("_T")
 Tensors = dict[str, NDArray[Any]]
-State = tuple[Tensors, dict[str, Any]]
+State = tuple[Tensors, Json]
 """Arrays by name, and values that JSON can hold."""
 
 FORMAT, WHAT = "mvplda", "object"
@@ -60,14 +60,14 @@ DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
 
 
 def packed_pieces(
-    format: str, what: str, tensors: Tensors, about: dict[str, Any]
+    format: str, what: str, tensors: Tensors, about: Json
 ) -> Iterator[bytes | memoryview]:
     """The bytes of a file, piece by piece: tensors, a description under the key `what`, version and fingerprint.
 
     The same contents always give the same bytes. The library of safetensors writes its
     metadata in an order that it draws anew every time.
     """
-    header: dict[str, Any] = {
+    header: Json = {
         "__metadata__": {
             "format": format,
             "version": str(VERSION),
@@ -145,7 +145,7 @@ def _read(path: PathLike, tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, s
         raise FileFormatError(f"{path} is truncated or not a safetensors file: {error}") from error
 
 
-def fingerprint(tensors: Tensors, about: dict[str, Any]) -> str:
+def fingerprint(tensors: Tensors, about: Json) -> str:
     """SHA-256 of the parameters, names and settings."""
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(tensors):
@@ -290,7 +290,7 @@ class Persistent:
         name = type(self).__name__
         settings = plain_settings(self.get_params(deep=False))  # type: ignore[attr-defined]
         arrays: Tensors = {}
-        values: dict[str, Any] = {}
+        values: Json = {}
         for attribute in self.FITTED:
             if not hasattr(self, attribute):
                 raise ParameterError(f"the {name} is not fitted: it has no {attribute}")
@@ -302,7 +302,7 @@ class Persistent:
         return arrays, {"settings": settings, "values": values}
 
     @classmethod
-    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+    def from_state(cls, arrays: Tensors, values: Json) -> Self:
         """The object whose state this is."""
         part = cls(**values["settings"])
         for attribute in cls.FITTED:
@@ -340,7 +340,7 @@ class Persistent:
         """What is left where this only wraps something."""
         return self
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         """What this is, in plain values."""
         return {"class": type(self).__name__, "settings": self.get_params(deep=False)}  # type: ignore[attr-defined]
 
@@ -375,7 +375,7 @@ def state_of(part: Any, kind: type[Any]) -> State:
     return arrays, {"class": type(part).__name__, **values}
 
 
-def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
+def restore(arrays: Tensors, about: Json, kind: type[Any]) -> Any:
     """The part whose state `state_of` gave; it must be of a kind."""
     name = about["class"]
     if name not in REGISTRY:
@@ -406,14 +406,14 @@ def check_answers(part: Any, answer: Callable[[NDArray[np.float64]], Any], width
         raise FileFormatError(f"the {type(part).__name__} gives NaN or infinity for ordinary input")
 
 
-def put_part(arrays: Tensors, prefix: str, part: Any, kind: type[Any]) -> dict[str, Any]:
+def put_part(arrays: Tensors, prefix: str, part: Any, kind: type[Any]) -> Json:
     """Put the arrays of a part among those of the whole, under a prefix; gives its values."""
     own, about = state_of(part, kind)
     arrays.update({f"{prefix}/{name}": array for name, array in own.items()})
     return about
 
 
-def get_part(arrays: Tensors, prefix: str, about: dict[str, Any], kind: type[Any]) -> Any:
+def get_part(arrays: Tensors, prefix: str, about: Json, kind: type[Any]) -> Any:
     """The part that `put_part` put under a prefix."""
     own = {
         name[len(prefix) + 1 :]: array
@@ -428,7 +428,7 @@ def _public(name: str) -> Any:
     return getattr(import_module(__package__), name)
 
 
-def plain_settings(settings: dict[str, Any]) -> dict[str, Any]:
+def plain_settings(settings: Json) -> Json:
     """The settings that a text can hold; callbacks and random generators are left out."""
 
     def convert(value: Any) -> Any:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.preprocessing import normalize
 
 from . import training
-from ._typing import Array, Card, Names, PathLike
+from ._typing import Array, Card, Columns, Json, Names, PathLike
 from .bundle import Bundle
 from .decisions import Decision
 from .exceptions import DataError, ParameterError
@@ -164,7 +164,7 @@ def setup_vectors(
     if extractor is not None:
         name = extractor.name
         blocks = {part: stop - start for part, (start, stop) in extractor.blocks.items()}
-    options: dict[str, Any] = {
+    options: Json = {
         "enrolment": enrolment,
         "fars": (far, *(one for one in training.FARS if one != far)),
     }
@@ -223,7 +223,7 @@ def _better(
     committee: Bundle,
     default: Bundle,
     X: Array,
-    labels: Mapping[str, Names],
+    labels: Columns,
     blocks: Mapping[str, int],
     options: Mapping[str, Any],
     told: list[str],

@@ -285,7 +285,7 @@ def test_adaptation_of_a_bundle(labelled: bool) -> None:
     chain = recentred(bundle.preprocessing, new)
     prepared, without = (
         chain.transform(new),
-        shift_mean(bundle.scorer, chain.transform(new), "auto"),
+        shift_mean(bundle.scorer, chain.transform(new)),
     )
     expected = adapt(bundle.scorer, prepared, labels, 0.4) if labelled else without
     assert (moved.scorer.noise_ == expected.noise_).all()
@@ -299,7 +299,7 @@ def test_adaptation_of_a_bundle(labelled: bool) -> None:
         one = (
             adapt(model, new, {view: labels[view]})
             if labels is not None
-            else shift_mean(model, new, "auto")
+            else shift_mean(model, new)
         )
         assert (parts[view].mean_ == one.mean_).all()
         assert (parts[view].noise_ == one.noise_).all()

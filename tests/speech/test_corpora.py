@@ -65,7 +65,6 @@ def test_utterances_without_a_vector_go_with_their_enrolments():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"enrol": {"m": []}}, "no utterances"),
         ({"test": [99]}, "go beyond"),
         ({"test": [0]}, "trained on and evaluated with"),
         ({"test": [4]}, "enrolled and tested with"),
@@ -85,19 +84,12 @@ def test_protocols_that_mix_things_up_are_refused(change, words):
         )
 
 
-def test_splits_and_options_of_protocols():
+def test_options_of_protocols():
     ids, labels, sessions = crossed()
 
     def make_protocol(**options):
         return build_corpus("toy", ids, labels, None, sessions, **options).protocol
 
-    split = np.where(labels["speaker"] == "a", "training", "Eval")
-    protocol = make_protocol(split=split)
-    assert set(labels["speaker"][protocol.train]) == {"a"}
-    with pytest.raises(DataError, match="or train and evaluation"):
-        make_protocol(split=["train"] * len(sessions))
-    with pytest.raises(LabelError, match="train, enrol, test or evaluation; got nonsense"):
-        make_protocol(split=["nonsense"] * len(sessions))
     with pytest.raises(LabelError, match="zoe"):
         make_protocol(training=["zoe"])
     with pytest.raises(DataError, match="on one side"):
@@ -289,11 +281,10 @@ def write_keys(root, marks="YN"):
 
 def test_rsr2015_without_lists_is_an_error_and_not_all_against_all(tmp_path):
     rsr2015_files(tmp_path)
-    with pytest.raises(DataError, match=r"lists are not there.*corpus\.keys=false"):
+    with pytest.raises(DataError, match=r"lists are not there.*corpus\.keys=FOLDER"):
         load_corpus("rsr2015", tmp_path, gender="male")
-    corpus = load_corpus("rsr2015", tmp_path, gender="male", keys=False)
-    assert len(corpus.protocol.enrol) == 4
-    assert len(corpus.protocol.test) == 24
+    write_keys(tmp_path)
+    corpus = load_corpus("rsr2015", tmp_path, gender="male")
     assert set(corpus.labels["speaker"][corpus.protocol.train]) == {"m001"}
 
 

@@ -119,14 +119,17 @@ def test_what_cannot_be_trained_on_is_named():
         training.choose_device("abacus")
 
 
-def test_missing_labels_cost_nothing():
+def test_the_loss_is_the_sum_over_views():
     heads = paper.Heads(4, {"speaker": 3, "phrase": 2})
     hidden = torch.randn(5, 4)
-    codes = torch.tensor([[0, -1], [1, -1], [2, -1], [0, -1], [1, -1]])
-    loss, counts = heads(hidden, codes)
-    alone = torch.nn.functional.cross_entropy(heads.outputs[0](hidden), codes[:, 0])
-    torch.testing.assert_close(loss, alone)
-    assert counts[:, 1].tolist() == [5, 0]
+    codes = torch.tensor([[0, 1], [1, 0], [2, 1], [0, 0], [1, 1]])
+    loss, right = heads(hidden, codes)
+    each = [
+        torch.nn.functional.cross_entropy(output(hidden), wanted)
+        for output, wanted in zip(heads.outputs, codes.T, strict=True)
+    ]
+    torch.testing.assert_close(loss, each[0] + each[1])
+    assert right.shape == (2,)
 
 
 def test_batches_hold_every_frame_once():
@@ -192,8 +195,7 @@ def test_pretrained_layers_keep_what_is_in_the_frames():
     )
     trained = train(features, labels, network, Training(epochs=1, batch=64))
     assert [layer["layer"] for layer in trained.health] == [1, 2, 3]
-    assert min(layer["kept"] for layer in trained.health) > 0.3
-    assert max(layer["constant"] for layer in trained.health) < 0.5
+    assert min(layer["deviation"] for layer in trained.health) > 0.1
 
 
 # Settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -60,7 +60,7 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
             "-c",
             "--config",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Take the settings from this file (TOML, or JSON by its suffix) in place of a recipe.",
+            help="Take the settings from this TOML file in place of a recipe.",
         ),
         click.option(
             "-r",
@@ -180,7 +180,7 @@ def _run(
     vectors: tuple[str, ...],
     systems: tuple[str, ...],
     config: Path | None,
-    changes: tuple[tuple[str, str], ...],
+    changes: Sequence[tuple[str, str]],
     extractors: tuple[str, ...] = (),
     no_report: bool = False,
     **reading: Any,
@@ -254,7 +254,7 @@ def _reading(
 
 
 def _settings(
-    corpus: str, recipe: str, config: Path | None, changes: tuple[tuple[str, str], ...]
+    corpus: str, recipe: str, config: Path | None, changes: Sequence[tuple[str, str]]
 ) -> Configuration:
     from ..speech.experiment import read_configuration, read_recipe
 
@@ -326,15 +326,10 @@ def demo(output: Path, seed: int, quiet: bool) -> None:
 
     Takes two minutes on two cores. The same as: mvplda experiment synthetic -o demo-output
     """
-    from ..speech.corpora import load_corpus
-    from ..speech.experiment import read_recipe, run_experiment
-
-    check_folder(output)
-    settings = read_recipe("small", {"name": "synthetic", "random_state": seed})
-    settings = settings.with_changes({"training.random_state": seed, "backend.random_state": seed})
     click.echo(
         "50 synthetic speakers say 8 pass-phrases 8 times each, in noise, in rooms, over channels ..."
     )
-    corpus = load_corpus("synthetic", output / "speech", random_state=seed, verbose=not quiet)
-    run_experiment(corpus, settings, output, _reading(quiet))
+    changes = [(f"{name}.random_state", str(seed)) for name in ("corpus", "training", "backend")]
+    options: dict[str, Any] = {"root": None, "config": None, "vectors": (), "systems": ()}
+    _run("demo", "synthetic", "small", {}, output=output, changes=changes, quiet=quiet, **options)
     click.echo(NEXT.format(output=output))

@@ -11,7 +11,7 @@ from ..exceptions import DataError, LabelError
 from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, looked_up, once
 
 if TYPE_CHECKING:
-    from .._typing import Array, Names
+    from .._typing import Array, Json, Names
     from ..bundle import Bundle
     from ..io.trials import Trials
     from ..io.vectors import VectorSet
@@ -149,7 +149,7 @@ def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
     return Trials(models, Coded(tests.ids, columns.ravel()))
 
 
-def read_question(system: Bundle, listed: Trials, asked: dict[str, Any]) -> Question:
+def read_question(system: Bundle, listed: Trials, asked: Json) -> Question:
     """What the options ask of every trial, with the files that they name."""
     import numpy as np
 
@@ -157,7 +157,7 @@ def read_question(system: Bundle, listed: Trials, asked: dict[str, Any]) -> Ques
 
     classes = getattr(system.fitted_scorer, "classes_", {})
     tests = listed.test.names
-    settings: dict[str, Any] = {}
+    settings: Json = {}
     if asked["known"] is not None:
         view, path = asked["known"]
         known = classes.get(view, np.array([""]))

@@ -16,6 +16,7 @@ from .evaluate import JSON, RATE
 from .extractors import extractor_option, recordings_in, warn
 
 if TYPE_CHECKING:
+    from .._typing import Json
     from ..bundle import Bundle
     from ..decisions import OperatingPoint
     from ..extractors import Extracted
@@ -178,7 +179,7 @@ def verify(
     _end(decision.answer, about, lines, as_json)
 
 
-def _plain(side: Extracted) -> list[dict[str, Any]]:
+def _plain(side: Extracted) -> list[Json]:
     return [quality.to_dict() for quality in side.qualities]
 
 
@@ -188,12 +189,12 @@ def _faults(faults: Iterable[str]) -> list[str]:
     return [f"Mind: {FAULTS.get(fault, fault)}." for fault in dict.fromkeys(faults)]
 
 
-def _end(answer: str, about: dict[str, Any], lines: Sequence[str], as_json: bool) -> NoReturn:
+def _end(answer: str, about: Json, lines: Sequence[str], as_json: bool) -> NoReturn:
     click.echo(json.dumps(about) if as_json else "\n".join(lines))
     sys.exit(EXIT[answer])
 
 
-def _question(options: dict[str, Any]) -> Question:
+def _question(options: Json) -> Question:
     """What is asked, of the options that say so; those of the threshold are left."""
     from ..scoring.question import Question
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import fftconvolve
 
 Wave = NDArray[np.float64]
 
@@ -42,9 +43,7 @@ def in_room(
     response[:gap] = 0.0
     response *= np.sqrt(10 ** (-direct_db / 10) / np.sum(response**2))
     response[0] = 1.0
-    size = _fast_size(len(samples) + len(response) - 1)
-    spectrum = np.fft.rfft(samples, size) * np.fft.rfft(response, size)
-    return np.fft.irfft(spectrum, size)[: len(samples)]
+    return np.asarray(fftconvolve(samples, response)[: len(samples)])
 
 
 def over_channel(

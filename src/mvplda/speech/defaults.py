@@ -303,38 +303,6 @@ def make_bundle(material: Material, extractor: str) -> Bundle:
     return bundle
 
 
-HEAD = (
-    "corpus left out",
-    "condition",
-    "owners accepted",
-    "owners, other words",
-    "impostors, right words",
-    "voices: EER (cosine)",
-    "words: EER (cosine)",
-    "Cllr",
-)
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines of a table: shares of trials that are accepted and EERs in %, of deployments with all phrases."""
-    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    for row in rows:
-        if row["phrases"] != "all":
-            continue
-        cells = [row["corpus left out"], row["condition"]]
-        cells += [_percent(row["accepted"].get(kind)) for kind in ("TC", "TW", "IC")]
-        for view in VIEWS:
-            own = _percent(row.get(f"EER {view}"))
-            cells.append(f"{own} ({_percent(row.get(f'EER {view}, cosine'))})")
-        cells.append(f"{row['Cllr']:.2f}")
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f}"
-
-
 WORK = click.argument("work", type=click.Path(path_type=Path))
 
 
@@ -386,7 +354,6 @@ def model(work: Path, output: Path, results: Path | None) -> None:
     about = {"name": "default", "basis": BASIS, "licence": LICENCE}
     bundle.card = {**about, "people": people, "left_out": rows}
     bundle.save(output)
-    click.echo("\n".join(table(rows)))
     if results is not None:
         results.mkdir(parents=True, exist_ok=True)
         inputs = provenance([work / f"{name}.npz" for name in DOMAINS])

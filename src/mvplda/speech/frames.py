@@ -18,7 +18,7 @@ from .._progress import Progress
 from .._typing import FloatArray, IntArray
 from ..backend import cores
 from ..distributed.engines import ordered_map
-from ..exceptions import AudioError, DataError
+from ..exceptions import AudioError
 from ..extractors.frontends import make_frames
 from ..extractors.recipe import Recipe
 from ..extractors.sound import Clip, read_audio
@@ -45,14 +45,6 @@ class FeatureSet:
     ids: NDArray[Any]
     frames: FloatArray
     offsets: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        ends = (int(self.offsets[0]), int(self.offsets[-1]))
-        if len(self.offsets) != len(self.ids) + 1 or ends != (0, len(self.frames)):
-            raise DataError(
-                f"{len(self.ids)} utterances need {len(self.ids) + 1} offsets from 0 to "
-                f"{len(self.frames)}; got {len(self.offsets)} from {ends[0]} to {ends[1]}"
-            )
 
     @classmethod
     def of(cls, ids: Sequence[Any] | NDArray[Any], utterances: Iterable[FloatArray]) -> FeatureSet:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, field, fields
-from types import NoneType
-from typing import Any, Self, get_args, get_type_hints
+from typing import Any, Self
 
 from ..exceptions import ParameterError
 
 NONE = "none"
 """What stands in a file for None: TOML has no word for it."""
-WORDS = {str: "a text", int: "a whole number", float: "a number"}
+WORDS = {"str": "a text", "int": "a whole number", "float": "a number"}
 
 
 def number(default: float | None, least: float, below: float = float("inf")) -> Any:
@@ -27,9 +26,8 @@ class Settings:
     """Base of the frozen dataclasses of settings."""
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
         for item in fields(self):  # type: ignore[arg-type]
-            value = _checked(item.name, getattr(self, item.name), hints[item.name])
+            value = _checked(item.name, getattr(self, item.name), str(item.type))
             least, below = item.metadata.get("range", (None, None))
             if least is not None and value is not None and not least <= value < below:
                 bound = f"at least {least:g}" if value < least else f"below {below:g}"
@@ -60,20 +58,18 @@ def _plain(value: Any) -> Any:
     return NONE if value is None else value
 
 
-def _checked(name: str, value: Any, hint: Any) -> Any:
+def _checked(name: str, value: Any, kind: str) -> Any:
     """The value as its declaration has it (25 and 25.0 are one setting), or an error."""
-    kinds = get_args(hint)
-    if NoneType in kinds:
-        return None if value in (None, NONE) else _checked(name, value, kinds[0])
-    if kinds:  # a tuple of one type
-        if not isinstance(value, (list, tuple)):
-            raise ParameterError(f"{name} is a list; got {value!r}")
-        return tuple(_checked(name, item, kinds[0]) for item in value)
-    if issubclass(hint, Settings):
-        return hint.from_dict(value) if isinstance(value, Mapping) else value
+    kind, _, optional = kind.partition(" | ")
+    if optional and value in (None, NONE):
+        return None
     numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
-    whole = numeric and value % 1 == 0
-    fits = {str: isinstance(value, str), int: whole, float: numeric}[hint]
-    if not fits:
-        raise ParameterError(f"{name} is {WORDS[hint]}; got {value!r}")
-    return hint(value)
+    if kind == "int" and numeric and value % 1 == 0:
+        return int(value)
+    if kind == "float" and numeric:
+        return float(value)
+    if kind.startswith("tuple") and isinstance(value, (list, tuple)):
+        return tuple(value)
+    if (kind == "str" and isinstance(value, str)) or isinstance(value, Settings):
+        return value
+    raise ParameterError(f"{name} is {WORDS.get(kind, 'a table')}; got {value!r}")

@@ -77,19 +77,13 @@ class Corpus:
             raise DataError(f"{self.name}: the utterance {first!r} is there more than once")
         if self.clips is not None:
             check_ids(self.ids.tolist())  # here, not when vectors of the sound are written
-        columns = {**self.labels, "clips": self.clips, "sessions": self.sessions}
-        for what, values in columns.items():
-            if values is not None and len(values) != n:
-                raise LabelError(f"{self.name}: {n} utterances, but {len(values)} of {what}")
+        for view, classes in self.labels.items():
+            if len(classes) != n:
+                raise LabelError(f"{self.name}: {n} utterances, but {len(classes)} of {view}")
         self._check_protocol(n)
 
     def _check_protocol(self, n: int) -> None:
         protocol = self.protocol
-        empty = [model for model, rows in protocol.enrol.items() if len(rows) == 0]
-        if empty:
-            raise DataError(
-                f"{self.name}: {len(empty)} enrolment(s) have no utterances: {named(empty)}"
-            )
         used = np.union1d(protocol.enrolled, protocol.test)
         if np.isin(np.concatenate([protocol.train, used]), np.arange(n), invert=True).any():
             raise DataError(f"{self.name}: rows of the protocol go beyond the {n} utterances")

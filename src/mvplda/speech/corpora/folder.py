@@ -30,7 +30,6 @@ COLUMNS = {
     "path": ("path", "file", "wav", "audio", "filename"),
     "id": ("id", "utterance", "utt", "uttid"),
     "session": ("session", "repetition", "round"),
-    "split": ("split", "set", "subset", "part"),
     "start": ("start", "offset"),
     "length": ("length", "samples"),
     "channel": ("channel",),
@@ -45,7 +44,7 @@ class Listing(NamedTuple):
 
     ids : (n,) paths without their suffix, or what a table calls them
     clips : where their sound lies; None where there are only vectors
-    fields : name -> (n,) what a pattern or a table says of them: views, and "session" and "split" where they are
+    fields : name -> (n,) what a pattern or a table says of them: views, and "session" where it is
     """
 
     ids: StringArray
@@ -53,8 +52,8 @@ class Listing(NamedTuple):
     fields: dict[str, StringArray]
 
     def labels(self, views: Sequence[str] | None = None) -> dict[str, StringArray]:
-        """The columns of views; all that are neither session nor split if none are named."""
-        views = views or [name for name in self.fields if name not in ("session", "split")]
+        """The columns of views; all but the session if none are named."""
+        views = views or [name for name in self.fields if name != "session"]
         missing = [view for view in views if view not in self.fields]
         if missing or not views:
             raise ParameterError(
@@ -102,11 +101,8 @@ def folder(
     else:
         listing = match_files(root, pattern or PATTERN, on_error)
     session = listing.fields.get("session")
-    split = listing.fields.get("split")
     labels = listing.labels(views)
-    return build_corpus(
-        root.stem, listing.ids, labels, listing.clips, session, split=split, **protocol
-    )
+    return build_corpus(root.stem, listing.ids, labels, listing.clips, session, **protocol)
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
@@ -183,9 +179,8 @@ def without_suffix(paths: Sequence[str]) -> StringArray:
 def read_table(path: PathLike, *, views: Sequence[str] | None = None) -> Listing:
     """Read a table of utterances.
 
-    Columns: ``path`` (or file), one per view, and if you like ``id``, ``session``, ``split``
-    (train, enrol, test; or train, evaluation), ``start`` and ``length`` in samples, and ``channel``.
-    Paths are relative to the table's folder.
+    Columns: ``path`` (or file), one per view, and if you like ``id``, ``session``, ``start`` and ``length`` in
+    samples, and ``channel``. Paths are relative to the table's folder.
 
     Parameters
     ----------
@@ -217,7 +212,7 @@ def read_table(path: PathLike, *, views: Sequence[str] | None = None) -> Listing
         ids = without_suffix(table["path"].tolist())
         if "start" in table:
             ids = np.char.add(np.char.add(ids, "@"), table["start"])  # stretches of one file
-    fields = {name: table[name] for name in (*views, "session", "split") if name in table}
+    fields = {name: table[name] for name in (*views, "session") if name in table}
     return Listing(ids, _clips(path, table), fields)
 
 
@@ -248,7 +243,6 @@ def corpus_of_vectors(
     labels: Mapping[str, str] | None = None,
     session: str | None = None,
     *,
-    split: str | None = None,
     models: PathLike | None = None,
     trials: PathLike | None = None,
     **protocol: Unpack[ProtocolOptions],
@@ -261,10 +255,10 @@ def corpus_of_vectors(
     labels : view -> a column beside the vectors in their file, or the path of an ``utt2X``; the speaker
         first. None: the columns speaker and phrase, or utt2spk and utt2phrase in their folder
     session : what orders the utterances of a cell, a column or a file; None: the order of the vectors
-    split, protocol : see `build_corpus` and `ProtocolOptions`
+    protocol : see `ProtocolOptions`
     models : the path of a ``spk2utt``: enrolments that are given. Then the vectors
         of `training` (names of classes; all that no trial uses, if None) are trained on.
-    trials : the file of the trials; needs `models`
+    trials : the file of the trials; models and trials come together
     """
     labels = labels_beside(path, ("speaker", "phrase")) if labels is None else labels
     held = open_vectors(path).columns
@@ -273,7 +267,7 @@ def corpus_of_vectors(
         raise LabelError(
             f"vectors need labels: -l speaker=FILE, or =COLUMN, and -l phrase=FILE{there}"
         )
-    given = {**labels, "session": session, "split": split}
+    given = {**labels, "session": session}
     beside = columns_beside(path, [name for name in given.values() if name in held])
     ids = np.array([str(name) for name in read_vectors(path).ids], dtype=np.str_)
     columns = {}
@@ -284,16 +278,14 @@ def corpus_of_vectors(
             columns[what] = _column(what, name, ids)
     classes = {view: columns[view] for view in labels}
     sessions = columns.get("session")
-    if models is None:
-        if trials is not None:
-            raise LabelError("trials need models: which utterances make which enrolment")
-        split_of = columns.get("split")
-        return build_corpus("vectors", ids, classes, None, sessions, split=split_of, **protocol)
-    listed = None if trials is None else read_trials(trials)
+    if models is None or trials is None:
+        if models is not None or trials is not None:
+            raise LabelError("models and trials come together: enrolments, and what they meet")
+        return build_corpus("vectors", ids, classes, None, sessions, **protocol)
     train = None
     if protocol.get("training") is not None:
         train = np.flatnonzero(training_rows(classes, protocol["training"]))
-    made = listed_protocol(ids, read_groups(models), listed, train=train)
+    made = listed_protocol(ids, read_groups(models), read_trials(trials), train=train)
     return Corpus("vectors", ids, classes, None, made, "", sessions)
 
 

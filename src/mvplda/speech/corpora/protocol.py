@@ -24,9 +24,6 @@ UNSAFE = re.compile(f"[{BLANKS}\0\ud800-\udfff]")
 """What no id can hold: blanks end it in a list, and bytes of a file's name that are no UTF-8 cannot be written."""
 SHARE = 2 / 3
 """The share of the speakers to train on where nothing else is given."""
-SPLITS = {"training": "train", "enroll": "enrol", "enrolment": "enrol", "enrollment": "enrol"}
-SPLITS |= {"eval": "evaluation"}
-PARTS = ("train", "enrol", "test", "evaluation", "")
 
 
 def build_corpus(
@@ -36,7 +33,6 @@ def build_corpus(
     clips: tuple[Clip, ...] | None,
     session: StringArray | None = None,
     *,
-    split: Any = None,
     source: str = "",
     training: Training = None,
     random_state: int = 0,
@@ -49,26 +45,19 @@ def build_corpus(
     Parameters
     ----------
     session : (n,) what orders the utterances of a cell; None: they are in order
-    split : (n,) train, enrol and test; or train and evaluation, whose cells are then enrolled
-        with their first sessions. Blank utterances are not used.
-    training : without a split, the classes of the first view to train on: their names, or
-        how many (a whole number, or a share below 1; None is two thirds), drawn with `random_state`
+    training : the classes of the first view to train on: their names, or how many (a whole number, or a share
+        below 1; None is two thirds), drawn with `random_state`
     per_model : utterances of an enrolment (see `enrolments`)
     """
     if clips is not None:
         ids = np.array(safe_ids(ids.tolist()))
     try:
-        if split is not None:
-            if training is not None:
-                raise DataError("the split says who is trained on: leave training out")
-            protocol = _split_protocol(labels, session, split, per_model)
-        else:
-            train = training_rows(labels, training, random_state)
-            rows = np.flatnonzero(~train)
-            enrol, test = enrolments(labels, session, rows, tuple(labels), per_model)
-            protocol = Protocol(np.flatnonzero(train), enrol, test)
+        train = training_rows(labels, training, random_state)
+        rows = np.flatnonzero(~train)
+        enrol, test = enrolments(labels, session, rows, tuple(labels), per_model)
     except (DataError, LabelError) as error:
         raise type(error)(f"{name}: {error}") from error
+    protocol = Protocol(np.flatnonzero(train), enrol, test)
     return Corpus(name, ids, labels, clips, protocol, source, session)
 
 
@@ -79,19 +68,11 @@ def training_rows(
     view, classes = next(iter(labels.items()))
     every = np.unique(classes)
     training = SHARE if training is None else training
-    if isinstance(training, str):
-        raise ParameterError(
-            f"training is a number of speakers, a share, or a list of their names; got {training!r}"
-        )
     if isinstance(training, (int, float)):
-        number = training
-        if isinstance(training, float) and 0 < training < 1:
+        number = int(training)
+        if 0 < training < 1:
             number = min(max(round(training * len(every)), 1), len(every) - 1)
-        if int(number) != number or number < 0:
-            raise ParameterError(
-                f"training is a number of speakers or a share between 0 and 1; got {training!r}"
-            )
-        names = every[np.random.default_rng(random_state).permutation(len(every))[: int(number)]]
+        names = every[np.random.default_rng(random_state).permutation(len(every))[:number]]
     else:
         names = np.array([str(name) for name in training], dtype=np.str_)
     missing = np.setdiff1d(names, classes)
@@ -167,96 +148,65 @@ def enrolments(
 def listed_protocol(
     ids: StringArray,
     models: Mapping[str, Sequence[str]],
-    trials: Trials | None = None,
+    trials: Trials,
     *,
     train: IntArray | None = None,
     groups: StringArray | None = None,
     on_error: Literal["raise", "skip"] = "raise",
 ) -> Protocol:
-    """The protocol of enrolments that are listed, and of trials where they are too.
+    """The protocol of enrolments and trials that are listed.
 
     Parameters
     ----------
     models : {model: ids of its utterances}
-    trials : enrolment and test of every trial; None tests with all that is neither enrolled nor trained on
-    train : rows to train on; None takes all that is neither enrolled nor tested (then trials are needed)
+    trials : enrolment and test of every trial
+    train : rows to train on; None takes all that is neither enrolled nor tested
     groups : see `Protocol`
     on_error : "raise" refuses lists that name utterances which are not there; "skip" leaves those out, the
         enrolments that have no utterance left, and their trials, and logs how many
     """
     row_of = {name: row for row, name in enumerate(ids.tolist())}
-    enrol = {}
-    wanted: set[str] = set() if trials is None else set(trials.test.used)
-    for model, members in models.items():
-        wanted.update(members)
-        rows = [row_of[name] for name in members if name in row_of]
-        if rows:
-            enrol[model] = np.array(rows, dtype=np.int64)
+    wanted = {name for members in models.values() for name in members} | set(trials.test.used)
     missing = sorted(wanted - set(row_of))
-    unknown = [] if trials is None else sorted(set(trials.enrol.used) - set(models))
-    if unknown or (missing and on_error == "raise"):
-        absent = unknown or missing
+    absent = sorted(set(trials.enrol.used) - set(models))
+    if on_error == "raise":
+        absent += missing
+    if absent:
         raise DataError(
             f"the lists name {len(absent)} enrolment(s) or utterance(s) that are not there: {named(absent)}. "
             "Leave utterances out with on_error=skip"
         )
+    rows = {
+        model: np.array([row_of[name] for name in members if name in row_of], dtype=np.int64)
+        for model, members in models.items()
+    }
+    enrol = {model: members for model, members in rows.items() if len(members)}
     if missing:
         log.warning("left out: %d listed utterance(s): %s", len(missing), named(missing))
-        if trials is not None:
-            trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(missing)]
-    free = np.ones(len(ids), dtype=bool)
-    for rows_of_model in enrol.values():
-        free[rows_of_model] = False
-    if trials is not None:
-        test = np.array(sorted(row_of[name] for name in trials.test.used), dtype=np.int64)
-        free[test] = False
-        train = np.flatnonzero(free) if train is None else train
-    elif train is None:
-        raise DataError("enrolments without trials need to know what to train on")
-    else:
-        free[train] = False
-        test = np.flatnonzero(free)
-    if not (len(train) and len(enrol) and len(test)):
+        trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(missing)]
+    test = np.array(sorted(row_of[name] for name in trials.test.used), dtype=np.int64)
+    if train is None:
+        train = np.setdiff1d(np.arange(len(ids)), np.concatenate([test, *enrol.values()]))
+    if not (len(train) and len(test)):
         raise DataError(
-            f"{len(train)} utterances to train on, {len(enrol)} enrolments and {len(test)} tests; expected some of each"
+            f"{len(train)} utterances to train on and {len(test)} tests; expected some of each"
         )
     return Protocol(train, enrol, test, groups, trials)
-
-
-def _split_protocol(
-    labels: Mapping[str, StringArray], sessions: StringArray | None, split: Any, per_model: int
-) -> Protocol:
-    words = [str(name).strip().lower() for name in split]
-    parts = np.array([SPLITS.get(word, word) for word in words])
-    odd = sorted(set(parts.tolist()) - set(PARTS))
-    if odd:
-        raise LabelError(
-            f"the split of an utterance is train, enrol, test or evaluation; got {named(odd)}"
-        )
-    train, enrol, test, evaluation = (np.flatnonzero(parts == part) for part in PARTS[:-1])
-    if len(evaluation) == 0 and len(train) and len(enrol) and len(test):
-        return Protocol(train, cells_of(labels, enrol, tuple(labels)), test)
-    if len(enrol) or len(test) or not len(train) or not len(evaluation):
-        raise DataError(
-            "the splits are train, enrol and test, some of each; or train and evaluation; "
-            f"there are {', '.join(np.unique(parts).tolist())}"
-        )
-    return Protocol(train, *enrolments(labels, sessions, evaluation, tuple(labels), per_model))
 
 
 def cells_of(
     labels: Mapping[str, Any], rows: IntArray, views: Sequence[str]
 ) -> dict[str, IntArray]:
     """The rows of every cell of some views, in the order given, by the names of its classes joined."""
-    columns = [np.asarray(labels[view]).astype(np.str_)[rows] for view in views]
-    codes = np.stack([np.unique(column, return_inverse=True)[1] for column in columns])
-    _, first, cell = np.unique(codes, axis=1, return_index=True, return_inverse=True)
-    order = np.argsort(cell.reshape(-1), kind="stable")
-    members = np.split(rows[order], np.cumsum(np.bincount(cell.reshape(-1)))[:-1])
+    columns = [np.asarray(labels[view]).astype(np.str_)[rows].tolist() for view in views]
+    cells: dict[tuple[str, ...], list[int]] = {}
+    for row, cell in zip(rows, zip(*columns, strict=True), strict=True):
+        cells.setdefault(cell, []).append(row)
     # a sign that stands in no class keeps joined names distinct
-    joiner = "::" if any("_" in name for column in columns for name in np.unique(column)) else "_"
-    names = [joiner.join(column[row] for column in columns) for row in first]
-    return dict(zip(safe_ids(names), members, strict=True))
+    joiner = "::" if any("_" in name for cell in cells for name in cell) else "_"
+    names = safe_ids(joiner.join(cell) for cell in sorted(cells))
+    members = [np.array(cells[cell]) for cell in sorted(cells)]
+    return dict(zip(names, members, strict=True))
 
 
 def session_order(sessions: Any) -> IntArray:

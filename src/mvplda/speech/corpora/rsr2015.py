@@ -14,25 +14,19 @@ from ..._typing import IntArray, PathLike
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.trials import Trials, read_rsr2015_enrolment, read_trials, rsr2015_utterance
 from ...kinds import Coded
-from .corpus import Corpus, Protocol, StringArray, named, register_corpus
-from .folder import Listing, match_files
-from .protocol import enrolments, listed_protocol
+from .corpus import Corpus, StringArray, named, register_corpus
+from .folder import match_files
+from .protocol import listed_protocol
 
 SOURCE = "RSR2015 part I, Larcher, Lee, Ma and Li, 2014"
-SOUND_FOLDERS = ("sph", "wav", "flac", ".")
-FORMATS = (".sph", ".flac", ".wav")
-"""Of an utterance that lies there more than once, the last of these: a SPHERE file may be compressed by
-Shorten, which sound libraries do not read, and what lies beside it is what was made of it."""
+SOUND_FOLDERS = ("wav", "flac", "sph")
+"""The first that is there: SPHERE files may be compressed by Shorten, which sound libraries do not read."""
 PATTERN = "{gender}/{speaker}/{speaker}_{session}_{phrase}"
 PHRASES = 30
 """Part I has the phrases 001 to 030; parts II and III have later numbers."""
-ENROL_SESSIONS = (1, 4, 7)
-"""Those of the handset that a speaker enrols with; the six others are tested."""
-DEVELOPMENT = {"male": 51, "female": 48}
 EVALUATION = {"male": 101, "female": 95}
-"""The first speakers of the development set, m051 to m100 and f048 to f094, and of the evaluation set, m101 to
-m157 and f095 to f143. Before them is the background, m001 to m050 and f001 to f047."""
-SUBSETS = {"evaluation": "eval", "development": "dev"}
+"""The first speakers of the evaluation set, m101 to m157 and f095 to f143. Before them are the background, m001 to m050
+and f001 to f047, and the development set."""
 
 log = logging.getLogger(__name__)
 
@@ -41,58 +35,46 @@ log = logging.getLogger(__name__)
 def rsr2015(
     root: PathLike,
     *,
-    subset: str = "evaluation",
     gender: str | None = None,
-    keys: Literal[False] | PathLike | None = None,
+    keys: PathLike | None = None,
     on_error: Literal["raise", "skip"] = "raise",
 ) -> Corpus:
-    """RSR2015 part I: train on the speakers before a set, enrol and test the set by gender.
+    """RSR2015 part I: train on background and development, as the paper does; enrol and test the others by gender.
 
     Parameters
     ----------
     root : the corpus' folder, which holds ``sph/<gender>/<speaker>/<speaker>_<session>_<phrase>.sph``. Converted files
-        will do, under ``wav`` or beside the others: of an utterance that lies there in
-        two formats, .wav is preferred to .flac, and both to .sph
-    subset : "evaluation" trains on background and development, as the paper does; "development" trains on the
-        background, and leaves the evaluation set alone
+        under ``wav`` or ``flac`` are preferred
     gender : "male" or "female" evaluates one; None both, each against itself. Both are trained on.
-    keys : the folder that holds ``trn/3sess-pwd_eval_m.trn`` and ``ndx/3sess-pwd_eval_m.ndx`` (``f``; ``dev``):
-        enrolments and trials as listed. None is the root's ``key/part1``, and lists that are not there are an
-        error; False enrols sessions 1, 4 and 7 of every speaker and phrase, and tests with the others, all against
-        all of the same gender.
+    keys : the folder that holds ``trn/3sess-pwd_eval_m.trn`` and ``ndx/3sess-pwd_eval_m.ndx`` (``f``):
+        enrolments and trials as listed. None is the root's ``key/part1``; lists that are not there are an error
     on_error : "raise" stops at listed utterances that are not there; "skip" leaves them out, and says how many
     """
     if gender not in (None, *EVALUATION):
         raise ParameterError(f"gender is 'male', 'female' or None for both; got {gender!r}")
-    if subset not in SUBSETS:
-        raise ParameterError(f"subset is {' or '.join(map(repr, SUBSETS))}; got {subset!r}")
     root = Path(root)
-    listing = _one_format(match_files(_sound(root), PATTERN, "skip"))
+    listing = match_files(_sound(root), PATTERN, "skip")
     number = _numbers(listing.fields["phrase"], "phrase")
     listing = listing.take(np.flatnonzero((number >= 1) & (number <= PHRASES)))
     ids = np.array([rsr2015_utterance(path) for path in listing.ids.tolist()])
     labels = listing.labels(("speaker", "phrase"))
     genders = listing.fields["gender"]
     session = listing.fields["session"]
-    train, evaluated = _sets(labels["speaker"], genders, subset)
+    evaluated = _evaluated(labels["speaker"], genders)
+    train_rows = np.flatnonzero(~evaluated)
     if gender is not None:
         evaluated &= genders == gender
-    train_rows = np.flatnonzero(train)
     if not (len(train_rows) and evaluated.any()):
         raise DataError(
             f"rsr2015: {len(train_rows)} utterances to train on and {int(evaluated.sum())} of speakers to evaluate "
             "with; expected some of both"
         )
-    if keys is False:
-        numbers = _numbers(session, "session")
-        protocol = _by_session(labels, numbers, train_rows, np.flatnonzero(evaluated), genders)
-    else:
-        folder = root / "key/part1" if keys is None else Path(keys)
-        wanted = list(EVALUATION) if gender is None else [gender]
-        models, trials = _read_lists(folder, wanted, SUBSETS[subset])
-        protocol = listed_protocol(
-            ids, models, trials, train=train_rows, groups=genders, on_error=on_error
-        )
+    folder = root / "key/part1" if keys is None else Path(keys)
+    wanted = list(EVALUATION) if gender is None else [gender]
+    models, trials = _read_lists(folder, wanted)
+    protocol = listed_protocol(
+        ids, models, trials, train=train_rows, groups=genders, on_error=on_error
+    )
     return Corpus("rsr2015", ids, labels, listing.clips, protocol, SOURCE, session)
 
 
@@ -108,50 +90,13 @@ def _sound(root: Path) -> Path:
     )
 
 
-def _one_format(listing: Listing) -> Listing:
-    """One file per utterance."""
-    assert listing.clips is not None
-    suffixes = [clip.path.suffix.lower() for clip in listing.clips]
-    ranks = [FORMATS.index(suffix) if suffix in FORMATS else -1 for suffix in suffixes]
-    # the last of an utterance's files, by rank
-    chosen = {listing.ids[row]: row for row in np.argsort(ranks, kind="stable")}
-    if len(chosen) < len(listing.ids):
-        log.warning("rsr2015: %d files are there in other formats", len(listing.ids) - len(chosen))
-    return listing.take(np.sort(list(chosen.values())))
-
-
-def _by_session(
-    labels: dict[str, StringArray],
-    sessions: IntArray,
-    train: IntArray,
-    rows: IntArray,
-    genders: StringArray,
-) -> Protocol:
-    # Enrolment sessions come first, so that the first three of a cell are these.
-    enrolling = np.isin(sessions, ENROL_SESSIONS)
-    order = np.where(enrolling, sessions, sessions + sessions.max())
-    models, tests = enrolments(labels, order, rows, per_model=len(ENROL_SESSIONS))
-    odd = [name for name, members in models.items() if not enrolling[members].all()]
-    if odd:
-        log.warning(
-            "rsr2015: %d enrolment(s) lack a session of 1, 4 and 7: %s", len(odd), named(odd)
-        )
-    return Protocol(train, models, tests, genders)
-
-
-def _sets(
-    speakers: StringArray, genders: StringArray, subset: str
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Utterances to train on, and those of the speakers who are evaluated."""
+def _evaluated(speakers: StringArray, genders: StringArray) -> NDArray[np.bool_]:
+    """(n,) utterances of the speakers who are evaluated."""
     odd = sorted(set(genders.tolist()) - set(EVALUATION))
     if odd:
         raise LabelError(f"rsr2015: the folders of speakers are male and female; got {named(odd)}")
     number = _numbers(np.array([name[1:] for name in speakers.tolist()]), "speaker")
-    late = number >= np.array([EVALUATION[name] for name in genders.tolist()])
-    if subset == "evaluation":
-        return ~late, late
-    train = number < np.array([DEVELOPMENT[name] for name in genders.tolist()])
-    return train, ~train & ~late
+    return np.asarray(number >= np.array([EVALUATION[name] for name in genders.tolist()]))
 
 
 def _numbers(texts: StringArray, what: str) -> IntArray:
@@ -163,20 +108,17 @@ def _numbers(texts: StringArray, what: str) -> IntArray:
         ) from error
 
 
-def _read_lists(
-    folder: Path, genders: list[str], subset: str
-) -> tuple[dict[str, tuple[str, ...]], Trials]:
+def _read_lists(folder: Path, genders: list[str]) -> tuple[dict[str, tuple[str, ...]], Trials]:
     """Enrolments and trials as the lists of one gender or of both have them."""
     files = {
-        kind: [folder / kind / f"3sess-pwd_{subset}_{name[0]}.{kind}" for name in genders]
+        kind: [folder / kind / f"3sess-pwd_eval_{name[0]}.{kind}" for name in genders]
         for kind in ("trn", "ndx")
     }
     missing = [str(file) for some in files.values() for file in some if not file.is_file()]
     if missing:
         raise DataError(
             f"rsr2015: {len(missing)} lists are not there: {named(missing)}. Put them there, name "
-            "their folder (-s corpus.keys=FOLDER), evaluate one gender (-s corpus.gender=male), or do without lists "
-            "(-s corpus.keys=false)"
+            "their folder (-s corpus.keys=FOLDER), or evaluate one gender (-s corpus.gender=male)"
         )
     models: dict[str, tuple[str, ...]] = {}
     for file in files["trn"]:

@@ -34,28 +34,28 @@ MANIFEST = "manifest.json"
 RATE = 16000
 BLOCK = 5
 """Speakers of a process. Fixed, for what espeak-ng says depends on what the process said before."""
-PHRASES = (
-    "open the garden door",
-    "open the kitchen door",
-    "my voice is my key",
-    "my word is my key",
-    "call my brother now",
-    "call my mother today",
-    "turn the lights down",
-    "turn the radio down",
-    "seven green apples",
-    "eleven green bottles",
-    "play the next song",
-    "show the last order",
-    "what time is dinner",
-    "what time is the train",
-    "send the letter today",
-    "read the letter now",
-    "the river runs fast",
-    "the winter comes fast",
-    "find a quiet place",
-    "book a table for two",
-)
+PHRASES = """\
+open the garden door
+open the kitchen door
+my voice is my key
+my word is my key
+call my brother now
+call my mother today
+turn the lights down
+turn the radio down
+seven green apples
+eleven green bottles
+play the next song
+show the last order
+what time is dinner
+what time is the train
+send the letter today
+read the letter now
+the river runs fast
+the winter comes fast
+find a quiet place
+book a table for two
+""".splitlines()
 """Pass-phrases of about a second, in pairs that share words."""
 ACCENTS = ("en", "en-us", "en-gb-scotland", "en-gb-x-rp", "en-029", "en-gb-x-gbclan", "en-us-nyc")
 VOICES = [
@@ -136,7 +136,7 @@ def synthetic(
     root: PathLike,
     *,
     speakers: int = 50,
-    phrases: int | Sequence[str] = 8,
+    phrases: int = 8,
     sessions: int = 8,
     random_state: int = 0,
     training: float | int | None = None,
@@ -153,22 +153,20 @@ def synthetic(
     ----------
     root : the folder to write: one FLAC per speaker, ``index.csv`` and ``manifest.json``
     speakers, sessions : how many
-    phrases : how many of `PHRASES`, or English phrases of your own
+    phrases : how many of `PHRASES`
     random_state : of everything that is drawn
     training, per_model : the protocol (see `ProtocolOptions`)
     verbose : show the progress on standard error
     """
-    texts = list(PHRASES[:phrases] if isinstance(phrases, int) else phrases)
-    if speakers < 2 or len(texts) != (phrases if isinstance(phrases, int) else len(set(texts))):
+    if speakers < 2 or not 1 <= phrases <= len(PHRASES):
         raise ParameterError(
-            f"expected 2 speakers or more, and 1 to {len(PHRASES)} phrases, or some that differ; "
-            f"got {speakers} and {phrases}"
+            f"expected 2 speakers or more and 1 to {len(PHRASES)} phrases; got {speakers} and {phrases}"
         )
     root = Path(root)
-    settings: dict[str, Any] = {
+    settings = {
         "version": VERSION,
         "speakers": speakers,
-        "phrases": texts,
+        "phrases": phrases,
         "sessions": sessions,
         "seed": random_state,
     }
@@ -193,7 +191,7 @@ def synthetic(
     )
 
 
-def _make(root: Path, settings: dict[str, Any], verbose: bool) -> None:
+def _make(root: Path, settings: dict[str, int], verbose: bool) -> None:
     """Write the corpus; the manifest comes last, so that a folder without it is not whole."""
     for module in ("espeakng_loader", "soundfile", "soxr"):
         need(module)
@@ -218,9 +216,10 @@ def _make(root: Path, settings: dict[str, Any], verbose: bool) -> None:
     write_atomically(root / MANIFEST, json.dumps(settings).encode())
 
 
-def _speak(root: Path, settings: Mapping[str, Any], numbers: range) -> list[dict[str, Any]]:
+def _speak(root: Path, settings: Mapping[str, int], numbers: range) -> list[dict[str, Any]]:
     """Write the files of some speakers, one FLAC each, utterances joined: the rows of the index."""
     espeak = Espeak(seed=settings["seed"] + 1)
+    texts = PHRASES[: settings["phrases"]]
     rows: list[dict[str, Any]] = []
     for number in numbers:
         speaker = draw_speaker(number, settings["seed"])
@@ -228,8 +227,8 @@ def _speak(root: Path, settings: Mapping[str, Any], numbers: range) -> list[dict
         start = 0
         for session in range(settings["sessions"]):
             rng = np.random.default_rng([settings["seed"], 2, number, session])
-            recorded = _session(espeak, speaker, settings["phrases"], rng)
-            for phrase, clip in zip(settings["phrases"], recorded, strict=True):
+            recorded = _session(espeak, speaker, texts, rng)
+            for phrase, clip in zip(texts, recorded, strict=True):
                 label = phrase.replace(" ", "-")
                 row: dict[str, Any] = {
                     "id": f"{speaker.name}_{label}_{session}",

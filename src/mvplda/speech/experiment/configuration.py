@@ -163,16 +163,13 @@ class Configuration:
 
 
 def read_configuration(path: str | Path) -> Configuration:
-    """A configuration from a TOML file, or from a JSON file by its suffix."""
-    path = Path(path)
-    text = read_bytes(path)
+    """A configuration from a TOML file."""
     try:
-        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text.decode())
-        return Configuration.from_dict(values)
+        return Configuration.from_dict(tomllib.loads(read_bytes(path).decode()))
     except ParameterError as error:
         raise ParameterError(f"{path}: {error}") from error
-    except (ValueError, AttributeError) as error:
-        raise FileFormatError(f"{path} is no TOML and no .json of sections: {error}") from error
+    except ValueError as error:
+        raise FileFormatError(f"{path} is no TOML: {error}") from error
 
 
 def read_recipe(name: str, corpus: Mapping[str, Any]) -> Configuration:

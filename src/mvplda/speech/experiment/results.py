@@ -15,24 +15,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ... import __version__
 from ... import report as draw
 from ...backend import cores
-from ...metrics import Evaluation, ScoreCurve
+from ...metrics import Evaluation
 from ...metrics.comparison import Comparison, PairedTest
 from ...metrics.evaluation import aligned, markdown_rows
 from ...metrics.intervals import Intervals
 from ...persistence import write_atomically
 from .configuration import to_toml
-from .systems import BEST
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SCHEMA = 1
 PACKAGES = (
@@ -44,8 +39,6 @@ PACKAGES = (
     "kaldi-native-fbank",
     "soundfile",
 )
-COLOURED = 5
-"""Curves of a DET plot that have a colour; the others are grey."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,7 @@ class SystemResult:
     intervals : over speakers, where they were asked for
     seconds : of fitting and scoring
     groups : the same by group, where the protocol keeps groups apart
-    sample : (n,) scores of the trials of intervals and plots
+    sample : (n,) scores of the trials of intervals and comparison
     """
 
     name: str
@@ -120,16 +113,8 @@ class Results:
         return [heading for heading, _, _ in self.systems[0].evaluation.summary()]
 
     def head(self) -> str:
-        """The first line of `table`."""
+        """The first line of the table for a terminal."""
         return table_line("EER, %", [*self.columns, "s"])
-
-    def table(self) -> str:
-        """The paper's table, for a terminal."""
-        rows = self.systems[0].evaluation.rows
-        counts = ", ".join(f"{k} {rows[k].n_nontargets}" for k in rows if k != "Total")
-        note = f"{rows['Total'].n_targets} target trials; non-targets: {counts}. What is not EER is of Total."
-        lines = [system.line() for system in self.systems]
-        return "\n".join([self.head(), *lines, "", note])
 
     def intervals_table(self, group: str | None = None) -> str:
         """EER with intervals, one row per system; of one group, without."""
@@ -182,7 +167,7 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """table.txt, table.md and results.json."""
-        parts = [self.summary, self.table(), self.intervals_table()]
+        parts = [self.summary, self.intervals_table()]
         parts += [self.intervals_table(group) for group in self.systems[0].groups]
         parts.append("\n".join(aligned(self.claims())))
         files = {
@@ -202,15 +187,10 @@ def _ratio(test: PairedTest) -> str:
 
 
 def write_experiment_page(
-    results: Results,
-    kinds: Mapping[str, NDArray[np.bool_]],
-    path: Path,
-    source: str = "",
-    history: Sequence[Mapping[str, Any]] = (),
+    results: Results, path: Path, source: str, history: Sequence[Mapping[str, Any]]
 ) -> None:
     """Write the page and, beside it, its plots.
 
-    kinds : masks of the trials of every system's `sample`
     history : of the network that made the vectors
     """
     folder = draw.folder_beside(path)
@@ -224,10 +204,6 @@ def write_experiment_page(
             "EER of every system by kind of trial.",
             lambda axes: draw.bars_of_systems(axes, errors, tuple(results.kinds)),
         ),
-        "systems-det": (
-            "Every system against all impostors: misses against false alarms, on probit axes.",
-            lambda axes: _det(axes, results, kinds),
-        ),
     }
     if history:
         plots["training"] = (
@@ -236,18 +212,15 @@ def write_experiment_page(
         )
     shown, _ = draw.write_pictures(plots, folder)
     rows = []
-    best = None
-    for row, system in enumerate(results.systems):
+    for system in results.systems:
         title = html.escape(system.title.strip())
         note = f'<small class="interval">{html.escape(system.note)}</small>' if system.note else ""
         rows.append([title + note, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
-        if system.name == BEST:
-            best = row
-    table = draw.html_table(["EER, %", *results.columns, "s"], rows, best)
+    table = draw.html_table(["EER, %", *results.columns, "s"], rows)
     head, *others = results.claims()
     compared = draw.html_table(head, [[html.escape(cell) for cell in row] for row in others])
     notes = results.systems[0].evaluation.definitions(results.systems[0].intervals)
-    notes.append(f"Data: {source or 'not named'}.")
+    notes.append(f"Data: {source}.")
     notes += [f"Not used: {note}" for note in results.notes[:20]]
     body = (
         f"<p>{'<br>'.join(map(html.escape, results.summary.splitlines()))}</p>"
@@ -256,20 +229,6 @@ def write_experiment_page(
         f"{draw.fold_away('The configuration', to_toml(results.configuration))}{shown}"
     )
     draw.write_page(path, results.title, body)
-
-
-def _det(axes: Axes, results: Results, kinds: Mapping[str, NDArray[np.bool_]]) -> None:
-    targets, *others = kinds.values()
-    nontargets = np.logical_or.reduce(others)
-    ranked = sorted(results.systems, key=lambda system: system.evaluation["Total"]["eer"])
-    for place, system in enumerate(ranked):
-        curve = ScoreCurve(system.sample[targets], {"Total": system.sample[nontargets]})
-        if place < COLOURED:
-            draw.det_curve(axes, curve, draw.PALETTE[place], system.title.strip(), 1.6)
-        else:
-            draw.det_curve(axes, curve, "#BBBBBB", "", 0.8)
-    draw.det_axes(axes)
-    draw.legend_below(axes, 1)
 
 
 def provenance(inputs: Iterable[str | Path] = ()) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def run_experiment(
         best.save(output / "model.safetensors")
     if report:
         page = output / "report.html"
-        write_experiment_page(results, sample.kinds, page, corpus.source, made.history)
+        write_experiment_page(results, page, corpus.source, made.history)
     say(f"\n{time.perf_counter() - started:.0f} s; everything is in {output}")
     return results
 
@@ -98,7 +98,7 @@ def run_systems(
 ) -> tuple[Results, Bundle | None]:
     """Fit, score and evaluate, one line per system as it is done; the results, and the best system's model.
 
-    A system's matrix of scores is dropped when its error rates are known; what intervals, comparison and plots
+    A system's matrix of scores is dropped when its error rates are known; what intervals and comparison
     need is the sample of its trials.
     """
     settings = configuration.evaluation
@@ -138,7 +138,7 @@ def run_systems(
 
 @dataclass(frozen=True)
 class TrialSample:
-    """Trials for intervals, comparison and plots, the same for every system.
+    """Trials for intervals and comparison, the same for every system.
 
     where : (n,) places in the matrix of scores
     kinds : (n,) masks

@@ -143,14 +143,14 @@ def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> Vectors:
     for file in files:
         for name, X in _blocks_of(Path(file), corpus).items():
             blocks[name if name not in blocks else f"{name} ({len(blocks) + 1})"] = X
-    if len(blocks) == 1:
-        ((name, X),) = blocks.items()
-        return Vectors(VectorSet(corpus.ids, X, name))
-    units = [
-        X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12) for X in blocks.values()
-    ]
-    widths = {name: int(X.shape[1]) for name, X in blocks.items()}
-    return Vectors(VectorSet(corpus.ids, np.concatenate(units, axis=1), "+".join(blocks)), widths)
+    (X, *others) = blocks.values()
+    widths = None
+    if others:
+        widths = {name: int(block.shape[1]) for name, block in blocks.items()}
+        lengths = [np.linalg.norm(block, axis=1, keepdims=True) for block in blocks.values()]
+        units = [b / np.maximum(n, 1e-12) for b, n in zip(blocks.values(), lengths, strict=True)]
+        X = np.concatenate(units, axis=1)
+    return Vectors(VectorSet(corpus.ids, X, "+".join(blocks)), widths)
 
 
 def _blocks_of(file: Path, corpus: Corpus) -> dict[str, NDArray[Any]]:
@@ -166,8 +166,8 @@ def _blocks_of(file: Path, corpus: Corpus) -> dict[str, NDArray[Any]]:
             f"none of the corpus's {len(corpus)} utterances, such as {str(corpus.ids[0])!r}, is among the "
             f"{len(vectors)} vectors of {file}, such as {str(vectors.ids[0])!r}"
         )
-    name = vectors.extractor or file.stem
-    return {name: np.asarray(vectors.X[vectors.rows(corpus.ids)], dtype=np.float32)}
+    X = vectors.X[vectors.rows(corpus.ids)].astype(np.float32)
+    return {vectors.extractor or file.stem: X}
 
 
 def compared_views(corpus: Corpus) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def stacked_positions(first: Tensor, last: Tensor, centre: Tensor, context: int)
 
 
 class Heads(nn.Module):
-    """Sum over views of cross-entropies; a label of -1 is missing and costs nothing."""
+    """A softmax for every view; the loss is the sum of their cross-entropies."""
 
     def __init__(self, width: int, classes: Mapping[str, int]) -> None:
         super().__init__()
@@ -86,15 +86,12 @@ class Heads(nn.Module):
             self.outputs.append(output)
 
     def forward(self, hidden: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss, and (views, 2): how many were right, and how many had a label."""
-        total = hidden.new_zeros((), dtype=torch.float32)
-        counts = []
+        """The loss, and (views,) the shares of what was right."""
+        hidden = hidden.float()
+        losses = []
+        right = []
         for output, wanted in zip(self.outputs, codes.T, strict=True):
-            with torch.autocast(hidden.device.type, enabled=False):
-                logits = output(hidden.float())
-            known = (wanted >= 0).sum()
-            lost = nn.functional.cross_entropy(logits, wanted, ignore_index=-1, reduction="sum")
-            total = total + lost / known.clamp(min=1)
-            right = (logits.detach().argmax(dim=1) == wanted).sum()
-            counts.append(torch.stack([right, known]))
-        return total, torch.stack(counts)
+            logits = output(hidden)
+            losses.append(nn.functional.cross_entropy(logits, wanted))
+            right.append((logits.argmax(dim=1) == wanted).float().mean())
+        return torch.stack(losses).sum(), torch.stack(right)

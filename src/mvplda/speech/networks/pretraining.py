@@ -13,7 +13,6 @@ Contrastive divergence puts one Gibbs step from the data in place of the model's
 
 from __future__ import annotations
 
-import logging
 import math
 import warnings
 from dataclasses import dataclass
@@ -35,33 +34,19 @@ CONSTANT = 0.01
 FOLLOWING = 0.01
 """How fast the running means of the two layers follow a batch."""
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class LayerHealth:
     """How much of the frames a layer still holds.
 
-    Attributes
-    ----------
     layer : number, from 1
     deviation : of a unit over frames, mean over units; 0.5 is a coin, 0 is constant
-    constant : share of units whose deviation is below `CONSTANT`
-    kept : share of the input's variance that a linear map recovers from the layer, on frames of its own
     reconstruction : mean squared error of the machine's last epoch
     """
 
     layer: int
     deviation: float
-    constant: float
-    kept: float
     reconstruction: float
-
-    def __str__(self) -> str:
-        return (
-            f"layer {self.layer}: deviation {self.deviation:.3f}, constant units {self.constant:.0%}, "
-            f"input variance kept {self.kept:.2f}, reconstruction error {self.reconstruction:.4f}"
-        )
 
 
 @torch.no_grad()
@@ -102,40 +87,16 @@ def pretrain(
                 line.step(done, f"layer {number + 1}  reconstruction error {error:.4f}")
         layer.weight.copy_(machine.weight.T)
         layer.bias.copy_(machine.hidden_bias)
-        health.append(layer_health(body, probe, number + 1, error))
-        log.info("%s", health[-1])
-        if health[-1].deviation < CONSTANT:
+        deviation = float(body.hidden(probe, number + 1).std(dim=0).mean())
+        health.append(LayerHealth(number + 1, deviation, error))
+        if deviation < CONSTANT:
             warnings.warn(
-                f"layer {number + 1} is constant after pre-training ({health[-1]}): what lies above it learns "
-                "nothing; lower the rates, train the Gaussian layer longer, or leave pre-training out",
+                f"layer {number + 1} is constant after pre-training (deviation {deviation:.3f}): what lies above it "
+                "learns nothing; lower the rates, train the Gaussian layer longer, or leave pre-training out",
                 ConstantLayerWarning,
                 stacklevel=2,
             )
     return health
-
-
-def layer_health(body: PaperBody, probe: Tensor, layer: int, reconstruction: float) -> LayerHealth:
-    """Measure a layer (from 1) on stacked frames."""
-    hidden = body.hidden(probe, layer)
-    deviation = hidden.std(dim=0)
-    constant = float((deviation < CONSTANT).float().mean())
-    kept = kept_variance(hidden, probe)
-    return LayerHealth(layer, float(deviation.mean()), constant, kept, reconstruction)
-
-
-def kept_variance(hidden: Tensor, visible: Tensor, ridge: float = 1e-3) -> float:
-    """R^2 of the best linear map back to the input: fitted on one half of the rows, measured on the other."""
-    half = len(hidden) // 2
-    h = hidden.double()
-    v = visible.double()
-    h = h - h[:half].mean(dim=0)
-    v = v - v[:half].mean(dim=0)
-    gram = h[:half].T @ h[:half] / half
-    # the ridge is absolute: a layer that varies by less than sampling noise cannot be read by what comes after it
-    gram.diagonal().add_(ridge)
-    back = torch.linalg.solve(gram, h[:half].T @ v[:half] / half)
-    left = ((v[half:] - h[half:] @ back) ** 2).sum()
-    return float(1 - left / (v[half:] ** 2).sum().clamp(min=1e-12))
 
 
 class Parameters(NamedTuple):

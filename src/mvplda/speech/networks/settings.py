@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..settings import Settings, number
@@ -72,3 +73,8 @@ class PaperNetwork(Settings):
     context: int = number(5, 0)
     start_scale: float = number(4.0, 1e-12)
     pretraining: Pretraining | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.pretraining, Mapping):
+            object.__setattr__(self, "pretraining", Pretraining.from_dict(self.pretraining))
+        super().__post_init__()

@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from ...exceptions import (
     NumericalError,
     ParameterError,
 )
-from ...labels import encode_labels
 from ...persistence import write_atomically
 from ..frames import FeatureSet
 from .paper import Heads, PaperBody, Tensor, stacked_positions, torch
@@ -65,7 +64,6 @@ class TrainedNetwork:
     @torch.no_grad()
     def extract(self, features: FeatureSet, device: str = "auto") -> NDArray[np.float32]:
         """(n, dimension) vectors in the set's order; they do not depend on batches or on order."""
-        check_features(features)
         where = choose_device(device)
         body = self.body.to(where).eval()
         vectors = np.empty((len(features), body.dimension), dtype=np.float32)
@@ -99,7 +97,7 @@ def train(
     Parameters
     ----------
     features : frames of n utterances
-    labels : view -> (n,) classes; None where a label is missing
+    labels : view -> (n,) classes
     verbose : a line per epoch on standard error
 
     Raises
@@ -139,7 +137,13 @@ def train(
         heads.to(device)
         frames = ((torch.from_numpy(features.frames).float() - shift) / deviation).to(device)
         source = FrameBatches(features, frames, codes, network.context, training.batch)
-        run = Run(body, heads, source, training, list(classes))
+        optimiser = torch.optim.SGD(
+            [*body.parameters(), *heads.parameters()],
+            lr=training.learning_rate,
+            momentum=training.momentum,
+            fused=device.type == "cuda",
+        )
+        run = Run(body, heads, source, training, optimiser, list(classes))
         key = ""
         if training.checkpoint is not None:
             key = _training_key(features, codes, network, training)
@@ -157,30 +161,18 @@ def train(
     return TrainedNetwork(network, body, classes, tuple(run.history), tuple(run.health))
 
 
+@dataclass
 class Run:
-    """The moving parts of a training: network, optimiser, history."""
+    """The moving parts of a training."""
 
-    def __init__(
-        self,
-        body: PaperBody,
-        heads: Heads,
-        source: FrameBatches,
-        training: Training,
-        views: list[str],
-    ) -> None:
-        self.body = body
-        self.heads = heads
-        self.source = source
-        self.training = training
-        self.views = views
-        self.optimiser = torch.optim.SGD(
-            [*body.parameters(), *heads.parameters()],
-            lr=training.learning_rate,
-            momentum=training.momentum,
-            fused=source.device.type == "cuda",
-        )
-        self.history: list[dict[str, Any]] = []
-        self.health: list[dict[str, Any]] = []
+    body: PaperBody
+    heads: Heads
+    source: FrameBatches
+    training: Training
+    optimiser: torch.optim.Optimizer
+    views: list[str]
+    history: list[dict[str, Any]] = field(default_factory=list)
+    health: list[dict[str, Any]] = field(default_factory=list)
 
     def epoch(self) -> None:
         """One pass over the data; nothing waits for the device until its end."""
@@ -192,25 +184,24 @@ class Run:
         rng = np.random.default_rng([training.random_state, 4, number])
         steps = len(self.source)
         losses = []
-        counts = []
+        hits = []
         for step, (stacked, codes) in enumerate(self.source.batches(rng)):
             done = (number + step / steps) / training.epochs
             self.optimiser.param_groups[0]["lr"] = training.learning_rate * (1 - done)
             with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda", cache_enabled=False):
                 hidden = self.body.hidden(stacked)
-            loss, count = self.heads(hidden, codes)
+            loss, right = self.heads(hidden, codes)
             self.optimiser.zero_grad(set_to_none=True)
             loss.backward()
             self.optimiser.step()
             losses.append(loss.detach())
-            counts.append(count)
+            hits.append(right)
         mean = float(torch.stack(losses).mean())
         if not math.isfinite(mean):
             raise NumericalError(
                 f"the loss is {mean} in epoch {number + 1}: lower learning_rate (now {training.learning_rate:g})"
             )
-        right, known = torch.stack(counts).sum(dim=0).T
-        shares = (right / known.clamp(min=1)).tolist()
+        shares = torch.stack(hits).mean(dim=0).tolist()
         accuracy = dict(zip(self.views, shares, strict=True))
         seconds = time.monotonic() - started
         record = {"epoch": number + 1, "loss": mean, "accuracy": accuracy, "seconds": seconds}
@@ -308,22 +299,15 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ParameterError(f"device is auto, cpu or cuda; got {name!r}") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
+        return torch.zeros(1, device=name).device
+    except (RuntimeError, AssertionError) as error:
         raise ParameterError(
-            f"device is {name!r}, but torch {torch.__version__} sees no GPU: use auto or cpu"
-        )
-    return device
+            f"device is auto, cpu or cuda; got {name!r}, which torch {torch.__version__} does not have here"
+        ) from error
 
 
 def check_features(features: FeatureSet) -> None:
-    """Refuse what no network can take, and name the first utterance at fault."""
-    empty = np.flatnonzero(features.lengths < 1)
-    if len(empty):
-        name = str(features.ids[empty[0]])
-        raise DataError(f"{len(empty)} utterance(s) have no frames, the first is {name!r}")
+    """Name the first utterance that no network can take."""
     finite = np.isfinite(features.frames).all(axis=1)
     if not finite.all():
         bad = int(np.searchsorted(features.offsets, np.argmin(finite), side="right")) - 1
@@ -331,22 +315,19 @@ def check_features(features: FeatureSet) -> None:
 
 
 def number_classes(labels: Labels, n: int) -> tuple[IntArray, dict[str, list[str]]]:
-    """(n, K) class numbers, -1 where a label is missing, and the classes' names by view."""
+    """(n, K) class numbers, and the classes' names by view."""
+    codes = []
+    classes = {}
     for view, column in labels.items():
         if len(column) != n:
             raise LabelError(f"there are {n} utterances but {len(column)} labels in view {view!r}")
-    table = encode_labels(labels, tuple(labels))
-    codes = []
-    classes = {}
-    for view in table.views:
-        names = table.classes[view].names
-        assert names is not None
+        names, own = np.unique(np.asarray(column).astype(np.str_), return_inverse=True)
         if len(names) < 2:
             raise LabelError(
                 f"view {view!r} has {len(names)} class(es): a network learns from at least 2"
             )
-        codes.append(np.where(table.codes[view] < len(names), table.codes[view], -1))
-        classes[view] = [str(name) for name in names]
+        codes.append(own)
+        classes[view] = names.tolist()
     return np.stack(codes, axis=1).astype(np.int64), classes
 
 
