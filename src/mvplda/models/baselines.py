@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,7 +43,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
 
     NAME = "cosine"
     NEEDS_LABELS = False
-    FITTED: ClassVar[Mapping[str, str]] = {"mean_": "D", "views_": "numbers"}
+    FITTED = ("mean_", "views_")
 
     def __init__(self, centre: bool = True, views: Sequence[str] | None = None) -> None:
         self.centre = centre

@@ -155,7 +155,7 @@ class Substitution(NamedTuple):
     alike : tells scales apart
     """
 
-    alike: Hashable
+    alike: tuple[Hashable, ...]
     shift: Array
     scale: Array
 
@@ -391,8 +391,8 @@ class LatentForms:
             pairs = zip(self.base, matches, strict=True)
             doubled = [view for view, classes in pairs if classes[0][0] >= 0]
         # worlds with equal keys have equal matrices: training classes with equal covariances among them
-        key = (in_vectors, *enrol.key, of_e.alike, *test.key, of_t.alike)
-        key = (*key, keep_e.tobytes(), keep_t.tobytes(), *doubled)
+        sides = (*enrol.key, of_e.alike, *test.key, of_t.alike)
+        key = (in_vectors, *sides, keep_e.tobytes(), keep_t.tobytes(), *doubled)
         term = self._terms.get(key)
         if term is None:
             if len(doubled) == 1:

@@ -66,7 +66,7 @@ class Profiles(Persistent):
 
     def number(self, ids: ArrayLike) -> IntArray:
         """Positions of some ids."""
-        wanted = _plain_ids(np.atleast_1d(as_array(ids))).tolist()
+        wanted = _plain_ids([ids] if np.ndim(ids) == 0 else ids).tolist()
         # of ids that occur twice the first counts
         place = {name: number for number, name in reversed(list(enumerate(self.ids.tolist())))}
         for name in wanted:
@@ -77,7 +77,9 @@ class Profiles(Persistent):
                 )
         return np.asarray([place[name] for name in wanted], dtype=np.int64)
 
-    def __getitem__(self, which: slice | ArrayLike) -> Profiles:
+    def __getitem__(
+        self, which: slice | int | NDArray[np.integer | np.bool] | list[int]
+    ) -> Profiles:
         """Profiles by position: a slice, numbers or a mask; one number gives a set of one."""
         return self.take(np.atleast_1d(np.arange(len(self))[which]))
 
@@ -188,7 +190,7 @@ def sum_evidence(
         names, owner = number_ids(ids, n)
         cell = owner
     owners = np.arange(len(names))
-    carried = {}
+    carried: dict[str, CellLabels] = {}
     if labels is not None:
         if method == "average":
             raise ParameterError("enrolment with labels is exact: use method='exact'")
@@ -278,7 +280,7 @@ def number_ids(ids: ArrayLike, n: int) -> tuple[Names, IntArray]:
     return names[order], np.argsort(order)[inverse.reshape(-1)]
 
 
-def _plain_ids(ids: ArrayLike) -> Names:
+def _plain_ids(ids: Labels) -> Names:
     """Ids as text or numbers."""
     array = as_array(ids)
     if array.dtype == object:

@@ -105,7 +105,7 @@ class Question:
     def known_views(self) -> tuple[str, ...]:
         return tuple(self.known or ())
 
-    def claims(self, view: str) -> object:
+    def claims(self, view: str) -> Any:
         """The class of every profile in a known view; None where it is the label that the profile carries."""
         return self.known.get(view) if isinstance(self.known, Mapping) else None
 
