@@ -167,7 +167,7 @@ class KaldiReader(Reader):
 
     def _of_archive(self) -> Iterator[Entry]:
         data = self.opened[self.path] = _mapped(self.source)
-        place = _behind_blanks(data, 0)
+        place = behind_blanks(data, 0)
         number = 0
         while place < len(data):
             number += 1
@@ -182,7 +182,7 @@ class KaldiReader(Reader):
                 end = read_entry(data, entry.place, self._where(entry))[1]
             else:
                 end = entry.place + plain[1]
-            place = _behind_blanks(data, end)
+            place = behind_blanks(data, end)
 
     def _where(self, entry: Entry) -> str:
         """How errors call an entry."""
@@ -280,7 +280,7 @@ def _mapped(source: OnDisk) -> Buffer:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _behind_blanks(data: Buffer, place: int) -> int:
+def behind_blanks(data: Buffer, place: int) -> int:
     blanks = BLANKS.match(data, place)
     return place if blanks is None else blanks.end()
 
