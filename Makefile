@@ -47,7 +47,7 @@ serve: $(SERVE_STAMP)
 	$(SERVE)/bin/mvplda serve --browse
 
 serve-demo: $(SERVE_STAMP)
-	$(SERVE)/bin/mvplda serve --demo --people 4 --browse
+	$(SERVE)/bin/mvplda serve --demo
 
 demo: $(STAMP)
 	$(BIN)/mvplda demo --output demo-output

@@ -110,7 +110,7 @@ def judged(
 def calibrate(folder: Path, name: str, seed: int = 0) -> dict[str, Any]:
     """Halves both ways, and all speakers."""
     extractor = load_extractor(name)
-    phrases = extractor.views == ("phrase",)
+    phrases = extractor.networks[0].views == ("phrase",)
     drawn = recordings(folder, phrases, seed)
     heard = [extractor.utterance(samples, 16000) for samples, _, _ in drawn]
     X = np.array([one.vector for one in heard], dtype=np.float64)

@@ -16,7 +16,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from mvplda import MultiviewPLDA
-from mvplda.scoring.blocks import Factors, Terms, evaluate_block
+from mvplda.scoring.blocks import LogSum, Product, Terms
 from mvplda.scoring.cuda import JointScorer, best_rows
 
 WIDTHS = (40, 20, 20)
@@ -31,7 +31,7 @@ def random_terms(rows: int, columns: int, dtype: torch.dtype, seed: int = 0) -> 
     """Factors of the size that real models have: terms between about -100 and 50."""
     generator = torch.Generator(device="cuda").manual_seed(seed)
 
-    def factors(width: int) -> Factors:
+    def factors(width: int) -> Product:
         def draw(n: int) -> torch.Tensor:
             return torch.randn((n, width), generator=generator, device="cuda", dtype=torch.float64)
 
@@ -39,10 +39,10 @@ def random_terms(rows: int, columns: int, dtype: torch.dtype, seed: int = 0) -> 
         row, column = -0.4 * (e**2).sum(1, keepdim=True), -0.4 * (t**2).sum(1, keepdim=True)
         left = torch.cat([e, row, torch.ones_like(row)], dim=1)
         right = torch.cat([t, torch.ones_like(column), column], dim=1)
-        return Factors(left.to(dtype), right.to(dtype), 0.0)
+        return Product(left.to(dtype), right.to(dtype))
 
     n, a, b = (factors(w) for w in WIDTHS)
-    return Terms((n,), (a, b, Factors(None, None, 0.0)))
+    return Terms(LogSum((n,)), LogSum((a, b), 0.0))
 
 
 def milliseconds(work, repeats: int = 7) -> float:
@@ -97,8 +97,8 @@ def main(path: str | None) -> None:
         "torch": torch.__version__,
     }
     small64, small32 = (random_terms(3000, 2500, d) for d in (torch.float64, torch.float32))
-    exact = evaluate_block(small64, slice(None), slice(None))
-    eager = evaluate_block(small32, slice(None), slice(None))
+    exact = small64.block(slice(None), slice(None))
+    eager = small32.block(slice(None), slice(None))
     got = torch.full((3000, 2500), float("nan"), device="cuda")
     JointScorer(small32).fill(got)
     results["max_error_fused"] = float((got.double() - exact).abs().max())
@@ -137,9 +137,8 @@ def main(path: str | None) -> None:
 
     def eager_all() -> None:
         for start in range(0, size, 2048):
-            out[start : start + 2048] = evaluate_block(
-                terms, slice(start, start + 2048), slice(None)
-            )
+            rows = slice(start, start + 2048)
+            out[rows] = terms.block(rows, slice(None))
 
     report("eager torch, float32", eager_all)
     for block, strip, warps, stages in CONFIGURATIONS:

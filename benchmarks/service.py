@@ -178,7 +178,6 @@ def fill(folder: Path, count: int) -> None:
     """A database of so many enrolled people of three recordings each: drawn, and written as the service writes them."""
     from mvplda.serve.run import open_service
     from mvplda.serve.settings import Settings
-    from mvplda.serve.store import data_keys, enrollments, profiles
     from mvplda.serve.templates import to_bytes
 
     service = open_service(Settings(data=folder, demo=True))
@@ -216,12 +215,14 @@ def fill(folder: Path, count: int) -> None:
                 take = {"profile": name, "number": number, "phrase": phrase, "share": sealed}
                 takes.append({**take, "speech_s": 1.0, "created": made})
         with service.store.write() as work:
-            work.execute(profiles.insert(), people)
-            work.execute(enrollments.insert(), takes)
+            for person in people:
+                work.insert("profiles", **person)
+            for take in takes:
+                work.insert("enrollments", **take)
             work.changed |= set(names)
-        wrapped = [{"profile": n, "wrapped": vault.wrap(k, n)} for n, k in keys.items()]
-        with service.store.keys() as connection:
-            connection.execute(data_keys.insert(), wrapped)
+        with service.store.keys() as store:
+            for name, key in keys.items():
+                store.insert("data_keys", profile=name, wrapped=vault.wrap(key, name))
     service.store.close()
 
 

@@ -8,29 +8,416 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-
-from mvplda.speech import defaults
-
-from . import paper_tables, study_tables
+from statistics import median
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+PAPER_RESULTS = RESULTS / "paper"
 MARKED = re.compile(r"<!-- table (.+?) -->\n(.*?)<!-- end of table -->", re.DOTALL)
-TABLES: dict[str, Callable[[], list[str]]] = {
-    "paper, raw": lambda: paper_tables.by_kind(paper_tables.RAW, True),
-    "paper, reduced": lambda: paper_tables.by_kind(paper_tables.REDUCED, False),
-    "paper, shares in IC": lambda: paper_tables.ratios("IC"),
-    "paper, shares in Total": lambda: paper_tables.ratios("Total"),
-    "default model": lambda: default_model(),
-    **study_tables.TABLES,
+
+# docs/paper.md: the paper's figures beside those of results/paper, which `mvplda experiment` made
+
+
+KINDS = ("IW", "IC", "TW", "Total")
+PAPER = {
+    "RSR2015, the paper's": (
+        (0.95, 0.03, 0.02),
+        (7.86, 6.50, 3.23),
+        (3.14, 0.11, 0.09),
+        (1.45, 0.73, 0.41),
+    ),
+    "Huiting202, the paper's": (
+        (0.86, 0.17, 0.13),
+        (4.57, 3.91, 2.37),
+        (6.71, 0.83, 0.70),
+        (1.37, 0.62, 0.38),
+    ),
 }
+CORPORA = {
+    "jvectors": "j-vectors from elsewhere",
+    "audiomnist-paper": "the paper's network",
+    "audiomnist-paper-rbm": "the paper's network, pre-trained",
+    "voice-words": "voice + words",
+    "campplus-words": "CAM++ + words",
+    "drawn": "drawn from the model",
+    "huiting-drawn": "drawn, in Huiting202's shape",
+}
+RAW = {"cosine-plain": "cosine, plain", "plda-cell-raw": "PLDA (speaker x phrase)",
+       "jplda-printed-raw": "jPLDA as published", "jplda-exact-raw": "jPLDA exact"}  # fmt: skip
+REDUCED = {"cosine": "cosine, centred", "plda-cell": "PLDA (speaker x phrase)", "jplda-printed": "jPLDA as published",
+           "jplda-exact": "jPLDA exact", "jplda-interaction": "with interaction", "plda-tuned": "PLDA, tuned",
+           "jplda-tuned": "jPLDA, tuned"}  # fmt: skip
+PAIRS = (("jplda-printed-raw", "plda-cell-raw"), ("jplda-exact-raw", "plda-cell-raw"), ("jplda-printed", "plda-cell"),
+         ("jplda-exact", "plda-cell"), ("jplda-interaction", "jplda-exact"), ("jplda-tuned", "plda-tuned"),
+         ("jplda-tuned", "plda-cell"))  # fmt: skip
+
+
+def stored() -> dict[str, dict[str, Any]]:
+    files = {name: PAPER_RESULTS / name / "results.json" for name in CORPORA}
+    return {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}
+
+
+def cell(system: dict[str, Any] | None, kind: str) -> str:
+    """EER with its interval, in per cent."""
+    if system is None:
+        return ""
+    found = f"{100 * system['kinds'][kind]['eer']:.2f}"
+    ends = system.get("intervals", {}).get("kinds", {}).get(kind, {}).get("eer")
+    return found if not ends else f"{found} [{100 * ends['low']:.2f}, {100 * ends['high']:.2f}]"
+
+
+def by_kind(columns: dict[str, str], paper: bool) -> list[str]:
+    lines = ["| | | " + " | ".join(columns.values()) + " |", "|:---|:---|" + "---:|" * len(columns)]
+    for name, rows in PAPER.items() if paper else ():
+        for kind, (cosine, plda, joint) in zip(KINDS, rows, strict=True):
+            lines.append(
+                f"| {name if kind == 'IW' else ''} | {kind} | {cosine:.2f} | {plda:.2f} | {joint:.2f} | |"
+            )
+    for name, found in stored().items():
+        systems = found["systems"]
+        if not set(columns) <= set(systems):
+            continue
+        for kind in KINDS:
+            cells = [cell(systems.get(column), kind) for column in columns]
+            lines.append(
+                f"| {CORPORA[name] if kind == 'IW' else ''} | {kind} | " + " | ".join(cells) + " |"
+            )
+    return lines
+
+
+def ratios(kind: str) -> list[str]:
+    lines = [
+        "| | " + " | ".join(f"{a} / {b}" for a, b in PAIRS) + " |",
+        "|:---|" + "---:|" * len(PAIRS),
+    ]
+    for name, found in stored().items():
+        tests = {
+            (pair["of"], pair["with"]): pair["kinds"][kind]["eer"] for pair in found["comparisons"]
+        }
+        cells = [_ratio(tests.get(pair)) for pair in PAIRS]
+        lines.append(f"| {CORPORA[name]} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _ratio(test: dict[str, Any] | None) -> str:
+    if test is None:
+        return ""
+    share = f"{test['a'] / test['b']:.2f}"
+    if "ratio_low" not in test:
+        return share
+    return f"{share} [{test['ratio_low']:.2f}, {test['ratio_high']:.2f}]"
+
+
+# docs/experiments.md, docs/choose.md and README.md: parts of a file under results/
+
+
+Rows = list[list[str]]
+
+HEADLINE = ("cosine", "plda-cell", "cascade", "jplda-printed", "jplda-interaction", "plda-whitened",
+            "jplda-whitened", "best")  # fmt: skip
+BACKENDS = ("cosines, fused", "cosines of roots, fused", "PLDA by cell, tuned", "cascade", "joint, interaction",
+            "joint, interaction, phrase known, tuned", "best, phrase not known", "best")  # fmt: skip
+CHOICES = {
+    "no labelled vectors": ("`CosineScorer()`", "campplus", "cosine"),
+    "tens of speakers": ('`MultiviewPLDA(views, prior="isotropic")`', "campplus", "joint, prior"),
+    "the same, and some seconds more": (
+        "`make_committee(...)`",
+        "campplus",
+        "best, phrase not known",
+    ),
+    "the same, phrases known from training": ("the same, `known=`", "campplus", "best"),
+    "a network of voices and one of words": (
+        "`make_committee(...)` of both, `known=`",
+        "campplus + words",
+        "best",
+    ),
+    "hundreds of speakers and more": (
+        "`MultiviewPLDA(views)`, with the interaction",
+        "campplus",
+        "joint, interaction",
+    ),
+    "only speakers, one phrase or free text": ("`PLDA(...)`", "campplus", "PLDA by speaker"),
+}
+CLAIM = {
+    "the paper's network, made here": "paper/audiomnist-paper",
+    "sigmoid network from elsewhere": "paper/jvectors",
+    "voice + words, from elsewhere": "paper/voice-words",
+}
+DOMAINS = {
+    "noisy-telephone": "telephone and noise",
+    "gsm": "GSM",
+    "telephone": "telephone band",
+    "noise": "noise",
+    "room": "room",
+    "clean": "clean, as in training",
+}
+ADAPTED = "centring, by amount (mvplda adapt)"
+HEARD = {
+    "phrases not known": "phrases not known",
+    "phrase of the profile known": "phrase of the profile known",
+    "heard, as posteriors: 288 components, 99.9 % right": "phrase of the test by ASR posteriors, 99.9 % right",
+    "heard, as posteriors: 2 components, 88.6 % right": "by ASR posteriors, 88.6 % right",
+    "heard, the likeliest as a fact: 2 components, 88.6 % right": "the likeliest as a fact, 88.6 % right",
+    "phrase of both sides known": "phrases of both sides known",
+}
+
+
+def _lines(head: list[str], rows: Rows, left: int = 1) -> list[str]:
+    """A Markdown table whose first columns are text."""
+    marks = [":---" if column < left else "---:" for column in range(len(head))]
+    return ["| " + " | ".join(cells) + " |" for cells in (head, marks, *rows)]
+
+
+def _read(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def _markdown(name: str, title: str | None = None) -> Rows:
+    """Cells of the first table below a title of a Markdown file, its heading first."""
+    text = (RESULTS / name).read_text(encoding="utf-8")
+    if title is not None:
+        text = text.partition(f"**{title}**")[2].partition("\n**")[0]
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [cells[0], *cells[2:]]
+
+
+def _printed(name: str, number: int) -> Rows:
+    """Cells of one of the tables that a program printed, columns apart by two blanks or more."""
+    blocks = (RESULTS / name).read_text(encoding="utf-8").split("\n\n")
+    tables = [block for block in blocks if block.startswith("EER, %")]
+    return [re.split(r" {2,}", line.strip()) for line in tables[number].splitlines()]
+
+
+def headline() -> list[str]:
+    """Error rates of the usual systems, Cllr behind them."""
+    systems = _read("audiomnist-campplus-words/results.json")["systems"]
+    rows = []
+    for name in HEADLINE:
+        if name not in systems:
+            continue
+        system = systems[name]
+        cells = [_eer(system, kind) for kind in ("IW", "IC", "TW")]
+        ends = system["intervals"]["kinds"].get("Total", {}).get("eer")
+        total = _eer(system, "Total")
+        if ends:
+            total += f" [{100 * ends['low']:.2f}, {100 * ends['high']:.2f}]"
+        cllr = "-" if name == "cosine" else f"{system['kinds']['Total']['cllr']:.3f}"
+        rows.append([system["title"].strip(), *cells, total, cllr])
+    return _lines(["system", "IW", "IC", "TW", "Total", "Cllr"], rows)
+
+
+def _eer(system: dict[str, Any], kind: str) -> str:
+    return f"{100 * system['kinds'][kind]['eer']:.2f}"
+
+
+def claim() -> list[str]:
+    """jplda-tuned beside PLDA as the paper has it; runs without a comparison have shares without intervals."""
+    rows = []
+    for title, name in CLAIM.items():
+        results = _read(f"{name}/results.json")
+        systems = results["systems"]
+        tuned = "jplda-tuned" if "jplda-tuned" in systems else "best"
+        kinds = {
+            kind: {
+                "eer": {
+                    side: systems[one]["kinds"][kind]["eer"]
+                    for side, one in (("a", tuned), ("b", "plda-cell"))
+                }
+            }
+            for kind in ("Total", "IC", "TW")
+        }
+        for pair in results.get("comparisons", []):
+            if (pair["of"], pair["with"]) == (tuned, "plda-cell"):
+                kinds = pair["kinds"]
+        cells = [f"{100 * kinds['Total']['eer'][side]:.2f}" for side in "ba"]
+        shares = [_share(kinds[kind]["eer"]) for kind in ("Total", "IC", "TW")]
+        rows.append([title, *cells, *shares])
+    return _lines(["vectors", "PLDA, Total", "jplda-tuned, Total", "Total", "IC", "TW"], rows)
+
+
+def _share(test: dict[str, Any]) -> str:
+    share = f"{test['a'] / test['b']:.2f}"
+    if "ratio_low" in test:
+        share += f" [{test['ratio_low']:.2f}, {test['ratio_high']:.2f}]"
+    return share
+
+
+def backends() -> list[str]:
+    """Total of every system on every set of vectors."""
+    results = _read("backends/results.json")
+    sets = [name for name in results if name != "nuisance"]
+    rows = [
+        [name, *(f"{results[name][system]['Total'][0]:.2f}" for system in BACKENDS)]
+        for name in sets
+    ]
+    return _lines(["vectors", *BACKENDS], rows)
+
+
+def choices() -> list[str]:
+    """What a back-end gives for what one has."""
+    results = _read("backends/results.json")
+    rows = []
+    for have, (use, vectors, system) in CHOICES.items():
+        errors = results[vectors][system]
+        rows.append([have, use, *(f"{errors[kind][0]:.2f}" for kind in ("Total", "other phrase"))])
+    heading = ["you have", "use", "same speaker *and* phrase", "same speaker, other phrase"]
+    return _lines(heading, rows, left=2)
+
+
+def domains() -> list[str]:
+    """Errors over minutes of recordings of a new domain."""
+    rows: Rows = []
+    heading: list[str] = []
+    for name, title in DOMAINS.items():
+        for question in ("Same speaker and phrase", "Same speaker, other phrase"):
+            head, *cells = _markdown("places/table.md", f"{question}: {name}")
+            heading = heading if len(heading) > len(head) else head
+            (found,) = [row[1:] for row in cells if row[0] == ADAPTED]
+            rows.append([f"{title}: {question.lower()}", *found])
+    rows = [row + ["-"] * (len(heading) - len(row)) for row in rows]
+    return _lines(heading, rows)
+
+
+def recogniser() -> list[str]:
+    """Errors where a recogniser hears the phrase."""
+    head, *cells = _markdown("recogniser/table.md")
+    columns = [1, 2, 3, 5]
+    found = {row[0]: [row[column] for column in columns] for row in cells}
+    rows = [[title, *found[name]] for name, title in HEARD.items()]
+    return _lines(["trials", *(head[column] for column in columns)], rows)
+
+
+def spoofing() -> list[str]:
+    """Errors by attack and detector."""
+    head, *cells = _markdown("spoofing/table.md")
+    head[1] = "detector"
+    return _lines(head, cells, left=2)
+
+
+def printed(name: str, number: int) -> list[str]:
+    head, *cells = _printed(name, number)
+    return _lines(head, cells)
+
+
+COVERAGE = ("eer", "min_dcf/default", "min_dcf/sre21", "min_dcf/1,1,0.1", "cllr", "min_cllr")
+COVERAGE_TITLES = ("EER", "minDCF, prior 0.01", "prior 0.05", "prior 0.1", "Cllr", "minCllr")
+
+
+def coverage(section: str) -> list[str]:
+    """Shares of 95 % intervals that held the truth, by world."""
+    file = RESULTS.parent / "benchmarks/results/interval_coverage.json"
+    rows = []
+    for case in json.loads(file.read_text(encoding="utf-8"))[section]:
+        shares = [case["measures"][name].get("coverage") for name in COVERAGE]
+        cells = ["too few" if share is None else f"{100 * share:.0f} %" for share in shares]
+        rows.append([case["world"], str(case["speakers"]), *cells])
+    return _lines(["world", "speakers", *COVERAGE_TITLES], rows)
+
+
+POINTS = ("frr_at_far/0.01", "frr_at_far/0.001", "threshold_at_far/0.01", "threshold_at_far/0.001")
+POINT_TITLES = (
+    "FRR at FAR 1 %",
+    "FRR at FAR 0.1 %",
+    "threshold for FAR 1 %",
+    "threshold for FAR 0.1 %",
+)
+
+
+def least_coverage(names: tuple[str, ...], titles: tuple[str, ...], widths: bool) -> list[str]:
+    """Least share in any world by speakers; in brackets the median width as a multiple of the truth."""
+    file = RESULTS.parent / "benchmarks/results/interval_coverage.json"
+    cases = json.loads(file.read_text(encoding="utf-8"))["intervals"]
+    rows = []
+    for speakers in (12, 20, 50):
+        worlds = [
+            case["measures"]
+            for case in cases
+            if case["speakers"] == speakers and "not enrolled" not in case["world"]
+        ]
+        cells = []
+        for name in names:
+            found = [world[name] for world in worlds if "coverage" in world.get(name, {})]
+            if not found:
+                cells.append("too few")
+                continue
+            cell = f"{100 * min(one['coverage'] for one in found):.0f} %"
+            if widths:
+                cell += f" ({median(one['median width / truth'] for one in found):.1f})"
+            cells.append(cell)
+        rows.append([str(speakers), *cells])
+    return _lines(["speakers", *titles], rows)
+
+
+def all_trials(name: str) -> list[str]:
+    """All trials of the study of speakers who speak one language each."""
+    head, *cells = _markdown(f"languages/{name}/languages.md", "All trials")
+    return _lines(head, cells)
+
+
+HEAD = (
+    "corpus left out",
+    "condition",
+    "owners accepted",
+    "owners, other words",
+    "impostors, right words",
+    "voices: EER (cosine)",
+    "words: EER (cosine)",
+    "Cllr",
+)
+
+
+def _default_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines of a table: shares of trials that are accepted and EERs in %, of deployments with all phrases."""
+    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
+    for row in rows:
+        if row["phrases"] != "all":
+            continue
+        cells = [row["corpus left out"], row["condition"]]
+        cells += [_percent(row["accepted"].get(kind)) for kind in ("TC", "TW", "IC")]
+        for view in ("speaker", "phrase"):
+            own = _percent(row.get(f"EER {view}"))
+            cells.append(f"{own} ({_percent(row.get(f'EER {view}, cosine'))})")
+        cells.append(f"{row['Cllr']:.2f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}"
 
 
 def default_model() -> list[str]:
     """What the default model does on corpora that were left out."""
-    results = json.loads((ROOT / "results" / "default-model" / "results.json").read_text("utf-8"))
-    return defaults.table(results["rows"])
+    return _default_rows(_read("default-model/results.json")["rows"])
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {
+    "paper, raw": lambda: by_kind(RAW, True),
+    "paper, reduced": lambda: by_kind(REDUCED, False),
+    "paper, shares in IC": lambda: ratios("IC"),
+    "paper, shares in Total": lambda: ratios("Total"),
+    "default model": default_model,
+    "headline": headline,
+    "the claim": claim,
+    "backends": backends,
+    "choices": choices,
+    "domains": domains,
+    "recogniser": recogniser,
+    "spoofing": spoofing,
+    "intervals": lambda: least_coverage(COVERAGE, COVERAGE_TITLES, True),
+    "intervals of operating points": lambda: least_coverage(POINTS, POINT_TITLES, False),
+    "intervals, skewed": lambda: coverage("intervals in skewed worlds"),
+    "intervals, Total": lambda: coverage("intervals of Total"),
+    "nuisance": lambda: printed("studies/nuisance.txt", 0),
+    "faces, person": lambda: printed("studies/faces.txt", 0),
+    "faces, person and pose": lambda: printed("studies/faces.txt", 1),
+    "languages, voices": lambda: all_trials("voices"),
+    "languages, digits": lambda: all_trials("digits"),
+}
 
 
 def documents() -> list[Path]:

@@ -58,25 +58,22 @@ def test_the_ends_are_the_models(weight: float, noises: Any) -> None:
 
 def test_between_the_ends_covariances_are_mixed() -> None:
     a, b = fitted(0, "full"), fitted(1, "full")
-    mixed = interpolate(a, b, 0.3, ranks="all")
-    assert mixed.views_ == {"speaker": 6, "phrase": 4}
-    for name, covariance in covariances(mixed).items():
-        assert covariance == pytest.approx(0.7 * covariances(a)[name] + 0.3 * covariances(b)[name])
-    kept = interpolate(a, b, 0.3)
-    assert kept.views_ == VIEWS
+    mixed = interpolate(a, b, 0.3)
+    assert mixed.views_ == VIEWS
+    noise = 0.7 * covariances(a)["noise"] + 0.3 * covariances(b)["noise"]
+    assert covariances(mixed)["noise"] == pytest.approx(noise)
+    lower = np.linalg.inv(np.linalg.cholesky(noise))
+    for (
+        view,
+        rank,
+    ) in VIEWS.items():  # the best approximation of this rank, in the metric of the noise
+        both = 0.7 * covariances(a)[view] + 0.3 * covariances(b)[view]
+        values = np.linalg.eigvalsh(lower @ both @ lower.T)[::-1]
+        found = np.linalg.eigvalsh(lower @ covariances(mixed)[view] @ lower.T)[::-1]
+        assert found[:rank] == pytest.approx(values[:rank])
     assert interpolate(a, a, 0.3).llr(np.eye(D), np.eye(D)) == pytest.approx(
         a.llr(np.eye(D), np.eye(D)), abs=1e-4
     )
-
-
-def test_one_view_at_a_time() -> None:
-    a, b = fitted(0), fitted(1)
-    mixed = interpolate(a, b, {"phrase": 1.0, "mean": 0.5})
-    found = covariances(mixed)
-    assert found["speaker"] == pytest.approx(covariances(a)["speaker"])
-    assert found["phrase"] == pytest.approx(covariances(b)["phrase"])
-    assert found["noise"] == pytest.approx(covariances(a)["noise"])
-    assert mixed.mean_ == pytest.approx((a.mean_ + b.mean_) / 2)
 
 
 def test_the_result_is_a_model_like_any(tmp_path: Any) -> None:
@@ -99,11 +96,11 @@ def test_the_result_is_a_model_like_any(tmp_path: Any) -> None:
 
 def test_mean_shift() -> None:
     model, X = fitted(0), np.random.default_rng(0).normal(5, 1, (100, D))
-    assert shift_mean(model, X).mean_ == pytest.approx(X.mean(0))
+    assert shift_mean(model, X, 1.0).mean_ == pytest.approx(X.mean(0))
     assert shift_mean(model, X, 0.25).mean_ == pytest.approx(0.75 * model.mean_ + 0.25 * X.mean(0))
     away = X.mean(0) - model.mean_
     asked: dict[str, Any] = {"known": {"phrase": np.arange(6)}}
-    there = shift_mean(model, X).llr(X[:6], X[6:20], **asked)
+    there = shift_mean(model, X, 1.0).llr(X[:6], X[6:20], **asked)
     assert there == pytest.approx(model.llr(X[:6] - away, X[6:20] - away, **asked), abs=1e-3)
 
 
@@ -152,18 +149,14 @@ def test_adaptation_serves_the_new_domain(domains: dict[str, Any]) -> None:
     model, few, held_out = domains["model"], domains["few"], domains["held out"]
     results = {
         "none": merit(model, held_out),
-        "mean": merit(shift_mean(model, few[0]), held_out),
+        "mean": merit(shift_mean(model, few[0], 1.0), held_out),
         "supervised": merit(adapt(model, few[0], few[1], 0.5), held_out),
         "new only": merit(adapt(model, few[0], few[1], 1.0), held_out),
-        "per view": merit(
-            adapt(model, few[0], few[1], {"noise": 0.8, "speaker": 0.2, "phrase": 0.2}), held_out
-        ),
     }
     for name in ("mean", "supervised"):
         assert results[name][0] > results["none"][0] + 1, name
-    for name in ("supervised", "per view"):
-        assert results[name][1] < 0.95 * results["none"][1], name
-        assert results[name][0] > results["mean"][0], name
+    assert results["supervised"][1] < 0.95 * results["none"][1]
+    assert results["supervised"][0] > results["mean"][0]
     assert results["supervised"][0] > results["new only"][0]
     assert results["supervised"][1] < 0.95 * results["new only"][1]
 
@@ -235,7 +228,7 @@ def test_a_model_with_a_prior_is_adapted_with_labels_too(kind: str) -> None:
     model = (MultiviewPLDA(dict.fromkeys(VIEWS), **few) if kind == "views" else PLDA(**few)).fit(
         X, labels
     )
-    moved = adapt(shift_mean(model, X + 1), X + 1, labels, 0.25)
+    moved = adapt(shift_mean(model, X + 1, 1.0), X + 1, labels, 0.25)
     fresh = (MultiviewPLDA(dict.fromkeys(VIEWS), **few) if kind == "views" else PLDA(**few)).fit(
         X + 1, labels
     )
@@ -275,10 +268,8 @@ def test_errors() -> None:
     a = fitted(0)
     with pytest.raises(LabelError, match="different views"):
         interpolate(a, fitted(1, views={"speaker": 2}))
-    with pytest.raises(ParameterError, match=r"weight of speaker lies in \[0, 1\]"):
+    with pytest.raises(ParameterError, match=r"weight lies in \[0, 1\]"):
         interpolate(a, a, 1.5)
-    with pytest.raises(LabelError, match="names 'accent'"):
-        interpolate(a, a, {"accent": 1.0})
     with pytest.raises(DataError, match="width 3, expected 8"):
         shift_mean(a, np.zeros((4, 3)))
     with pytest.raises(DataError, match="at least 2 finite"):

@@ -138,8 +138,8 @@ def _no_points(tensors: Any, about: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (_narrow, r"step 'whiten' gives vectors of width 4, but step 'length' takes 6"),
-        (_wrong_input, "matrix_ of a Whitening is D K, D = 8; the file has an array of shape"),
+        (_narrow, "X has 4 features, but LengthNormalisation is expecting 6 features"),
+        (_wrong_input, "do not fit: .*mismatch"),
         (_short_mean, "the loading of 'speaker' has shape"),
         (_unknown, "a part 'Rocket'"),
         (_no_points, "points"),
@@ -175,7 +175,7 @@ def test_what_cannot_be_saved_leaves_no_file(data: dict[str, Any], tmp_path: Pat
         with pytest.raises(ParameterError, match=words):
             broken.save(tmp_path / "b")
     wide = Bundle(Pipeline([("centre", Centring().fit(data["train"][0]))]), bundle.scorer)
-    with pytest.raises(DataError, match="width 8, but the model takes 6"):
+    with pytest.raises(DataError, match=r"8.* 6"):
         wide.save(tmp_path / "b")
     assert list(tmp_path.iterdir()) == []
 
@@ -193,7 +193,7 @@ def test_a_model_is_loaded_from_a_bundle_that_prepares_nothing(data: Any, tmp_pa
     for kind in (PLDA, MultiviewPLDA):
         again = kind.load(tmp_path / "bundle")
         assert type(again) is PLDA
-        assert (again.llr(X[:3], X[3:6]) == model.llr(X[:3], X[3:6])).all()
+        np.testing.assert_array_equal(again.llr(X[:3], X[3:6]), model.llr(X[:3], X[3:6]))
     assert type(load(tmp_path / "bundle")) is Bundle
     with pytest.raises(
         FileFormatError, match=r"holds a Bundle, not a CosineScorer: use mvplda.load or Bundle.load"

@@ -67,7 +67,10 @@ def models(folder: Path) -> dict[str, Bundle]:
 
 
 def centred(
-    bundle: Bundle, X: np.ndarray, change: Callable[..., Any] | None = None, weight: Any = "auto"
+    bundle: Bundle,
+    X: np.ndarray,
+    change: Callable[..., Any] | None = None,
+    weight: float | None = None,
 ) -> Bundle:
     """The preprocessing centred on the new place, then something done to the model."""
     result = Bundle(recentred(bundle.preprocessing, X, weight), bundle.scorer)

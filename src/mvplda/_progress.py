@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TextIO
 
 
 class Progress:
-    """One line a step, or one line rewritten in place on a terminal."""
+    """One line per step, or one line rewritten in place on a terminal."""
 
-    def __init__(self, title: str, total: int, *, stream: TextIO | None = None) -> None:
-        self.title, self.total = title, total
-        self.stream = stream or sys.stderr
+    def __init__(self, title: str, total: int) -> None:
+        self.title = title
+        self.total = total
         self.started = time.monotonic()
-        self.in_place = self.stream.isatty()
 
     def step(self, number: int, text: str = "") -> None:
         elapsed = time.monotonic() - self.started
         line = f"{self.title} {number}/{self.total} {elapsed:6.1f}s  {text}"
-        if self.in_place:
-            self.stream.write("\r\033[K" + line + ("\n" if number >= self.total else ""))
-        else:
-            self.stream.write(line + "\n")
-        self.stream.flush()
-
-    def close(self) -> None:
-        if self.in_place:
-            self.stream.write("\n")
+        if not sys.stderr.isatty():
+            print(line, file=sys.stderr, flush=True)
+            return
+        end = "\n" if number >= self.total else ""
+        print(f"\r\033[K{line}", end=end, file=sys.stderr, flush=True)

@@ -29,6 +29,12 @@ Labels = Any
 Card = Mapping[str, Any]
 """What is to be known of something, in plain values."""
 
+Json = dict[str, Any]
+"""Plain values by name, as JSON has them; options by name, too."""
+
+Columns = Mapping[str, NDArray[Any]]
+"""{view: (n,) labels}."""
+
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
 Device = Any

@@ -12,13 +12,12 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial, singledispatch
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import solve_triangular
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
@@ -34,9 +33,6 @@ from .models.multiview import MultiviewPLDA
 
 __all__ = ["adapt", "interpolate", "mean_share", "recentred", "shift_mean"]
 
-Weight = float | Mapping[str, float]
-Amount = float | Literal["auto"]
-
 
 def mean_share(X: ArrayLike, mean: Array) -> float:
     """How much of the way from a mean to that of X (m, D) is not chance: the weight of James and Stein, at least 0.
@@ -44,30 +40,31 @@ def mean_share(X: ArrayLike, mean: Array) -> float:
     Of the squared distance, as much is put down to chance as the mean of so many vectors errs by. Vectors of few
     people err by more than they show, since they depend on each other: take those of many.
     """
-    new, C = _moments(X, len(mean))
-    away = float(((new - mean) ** 2).sum())
-    return (
-        0.0 if away == 0 else max(0.0, 1 - float(np.trace(C)) / len(np.asarray(X)) / away)
-    )  # (U1)
+    vectors = _checked(X, len(mean))
+    away = float(((vectors.mean(axis=0) - mean) ** 2).sum())
+    if away == 0:
+        return 0.0
+    chance = float(vectors.var(axis=0, ddof=1).sum()) / len(vectors)
+    return max(0.0, 1 - chance / away)  # (U1)
 
 
-def shift_mean(model: MultiviewPLDA, X: ArrayLike, weight: Amount = 1.0) -> MultiviewPLDA:
-    """The model with its mean moved by `weight` of the way to the mean of X (m, D); "auto": as far as is not chance."""
+def shift_mean(model: MultiviewPLDA, X: ArrayLike, weight: float | None = None) -> MultiviewPLDA:
+    """The model with its mean moved by `weight` of the way to the mean of X (m, D); None: as far as is not chance."""
     check_is_fitted(model, "mean_")
-    result = _with(model, replace(model.parameters_, mean=_moved(model.mean_, X, weight)))
-    for name in (
-        "classes_",
-        "class_means_",
-        "class_covariances_",
-    ):  # effects of classes are counted from the mean
-        setattr(result, name, getattr(model, name))
+    p = model.parameters_
+    result = _with(model, Parameters(_moved(model.mean_, X, weight), p.loadings, p.noise))
+    # effects of classes are counted from the mean
+    result.classes_ = model.classes_
+    result.class_means_ = model.class_means_
+    result.class_covariances_ = model.class_covariances_
     return result
 
 
-def recentred(preprocessing: Any, X: ArrayLike, weight: Amount = "auto") -> Any:
+def recentred(preprocessing: Any, X: ArrayLike, weight: float | None = None) -> Any:
     """A fitted preprocessing whose first mean is moved towards that of raw vectors X (m, D), as in `shift_mean`."""
     result = copy.deepcopy(preprocessing)
-    for step in (part for _, part in result.steps) if isinstance(result, Pipeline) else (result,):
+    steps = [step for _, step in result.steps] if isinstance(result, Pipeline) else [result]
+    for step in steps:
         if hasattr(step, "mean_"):
             step.mean_ = _moved(np.asarray(step.mean_, dtype=np.float64), X, weight)
             break
@@ -75,31 +72,28 @@ def recentred(preprocessing: Any, X: ArrayLike, weight: Amount = "auto") -> Any:
     return result
 
 
-def _moved(mean: Array, X: ArrayLike, weight: Amount) -> Array:
-    new, _ = _moments(X, len(mean))
-    share = mean_share(X, mean) if isinstance(weight, str) else weight
-    _check_weight("weight", share)
-    return np.asarray((1 - share) * mean + share * new)
+def _moved(mean: Array, X: ArrayLike, weight: float | None) -> Array:
+    share = mean_share(X, mean) if weight is None else _checked_weight(weight)
+    return np.asarray((1 - share) * mean + share * _checked(X, len(mean)).mean(axis=0))
 
 
 def interpolate(
     model_a: MultiviewPLDA,
     model_b: MultiviewPLDA,
-    weight: Weight = 0.5,
+    weight: float = 0.5,
     *,
-    ranks: Literal["largest", "all"] = "largest",
+    mean_weight: float | None = None,
 ) -> MultiviewPLDA:
-    """A model between two: covariances (1 - w) of `model_a` plus w of `model_b`, view by view.
+    """A model between two: covariances (1 - weight) of `model_a` plus weight of `model_b`, view by view.
 
-    Loadings are only known up to a rotation, so B B' is mixed and factored again. The
-    result has no class posteriors: ``known=`` does not work with it.
+    Loadings are only known up to a rotation, so B B' is mixed and factored again, with as many columns of a view as
+    the larger of both has, strongest against the noise first. The result has no class posteriors: ``known=`` does not
+    work with it.
 
     Parameters
     ----------
-    weight : float in [0, 1], or {view: weight}, with "noise" and "mean"; what is not named
-        stays as in `model_a`
-    ranks : "largest" keeps as many columns of a view as the larger of both has, strongest
-        against the noise first; "all" keeps all, at most the dimension
+    weight : in [0, 1]
+    mean_weight : of the means; default: as `weight`
     """
     for model in (model_a, model_b):
         check_is_fitted(model, "mean_")
@@ -111,54 +105,47 @@ def interpolate(
         raise DataError(
             f"the models have different dimensions: {len(model_a.mean_)} and {len(model_b.mean_)}"
         )
-    weights = _by_part(weight, model_a, "weight", "mean")
-    noise = model_a.parameters_.sigma.mixed(model_b.parameters_.sigma, weights["noise"])
+    w = _checked_weight(weight)
+    noise = model_a.parameters_.sigma.mixed(model_b.parameters_.sigma, w)
+    lower = noise_of(noise).lower
     loadings = []
     for view, B in model_a.loadings_.items():
-        w, other = weights[view], model_b.loadings_[view]
+        other = model_b.loadings_[view]
+        factor = np.hstack([np.sqrt(1 - w) * B, np.sqrt(w) * other])
+        # the directions that stand out of the noise most
+        whitened = solve_triangular(lower, factor, lower=True)
+        U, size, _ = np.linalg.svd(whitened, full_matrices=False)
+        rank = max(B.shape[1], other.shape[1])
         if w in (0, 1):
-            loadings.append((B if w == 0 else other).copy())
-            continue
-        most = max(B.shape[1], other.shape[1]) if ranks == "largest" else len(B)
-        loadings.append(
-            _cut(
-                np.hstack([np.sqrt(1 - w) * B, np.sqrt(w) * other]),
-                noise_of(noise).covariance,
-                most,
-            )
-        )
-    mean = (1 - weights["mean"]) * model_a.mean_ + weights["mean"] * model_b.mean_
+            rank = (other if w else B).shape[1]
+        loadings.append(lower @ (U * size)[:, :rank])
+    share = w if mean_weight is None else mean_weight
+    mean = (1 - share) * model_a.mean_ + share * model_b.mean_
     return _with(model_a, Parameters(mean, tuple(loadings), noise))
 
 
-def adapt(
-    model: MultiviewPLDA, X: ArrayLike, y: Any, weight: Weight = 0.5, **settings: Any
-) -> MultiviewPLDA:
+def adapt(model: MultiviewPLDA, X: ArrayLike, y: Any, weight: float = 0.5) -> MultiviewPLDA:
     """Supervised: fit to labelled vectors of the new domain, then `interpolate` from the old model.
 
     Parameters
     ----------
     X, y : vectors (m, D) and labels of the new domain
-    weight : of the new domain, as in `interpolate`; the mean becomes that of the new domain,
-        which few vectors give well, unless `weight` names "mean"
-    settings : of the fit, where they differ from the old model's, for example noise_shrinkage=0.1
+    weight : of the new domain, as in `interpolate`; the mean becomes that of the new domain, which few vectors give
+        well
     """
     check_is_fitted(model, "mean_")
     fresh = clone(model)
-    if fresh.get_params(deep=False).get("views") is not None and fresh.prior is None:
+    if fresh.views is not None and fresh.prior is None:
         fresh.set_params(views=dict(model.views_))
-    fresh.set_params(**settings)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", RankCappedWarning
-        )  # a few new classes are what adaptation is for
+        # a few new classes are what adaptation is for
+        warnings.simplefilter("ignore", RankCappedWarning)
         fresh.fit(X, y)
-    weights = weight if isinstance(weight, Mapping) else _by_part(weight, model, "weight")
-    return interpolate(model, fresh, {"mean": 1.0, **weights})
+    return interpolate(model, fresh, weight, mean_weight=1.0)
 
 
 @singledispatch
-def adapted(scorer: Any, X: ArrayLike, y: Any = None, weight: Weight | None = None) -> Any:
+def adapted(scorer: Any, X: ArrayLike, y: Any = None, weight: float | None = None) -> Any:
     """A scorer for the domain of new vectors (m, D), with labels or without.
 
     A model with labels goes to `adapt`. Without, its mean moves as far as is not chance. A cascade does so view by
@@ -174,19 +161,15 @@ def adapted(scorer: Any, X: ArrayLike, y: Any = None, weight: Weight | None = No
 
 @adapted.register
 def _(
-    scorer: MultiviewPLDA, X: ArrayLike, y: Any = None, weight: Weight | None = None
+    scorer: MultiviewPLDA, X: ArrayLike, y: Any = None, weight: float | None = None
 ) -> MultiviewPLDA:
-    if y is None:
-        _refuse_weight(weight)
-        return shift_mean(scorer, X, "auto")
-    return adapt(scorer, X, y, 0.5 if weight is None else weight)
-
-
-def _refuse_weight(weight: Weight | None) -> None:
+    if y is not None:
+        return adapt(scorer, X, y, 0.5 if weight is None else weight)
     if weight is not None:
         raise ParameterError(
             "a weight is for vectors with labels: without them only means move, as far as is not chance"
         )
+    return shift_mean(scorer, X)
 
 
 @adapted.register
@@ -195,13 +178,10 @@ def _(
 ) -> CascadeScorer:
     labels = {} if y is None else label_columns(y, tuple(scorer.models_))
     result = copy.copy(scorer)
-    own = {
-        view: next(iter(model.views_)) for view, model in scorer.models_.items()
-    }  # "class" in files of old
-    result.models_ = {
-        view: adapted(model, X, {own[view]: labels[view]} if view in labels else None, weight)
-        for view, model in scorer.models_.items()
-    }
+    result.models_ = {}
+    for view, model in scorer.models_.items():
+        own = {next(iter(model.views_)): labels[view]} if view in labels else None
+        result.models_[view] = adapted(model, X, own, weight)
     return result
 
 
@@ -209,10 +189,11 @@ def _(
 def _(scorer: Committee, X: ArrayLike, y: Any = None, weight: float | None = None) -> Committee:
     vectors = as_vectors(X)
     result = copy.copy(scorer)
-    result.experts_, result.calibrator_ = {}, None
+    result.experts_ = {}
+    result.calibrator_ = None
     for name, expert in scorer.experts_.items():
         adapter = expert.adapt if hasattr(expert, "adapt") else partial(adapted, expert)
-        result.experts_[name] = adapter(scorer._see(name, vectors), y, weight)
+        result.experts_[name] = adapter(vectors[:, slice(*scorer._columns_of(name))], y, weight)
     return result
 
 
@@ -222,16 +203,8 @@ def _(
 ) -> CosineScorer:
     result = copy.copy(scorer)
     if scorer.centre:
-        result.mean_ = _moved(scorer.mean_, X, "auto" if weight is None else weight)
+        result.mean_ = _moved(scorer.mean_, X, weight)
     return result
-
-
-def _cut(factor: Array, noise: Array, rank: int) -> Array:
-    """At most `rank` columns with nearly the same FF', the directions that stand out of the noise most."""
-    lower = cholesky(noise, lower=True)
-    U, size, _ = np.linalg.svd(solve_triangular(lower, factor, lower=True), full_matrices=False)
-    rank = min(rank, len(size))
-    return np.asarray(lower @ (U[:, :rank] * size[:rank]))
 
 
 def _with(model: MultiviewPLDA, parameters: Parameters) -> MultiviewPLDA:
@@ -245,14 +218,13 @@ def _with(model: MultiviewPLDA, parameters: Parameters) -> MultiviewPLDA:
             result.n_components = next(iter(result.views_.values()))
     if NOISES[result.noise].second_moment != parameters.sigma.second_moment:
         result.noise = parameters.sigma.kind
-    result.classes_, result.class_means_, result.class_covariances_ = {}, {}, {}
-    result.log_likelihoods_, result.n_iter_, result.converged_ = np.zeros(0), 0, True
-    for name in ("diagnostics_", "threshold_", "_fitted"):
+    result._forget_fit()
+    for name in ("diagnostics_", "threshold_"):
         result.__dict__.pop(name, None)
     return result
 
 
-def _moments(X: ArrayLike, width: int) -> tuple[Array, Array]:
+def _checked(X: ArrayLike, width: int) -> Array:
     vectors = np.asarray(as_vectors(X), dtype=np.float64)
     if vectors.shape[1] != width:
         raise DataError(f"the new vectors have width {vectors.shape[1]}, expected {width}")
@@ -260,22 +232,10 @@ def _moments(X: ArrayLike, width: int) -> tuple[Array, Array]:
         raise DataError(
             f"the new domain needs at least 2 finite vectors; got {len(vectors)}, or NaN among them"
         )
-    mean = vectors.mean(axis=0)
-    return mean, np.atleast_2d(np.cov(vectors.T))
+    return vectors
 
 
-def _by_part(weight: Weight, model: MultiviewPLDA, name: str, *more: str) -> dict[str, float]:
-    parts = [*model.views_, "noise", *more]
-    if not isinstance(weight, Mapping):
-        weight = dict.fromkeys(parts, weight)
-    unknown = [part for part in weight if part not in parts]
-    if unknown:
-        raise LabelError(f"{name} names {unknown[0]!r}; the parts are {parts}")
-    for part, value in weight.items():
-        _check_weight(f"{name} of {part}", value)
-    return {part: float(weight.get(part, 0.0)) for part in parts}
-
-
-def _check_weight(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ParameterError(f"{name} lies in [0, 1]; got {value}")
+def _checked_weight(weight: float) -> float:
+    if not 0 <= weight <= 1:
+        raise ParameterError(f"weight lies in [0, 1]; got {weight}")
+    return float(weight)

@@ -100,10 +100,6 @@ class Numpy:
         """A table that is needed once."""
         return counts
 
-    def is_dense(self, table: object) -> bool:
-        """Whether a table that was made here is an array like others."""
-        return isinstance(table, np.ndarray)
-
     def gram(self, table: sparse.csr_array) -> Any:
         """table' table, dense."""
         return (table.T @ table).toarray()
@@ -165,15 +161,6 @@ class Numpy:
             log_determinant[i] = 2 * np.log(lower.diagonal()).sum()
         return inverse, log_determinant
 
-    def randomized_svd(self, matrix: AnyArray, r: int, seed: int) -> tuple[Any, Any]:
-        """The r largest singular values, about, and their right vectors."""
-        from sklearn.utils.extmath import (
-            randomized_svd,
-        )  # slow to import, and statistics do without it
-
-        _, s, vt = randomized_svd(matrix, r, n_iter=3, flip_sign=False, random_state=seed)
-        return s, vt
-
     def trace_of_solved(self, lower: AnyArray, scatter: AnyArray) -> float:
         """tr((L L')^-1 scatter), where scatter may be a diagonal alone."""
         half = dpotri(lower, lower=1)[0]
@@ -193,17 +180,16 @@ class Torch:
     per_count_gram_elements = 2**27
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
-        self.device, self.dtype = device, dtype
+        self.device = device
+        self.dtype = dtype
         self.speed = 64.0 if device.type == "cuda" else 1.0  # how much more work is still "quick"
         self._kept: dict[Hashable, tuple[object, Any]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(torch, name)
-        return (
-            partial(found, device=self.device, dtype=self.dtype)
-            if name in ("zeros", "empty", "eye")
-            else found
-        )
+        function = getattr(torch, name)
+        if name in ("zeros", "empty", "eye"):
+            return partial(function, device=self.device, dtype=self.dtype)
+        return function
 
     def asarray(self, array: Any) -> Any:
         if is_torch(array):
@@ -240,9 +226,6 @@ class Torch:
         if counts.nnz > 0.1 * size and size <= DENSE_TABLE_ELEMENTS:
             return SparseTable(counts, self).matrix.to_dense()
         return SparseTable(counts, self)
-
-    def is_dense(self, table: object) -> bool:
-        return is_torch(table)
 
     def gram(self, table: Any) -> Any:
         if is_torch(table):
@@ -297,18 +280,6 @@ class Torch:
         diagonal = torch.diagonal(lower, dim1=-2, dim2=-1)
         return torch.cholesky_inverse(lower), 2 * torch.log(diagonal).sum(dim=-1)
 
-    def randomized_svd(self, matrix: Any, r: int, seed: int) -> tuple[Any, Any]:
-        # scikit-learn's, with the same random directions
-        linalg, flipped = torch.linalg, matrix.shape[0] < matrix.shape[1]
-        A = matrix.T if flipped else matrix
-        Q = self.asarray(np.random.RandomState(seed).normal(size=(A.shape[1], r + 10)))
-        for _ in range(3):
-            Q = linalg.qr(A @ Q)[0]
-            Q = linalg.qr(A.T @ Q)[0]
-        Q = linalg.qr(A @ Q)[0]
-        u, s, vt = linalg.svd(Q.T @ A, full_matrices=False)
-        return s[:r], (Q @ u).T[:r] if flipped else vt[:r]
-
     def trace_of_solved(self, lower: Any, scatter: Any) -> float:
         inverse = self.inverse(lower)
         return float(
@@ -320,7 +291,8 @@ class SparseTable:
     """Counts in coordinates on a device, sorted by row; the transposed table is sorted once too."""
 
     def __init__(self, counts: sparse.csr_array, xp: Torch) -> None:
-        self.host, self._xp = counts, xp
+        self.host = counts
+        self._xp = xp
         entries = counts.tocoo()
         where = np.stack([entries.row, entries.col]).astype(np.int64)
         with (
@@ -424,10 +396,7 @@ def sum_rows(y: AnyArray, owner: IntArray, size: int) -> Any:
     if is_torch(y):
         total = torch.zeros((size, y.shape[1]), dtype=y.dtype, device=y.device)
         return total.index_add_(0, like(owner, y), y)
-    one_hot = sparse.csr_array(
-        (np.ones(len(owner)), (owner, np.arange(len(owner)))), shape=(size, len(owner))
-    )
-    return one_hot @ y
+    return one_hot(owner, size) @ y
 
 
 # How many threads to use.

@@ -15,12 +15,12 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import AnyArray, Array, Card, Labels
-from .adaptation import Weight, adapted, recentred
+from ._typing import AnyArray, Array, Card, Json, Labels
+from .adaptation import adapted, recentred
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
-from .exceptions import DataError, ParameterError
+from .exceptions import ParameterError
 from .labels import base_columns
 from .models.scorer import BaseScorer, Identification, Scorer
 from .persistence import (
@@ -34,7 +34,7 @@ from .persistence import (
 )
 from .preprocessing import Step
 from .scoring.profiles import Profiles, SideLike
-from .scoring.question import Hypothesis, Question, Recognised, make_question
+from .scoring.question import Hypothesis, Question, make_question
 
 
 class Bundle(Persistent, BaseEstimator):
@@ -100,7 +100,7 @@ class Bundle(Persistent, BaseEstimator):
         self._scorer().fit(like(self.preprocessing.fit_transform(_on_host(X), y), X), y)
         return self
 
-    def adapt(self, X: ArrayLike, y: Labels | None = None, weight: Weight | None = None) -> Bundle:
+    def adapt(self, X: ArrayLike, y: Labels | None = None, weight: float | None = None) -> Bundle:
         """A bundle for the domain of new raw vectors, with labels or without: see `mvplda.adaptation.adapted`.
 
         The mean that the preprocessing takes off moves as far as is not chance, see `mvplda.adaptation.recentred`;
@@ -186,10 +186,6 @@ class Bundle(Persistent, BaseEstimator):
         """The best profiles of every test, as the scorer's `identify`."""
         return self._scorer().identify(*self._sides(profiles, test), *question, **options)
 
-    def recognise(self, test: SideLike, view: str, **options: Any) -> Recognised:
-        """Posteriors of the class of every test in a view, as the scorer's `recognise`."""
-        return self._scorer().recognise(self._side(test), view, **options)
-
     # -- calibrated answers ------------------------------------------------------------
 
     def answer(
@@ -222,8 +218,8 @@ class Bundle(Persistent, BaseEstimator):
         ratio = question.ratio(self.views, list(dict.fromkeys(named)))
         # All hypotheses, also those that are given to be false: the calibrator needs each view alone.
         every = replace(question, given=None, priors=None, countermeasure=None, spoof_prior=None)
-        logs = self.fitted_scorer.log_likelihoods(profiles, tests, every, pairs=listed)
-        logs = {h: np.asarray(to_host(values)) for h, values in logs.items()}
+        made = self.fitted_scorer.log_likelihoods(profiles, tests, every, pairs=listed)
+        logs: dict[Hypothesis, Array] = {h: to_host(values) for h, values in made.items()}
         calibrator = self.calibration(question)
         if calibrator is not None:
             logs = calibrator.transform(logs)
@@ -265,7 +261,7 @@ class Bundle(Persistent, BaseEstimator):
 
     def get_state(self) -> State:
         arrays: Tensors = {}
-        values: dict[str, Any] = {"preprocessing": None, "extractor": self.extractor}
+        values: Json = {"preprocessing": None, "extractor": self.extractor}
         if self.preprocessing is not None:
             values["preprocessing"] = [
                 [name, put_part(arrays, f"preprocessing/{i}", step, Step)]
@@ -278,11 +274,11 @@ class Bundle(Persistent, BaseEstimator):
         }
         values["points"] = self._plain_points()
         values["card"] = dict(self.card or {})
-        self.check()
+        self.check_state()
         return arrays, values
 
     @classmethod
-    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+    def from_state(cls, arrays: Tensors, values: Json) -> Self:
         bundle = cls(None, get_part(arrays, "scorer", values["scorer"], BaseScorer))
         if values["preprocessing"] is not None:
             bundle.preprocessing = Pipeline(
@@ -301,7 +297,6 @@ class Bundle(Persistent, BaseEstimator):
             for key, some in values["points"].items()
         }
         bundle.card = values["card"]
-        bundle.check()
         return bundle
 
     def bare(self) -> Persistent:
@@ -313,32 +308,15 @@ class Bundle(Persistent, BaseEstimator):
         if self.extractor is not None:
             compare_extractors("the model", self.extractor, where, extractor)
 
-    def check(self) -> None:
-        """Whether widths fit from step to step."""
-        scorer = self.fitted_scorer
-        width = self.width_in
-        before = ""
-        for name, step in self._steps():
-            if width != step.n_features_in_:
-                raise DataError(
-                    f"{before} gives vectors of width {width}, but step {name!r} takes {step.n_features_in_}"
-                )
-            width = step.width_out
-            before = f"step {name!r}"
-        if width != scorer.width_in:
-            raise DataError(
-                f"{before} gives vectors of width {width}, but the model takes {scorer.width_in}"
-            )
-        scorer.check_state()
-
     def check_state(self) -> None:
+        """Whether the parts fit each other, by what they make of two vectors."""
         check_answers(self, self._probe, self.width_in)
 
     def _probe(self, X: Array) -> Any:
         profiles = self.enrol(X)
         return self.llr(profiles, profiles)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         """What is in the bundle, in plain values: what stands around the scorer, and the scorer."""
         around = {
             "preprocessing": [type(step).__name__ for _, step in self._steps()],
@@ -374,7 +352,7 @@ class Bundle(Persistent, BaseEstimator):
     def _steps(self) -> list[tuple[str, Step]]:
         return [] if self.preprocessing is None else self.preprocessing.steps
 
-    def _plain_points(self) -> dict[str, Any]:
+    def _plain_points(self) -> Json:
         return {
             key: [point.to_dict() for point in some] for key, some in (self.points or {}).items()
         }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import Array, BoolArray, IntArray, Names
+from ._typing import AnyArray, Array, BoolArray, IntArray, Json, Names
 from .costs import log_odds
 from .exceptions import (
     DataError,
@@ -84,12 +84,7 @@ class LinearCalibrator(Persistent, BaseEstimator):
     """
 
     KIND: ClassVar[str] = "calibrator"
-    FITTED: ClassVar[Mapping[str, str]] = {
-        "slopes_": "M",
-        "intercept_": "number",
-        "n_scores_": "= M",
-        "n_speakers_": "count",
-    }
+    FITTED: ClassVar[tuple[str, ...]] = ("slopes_", "intercept_", "n_scores_", "n_speakers_")
 
     def __init__(self, prior: float = 0.5, by_kind: bool = False) -> None:
         self.prior = prior
@@ -163,8 +158,7 @@ class LinearCalibrator(Persistent, BaseEstimator):
         return np.asarray(columns @ self.slopes_ + self.intercept_)
 
     def check_state(self) -> None:
-        super().check_state()
-        check_answers(self, self.transform, self.n_scores_)
+        check_answers(self, self.transform, len(self.slopes_))
 
 
 def as_scores(scores: ArrayLike) -> Array:
@@ -280,12 +274,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     """
 
     KIND: ClassVar[str] = "calibrator"
-    FITTED: ClassVar[Mapping[str, str]] = {
-        "factors_": "numbers",
-        "constants_": "numbers",
-        "doubt_": "share",
-        "n_speakers_": "count",
-    }
+    FITTED: ClassVar[tuple[str, ...]] = ("factors_", "constants_", "doubt_", "n_speakers_")
 
     factors_: dict[str, float]
     constants_: dict[str, float]
@@ -352,6 +341,15 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         calibrated = np.logaddexp(np.log1p(-self.doubt_) + share, uniform)
         return {h: calibrated[..., place] for place, h in enumerate(logs)}
 
+    def check_state(self) -> None:
+        views = [view for view in self.factors_ if view != TOGETHER]
+        every = [tuple(views), *((view,) for view in views), ()]
+
+        def answer(X: Array) -> list[Array]:
+            return [*self.transform(dict.fromkeys(every, X)).values()]
+
+        check_answers(self, answer, 1)
+
     @property
     def largest_llr(self) -> float:
         """No ratio of the first hypothesis to the mean of the others exceeds this."""
@@ -359,7 +357,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         share = self.doubt_ / len(self.constants_)
         return float(np.log1p(share - self.doubt_) - np.log(share))
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         return {
             "class": type(self).__name__,
             "factors": self.factors_,
@@ -494,7 +492,7 @@ class Answer:
     calibrated: bool
     weights: Mapping[Hypothesis, float]
 
-    def posteriors(self) -> dict[Hypothesis, Array]:
+    def posteriors(self) -> dict[Hypothesis, AnyArray]:
         """Posterior probability of every hypothesis, of a spoof where there is a countermeasure."""
         return self.question.posteriors(self.logs, self.weights)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from ._typing import Array
+from ._typing import Array, Json
 from .calibration import Answer, hypothesis_name
 from .costs import threshold_from_costs
 from .exceptions import ParameterError
@@ -97,7 +97,7 @@ class OperatingPoint:
             return "accept"
         return "reject" if llr <= self.reject else "inconclusive"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         return asdict(self)
 
 
@@ -193,7 +193,7 @@ class Decision:
         """What was decided about the phrase alone."""
         return self.views.get("phrase")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         values = asdict(self)
         values["faults"] = list(self.faults)
         return values

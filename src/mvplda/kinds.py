@@ -124,11 +124,10 @@ def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
 
 def kinds_of(views: Sequence[str] = ()) -> tuple[str, ...]:
     """Kinds that trials may have: target, nontarget, TC, TW, IC, IW, spoof, and the views that agree."""
-    some = [kind for few in (["speaker"], ["speaker", "phrase"]) for kind in patterns(few).values()]
-    agreeing = (compress(views, same) for same in patterns(views)) if views else ()
-    return tuple(
-        dict.fromkeys([*some, SPOOF, *("+".join(same) or NOTHING_SAME for same in agreeing)])
-    )
+    kinds = [*reversed(TARGETS), *NONTARGETS]
+    if views:
+        kinds += ["+".join(compress(views, same)) or NOTHING_SAME for same in patterns(views)]
+    return tuple(dict.fromkeys(kinds))
 
 
 def views_of(kinds: Iterable[str]) -> tuple[str, ...]:
@@ -184,10 +183,8 @@ def trial_kinds(
         )
     kinds = {}
     for pattern, kind in patterns(views).items():
-        mask = np.ones(same[0].shape, dtype=bool)
-        for wanted, agrees in zip(pattern, same, strict=True):
-            mask &= agrees if wanted else ~agrees
-        kinds[kind] = mask
+        agreed = [wanted == mask for wanted, mask in zip(pattern, same, strict=True)]
+        kinds[kind] = np.logical_and.reduce(agreed)
     return kinds
 
 
@@ -241,22 +238,20 @@ def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, Mask]:
 
 def target_kind(kinds: Mapping[str, object], target: str | None = None) -> str:
     """The kind that is to be accepted: the one named, else TC, target, or same in every view."""
-    shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
-    fullest = sorted(shared, key=lambda kind: -kind.count("+"))[:1]
-    patterned = any(kind == NOTHING_SAME or "+" in kind for kind in kinds)
-    names = [target] if target is not None else [*TARGETS, *(fullest if patterned else [])]
-    found = [name for name in names if name in kinds]
-    if not found:
-        wanted = repr(target) if target is not None else "TC, target or the same in every view"
-        raise DataError(
-            f"no kind of trial is {wanted} among {list(kinds)}; name the targets by target="
-        )
-    return found[0]
+    names = [*TARGETS] if target is None else [target]
+    if target is None and any(kind == NOTHING_SAME or "+" in kind for kind in kinds):
+        shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
+        names.append(max(shared, key=lambda kind: kind.count("+"), default=""))
+    for name in names:
+        if name in kinds:
+            return name
+    wanted = "TC, target or the same in every view" if target is None else repr(target)
+    raise DataError(
+        f"no kind of trial is {wanted} among {list(kinds)}; name the targets by target="
+    )
 
 
 def ordered_kinds(kinds: Mapping[str, object], target: str) -> list[str]:
     """The kinds of non-targets in the order of a table: IW, IC, TW, then others as they come."""
-    place = {kind: i for i, kind in enumerate(NONTARGETS)}
-    return sorted(
-        (kind for kind in kinds if kind != target), key=lambda kind: place.get(kind, len(place))
-    )
+    usual = [kind for kind in NONTARGETS if kind in kinds and kind != target]
+    return [*usual, *(kind for kind in kinds if kind not in (*usual, target))]

@@ -9,7 +9,6 @@ what a Gaussian model cannot undo. `standard_chain` puts them in that order.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -44,7 +43,7 @@ class Step(Persistent, TransformerMixin, BaseEstimator):
     """Vectors in, vectors out, float32 staying float32."""
 
     KIND: ClassVar[str] = "preprocessing step"
-    FITTED: ClassVar[Mapping[str, str]] = {"n_features_in_": "= D"}
+    FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_",)
 
     def _new(self, X: ArrayLike, least: int = 1) -> FloatArray:
         return checked_vectors(self, X, reset=True, least=least)
@@ -59,7 +58,6 @@ class Step(Persistent, TransformerMixin, BaseEstimator):
         return int(self.n_features_in_)
 
     def check_state(self) -> None:
-        super().check_state()
         check_answers(self, self.transform, self.n_features_in_)
 
     def __sklearn_tags__(self) -> Any:
@@ -76,7 +74,7 @@ class Centring(OneToOneFeatureMixin, Step):
     mean_ : (D,)
     """
 
-    FITTED: ClassVar[Mapping[str, str]] = {**Step.FITTED, "mean_": "D"}
+    FITTED: ClassVar[tuple[str, ...]] = (*Step.FITTED, "mean_")
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         self.mean_ = self._new(X).mean(axis=0, dtype=np.float64)
@@ -102,12 +100,7 @@ class Reduction(ClassNamePrefixFeaturesOutMixin, Step):
     variances_ : (axes kept,) descending
     """
 
-    FITTED: ClassVar[Mapping[str, str]] = {
-        **Step.FITTED,
-        "mean_": "D",
-        "matrix_": "D K",
-        "variances_": "K > 0",
-    }
+    FITTED: ClassVar[tuple[str, ...]] = (*Step.FITTED, "mean_", "matrix_", "variances_")
     FLOOR: ClassVar[float] = HARDLY_VARIES
 
     def __init__(self, dim: int | None = None) -> None:
@@ -265,7 +258,7 @@ class RectifiedRoot(OneToOneFeatureMixin, Step):
     rectified_ : bool, whether no training vector has a negative number
     """
 
-    FITTED: ClassVar[Mapping[str, str]] = {**Step.FITTED, "rectified_": "flag"}
+    FITTED: ClassVar[tuple[str, ...]] = (*Step.FITTED, "rectified_")
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         self.rectified_ = bool(self._new(X).min() >= 0)

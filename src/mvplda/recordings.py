@@ -13,12 +13,11 @@ from numpy.typing import ArrayLike
 from sklearn.preprocessing import normalize
 
 from . import training
-from ._typing import Array, Card, Names, PathLike
+from ._typing import Array, Card, Columns, Json, Names, PathLike
 from .bundle import Bundle
 from .decisions import Decision
 from .exceptions import DataError, ParameterError
 from .extractors import Extracted, Extractor, load_extractor
-from .extractors.frontends import cache_folder
 from .extractors.recordings import list_recordings, read_names
 from .io.vectors import VectorSet
 from .voices import (
@@ -29,10 +28,8 @@ from .voices import (
     VoiceModel,
     cosine_model,
     default_bundle,
+    default_extractor,
 )
-
-PREFERRED = ("campplus", "words")
-"""Extractors that `setup` uses where they are fetched: one of voices, and that of words."""
 
 ENOUGH_PEOPLE = 10
 """With fewer people than this no model of them is better than the extractor's cosine."""
@@ -94,7 +91,7 @@ def setup(
     ----------
     source : folder of recordings, one folder or name a person
     pattern : how names are to be read, such as ``{speaker}/{phrase}_*``. None: guessed
-    extractors : names or files; none: those that are fetched, of voices and of words
+    extractors : names or files; none: those of the default model
     far : share of impostors of the worst kind that may pass
     enrolment : recordings per profile, as there will be in use
     """
@@ -104,7 +101,7 @@ def setup(
     unread = [name for name in listed.ids if name not in set(named.ids)]
     if unread:
         notes.append(f"{len(unread)} files do not fit and were left out, such as {unread[0]}.")
-    extractor = load_extractor(list(extractors) or fetched_extractors())
+    extractor = load_extractor(list(extractors)) if extractors else default_extractor()
     extracted = extractor.extract(named.clips, on_error="skip", progress=progress)
     usable = [place for place, quality in enumerate(extracted.qualities) if quality.usable]
     if not usable:
@@ -121,18 +118,6 @@ def setup(
     )
     result.voices = VoiceModel(result.bundle, extractor)
     return result
-
-
-def fetched_extractors() -> list[str]:
-    """The extractor of voices that is in the cache, and that of words."""
-    folder = cache_folder() / "extractors"
-    there = [name for name in PREFERRED if (folder / name).is_dir()]
-    voices = [name for name in there if name != "words"][:1]
-    if not voices:
-        raise ParameterError(
-            "no extractor of voices is fetched: mvplda extractor get campplus words, or name one with -x"
-        )
-    return voices + [name for name in there if name == "words"]
 
 
 def _left_out(names: Sequence[str], extracted: Extracted) -> list[str]:
@@ -179,7 +164,7 @@ def setup_vectors(
     if extractor is not None:
         name = extractor.name
         blocks = {part: stop - start for part, (start, stop) in extractor.blocks.items()}
-    options: dict[str, Any] = {
+    options: Json = {
         "enrolment": enrolment,
         "fars": (far, *(one for one in training.FARS if one != far)),
     }
@@ -238,7 +223,7 @@ def _better(
     committee: Bundle,
     default: Bundle,
     X: Array,
-    labels: Mapping[str, Names],
+    labels: Columns,
     blocks: Mapping[str, int],
     options: Mapping[str, Any],
     told: list[str],

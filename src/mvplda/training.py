@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from ._typing import Array, Card, IntArray, Labels, Names
+from ._typing import Array, Card, Columns, IntArray, Json, Labels, Names
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator, question_key
 from .decisions import OperatingPoint
@@ -131,7 +131,7 @@ def train(
     return bundle
 
 
-def check_training_data(X: Array, labels: Mapping[str, Names], *, needed: bool = True) -> None:
+def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> None:
     """Refuse what no model can be trained on; all that is wrong in one message."""
     problems = []
     if X.ndim != 2 or len(X) < 2:
@@ -189,7 +189,7 @@ def make_committee(
         every.append(":".join(base))
     # classes of the other views come again, so that training knows them, and there are few: less prior
     plain = {**dict.fromkeys([*every, "noise"], 0.6), **dict.fromkeys(base[1:], 0.2)}
-    experts: dict[str, Any] = {}
+    experts: Json = {}
     columns: dict[str, tuple[int, int]] = {}
     start = 0
     for name, width in blocks.items():
@@ -211,7 +211,7 @@ def _keep_few_posteriors(committee: Committee, view: str) -> None:
     each, in as many classes of the first, have one covariance, up to rounding.
     """
     for expert in committee.experts_.values():
-        scorer = scorer_of(expert)
+        scorer: Any = scorer_of(expert)
         kept = dict(getattr(scorer, "class_covariances_", {}))
         kept.pop(view, None)
         for other, covariances in kept.items():
@@ -252,14 +252,14 @@ class HeldOut:
     models: Sequence[Bundle]
     trials: Sequence[Trials]
     X: Array
-    labels: Mapping[str, Names]
+    labels: Columns
 
     @classmethod
     def deal(
         cls,
-        model_of: Callable[[Array, Mapping[str, Names]], Bundle],
+        model_of: Callable[[Array, Columns], Bundle],
         X: Array,
-        labels: Mapping[str, Names],
+        labels: Columns,
         enrolment: int,
         folds: int,
     ) -> HeldOut:
@@ -354,7 +354,7 @@ class HeldOut:
 def calibrate(
     bundle: Bundle,
     X: Array,
-    labels: Mapping[str, Names],
+    labels: Columns,
     *,
     enrolment: int = 1,
     folds: int = FOLDS,
@@ -399,7 +399,7 @@ def calibrate(
 def deploy(
     bundle: Bundle,
     X: Array,
-    labels: Mapping[str, Names],
+    labels: Columns,
     *,
     enrolment: int = 1,
     folds: int = FOLDS,
@@ -432,7 +432,7 @@ def deploy(
     return there
 
 
-def _deployed_on(bundle: Bundle, X: Array, labels: Mapping[str, Names]) -> Bundle:
+def _deployed_on(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
     """The bundle in the domain of some vectors, whose labels are known."""
     speaker, *others = labels
     known = {view: labels[view] for view in others}
@@ -453,7 +453,7 @@ def _questions_about(views: Sequence[str], known: Sequence[str]) -> list[tuple[s
     return [tuple(views), *alone]
 
 
-def _fold_model(bundle: Bundle, X: Array, labels: Mapping[str, Names]) -> Bundle:
+def _fold_model(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
     """The same model of some vectors."""
     model = Bundle(clone(bundle.preprocessing, safe=False), clone(bundle.scorer))
     factors = getattr(bundle.scorer, "factors_", None)

@@ -144,14 +144,8 @@ class VoiceModel:
     extractor: Extractor
 
     def __post_init__(self) -> None:
-        if self.bundle is None:
-            return
-        self.bundle.check_extractor(self.extractor.name, "the recordings")
-        if self.bundle.width_in != self.extractor.dimension:
-            raise DataError(
-                f"the model takes vectors of {self.bundle.width_in} dimensions, {self.extractor.name} makes "
-                f"{self.extractor.dimension}"
-            )
+        if self.bundle is not None:
+            self.bundle.check_extractor(self.extractor.name, "the recordings")
 
     @classmethod
     def load(cls, path: PathLike | None = None, extractors: Sequence[str] = ()) -> VoiceModel:

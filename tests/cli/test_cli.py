@@ -214,28 +214,3 @@ def test_a_mistyped_command_is_answered_with_the_nearest():
     found = CliRunner().invoke(main, ["trian"])
     assert found.exit_code == 2
     assert "No such command 'trian'. Did you mean 'train'?" in found.output
-
-
-def test_a_free_port_is_said(tmp_path, monkeypatch):
-    pytest.importorskip("fastapi", reason="fastapi is not installed")
-    pytest.importorskip("cryptography", reason="cryptography is not installed")
-    from mvplda.serve import run as serve_run
-
-    asked: list = []
-    monkeypatch.setattr(serve_run, "run", lambda *arguments, **_: asked.extend(arguments))
-    X, labels = make_two_views(8, 3, 3, 6, (2, 1), random_state=0)
-    MultiviewPLDA({"speaker": 2, "phrase": 1}).fit(X, labels).save(tmp_path / "m.safetensors")
-    words = [
-        "serve",
-        "--port",
-        "0",
-        "--data",
-        tmp_path / "data",
-        "--model",
-        tmp_path / "m.safetensors",
-    ]
-    found = CliRunner().invoke(main, [str(word) for word in words])
-    assert found.exit_code == 0, found.output
-    port = asked[1].port
-    assert f"http://127.0.0.1:{port}/" in found.output
-    assert port > 0

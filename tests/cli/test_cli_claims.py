@@ -36,9 +36,9 @@ def test_claims_of_which_none_is_a_class_are_an_error(root, tmp_path):
     line = fails(
         *scoring(root), *claims(root, tmp_path / "claims", lambda name, phrase: phrase.upper())
     )
-    assert "claims: 40 of 40 models claim" in line
-    assert "it knows 5 classes, such as 'p0', 'p1', 'p2'" in line
-    assert "no classes of a view 'pose'" in fails(
+    assert "none of the classes named in view 'phrase' was seen in training" in line
+    assert "'p0', 'p1'" in line
+    assert "no class posteriors of a view 'pose'" in fails(
         *scoring(root), "--known", f"pose={root / 'utt2phrase'}"
     )
 
@@ -48,7 +48,7 @@ def test_claims_of_which_some_are_no_class_are_counted_in_one_line(root, tmp_pat
         root, tmp_path / "claims", lambda name, phrase: "zoom" if name in ("u3", "u7") else phrase
     )
     done = said_by(*scoring(root), *known, code=0)
-    assert done.err.startswith(f"mvplda: warning: {tmp_path / 'claims'}: 2 of 40 models claim")
+    assert "1 of 6 classes named in view 'phrase' were not seen in training" in done.err
     assert "such as 'zoom'" in done.err
     assert done.err.count("\n") == 1
     # those two are scored as without a claim, the others are not
@@ -92,7 +92,7 @@ def test_claims_of_classes_that_are_numbers(root, tmp_path):
         root, tmp_path / "claims", lambda name, phrase: "zoom" if name == "u3" else phrase[1:]
     )
     done = said_by(*command, *known, code=0)
-    assert "1 of 40 models claim" in done.err
+    assert "1 of 6 classes named" in done.err
     plain = said_by(*command, code=0).out.splitlines()
     same = [a == b for a, b in zip(done.out.splitlines(), plain, strict=True)]
     assert 40 <= sum(same) < 200  # the 40 trials of the model whose claim is not known

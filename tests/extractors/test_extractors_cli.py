@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 import tomllib
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,7 +144,7 @@ def test_check_tells_what_was_understood_and_writes_a_recipe(place):
     network(place / "new.onnx", seed=2)
     found = run("extractor", "check", "new.onnx", "--write")
     assert found.exit_code == 0, found.output
-    assert "recipe: wespeaker" in found.output
+    assert "name: wespeaker-" in found.output
     assert "golden vector: agrees" in run("extractor", "check", "new.onnx").output
     network(place / "new.onnx", seed=3)
     assert run("extractor", "check", "new.onnx").exit_code == 1
@@ -265,7 +267,7 @@ def test_an_interrupt_ends_all_processes_and_keeps_what_is_done(place):
         env={**os.environ, "PYTHONPATH": str(Path(mvplda.__file__).parents[1])},
     )
     kept = place / "made.npz.unfinished"
-    _wait_until(lambda: kept.exists() and kept.read_text().count("\n") > 5)
+    _wait_until(lambda: _vectors_in(kept) > 4)
     os.killpg(process.pid, signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode != 0
@@ -273,7 +275,7 @@ def test_an_interrupt_ends_all_processes_and_keeps_what_is_done(place):
     assert "Traceback" not in told
     _wait_until(lambda: not _alive(process.pid))
     assert not (place / "made.npz").exists()
-    done = kept.read_text().count("duration_s")
+    done = _vectors_in(kept)
     assert 5 <= done < 60
 
     # what is done is not made again, and nothing of the interruption is left in the result
@@ -298,8 +300,6 @@ def test_what_is_kept_is_of_the_same_extractor_and_files(place):
     extractor = load_extractor("net.onnx")
     other = load_extractor(network(place / "other.onnx", dimension=24, seed=5))
     first = extractor.extract(["one.wav"], unfinished="kept")
-    with open("kept", "a") as file:
-        file.write('\n["torn')
     again = extractor.extract(["one.wav", "again.wav"], unfinished="kept")
     assert np.array_equal(again.X[0], first.X[0])
     assert again.qualities[0] == first.qualities[0]
@@ -309,6 +309,12 @@ def test_what_is_kept_is_of_the_same_extractor_and_files(place):
     )
     write(place / "one.wav", voice(2.0, 1.2))
     assert not np.array_equal(extractor.extract(["one.wav"], unfinished="kept").X, first.X)
+
+
+def _vectors_in(kept):
+    with closing(sqlite3.connect(kept)) as file, suppress(sqlite3.OperationalError):
+        return file.execute("SELECT COUNT(*) FROM made").fetchone()[0]
+    return 0
 
 
 def _wait_until(true):

@@ -97,6 +97,15 @@ def test_posterior_with_sparse_tables(name: str, monkeypatch: pytest.MonkeyPatch
     check(p, "diagonal")
 
 
+@pytest.mark.parametrize("name", DESIGNS)
+def test_posterior_class_by_class(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(design_module, "DIRECT_ENTRIES", 0.0)
+    p = problem(name, seed=2)
+    plan = p.design("diagonal")[0].plan
+    assert p.design("diagonal")[0].direct == (plan.root is None and len(plan.rest) > 0)
+    check(p, "diagonal")
+
+
 def test_designs_take_every_path() -> None:
     """The designs above have all kinds of elimination among them."""
     plans = {name: problem(name).design("diagonal")[0].plan for name in DESIGNS}

@@ -19,7 +19,7 @@ from mvplda.exceptions import ParameterError
 from mvplda.inference import design as design_module
 from mvplda.inference import exact as elimination
 from mvplda.inference.design import Design
-from mvplda.inference.em import _top_svd, fit_em, moment_start, posterior, random_start
+from mvplda.inference.em import fit_em, moment_start, posterior, random_start
 from mvplda.inference.priors import IsotropicPrior, MaximumLikelihood
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -109,15 +109,6 @@ def test_starts_are_the_same(name: str, noise: str, make: Any) -> None:
         np.testing.assert_allclose(
             mine, theirs, atol=1e-6
         )  # of eigenvectors: their square root is lost in S2
-
-
-@pytest.mark.parametrize("shape", [(400, 260), (260, 400)])
-def test_randomised_directions_are_the_same(shape: tuple[int, int]) -> None:
-    matrix = np.random.default_rng(0).normal(size=shape) * np.linspace(3, 0.01, shape[1])
-    s, directions = _top_svd(matrix, 5, np.random.default_rng(1))
-    found: Any = _top_svd(torch.from_numpy(matrix), 5, np.random.default_rng(1))
-    np.testing.assert_allclose(found[0].numpy(), s, rtol=1e-10)
-    np.testing.assert_allclose(found[1].numpy(), directions, atol=1e-8)
 
 
 @pytest.mark.parametrize("noise", NOISES)

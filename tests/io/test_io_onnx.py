@@ -9,13 +9,18 @@ from click.testing import CliRunner
 from mvplda import (
     PLDA,
     Bundle,
+    CascadeScorer,
+    Committee,
     CosineScorer,
     MultiviewPLDA,
     ParameterError,
+    Question,
     make_two_views,
 )
+from mvplda.calibration import HypothesisCalibrator, question_key
 from mvplda.cli import main
 from mvplda.io.onnx import write_onnx
+from mvplda.models.domain import DomainPLDA
 from mvplda.preprocessing import standard_chain, unit_chain
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
@@ -30,6 +35,17 @@ SCORERS = {
     "interaction": MultiviewPLDA({"speaker": 3, "phrase": 2, "speaker:phrase": 2}, noise="full"),
     "prior": MultiviewPLDA({"speaker": None, "phrase": None}, prior="isotropic"),
     "cosine": CosineScorer(),
+    "cascade": CascadeScorer({"speaker": 3, "phrase": 2}),
+    "committee": Committee(
+        {
+            "one": MultiviewPLDA({"speaker": 3, "phrase": 2}),
+            "prepared": Bundle(standard_chain(), MultiviewPLDA({"phrase": 2})),
+            "angle": CosineScorer(),
+        },
+        columns={"prepared": (2, 9)},
+        factors={"one": {"speaker": 0.5, "together": 0.7}, "angle": 2.0},
+    ),
+    "domain": DomainPLDA({"voice": (7, "speaker"), "words": (5, "phrase")}),
 }
 
 
@@ -73,6 +89,26 @@ def test_graphs_answer_other_questions(tmp_path, asked):
     np.testing.assert_allclose(
         run(tmp_path / "s.onnx", ENROL[:, None]), expected, rtol=1e-5, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("asked", [{}, {"same": "speaker"}, {"given": {"phrase": "same"}}])
+def test_graphs_hold_the_calibration_of_their_question(tmp_path, asked):
+    bundle = Bundle(None, MultiviewPLDA({"speaker": 3, "phrase": 2})).fit(X, LABELS)
+    calibrator = HypothesisCalibrator()
+    calibrator.factors_ = {"speaker": 0.7, "phrase": 1.2, "together": 0.9}
+    calibrator.constants_ = {"speaker+phrase": 0.3, "speaker": -0.2, "phrase": 0.1, "nothing": 0.0}
+    calibrator.doubt_ = 0.01
+    key = question_key(Question(**asked), bundle.views)
+    bundle.calibrations = {key: calibrator}
+    write_onnx(tmp_path / "s.onnx", bundle, enrolled=3, **asked)
+    answer = bundle.answer(bundle.enrol(ENROL, IDS), TEST, Question(**asked))
+    assert answer.calibrated
+    np.testing.assert_allclose(run(tmp_path / "s.onnx"), answer.llr, rtol=1e-5, atol=1e-5)
+    other = {"same": "phrase"}
+    write_onnx(tmp_path / "s.onnx", bundle, enrolled=3, **other)
+    answer = bundle.answer(bundle.enrol(ENROL, IDS), TEST, Question(**other))
+    assert not answer.calibrated
+    np.testing.assert_allclose(run(tmp_path / "s.onnx"), answer.llr, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

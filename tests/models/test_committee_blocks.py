@@ -159,7 +159,6 @@ def test_a_recogniser_that_says_the_same_of_all_classes_changes_nothing() -> Non
     rng = np.random.default_rng(8)
     experts: dict[str, Any] = {name: trained_expert(rng, name) for name in ("voice", "words")}
     cosine = CosineScorer(views=("speaker", "phrase")).fit(rng.normal(size=(20, 4)))
-    cosine.line_ = (5.0, -1.0)
     committee = Committee(
         {**experts, "angle": cosine}, columns={**COLUMNS, "angle": (0, 4)}, factors=None
     )
@@ -167,7 +166,7 @@ def test_a_recogniser_that_says_the_same_of_all_classes_changes_nothing() -> Non
     committee._adopt({**experts, "angle": cosine}, 9)
     committee._find_views(("speaker", "phrase", "domain"))
     own = {"speaker": 0.7, "phrase": 1.6, "domain": 0.2, "together": 0.3}
-    angle = {"speaker": 0.0, "phrase": 0.0, "together": 0.9}
+    angle = {"speaker": 0.0, "phrase": 0.0, "together": 4.5}
     committee.factors_ = {"voice": own, "words": {**own, "together": 0.8}, "angle": angle}
     profiles = committee.enrol(E[:, :9], IDS, ONE_PHRASE).select([0, 1, 2])
     flat = Recognised(np.ones((6, 5)), (*PHRASES, None))

@@ -245,16 +245,6 @@ def test_a_generator_of_numpys_is_a_random_state() -> None:
     assert (first.sample(labels, random_state=rng) != first.sample(labels, random_state=rng)).any()
 
 
-def test_views_are_shown_in_their_order() -> None:
-    views = {"speaker": 3, "phrase": 2, "speaker:phrase": 1}
-    shown = repr(MultiviewPLDA({**views}, noise="full"))
-    assert (
-        shown
-        == "MultiviewPLDA(noise='full', views={'speaker': 3, 'phrase': 2, 'speaker:phrase': 1})"
-    )
-    assert repr(PLDA(3)) == "PLDA(n_components=3)"
-
-
 def test_sparse_vectors_are_refused_in_words() -> None:
     X, labels = speakers_and_phrases()
     model = MultiviewPLDA(VIEWS).fit(X, labels)

@@ -10,7 +10,7 @@ import pytest
 
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.kinds import trial_kinds
-from mvplda.models.heldout import deal_folds, held_out_trials, out_of_fold
+from mvplda.models.heldout import deal_folds, held_out_trials
 
 VIEWS = ("speaker", "phrase", "channel")
 
@@ -69,31 +69,8 @@ def test_trials_are_those_of_naive_counting(views: int, limited: bool) -> None:
             {v: labels[v][trials.profiles] for v in labels},
             {v: labels[v][trials.test] for v in labels},
         )
-        for name, mask in masks.items():
-            assert mask.ravel()[trials.places[trials.kind_names == name]].all()
-
-
-def test_everybody_is_tried_once_by_a_model_without_them() -> None:
-    labels = labels_of(np.random.default_rng(0))
-    dealt = held_out_trials(labels, folds=5, most_tests=None, most_trials=None)
-
-    def score(fold: Any, trials: Any) -> np.ndarray:
-        trained = set(labels["speaker"][fold.train].tolist())
-        people = labels["speaker"][trials.profiles[trials.pairs[:, 0]]]
-        assert trained.isdisjoint(people.tolist())
-        return np.stack([people, labels["speaker"][trials.test[trials.pairs[:, 1]]]], axis=1)
-
-    answers = out_of_fold(dealt, score)
-    assert set(answers.values[:, 0].tolist()) == set(labels["speaker"].tolist())
-    np.testing.assert_array_equal(answers.values[:, 0], labels["speaker"][answers.enrolled])
-    np.testing.assert_array_equal(answers.values[:, 1], labels["speaker"][answers.tested])
-    same = answers.values[:, 0] == answers.values[:, 1]
-    np.testing.assert_array_equal(same, np.isin(answers.kind_names, ["TC", "TW"]))
-    np.testing.assert_array_equal(np.bincount(answers.fold), [len(trials) for _, trials in dealt])
-    with pytest.raises(DataError, match="answers of shape"):
-        out_of_fold(dealt, lambda fold, trials: np.zeros(len(trials) + 1))
-    with pytest.raises(DataError, match="too few people"):
-        out_of_fold([], score)
+        for number, mask in enumerate(masks.values()):
+            assert mask.ravel()[trials.places[trials.kinds == number]].all()
 
 
 def test_names_have_no_part_in_folds_or_trials() -> None:

@@ -274,17 +274,14 @@ def test_auto_needs_vectors():
     np.testing.assert_allclose(model.noise_, other.noise_, atol=1e-10)
 
 
-@pytest.mark.parametrize("engine", ["serial", "threads", "dask"])
-def test_a_prior_through_shards_on_disk_is_the_prior_in_memory(tmp_path, engine, monkeypatch):
-    if engine == "dask":
-        pytest.importorskip("distributed", reason="needs Dask")
+def test_a_prior_through_shards_on_disk_is_the_prior_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("mvplda.inference.priors.MOMENT_ROWS", 4)
     X, y = few(np.random.default_rng(14), speakers=9)
     paths = []
     for i, rows in enumerate(np.array_split(np.random.default_rng(0).permutation(len(X)), 3)):
         paths.append(tmp_path / f"{i}.npz")
         np.savez(paths[-1], X=X[rows], **{view: column[rows] for view, column in y.items()})
-    gathered = gather(paths, views=list(VIEWS), engine=engine)
+    gathered = gather(paths, views=list(VIEWS))
     gathered.statistics.save(tmp_path / "stats.safetensors")
     settings: dict[str, Any] = {
         "prior": "isotropic",

@@ -44,7 +44,7 @@ class DistanceScorer(BaseScorer, BaseEstimator):
 
     NAME: ClassVar[str] = "distance"
     NEEDS_LABELS: ClassVar[bool] = False
-    FITTED: ClassVar[Mapping[str, str]] = {"spread_": "D"}
+    FITTED: ClassVar[tuple[str, ...]] = ("spread_",)
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale
@@ -63,28 +63,17 @@ class DistanceScorer(BaseScorer, BaseEstimator):
     def width_in(self) -> int:
         return len(self.spread_)
 
-    def evidence(self, X: Any) -> Any:
-        check_is_fitted(self)
-        vectors = np.asarray(X, dtype=np.float64)
-        if vectors.shape[1] != self.width_in:
-            raise DataError(f"X has {vectors.shape[1]} features, this scorer takes {self.width_in}")
-        if not np.isfinite(vectors).all():
-            raise DataError("X contains NaN")
-        return vectors
+    def project(self, vectors: Any) -> Any:
+        return vectors * 1.0
 
     def forms(self, scoring: str = "exact") -> ScoreForms:
-        check_is_fitted(self)
-        return ScoreForms(("class",), means_and_squares, (self.scale, 0.0))
+        """-scale |e - t|^2 = 2 scale e.t - scale |e|^2 - scale |t|^2."""
+        size = (2 * self.scale) ** 0.5
+        return ScoreForms(("class",), lambda total, count: size * total / count, -0.5)
 
     def _key(self) -> str:
         check_is_fitted(self)
         return fingerprint({"spread": self.spread_}, {})
-
-
-def means_and_squares(total: Any, weights: Any) -> Any:
-    """-|e - t|^2 = 2 e.t - |e|^2 - |t|^2."""
-    means = total / weights[:, None]
-    return np.sqrt(2.0) * means, -(means**2).sum(axis=1)
 
 
 SCORERS: dict[str, Any] = {
@@ -296,7 +285,7 @@ def test_adaptation_of_a_bundle(labelled: bool) -> None:
     chain = recentred(bundle.preprocessing, new)
     prepared, without = (
         chain.transform(new),
-        shift_mean(bundle.scorer, chain.transform(new), "auto"),
+        shift_mean(bundle.scorer, chain.transform(new)),
     )
     expected = adapt(bundle.scorer, prepared, labels, 0.4) if labelled else without
     assert (moved.scorer.noise_ == expected.noise_).all()
@@ -310,7 +299,7 @@ def test_adaptation_of_a_bundle(labelled: bool) -> None:
         one = (
             adapt(model, new, {view: labels[view]})
             if labels is not None
-            else shift_mean(model, new, "auto")
+            else shift_mean(model, new)
         )
         assert (parts[view].mean_ == one.mean_).all()
         assert (parts[view].noise_ == one.noise_).all()

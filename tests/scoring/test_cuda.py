@@ -16,8 +16,7 @@ if importlib.util.find_spec("triton") is None:
 
 SCRIPT = """
 import torch
-from mvplda.scoring.blocks import Factors, Terms
-from mvplda.scoring.blocks import evaluate_block
+from mvplda.scoring.blocks import LogSum, Product, Terms
 from mvplda.scoring.cuda import JointScorer, best_rows, fits
 
 generator = torch.Generator().manual_seed(0)
@@ -29,15 +28,14 @@ def factors(width, dtype):
     return torch.cat([e, row, row * 0 + 1], 1), torch.cat([t, column * 0 + 1, column], 1)
 
 sides = [factors(w, torch.float64) for w in (12, 7, 5)]
-nothing = Factors(None, None, 0.0)
 exact, single = (
-    Terms((f[0],), (f[1], f[2], nothing))
-    for f in ([Factors(e.to(d), t.to(d), 0.0) for e, t in sides] for d in (torch.float64, torch.float32))
+    Terms(LogSum((f[0],)), LogSum((f[1], f[2]), 0.0))
+    for f in ([Product(e.to(d), t.to(d)) for e, t in sides] for d in (torch.float64, torch.float32))
 )
 assert fits(single) and not fits(exact)
 whole = slice(None)
-expected = evaluate_block(exact, whole, whole)
-eager_error = (evaluate_block(single, whole, whole) - expected).abs().max()
+expected = exact.block(whole, whole)
+eager_error = (single.block(whole, whole) - expected).abs().max()
 got = torch.full((P, M), float("nan"))
 JointScorer(single, (32, 32), 2, 4, 1).fill(got)
 error = (got - expected).abs().max()

@@ -11,9 +11,7 @@ from mvplda import MultiviewPLDA, Question, Recognised
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.scoring import worlds as worlds_module
 from mvplda.scoring.blocks import Several
-from mvplda.scoring.evidence import LatentSpace
-from mvplda.scoring.forms import latent_term, vector_term
-from mvplda.scoring.question import RULED_OUT
+from mvplda.scoring.latents import LatentSpace, latent_term, vector_term
 
 
 def random_model(D: int, ranks: dict[str, int], seed: int = 0) -> MultiviewPLDA:
@@ -37,7 +35,7 @@ def test_latents_and_vectors_agree(keep: range, counts: tuple[float, float]) -> 
     y_e, y_t = n_e * e @ W, n_t * t @ W
     values = []
     for term, left, right in ((of_latents, y_e, y_t), (of_vectors, e, t)):
-        other = right if term.right is None else right @ term.right
+        other = right @ term.right
         own = np.einsum("ni,ij,nj->n", left, term.row, left)
         theirs = np.einsum("ni,ij,nj->n", right, term.column, right)
         cross = np.einsum("ni,ni->n", left @ term.left, other)
@@ -101,7 +99,7 @@ def test_worlds_that_share_a_product_are_added_up_with_care(wide: bool) -> None:
 def test_what_a_recogniser_may_give() -> None:
     good = Recognised([[0.5, 0.5, 0.0]], ("x", "y", "z"))
     logs = good.logs("phrase", 3, 1)
-    np.testing.assert_allclose(logs, [[0.0, 0.0, RULED_OUT, RULED_OUT, np.log(2 / 3)]])
+    np.testing.assert_allclose(logs, [[0.0, 0.0, -np.inf, -np.inf, np.log(2 / 3)]])
     weighted = Recognised([[0.5, 0.25, 0.25]], ("x", "y", "z"), prior=[0.5, 0.25, 0.25])
     np.testing.assert_allclose(weighted.logs("phrase", 3, 1)[0, [0, 1, 2, 4]], 0.0)
     wrong = [

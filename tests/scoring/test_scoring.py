@@ -14,7 +14,7 @@ from dense_scoring import (
 
 from mvplda import PLDA, MultiviewPLDA
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
-from mvplda.scoring.blocks import Factors, Terms, fill_matrix
+from mvplda.scoring.blocks import LogSum, Product, Terms, fill_matrix
 
 D = 4
 STRUCTURES = [
@@ -367,11 +367,11 @@ def test_sums_over_hypotheses_however_far_the_terms_lie(
         cross = [rng.normal(size=(n, rank)) * np.sqrt(scale) / rank**0.25 for n in shape]
         left = np.column_stack([cross[0], np.full(P, away), np.ones(P)])
         right = np.column_stack([cross[1], np.ones(T), rng.normal(size=T)])
-        return Factors(left.astype(dtype), right.astype(dtype), 0.0)
+        return Product(left.astype(dtype), right.astype(dtype))
 
     n, a, b = factors(5), factors(3), factors(2)
     out = np.full(shape, np.nan, dtype=dtype)
-    fill_matrix(Terms((n,), (a, b, Factors(None, None, 0.0))), out, threads=1)
+    fill_matrix(Terms(LogSum((n,)), LogSum((a, b), 0.0)), out, threads=1)
     big = [f.left.astype(np.longdouble) @ f.right.T.astype(np.longdouble) for f in (n, a, b)]
     exact = big[0] - np.logaddexp(np.logaddexp(big[1], big[2]), 0.0)
     largest = max(1.0, *(np.abs(term).max() for term in big))

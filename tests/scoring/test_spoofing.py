@@ -130,8 +130,6 @@ def test_llr_is_that_of_dense_densities_with_spoofs_among_the_rest(small, same, 
     )
     best = model.identify(profiles, tests, top=1, **asked)
     np.testing.assert_allclose(best.scores[:, 0], found.max(axis=0), atol=1e-9)
-    full = model.llr(profiles, tests, **{**asked, "countermeasure": np.tile(traces, (2, 1))})
-    np.testing.assert_array_equal(full, found)
     out = np.empty_like(found)
     assert model.llr(profiles, tests, **asked, out=out) is out
     np.testing.assert_array_equal(out, found)
@@ -219,7 +217,7 @@ def test_every_scorer_of_likelihood_ratios_takes_a_countermeasure(number):
     for wrong in (np.zeros(3), np.zeros((2, 5)), [0, 0, np.nan, 0, 0]):
         with pytest.raises(DataError, match="countermeasure"):
             scorer.llr(X[:3], X[20:25], countermeasure=wrong)
-    with pytest.raises(DataError, match="best profiles"):
+    with pytest.raises(DataError, match="one number per test"):
         scorer.identify(scorer.enrol(X[:3]), X[20:25], countermeasure=np.zeros((3, 5)))
 
 

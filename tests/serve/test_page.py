@@ -10,7 +10,7 @@ import pytest
 import mvplda
 
 PAGE = Path(mvplda.__file__).parent / "serve" / "page"
-FILES = {file.name: file.read_text(encoding="utf-8") for file in sorted(PAGE.iterdir())}
+FILES = {file.name: file.read_text(encoding="utf-8") for file in sorted(PAGE.glob("*.*"))}
 
 
 @pytest.mark.parametrize("name", FILES)

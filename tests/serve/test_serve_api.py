@@ -11,13 +11,12 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-import sqlalchemy as sa
 from service_problems import MASTER_KEY, WORDS, Bench, Calls, make_bench, make_model, sqlite_store
 
 from mvplda.serve.app import create_app
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
-from mvplda.serve.store import Store, enrollments, marks, profiles
+from mvplda.serve.store import Store
 
 CASES = {"TC": (40, 0), "TW": (40, 1), "IC": (41, 0), "IW": (41, 1)}
 
@@ -158,17 +157,6 @@ def test_lists_come_in_pages(bench):
     assert len(ids) == 5
 
 
-def test_an_etag_that_is_old_is_a_conflict(bench):
-    name = bench.calls.create()
-    etag = bench.calls("GET", f"/v1/profiles/{name}").headers["etag"]
-    first = bench.calls.enrol(name, bench.world.say(40, 0)[0], headers={"If-Match": etag})
-    assert first.status_code == 201
-    assert first.headers["etag"] != etag
-    second = bench.calls.enrol(name, bench.world.say(40, 0)[0], headers={"If-Match": etag})
-    assert second.status_code == 409
-    assert get(bench, name)["enrollmentsCount"] == 1
-
-
 def test_changes_at_once_are_all_kept(bench):
     name = bench.calls.create()
     vectors = bench.world.say(40, 0, 12)
@@ -222,12 +210,10 @@ def test_people_leave_at_once_and_nothing_of_their_voice_stays(bench, how):
         )
         assert bench.calls.enrol(name, bench.world.say(40, 0)[0]).status_code == 409
     assert bench.service.store.get_key(name) is None
-    with bench.service.store.read() as connection:
-        for table in (marks, enrollments):
-            assert (
-                connection.execute(sa.select(table).where(table.c.profile == name)).first() is None
-            )
-        row = connection.execute(sa.select(profiles).where(profiles.c.id == name)).mappings().one()
+    with bench.service.store.read() as work:
+        for table in ("marks", "enrollments"):
+            assert work.all(f"SELECT * FROM {table} WHERE profile = :name", name=name) == []
+        row = work.first("SELECT * FROM profiles WHERE id = :name", name=name)
     assert (row["user_id"] is None) == (how == "delete")
 
 
@@ -313,10 +299,8 @@ def test_last_times_recording_is_a_wrong_phrase_next_time(bench):
         last = label
 
 
-def test_phrases_of_training_are_listed_in_pages(small):
-    first = small.calls("GET", "/v1/phrases", params={"top": 3}).json()
-    rest = small.calls("GET", "/v1/phrases", params={"after": first["next"]}).json()
-    listed = [*first["items"], *rest["items"]]
+def test_phrases_of_training_are_listed(small):
+    listed = small.calls("GET", "/v1/phrases").json()["items"]
     assert [phrase["id"] for phrase in listed] == sorted(WORDS)
     assert listed[1] == {"id": "my-voice-is-my-key", "text": "my voice is my key"}
 
@@ -344,14 +328,10 @@ def test_who_is_it(bench):
     ] == [names[42]]
 
 
-def test_costs_or_a_share_of_false_acceptances_draw_the_line(small):
+def test_a_share_of_false_acceptances_sets_the_threshold(small):
     name, vector = small.person(40), small.world.say(40, 0)[0]
-    lax = small.calls.verify(name, vector, prior=0.9, missCost=10).json()
     strict = small.calls.verify(name, vector, far=0.004).json()
-    assert lax["threshold"] == 0.0  # what is more likely another person is never accepted
-    assert lax["rejectThreshold"] == pytest.approx(-np.log(90))
     assert strict["threshold"] == 5.0  # from which on the upper end of what was measured is no more
-    assert small.calls.verify(name, vector, far=0.01, prior=0.5).status_code == 422
     promise = small.calls.verify(name, vector, far=1e-9)
     assert promise.status_code == 422
     assert "cannot promise" in promise.json()["detail"]
@@ -400,10 +380,8 @@ def test_keys_have_roles(small):
     assert [calls[r]("GET", "/v1/health").status_code for r in calls] == [200] * 4
     calls[""].headers = {"X-API-Key": "mvp_wrong"}
     assert calls[""]("GET", "/v1/profiles").status_code == 401
-    with small.service.store.read() as connection:
-        stored = json.dumps(
-            [list(map(str, row)) for row in connection.execute(sa.text("SELECT * FROM api_keys"))]
-        )
+    with small.service.store.read() as work:
+        stored = json.dumps(work.all("SELECT * FROM api_keys"))
     assert calls["verify"].headers["X-API-Key"] not in stored
 
 

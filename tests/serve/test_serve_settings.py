@@ -25,11 +25,11 @@ def test_every_setting_has_an_option_and_a_name_in_the_environment(name):
 
 def test_options_come_before_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("MVPLDA_LOCK_AFTER", "7")
-    monkeypatch.setenv("MVPLDA_HOSTNAMES", "a.example b.example")
+    monkeypatch.setenv("MVPLDA_EXTRACTORS", "campplus words")
     assert Settings().lock_after == 7
     assert Settings(lock_after=9).lock_after == 9
-    assert Settings().hostnames == ("a.example", "b.example")
-    found = CliRunner().invoke(main, ["serve", "--data", str(tmp_path), "--far", "2", "--check"])
+    assert Settings().extractors == ("campplus", "words")
+    found = CliRunner().invoke(main, ["serve", "--data", str(tmp_path), "--far", "2"])
     assert found.exit_code == 2
     assert "--far (MVPLDA_FAR)" in found.output
 
@@ -52,7 +52,7 @@ def test_old_entries_of_the_audit_are_deleted(tmp_path):
 
 def test_the_reference_of_endpoints_comes_from_the_package(tmp_path):
     with make_bench(sqlite_store(tmp_path)) as bench:
-        page = bench.calls("GET", "/docs")
+        page = bench.calls("GET", "/docs/")
         assert page.status_code == 200
         assert "script-src 'self'" in page.headers["content-security-policy"]
         assert "https://" not in page.text

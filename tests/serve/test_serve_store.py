@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,18 +17,14 @@ from service_problems import make_bench, sqlite_store
 from mvplda.exceptions import FileFormatError
 from mvplda.serve import index as index_module
 from mvplda.serve.index import name_at
-from mvplda.serve.maintenance import backup, restore
 from mvplda.serve.settings import Settings
-from mvplda.serve.store import SCHEMA, Store, meta, profiles
+from mvplda.serve.store import SCHEMA, Store
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def version_of(store: Store) -> int:
-    with store.read() as connection:
-        return int(
-            connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema")).scalar_one()
-        )
+    return int(store.meta("schema") or 0)
 
 
 def indexes(store: Store) -> set[str | None]:
@@ -52,12 +47,12 @@ def test_tables_of_the_first_version_are_brought_to_this_one(tmp_path):
     store = Store(f"sqlite:///{place}")
     assert version_of(store) == SCHEMA
     with make_bench(store) as bench:
-        with store.read() as connection:
+        with store.read() as work:
             for table, before in rows.items():
-                now = connection.execute(sa.text(f"SELECT * FROM {table}")).all()
+                now = work.run(f"SELECT * FROM {table}").all()
                 assert [tuple(row)[: len(before[0])] for row in now] == before
             query = "SELECT name FROM sqlite_master WHERE type = 'index'"
-            listed = set(connection.execute(sa.text(query)).scalars())
+            listed = set(work.run(query).scalars())
             assert {"profiles_used", "challenges_expires", "profiles_change"} <= listed
         people = {p["userId"]: p for p in bench.calls("GET", "/v1/profiles").json()["items"]}
         assert {name: p["state"] for name, p in people.items() if name != "speaker 40"} == {
@@ -79,12 +74,11 @@ def test_postgresql_is_brought_from_the_first_version_to_this_one(postgres):
     url = postgres.new_database()
     with make_bench(Store(url)) as bench:
         name = bench.person(40)
-        with bench.service.store.write() as connection:  # the tables of version 1 had all but this
-            gone = "DROP INDEX profiles_used, challenges_expires, answers_at, profiles_change"
-            connection.execute(sa.text(gone))
-            connection.execute(sa.text("ALTER TABLE profiles DROP COLUMN change"))
-            connection.execute(sa.text("DROP TABLE changes"))
-            connection.execute(meta.update().where(meta.c.name == "schema").values(value="1"))
+        with bench.service.store.write() as work:  # the tables of version 1 had all but this
+            work.run("DROP INDEX profiles_used, challenges_expires, answers_at, profiles_change")
+            work.run("ALTER TABLE profiles DROP COLUMN change")
+            work.run("DROP TABLE changes")
+            work.run("UPDATE meta SET value = '1' WHERE name = 'schema'")
     with make_bench(Store(url)) as bench:
         assert version_of(bench.service.store) == SCHEMA
         assert "profiles_used" in indexes(bench.service.store)
@@ -93,11 +87,9 @@ def test_postgresql_is_brought_from_the_first_version_to_this_one(postgres):
 
 def test_tables_of_a_newer_version_are_refused_and_left_alone(tmp_path):
     store = sqlite_store(tmp_path)
-    with store.write() as connection:
-        connection.execute(
-            meta.update().where(meta.c.name == "schema").values(value=str(SCHEMA + 1))
-        )
-        connection.execute(sa.text("DROP TABLE marks"))  # which a newer version may no longer have
+    with store.write() as work:
+        work.run("UPDATE meta SET value = :version WHERE name = 'schema'", version=str(SCHEMA + 1))
+        work.run("DROP TABLE marks")  # which a newer version may no longer have
     store.close()
     with pytest.raises(
         FileFormatError, match=f"version {SCHEMA + 1}, this mvplda has {SCHEMA}: upgrade mvplda"
@@ -119,36 +111,10 @@ def test_several_hosts_start_at_once_on_an_empty_database(postgres):
         store.close()
 
 
-def test_a_back_up_of_older_tables_leaves_the_tables_of_this_version(tmp_path):
-    with make_bench(sqlite_store(tmp_path)) as bench:
-        bench.person(40)
-        backup(bench.service.store, tmp_path / "copy.jsonl")
-    lines = [
-        json.loads(line)
-        for line in (tmp_path / "copy.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    lines[0]["schema"] = 1
-    next(row for name, row in lines[1:] if name == "meta" and row["name"] == "schema")["value"] = (
-        "1"
-    )
-    (tmp_path / "old.jsonl").write_text(
-        "".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8"
-    )
-    for file in tmp_path.glob("data.sqlite*"):
-        file.unlink()
-    store = sqlite_store(tmp_path)
-    restore(store, tmp_path / "old.jsonl")
-    assert version_of(store) == SCHEMA
-    store.close()
-
-
 def test_the_search_for_who_expired_uses_its_index(tmp_path):
     store = sqlite_store(tmp_path)
-    used = sa.func.coalesce(profiles.c.last_used, profiles.c.created)
-    query = sa.select(profiles.c.id).where(profiles.c.state == "enrolled", used < 2.0, used >= 1.0)
-    with store.read() as connection:
-        text = str(query.compile(store.engine, compile_kwargs={"literal_binds": True}))
-        plan = connection.execute(sa.text(f"EXPLAIN QUERY PLAN {text}")).all()
+    with store.read() as work:
+        plan = work.all(f"EXPLAIN QUERY PLAN {index_module.EXPIRED}", since=2.0, before=1.0)
         assert "profiles_used" in str(plan)
     store.close()
 

@@ -26,7 +26,7 @@ from mvplda.serve.problems import Problem
 from mvplda.serve.run import Patient
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
-from mvplda.serve.store import Call, Store, audit, enrollments, profiles
+from mvplda.serve.store import Call, Store
 from mvplda.serve.verifier import Ask
 
 ME = Call(Caller("me", "admin"))
@@ -104,11 +104,10 @@ def test_a_request_that_a_crash_interrupted_is_done_once(tmp_path, request_name)
             assert {answer.status_code // 100 for answer in answers} == {2}, answers[0].text
             assert answers[0].json() == answers[1].json()
             with bench.service.store.read() as work:
-                people = work.execute(sa.select(sa.func.count()).select_from(profiles)).scalar()
-                takes = work.execute(sa.select(sa.func.count()).select_from(enrollments)).scalar()
-                action = audit.c.action == request_name
-                query = sa.select(sa.func.count()).select_from(audit).where(action)
-                done = work.execute(query).scalar()
+                people = work.value("SELECT count(*) FROM profiles")
+                takes = work.value("SELECT count(*) FROM enrollments")
+                query = "SELECT count(*) FROM audit WHERE action = :action"
+                done = work.value(query, action=request_name)
             assert people == 1 + (request_name == "create")
             assert takes == {"enrol": 4, "reset": 0, "opt-out": 0}.get(request_name, 3)
             assert done == {"create": 2, "enrol": 4}.get(request_name, 1)
@@ -166,8 +165,8 @@ def test_a_lock_that_stays_stalls_neither_readiness_nor_others(postgres):
     with listening(calls.app, settings) as port:
         address = f"http://127.0.0.1:{port}"
         with store.engine.connect() as connection, connection.begin():
-            row = sa.select(profiles).where(profiles.c.id == name).with_for_update()
-            connection.execute(row).all()
+            row = sa.text("SELECT * FROM profiles WHERE id = :id FOR UPDATE")
+            connection.execute(row, {"id": name}).all()
             threads = [threading.Thread(target=ask, args=[address, one]) for one in vectors]
             for thread in threads:
                 thread.start()
@@ -225,7 +224,7 @@ def test_a_head_that_never_ends_is_not_waited_for(tmp_path):
 
 def stored(store):
     with store.read() as work:
-        return work.execute(sa.select(enrollments.c.share).order_by(enrollments.c.number)).all()
+        return work.run("SELECT share FROM enrollments ORDER BY number").all()
 
 
 def test_a_new_master_key_makes_the_old_one_worthless_and_changes_no_decision(tmp_path):
@@ -233,24 +232,27 @@ def test_a_new_master_key_makes_the_old_one_worthless_and_changes_no_decision(tm
         name = bench.person(40)
         vectors = bench.world.say(40, 0, 2).astype(np.float32)
         sound = Heard(vectors[0], {}, None, "a digest", 1.0)
-        before = bench.service.verify(name, sound, Ask(), ME)
+        before = bench.service.change(ME, bench.service.verifier.verify, name, sound, Ask())
         assert before["decision"] == "accept"
         store = sqlite_store(tmp_path)
         shares = stored(store)
         assert rotate_database(store, MASTER_KEY, NEW_KEY) == 1
         assert not set(shares) & set(stored(store))
         with pytest.raises(Problem, match="master key"):  # of the service that still runs
-            bench.service.verify(name, Heard(vectors[1]), Ask(), ME)
+            bench.service.change(ME, bench.service.verifier.verify, name, Heard(vectors[1]), Ask())
         with pytest.raises(Problem, match="restarted"):
             bench.service.change(ME, bench.service.profiles.reset, name)
         with pytest.raises(ParameterError, match="another one"):
             Service(sqlite_store(tmp_path), MASTER_KEY, make_model())
         store.clock = bench.clock
         service = Service(store, NEW_KEY, make_model())
-        again = service.verify(name, Heard(vectors[0]), Ask(), ME)
+        again = service.change(ME, service.verifier.verify, name, Heard(vectors[0]), Ask())
         assert again["llr"] == pytest.approx(before["llr"], abs=1e-6)
         # recordings from before the rotation are still recognised
-        assert service.verify(name, sound, Ask(), ME)["reason"] == "suspected_replay"
+        assert (
+            service.change(ME, service.verifier.verify, name, sound, Ask())["reason"]
+            == "suspected_replay"
+        )
         for number in (1, 2, 3):  # sums are exact still: nothing is left of them
             left = service.change(ME, service.profiles.remove, name, number)
         assert left["state"] == "created"
@@ -270,5 +272,8 @@ def test_an_interrupted_rotation_is_finished_by_the_next(tmp_path, monkeypatch):
         store.clock = bench.clock
         service = Service(store, NEW_KEY, make_model())
         vector = bench.world.say(40, 0)[0].astype(np.float32)
-        assert service.verify(name, Heard(vector), Ask(), ME)["decision"] == "accept"
+        assert (
+            service.change(ME, service.verifier.verify, name, Heard(vector), Ask())["decision"]
+            == "accept"
+        )
         store.close()

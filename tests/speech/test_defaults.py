@@ -8,25 +8,25 @@ import pytest
 from mvplda import load
 from mvplda.exceptions import DataError
 from mvplda.extractors.speech import Part, bandwidth_hz
-from mvplda.speech import defaults
+from mvplda.speech import defaults, recordings
 from mvplda.voices import DEFAULT_MODEL
 
 
 def noise(seconds: float = 1.0) -> np.ndarray:
-    return np.random.default_rng(0).normal(size=int(seconds * defaults.RATE)).astype(np.float32)
+    return np.random.default_rng(0).normal(size=int(seconds * recordings.RATE)).astype(np.float32)
 
 
 def test_a_telephone_has_a_narrow_band_and_keeps_the_length() -> None:
-    heard = defaults.condition(noise(), "telephone", np.random.default_rng(0))
+    heard = recordings.condition(noise(), "telephone", np.random.default_rng(0))
     assert heard.shape == noise().shape
-    assert bandwidth_hz(Part(heard, defaults.RATE).spectrum, defaults.RATE) < 4100
-    assert bandwidth_hz(Part(noise(), defaults.RATE).spectrum, defaults.RATE) > 7000
+    assert bandwidth_hz(Part(heard, recordings.RATE).spectrum, recordings.RATE) < 4100
+    assert bandwidth_hz(Part(noise(), recordings.RATE).spectrum, recordings.RATE) > 7000
 
 
 @pytest.mark.parametrize("name", ["noise", "room", "mixed"])
 def test_conditions_change_a_recording_and_its_length_not(name: str) -> None:
-    clean = defaults.condition(noise(), "clean", np.random.default_rng(0))
-    heard = defaults.condition(noise(), name, np.random.default_rng(0))
+    clean = recordings.condition(noise(), "clean", np.random.default_rng(0))
+    heard = recordings.condition(noise(), name, np.random.default_rng(0))
     assert heard.shape == clean.shape
     assert not np.allclose(heard, clean)
 
@@ -43,23 +43,23 @@ def outcome(domain: str, seed: int) -> defaults.Outcome:
         (): np.zeros(2000),
     }
     speakers = rng.integers(0, 25, 2000)
-    return defaults.Outcome(domain, "clean", 20, None, logs, truth, speakers, {})
+    return defaults.Outcome(domain, "clean", None, logs, truth, speakers, {})
 
 
 def test_no_kind_of_impostor_passes_the_threshold_more_often_than_promised() -> None:
     trials = [outcome("one", 0), outcome("two", 1)]
-    calibrator = defaults.calibrator_of(trials)
     views = ("speaker", "phrase")
-    threshold = defaults.worst_threshold(trials, calibrator, views, 0.01)
+    calibrated = defaults.Calibrated.of(trials)
+    threshold = calibrated.threshold(views, 0.01)
     rates = []
     for kind in (1, 2, 3):
         passed = []
         for one in trials:
-            scores = defaults.ratios(calibrator.transform(one.logs), views)
+            scores = defaults.ratios(calibrated.calibrator.transform(one.logs), views)
             passed.append((scores[one.truth == kind] >= threshold).mean())
         rates.append(float(np.mean(passed)))
     assert max(rates) == pytest.approx(0.01, abs=0.003)
-    point = defaults.operating_point(trials, calibrator, views, 0.01)
+    point = calibrated.point(views, 0.01)
     low, high = point.measured["far"]["TW"][1:]  # type: ignore[index]
     assert low <= point.measured["far"]["TW"][0] <= high  # type: ignore[index]
 
@@ -72,7 +72,7 @@ def test_what_never_happened_may_happen_to_one_of_few() -> None:
 
 def test_vectors_that_are_missing_are_named(tmp_path) -> None:
     with pytest.raises(DataError, match="audiomnist"):
-        defaults.read_material(tmp_path)
+        recordings.read_material(tmp_path)
 
 
 def test_the_default_model_of_the_package_answers_calibrated() -> None:

@@ -12,19 +12,18 @@ import pytest
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.io.vectors import VectorSet
 from mvplda.speech.corpora import build_corpus, load_corpus
-from mvplda.speech.experiment import Configuration, read_configuration, read_recipe, run_experiment
-from mvplda.speech.experiment.configuration import recipes, to_toml
-from mvplda.speech.experiment.provenance import digest_of, provenance
-from mvplda.speech.experiment.run import TrialSample, run_systems
-from mvplda.speech.experiment.systems import (
-    SYSTEMS,
-    BackendSettings,
-    run_system,
-    systems_named,
+from mvplda.speech.experiment import (
+    Configuration,
+    Reading,
+    read_configuration,
+    read_recipe,
+    run_experiment,
 )
-from mvplda.speech.experiment.task import Task
-from mvplda.speech.experiment.vectors import read_corpus_vectors
-from mvplda.speech.networks.settings import PaperNetwork
+from mvplda.speech.experiment.configuration import RECIPES, BackendSettings, to_toml
+from mvplda.speech.experiment.results import digest_of, provenance
+from mvplda.speech.experiment.run import TrialSample, run_systems
+from mvplda.speech.experiment.systems import SYSTEMS, run_system, systems_named
+from mvplda.speech.experiment.vectors import Task, read_corpus_vectors
 
 
 def drawn(seed=0, speakers=12, phrases=3, sessions=6, width=12):
@@ -45,7 +44,7 @@ def drawn(seed=0, speakers=12, phrases=3, sessions=6, width=12):
 def task():
     ids, labels, X = drawn()
     corpus = build_corpus("toy", ids, labels, None)
-    return Task.of(corpus, VectorSet(ids, X, "toy"), trained_on=["s00", "s01"])
+    return Task.of(corpus, VectorSet(ids, X, "toy"))
 
 
 def test_a_task_sorts_vectors_by_the_protocol(task):
@@ -56,8 +55,6 @@ def test_a_task_sorts_vectors_by_the_protocol(task):
     assert task.classes == {"speaker": 8, "phrase": 3, "speaker:phrase": 24}
     counts = {kind: int(mask.sum()) for kind, mask in task.kinds.items()}
     assert counts == {"TC": 36, "TW": 72, "IC": 108, "IW": 216}
-    people = task.train_labels["speaker"]
-    assert set(people[~task.unseen]) <= {"s00", "s01"}
 
 
 def test_an_experiment_needs_two_views():
@@ -70,10 +67,9 @@ def test_an_experiment_needs_two_views():
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name != "best"])
 def test_every_system_beats_chance(task, name):
     settings = BackendSettings(reduce=8, paper_iterations=3)
-    scored = run_system(SYSTEMS[name], task, settings)
-    assert scored.scores.shape == (12, 36)
-    targets = scored.scores[task.kinds["TC"]]
-    assert np.median(targets) > np.median(scored.scores[task.kinds["IW"]])
+    scores, _ = run_system(SYSTEMS[name], task, settings)
+    assert scores.shape == (12, 36)
+    assert np.median(scores[task.kinds["TC"]]) > np.median(scores[task.kinds["IW"]])
 
 
 def test_the_papers_systems_are_as_the_paper_has_them(task):
@@ -108,16 +104,15 @@ def test_a_run_leaves_its_table_its_model_and_where_they_come_from(tmp_path):
     np.savez(tmp_path / "v.npz", X=X, ids=ids, **labels)
     corpus = load_corpus("vectors", tmp_path / "v.npz")
     wanted = {"evaluation.systems": ["cosine", "plda-cell", "best"], "evaluation.resamples": 10}
-    configuration = read_recipe("modern", {"name": "vectors"}).with_changes(wanted)
+    configuration = read_recipe("small", {"name": "vectors"}).with_changes(wanted)
     options: dict[str, Any] = {
         "vectors": [tmp_path / "v.npz"],
         "inputs": [tmp_path / "v.npz"],
         "report": False,
     }
     lines: list[str] = []
-    results = run_experiment(
-        corpus, configuration, tmp_path / "out", say=lines.append, verbose=False, **options
-    )
+    reading = Reading(say=lines.append)
+    results = run_experiment(corpus, configuration, tmp_path / "out", reading, **options)
     saved = json.loads((tmp_path / "out" / "results.json").read_text())
     assert set(saved["systems"]) == {"cosine", "plda-cell", "best"}
     assert saved["provenance"]["inputs"] == {"v.npz": digest_of(tmp_path / "v.npz")}
@@ -140,10 +135,9 @@ def test_groups_are_kept_apart_and_shown_each():
     odd = np.array([int(name[1:]) % 2 for name in labels["speaker"]])
     protocol = replace(corpus.protocol, groups=np.where(odd == 1, "female", "male"))
     task = Task.of(replace(corpus, protocol=protocol), VectorSet(ids, X, "toy"))
-    evaluation = Configuration().with_changes({"evaluation.resamples": 0}).evaluation
-    results, _ = run_systems(
-        task, systems_named(("cosine",)), BackendSettings(), evaluation, TrialSample.of(task)
-    )
+    changes = {"evaluation.resamples": 0, "evaluation.systems": ["cosine"]}
+    configuration = Configuration().with_changes(changes)
+    results, _ = run_systems(task, configuration, TrialSample.of(task), lambda text: None)
     assert set(results["cosine"].groups) == {"female", "male"}
     assert task.groups is not None
     assert task.kinds["IC"].sum() < len(task.groups) * len(task.test) / 2
@@ -167,8 +161,7 @@ def test_blocks_of_a_file_stand_side_by_side(tmp_path):
 
 
 def test_recipes_are_read_and_written(tmp_path):
-    assert recipes() == ["modern", "paper", "paper-without-pretraining", "small"]
-    for name in recipes():
+    for name in RECIPES:
         made = read_recipe(name, {"name": "synthetic"})
         (tmp_path / "c.toml").write_text(to_toml(made.to_dict()))
         assert read_configuration(tmp_path / "c.toml") == made
@@ -177,20 +170,20 @@ def test_recipes_are_read_and_written(tmp_path):
 def test_the_recipe_called_paper_is_the_papers():
     paper = read_recipe("paper", {"name": "rsr2015"})
     network = paper.network
-    assert isinstance(network, PaperNetwork)
     assert network.pretraining is not None
     assert (network.hidden, network.layers, network.context) == (2048, 6, 5)
     assert (paper.features.kind, paper.features.cepstra, paper.features.deltas) == ("mfcc", 13, 2)
-    without = read_recipe("paper-without-pretraining", {}).network
-    assert isinstance(without, PaperNetwork)
-    assert without.pretraining is None
+    assert (paper.training.epochs, network.pretraining.gaussian_epochs) == (20, 10)
+    assert read_recipe("paper-without-pretraining", {}).network.pretraining is None
 
 
 def test_changes_name_their_section():
-    changed = Configuration().with_changes({"network.kind": "paper", "training.epochs": 3})
-    assert changed.training.optimiser == "sgd"
+    changes = {"training.epochs": 3, "network.pretraining.epochs": 1, "backend.reduce": "none"}
+    changed = Configuration().with_changes(changes)
     assert changed.training.epochs == 3
-    assert changed.features.kind == "mfcc"
+    assert changed.network.pretraining is not None
+    assert changed.network.pretraining.epochs == 1
+    assert changed.backend.reduce is None
     with pytest.raises(ParameterError, match=r"\[training\] epochs is at least 1"):
         Configuration().with_changes({"training.epochs": 0})
     with pytest.raises(ParameterError, match=r"\[features\].*nonsense"):

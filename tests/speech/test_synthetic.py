@@ -8,7 +8,6 @@ import pytest
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.speech import augmentation
 from mvplda.speech.corpora import load_corpus
-from mvplda.speech.corpora.synthetic import slug
 
 RATE = 16000
 
@@ -43,23 +42,17 @@ def test_a_channel_fades_outside_its_band():
     assert np.std(low) < 0.2 * np.std(middle)
 
 
-def test_wrong_settings_are_named(tmp_path):
-    assert slug("My voice, is my KEY") == "my-voice-is-my-key"
-    for options, words in (
-        ({"speakers": 1}, "speakers is at least 2"),
-        ({"phrases": 99}, "there are 20 phrases"),
-        ({"phrases": "one"}, "a list of phrases"),
-        ({"phrases": ["a", "A"]}, "differ"),
-    ):
-        with pytest.raises(ParameterError, match=words):
-            load_corpus("synthetic", tmp_path / "x", **options)
+@pytest.mark.parametrize("options", [{"speakers": 1}, {"phrases": 99}, {"phrases": 0}])
+def test_wrong_settings_are_named(tmp_path, options):
+    with pytest.raises(ParameterError, match="1 to 20 phrases"):
+        load_corpus("synthetic", tmp_path / "x", **options)
 
 
 @pytest.mark.slow
 def test_the_same_settings_make_the_same_files(tmp_path):
     for module in ("espeakng_loader", "soundfile", "soxr"):
         pytest.importorskip(module)
-    options = {"speakers": 3, "phrases": 2, "sessions": 4, "workers": 1}
+    options = {"speakers": 3, "phrases": 2, "sessions": 4}
     one, two = (load_corpus("synthetic", tmp_path / name, **options) for name in "ab")
     assert len(one) == 24
     assert one.ids.tolist() == two.ids.tolist()
@@ -67,5 +60,5 @@ def test_the_same_settings_make_the_same_files(tmp_path):
     assert names == ["index.csv", "manifest.json", "s001.flac", "s002.flac", "s003.flac"]
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    with pytest.raises(DataError, match=r"other settings \(speakers 3\)"):
+    with pytest.raises(DataError, match="other settings"):
         load_corpus("synthetic", tmp_path / "a", **{**options, "speakers": 4})

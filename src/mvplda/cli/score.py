@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..exceptions import DataError, LabelError, UnknownClassWarning
+from ..exceptions import DataError, LabelError
 from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, looked_up, once
 
 if TYPE_CHECKING:
-    from .._typing import Array, Names
+    from .._typing import Array, Json, Names
     from ..bundle import Bundle
     from ..io.trials import Trials
     from ..io.vectors import VectorSet
@@ -150,16 +149,19 @@ def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
     return Trials(models, Coded(tests.ids, columns.ravel()))
 
 
-def read_question(system: Bundle, listed: Trials, asked: dict[str, Any]) -> Question:
+def read_question(system: Bundle, listed: Trials, asked: Json) -> Question:
     """What the options ask of every trial, with the files that they name."""
+    import numpy as np
+
     from ..scoring.question import Question
 
     classes = getattr(system.fitted_scorer, "classes_", {})
     tests = listed.test.names
-    settings: dict[str, Any] = {}
+    settings: Json = {}
     if asked["known"] is not None:
         view, path = asked["known"]
-        settings["known"] = {view: read_claims(view, path, listed.enrol.names, classes)}
+        known = classes.get(view, np.array([""]))
+        settings["known"] = {view: read_claims(view, path, listed.enrol.names, known)}
     tables = once("--posteriors", asked["posteriors"])
     if tables:
         settings["recognised"] = {
@@ -190,16 +192,13 @@ def of_list(
             err=True,
         )
     values: list[Any] = []
-    with warnings.catch_warnings():
-        # read_claims has warned of claims that are no classes, and named the file
-        warnings.simplefilter("ignore", UnknownClassWarning)
-        for start in range(0, len(listed), AT_A_TIME):
-            some = slice(start, start + AT_A_TIME)
-            pairs = np.stack([listed.enrol.codes[some], listed.test.codes[some]], axis=1)
-            if calibrated:
-                values.append(system.answer(enrolled, tested, question, pairs).llr)
-            else:
-                values.append(system.llr_trials(enrolled, tested, pairs, question))
+    for start in range(0, len(listed), AT_A_TIME):
+        some = slice(start, start + AT_A_TIME)
+        pairs = np.stack([listed.enrol.codes[some], listed.test.codes[some]], axis=1)
+        if calibrated:
+            values.append(system.answer(enrolled, tested, question, pairs).llr)
+        else:
+            values.append(system.llr_trials(enrolled, tested, pairs, question))
     return np.concatenate(values)
 
 
@@ -236,41 +235,20 @@ def enrolled_profiles(
     return bundle.enrol(vectors.select(members).X, owners)
 
 
-def read_claims(view: str, path: str, models: Names, known: Mapping[str, Names]) -> Names:
-    """The class of a view that every model claims, as the model's classes are written.
-
-    A claim that is no class of the fitted model is counted in a warning; where none is, the file cannot be the one
-    that was meant.
-    """
+def read_claims(view: str, path: str, models: Names, classes: Names) -> Names:
+    """The class of a view that every model claims, as the model's classes are written."""
     import numpy as np
 
-    if view not in known:
-        raise LabelError(
-            f"--known: the model knows no classes of a view {view!r}; it does of {list(known)}"
-        )
-    classes = known[view]
     texts = looked_up(path, models, f"the class of {view!r}")
     by_text = {str(name): name for name in classes.tolist()}
-    unknown = [text for text in texts if text not in by_text]
-    if unknown:
-        some = ", ".join(map(repr, list(by_text)[:3]))
-        message = (
-            f"{path}: {len(unknown)} of {len(texts)} models claim a class of {view!r} that the model was not trained "
-            f"with, such as {unknown[0]!r}; it knows {len(by_text)} classes, such as {some}"
-        )
-        if len(unknown) == len(texts):
-            raise LabelError(message)
-        message += ". They are scored as if the class were not known"
-        warnings.warn(message, UnknownClassWarning, stacklevel=2)
-    # Numbers that no class has stand for texts that no class has: all claims are of one type.
-    if classes.dtype.kind in "iuf":
-        by_text |= dict.fromkeys(unknown, classes.max() + 1)
+    if classes.dtype.kind in "iu":
+        # a number that no class has stands for texts that no class has: all claims are of one type
+        by_text = {**dict.fromkeys(texts, classes.max() + 1), **by_text}
     return np.asarray([by_text.get(text, text) for text in texts])
 
 
 def read_posteriors(view: str, path: str, tests: Names, classes: Iterable[Any]) -> Recognised:
     """What a recogniser gives for every test, with classes as the model writes them."""
-
     from ..io.files import read_table
     from ..scoring.question import Recognised
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import sys
 import types
 from collections.abc import Callable
 from contextlib import closing
@@ -17,10 +15,6 @@ from ..exceptions import MissingExtraError
 if TYPE_CHECKING:
     from ..serve.settings import Settings
 
-SHORT = {"extractors": "-x"}
-SEVERAL = ("extractors", "hostnames")
-"""Settings whose option may be given more than once, by a name in the singular."""
-
 
 def option_of(name: str, field: Any) -> Callable[[Any], Any]:
     """The option of a setting: its name with hyphens, its description, its name in the environment."""
@@ -32,10 +26,8 @@ def option_of(name: str, field: Any) -> Callable[[Any], Any]:
     text = f"{field.description}  [env: MVPLDA_{name.upper()}]"
     if kind is bool:
         return click.option(f"{option}/--no-{option[2:]}", name, default=None, help=text)
-    if name in SEVERAL:
-        singular = option.removesuffix("s")
-        names = [SHORT[name], singular] if name in SHORT else [singular]
-        return click.option(*names, name, multiple=True, help=text)
+    if name == "extractors":
+        return click.option("-x", "--extractor", name, multiple=True, help=text)
     if isinstance(default, (int, float, str, Path)):
         text += f"  [default: {default}]"
     metavar = {int: "INTEGER", float: "NUMBER", Path: "PATH"}.get(kind, "TEXT")
@@ -71,16 +63,8 @@ def make_settings(given: dict[str, Any]) -> Settings:
 
 @click.group(invoke_without_command=True)
 @settings_options
-@click.option(
-    "--people",
-    type=click.IntRange(0, 10),
-    default=0,
-    help="Enrol so many synthetic people first, to play with; needs mvplda[serve].",
-)
-@click.option("--browse", is_flag=True, help="Open the page in a browser when it is ready.")
-@click.option("--check", is_flag=True, help="Check whether everything is in order, and end.")
 @click.pass_context
-def serve(ctx: click.Context, /, people: int, browse: bool, check: bool, **given: Any) -> None:
+def serve(ctx: click.Context, /, **given: Any) -> None:
     """Verify speakers and phrases over HTTP, with a page to try it.
 
     Profiles lie in SQLite in the data folder, and on the machine's own address no key is needed. The master key comes
@@ -89,46 +73,26 @@ def serve(ctx: click.Context, /, people: int, browse: bool, check: bool, **given
     \b
     Examples:
       mvplda extractor get campplus words && mvplda serve
-      mvplda serve --demo --people 4 --browse
+      mvplda serve --demo
       mvplda serve --host 0.0.0.0 --database postgresql://mvplda@db/mvplda --workers 4
       mvplda serve key shop --role verify
-      mvplda serve --check
     """
-    from ..serve.run import Check, open_service, open_store, run
+    from ..serve import run
 
     settings = make_settings(given)
     ctx.obj = settings
     if ctx.invoked_subcommand is not None:
         return
-    if check:
-        sys.exit(Check(settings, click.echo)())
-    with closing(open_store(settings)) as store:
-        keys = store.key_names()
-    if not keys and not settings.local:
-        raise click.UsageError(
-            f"at {settings.host} others can reach it: make a key first, mvplda serve key NAME --role admin"
-        )
-    if settings.port == 0:
-        settings = settings.model_copy(update={"port": free_port(settings.host)})
-    service = open_service(settings)
-    if people:
-        from ..serve.people import enrol_people
-        from ..speech.corpora import load_corpus
-
-        enrol_people(service, people, settings.data / "people", click.echo, load_corpus)
-    address = f"http://{settings.host}:{settings.port}/"
-    click.echo(f"mvplda serves at {address}", err=True)
-    notice = None if service.model is None else service.model.notice
-    if notice:
-        width = min(len(notice), 78)
-        click.secho(f"{'!' * width}\n{notice}\n{'!' * width}", err=True, bold=True)
-    run(service, settings, address if browse else None)
-
-
-def free_port(host: str) -> int:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, 0), family=family) as free:
-        return int(free.getsockname()[1])
+    with closing(run.open_store(settings)) as store:
+        if not store.key_names() and not settings.local:
+            raise click.UsageError(
+                f"at {settings.host} others can reach it: make a key first, mvplda serve key NAME --role admin"
+            )
+    service = run.open_service(settings)
+    click.echo(f"mvplda serves at http://{settings.host}:{settings.port}/", err=True)
+    if service.model is not None and service.model.notice:
+        click.secho(service.model.notice, err=True, bold=True)
+    run.run(service, settings)
 
 
 @serve.command()
@@ -158,44 +122,26 @@ def key(settings: Settings, name: str, role: str, revoke: bool) -> None:
 
 
 @serve.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.pass_obj
-def backup(settings: Settings, file: Path) -> None:
-    """Write everything but the data keys to FILE: who is deleted later cannot be read from it.
+def sweep(settings: Settings) -> None:
+    """Mark people as deleted whose data keys are not here, after a copy of the database was restored.
 
-    Back the data keys up by themselves, and not for long.
+    Who was deleted after the copy was made is gone again. Bring the data keys along first: keys.sqlite in the data
+    folder, or --key-database.
 
-    Example: mvplda serve backup 2026-11-15.jsonl
+    Example: mvplda serve sweep
     """
-    from ..serve.maintenance import backup as write_backup
+    from ..serve.maintenance import sweep as sweep_people
     from ..serve.run import open_store
 
     with closing(open_store(settings)) as store:
-        click.echo(f"wrote {write_backup(store, file)} rows to {file}", err=True)
-
-
-@serve.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.pass_obj
-def restore(settings: Settings, file: Path) -> None:
-    """Fill an empty database from a back-up; people whose data keys are gone come back as deleted.
-
-    The master key and the data keys are brought along first: master.key and keys.sqlite in the data folder, or
-    MVPLDA_MASTER_KEY and --key-database.
-
-    Example: mvplda serve --database postgresql://mvplda@db/new restore 2026-11-15.jsonl
-    """
-    from ..serve.maintenance import restore as read_backup
-    from ..serve.run import open_master, open_store
-
-    with closing(open_store(settings)) as store:
-        rows, gone = read_backup(store, file, open_master(settings, make=False).mark)
-    click.echo(f"restored {rows} rows", err=True)
-    if gone:
+        count = len(store.all_keys())
+        if not count:
+            raise click.UsageError(
+                "there is not one data key: bring keys.sqlite, or --key-database"
+            )
         click.echo(
-            f"{gone} people have no data key here and come back as deleted. If they did not leave, bring the data keys "
-            "(keys.sqlite, or --key-database) and restore into an empty database once more.",
-            err=True,
+            f"{sweep_people(store)} people have no data key, and are deleted; {count} have one"
         )
 
 
@@ -214,5 +160,5 @@ def rotate(settings: Settings) -> None:
     from ..serve.run import open_master, open_store
 
     with closing(open_store(settings)) as store:
-        count, where = rotate_keys(settings, store, open_master(settings, make=False))
-    click.echo(f"{count} profiles have a new key and a new rotation; the master key: {where}")
+        count = rotate_keys(settings, store, open_master(settings, make=False))
+    click.echo(f"{count} profiles have a new key and a new rotation")

@@ -20,7 +20,7 @@ from . import (
 from .score import read_side
 
 if TYPE_CHECKING:
-    from .._typing import Names
+    from .._typing import Json, Names
     from ..bundle import Bundle
     from ..io.vectors import VectorSet
     from ..statistics import SufficientStatistics
@@ -159,9 +159,7 @@ def _complain(wrong: list[str]) -> None:
         raise click.UsageError("; ".join(wrong))
 
 
-def _from_statistics(
-    path: str, model: str, ranks: dict[str, Any], options: dict[str, Any], wrong: list[str]
-) -> Bundle:
+def _from_statistics(path: str, model: str, ranks: Json, options: Json, wrong: list[str]) -> Bundle:
     from ..bundle import Bundle
     from ..models import SCORERS
     from ..statistics.record import load_with_sources
@@ -177,9 +175,7 @@ def _from_statistics(
     return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
 
 
-def _sizes(
-    what: str, given: Mapping[str, str], words: Mapping[str, Any], wrong: list[str]
-) -> dict[str, Any]:
+def _sizes(what: str, given: Mapping[str, str], words: Mapping[str, Any], wrong: list[str]) -> Json:
     """Positive whole numbers, or what some words stand for."""
     sizes = dict(words)
     for text in given.values():
@@ -407,7 +403,7 @@ def stats(
         parts = [loaded[path][0] for path in files]
         noted = {path: (about or {}).get("extractor") for path, (_, about) in loaded.items()}
         noted |= {path: read_extractor(path) for path in rest}
-        sources: dict[str, Any] = {"added": list(files), "subtracted": list(subtracted)}
+        sources: Json = {"added": list(files), "subtracted": list(subtracted)}
         sources["extractor"] = _one_extractor(noted)
         if rest:
             gathered = gather(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -16,10 +16,10 @@ from .evaluate import JSON, RATE
 from .extractors import extractor_option, recordings_in, warn
 
 if TYPE_CHECKING:
+    from .._typing import Json
     from ..bundle import Bundle
-    from ..decisions import Decision, OperatingPoint
+    from ..decisions import OperatingPoint
     from ..extractors import Extracted
-    from ..metrics.points import ThresholdPoint
     from ..scoring.question import Question
     from ..voices import VoiceModel
 
@@ -156,24 +156,45 @@ def verify(
     bundle = voices.model_for(enrolled, test)
     point = bundle.point(question, **options)
     decision = voices.verify(enrolled, test, question, point)
-    if as_json:
-        qualities = {"one": test.qualities, "other": enrolled.qualities}
-        about = {
-            **decision.to_dict(),
-            "verdict": decision.answer,
-            "point": point.to_dict(),
-            "extractor": voices.extractor.name,
-            "quality": {name: [q.to_dict() for q in some] for name, some in qualities.items()},
-        }
-        click.echo(json.dumps(about))
-    else:
-        click.echo("\n".join(_lines(decision, point, _basis(bundle, decision.calibrated, point))))
-        if {q.digest for q in test.qualities} & {q.digest for q in enrolled.qualities}:
-            click.echo("Mind: a recording stands on both sides: it is compared with itself.")
-    sys.exit(EXIT[decision.answer])
+    about = {
+        **decision.to_dict(),
+        "verdict": decision.answer,
+        "point": point.to_dict(),
+        "extractor": voices.extractor.name,
+        "quality": {"one": _plain(test), "other": _plain(enrolled)},
+    }
+    lines = [
+        decision.sentence(),
+        f"Accepted from {point.threshold:+.2f}, rejected up to {point.reject:+.2f}. "
+        f"{_basis(bundle, decision.calibrated, point)}.",
+    ]
+    for name, p in decision.probabilities.items():
+        shared = f"the same {name.replace('+', ' and ')}".replace(
+            "the same nothing", "nothing the same"
+        )
+        lines.append(f"  {shared}: {100 * p:.2f} %")
+    lines += _faults(decision.faults)
+    if {q.digest for q in test.qualities} & {q.digest for q in enrolled.qualities}:
+        lines.append("Mind: a recording stands on both sides: it is compared with itself.")
+    _end(decision.answer, about, lines, as_json)
 
 
-def _question(options: dict[str, Any]) -> Question:
+def _plain(side: Extracted) -> list[Json]:
+    return [quality.to_dict() for quality in side.qualities]
+
+
+def _faults(faults: Iterable[str]) -> list[str]:
+    from ..decisions import FAULTS
+
+    return [f"Mind: {FAULTS.get(fault, fault)}." for fault in dict.fromkeys(faults)]
+
+
+def _end(answer: str, about: Json, lines: Sequence[str], as_json: bool) -> NoReturn:
+    click.echo(json.dumps(about) if as_json else "\n".join(lines))
+    sys.exit(EXIT[answer])
+
+
+def _question(options: Json) -> Question:
     """What is asked, of the options that say so; those of the threshold are left."""
     from ..scoring.question import Question
 
@@ -185,20 +206,6 @@ def _question(options: dict[str, Any]) -> Question:
     known = None if phrase is None else {"phrase": [phrase]}
     same = options.pop("same") or None
     return Question(same, known=known, countermeasure=countermeasure, spoof_prior=spoof_prior)
-
-
-def _lines(decision: Decision, point: OperatingPoint, basis: str) -> list[str]:
-    """A decision in words."""
-    from ..decisions import FAULTS
-
-    limits = f"Accepted from {point.threshold:+.2f}, rejected up to {point.reject:+.2f}."
-    lines = [decision.sentence(), f"{limits} {basis}."]
-    for name, p in decision.probabilities.items():
-        shared = (
-            "nothing the same" if name == "nothing" else "the same " + name.replace("+", " and ")
-        )
-        lines.append(f"  {shared}: {100 * p:.2f} %")
-    return lines + [f"Mind: {FAULTS.get(fault, fault)}." for fault in decision.faults]
 
 
 @click.command(cls=Answering)
@@ -240,30 +247,25 @@ def identify(
     question = Question(same) if same else speaker_question(bundle)
     point = bundle.point(question, **wanted)
     found = voices.identify(side, profiles, question, point)
-    if as_json:
-        about = {
-            "verdict": found.answer,
-            "named": found.named,
-            "none": found.none,
-            "ranking": [
-                dict(zip(("profile", "llr", "probability"), one, strict=True))
-                for one in found.candidates[:top]
-            ],
-            "calibrated": found.calibrated,
-            "point": point.to_dict(),
-            "extractor": voices.extractor.name,
-            "quality": [quality.to_dict() for quality in side.qualities],
-        }
-        click.echo(json.dumps(about))
-    else:
-        texts = {"accept": f"This is {found.named}", "reject": "This is none of them"}
-        click.echo(f"{texts.get(found.answer, 'Nothing can be decided')}.")
-        for name, llr, probability in found.candidates[:top]:
-            click.echo(f"{llr:+8.2f}  {100 * probability:6.2f} %  {name}")
-        click.echo(f"          {100 * found.none:6.2f} %  none of them")
-        click.echo(f"{_basis(bundle, found.calibrated, point)}.")
-        warn(dict(zip(recordings_in([test]), side.qualities, strict=True)))
-    sys.exit(EXIT[found.answer])
+    ranking = found.candidates[:top]
+    names = ("profile", "llr", "probability")
+    about = {
+        "verdict": found.answer,
+        "named": found.named,
+        "none": found.none,
+        "ranking": [dict(zip(names, one, strict=True)) for one in ranking],
+        "calibrated": found.calibrated,
+        "point": point.to_dict(),
+        "extractor": voices.extractor.name,
+        "quality": _plain(side),
+    }
+    texts = {"accept": f"This is {found.named}.", "reject": "This is none of them."}
+    lines = [texts.get(found.answer, "Nothing can be decided.")]
+    lines += [f"{llr:+8.2f}  {100 * p:6.2f} %  {name}" for name, llr, p in ranking]
+    lines.append(f"          {100 * found.none:6.2f} %  none of them")
+    lines.append(f"{_basis(bundle, found.calibrated, point)}.")
+    lines += _faults(fault for quality in side.qualities for fault in quality.warnings)
+    _end(found.answer, about, lines, as_json)
 
 
 @click.group()
@@ -377,23 +379,6 @@ def threshold(
 
     Example: mvplda threshold --profiles voices/ --model voices/ --far 0.01
     """
-    point = _threshold_of_profiles(book, model, extractors, far)
-    if as_json:
-        click.echo(json.dumps(point.to_dict()))
-        return
-    rate = point.far[point.worst]
-    click.echo(
-        f"Accept from {point.threshold:+.2f} on ({point.low:+.2f} to {point.high:+.2f}): of 100 owners "
-        f"{100 * point.frr.low:.1f} to {100 * point.frr.high:.1f} are not accepted, of 100 impostors "
-        f"{100 * rate.low:.1f} to {100 * rate.high:.1f} pass, with {point.speakers:.0f} people."
-    )
-    if point.warning() is not None:
-        click.echo(f"Mind: {point.warning()}.")
-
-
-def _threshold_of_profiles(
-    book: str, model: str | None, extractors: Sequence[str], far: float
-) -> ThresholdPoint:
     from ..voices import ProfileBook, VoiceModel, extractor_names, load_model, threshold_of_profiles
 
     profiles = ProfileBook(book)
@@ -405,4 +390,15 @@ def _threshold_of_profiles(
         voices = VoiceModel.load(None, extractors or extractor_names(profiles.extractor))
         profiles.check(voices.extractor.name)
         bundle = voices.model_for()
-    return threshold_of_profiles(profiles, bundle, far)
+    point = threshold_of_profiles(profiles, bundle, far)
+    if as_json:
+        click.echo(json.dumps(point.to_dict()))
+        return
+    rate = point.far[point.worst]
+    click.echo(
+        f"Accept from {point.threshold:+.2f} on ({point.low:+.2f} to {point.high:+.2f}): of 100 owners "
+        f"{100 * point.frr.low:.1f} to {100 * point.frr.high:.1f} are not accepted, of 100 impostors "
+        f"{100 * rate.low:.1f} to {100 * rate.high:.1f} pass, with {point.speakers:.0f} people."
+    )
+    if point.warning() is not None:
+        click.echo(f"Mind: {point.warning()}.")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sqlite3
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -71,7 +72,6 @@ class Extractor:
     name : what stands beside vectors as their extractor
     dimension : of its vectors
     blocks : which columns of a vector each network made
-    views : what its vectors tell apart
     fingerprint : SHA-256 of weights and recipes
     recipe : of the network, where it is one alone
     """
@@ -86,13 +86,11 @@ class Extractor:
         self.rate = rates[0]
         self.segment_s = min(network.segment_s for network in networks)
         self.name = "+".join(network.name for network in networks)
-        self.views = tuple(dict.fromkeys(view for one in networks for view in one.views))
-        self.recipe = None
-        self.fingerprint = "\n".join(network.fingerprint for network in networks)
-        if len(self.networks) == 1:
-            self.recipe = networks[0].recipe
-        else:
-            self.fingerprint = hashlib.sha256(self.fingerprint.encode()).hexdigest()
+        self.recipe = networks[0].recipe if len(networks) == 1 else None
+        self.fingerprint = networks[0].fingerprint
+        if self.recipe is None:
+            together = "\n".join(network.fingerprint for network in networks)
+            self.fingerprint = hashlib.sha256(together.encode()).hexdigest()
         self.dimension = 0
         self.blocks: dict[str, tuple[int, int]] = {}
         for network in networks:
@@ -159,31 +157,34 @@ class Extractor:
         on_error : stop at a file that cannot be used, or leave it out and name it in the result
         workers : processes
         settings : when a recording is warned of, or has too little speech to be used
-        unfinished : a file that every vector is written to as it is made. A run that was ended, also by a kill, goes
-            on from it; the caller removes it
+        unfinished : a file (SQLite) that every vector is written to as it is made. A run that was ended, also by a
+            kill, goes on from it; the caller removes it
         """
         if on_error not in ("raise", "skip"):
             raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
-        kept = Unfinished(unfinished, f"{self.fingerprint} {settings}")
-        results: list[Utterance | str | None] = [kept.get(source) for source in sources]
-        missing = [row for row, result in enumerate(results) if result is None]
-        line = Progress("vectors", len(sources))
-        alone = workers <= 1 or len(missing) < 2
-        paths = tuple(str(network.path) for network in self.networks)
-        made = ordered_map(
-            partial(_result, self if alone else paths, settings, on_error),
-            [sources[row] for row in missing],
-            engine="serial" if alone else "processes",
-            workers=workers,
-        )
-        done = len(sources) - len(missing)
-        for row, result in zip(missing, made, strict=True):
-            results[row] = result
-            if isinstance(result, Utterance):
-                kept.add(sources[row], result)
-            done += 1
-            if progress and (done % PROGRESS_EVERY == 0 or done == len(sources)):
-                line.step(done)
+        with closing(sqlite3.connect(unfinished or ":memory:")) as kept:
+            # a kill of this process loses nothing; of the machine, a few vectors
+            kept.execute("PRAGMA synchronous = OFF")
+            kept.execute("CREATE TABLE IF NOT EXISTS made (of TEXT PRIMARY KEY, vector, quality)")
+            keys = [f"{self.fingerprint} {settings} {_state(source)}" for source in sources]
+            results = [_before(kept, key) for key in keys]
+            missing = [row for row, result in enumerate(results) if result is None]
+            alone = min(workers, len(missing)) <= 1
+            paths = tuple(str(network.path) for network in self.networks)
+            work = partial(_result, self if alone else paths, settings, on_error)
+            made = ordered_map(work, [sources[row] for row in missing], workers=workers)
+            line = Progress("vectors", len(sources))
+            done = len(sources) - len(missing)
+            for row, result in zip(missing, made, strict=True):
+                results[row] = result
+                if isinstance(result, Utterance):
+                    quality = json.dumps(result.quality.to_dict())
+                    values = (keys[row], result.vector.tobytes(), quality)
+                    kept.execute("INSERT OR REPLACE INTO made VALUES (?, ?, ?)", values)
+                    kept.commit()
+                done += 1
+                if progress and (done % PROGRESS_EVERY == 0 or done == len(sources)):
+                    line.step(done)
         good = {row: one for row, one in enumerate(results) if isinstance(one, Utterance)}
         vectors = np.array([one.vector for one in good.values()], dtype=np.float32)
         return Extracted(
@@ -192,6 +193,24 @@ class Extractor:
             [one.quality for one in good.values()],
             [(str(sources[row]), one) for row, one in enumerate(results) if isinstance(one, str)],
         )
+
+
+def _before(kept: sqlite3.Connection, key: str) -> Utterance | str | None:
+    """What a run that was ended has made of a recording."""
+    row = kept.execute("SELECT vector, quality FROM made WHERE of = ?", (key,)).fetchone()
+    if row is None:
+        return None
+    quality = json.loads(row[1])
+    quality["warnings"] = tuple(quality["warnings"])
+    return Utterance(np.frombuffer(row[0], np.float32), Quality(**quality))
+
+
+def _state(source: Source) -> str:
+    """Where a recording is, how long its file is and when that was written."""
+    path = source.path if isinstance(source, Clip) else Path(str(source))
+    if not path.is_file():
+        return "none"
+    return f"{source!r} {path.stat().st_size} {path.stat().st_mtime_ns}"
 
 
 def _result(
@@ -214,58 +233,6 @@ def _result(
 @lru_cache(maxsize=1)
 def _loaded(paths: tuple[str, ...]) -> Extractor:
     return load_extractor(paths, check=False)
-
-
-class Unfinished:
-    """What a run has made so far: a file that grows by a JSON line with every vector, so that the run can go on.
-
-    Parameters
-    ----------
-    path : the file; one of another extractor or other settings is begun anew
-    made_with : all that the vectors depend on besides the recordings; the first line of the file
-    """
-
-    def __init__(self, path: PathLike | None, made_with: str) -> None:
-        self._path = None if path is None else Path(path)
-        self._header = json.dumps(made_with)
-        self._made: dict[str, Utterance] = {}
-        if self._path is None or not self._path.is_file():
-            return
-        header, *lines = self._path.read_text("utf-8").split("\n")
-        if header != self._header:
-            return
-        for text in lines:
-            with suppress(ValueError):  # a kill may have left a part of a line
-                key, vector, quality = json.loads(text)
-                quality["warnings"] = tuple(quality["warnings"])
-                self._made[key] = Utterance(np.array(vector, np.float32), Quality(**quality))
-
-    def get(self, source: Source) -> Utterance | None:
-        """What was made of a recording, where that has not changed since."""
-        return self._made.get(_key(source)) if self._made else None
-
-    def add(self, source: Source, one: Utterance) -> None:
-        """Keep what was made of a recording; samples that lie in no file are not kept."""
-        key = _key(source)
-        if self._path is None or not key:
-            return
-        if not self._made:
-            self._path.write_text(self._header, "utf-8")
-        self._made[key] = one
-        line = json.dumps([key, one.vector.tolist(), one.quality.to_dict()])
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(f"\n{line}")
-
-
-def _key(source: Source) -> str:
-    """Of a recording: where it is, how long its file is and when that was written; empty for samples."""
-    if isinstance(source, np.ndarray):
-        return ""
-    path = source.path if isinstance(source, Clip) else Path(source)
-    with suppress(OSError):
-        state = path.stat()
-        return f"{source!r} {state.st_size} {state.st_mtime_ns}"
-    return ""
 
 
 def load_extractor(

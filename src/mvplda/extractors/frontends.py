@@ -25,8 +25,6 @@ LENGTH_S, SHIFT_S = 0.025, 0.010
 NEMO_FFT = 512
 NEMO_FLOOR = 2.0**-24
 NEMO_DEVIATION = 1e-5
-SPEECHBRAIN_FLOOR = 1e-10
-SPEECHBRAIN_RANGE_DB = 80.0
 
 
 def make_frames(samples: FloatArray, recipe: Recipe) -> Frames:
@@ -37,7 +35,8 @@ def make_frames(samples: FloatArray, recipe: Recipe) -> Frames:
         raise AudioError(
             f"the sound is too short for one frame: {len(scaled)} samples at {recipe.rate} a second"
         )
-    frames = FRONT_ENDS[settings.kind](scaled, recipe.rate, settings)
+    make = _nemo if settings.kind == "nemo" else _kaldi
+    frames = make(scaled, recipe.rate, settings)
     if settings.normalisation == "none":
         return frames
     wide = frames.astype(np.float64)
@@ -103,14 +102,6 @@ def _nemo(samples: Frames, rate: int, settings: Features) -> Frames:
     return np.asarray(np.log(energies + NEMO_FLOOR), dtype=np.float32)
 
 
-def _speechbrain(samples: Frames, rate: int, settings: Features) -> Frames:
-    """Energies in dB under symmetric triangles, no further than 80 dB below the loudest."""
-    window = np.hamming(round(LENGTH_S * rate) + 1)[:-1]
-    energies = _power(samples, window, rate) @ _speechbrain_filters(rate, settings.bins)
-    decibels = 10.0 * np.log10(np.maximum(energies, SPEECHBRAIN_FLOOR))
-    return np.asarray(np.maximum(decibels, decibels.max() - SPEECHBRAIN_RANGE_DB), dtype=np.float32)
-
-
 def _power(samples: Frames, window: Array, rate: int) -> Array:
     """(T, bins) power spectra of windows centred at multiples of the shift, zeros outside the signal."""
     around = np.pad(samples.astype(np.float64), len(window) // 2)
@@ -129,24 +120,6 @@ def _slaney_filters(rate: int, bins: int) -> Array:
     widths = np.diff(edges)
     triangles = np.minimum((hz - edges[:-2]) / widths[:-1], (edges[2:] - hz) / widths[1:])
     return np.asarray(np.maximum(0, triangles) * (2 / (edges[2:] - edges[:-2])))
-
-
-@lru_cache(maxsize=4)
-def _speechbrain_filters(rate: int, bins: int) -> Array:
-    """Triangles on the scale of HTK, each as wide to the right as it is to the left."""
-    top = 2595 * np.log10(1 + rate / 1400)
-    edges = 700 * (10 ** (np.linspace(0, top, bins + 2) / 2595) - 1)
-    hz = np.fft.rfftfreq(round(LENGTH_S * rate), 1 / rate)[:, None]
-    return np.asarray(np.maximum(0, 1 - np.abs(hz - edges[1:-1]) / np.diff(edges)[:-1]))
-
-
-FRONT_ENDS = {
-    "kaldi": _kaldi,
-    "mfcc": _kaldi,
-    "nemo": _nemo,
-    "speechbrain": _speechbrain,
-}
-"""Makers of frames by the kind that a recipe names."""
 
 
 def open_session(path: Path, threads: int) -> InferenceSession:

@@ -40,7 +40,7 @@ views = ["speaker"]          # what its vectors tell apart
 scale = 1.0                  # ? 32768.0 where training read 16-bit numbers
 
 [features]
-kind = "kaldi"               # ? kaldi, nemo, speechbrain, samples
+kind = "kaldi"               # ? kaldi, nemo, samples
 bins = 80                    # ? energies of a frame
 window = "hamming"           # ? hamming, povey, hanning
 normalisation = "mean"       # ? none, mean, mean+variance

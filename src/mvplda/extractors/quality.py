@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Array, FloatArray
-from ..exceptions import AudioError, DataError
+from ..exceptions import AudioError
+from .sound import of_array
 from .speech import (
     DIGITAL_ZERO_DB,
     SHIFT_S,
@@ -101,18 +102,7 @@ class Quality:
 
 def measure(samples: FloatArray, rate: int, settings: QualitySettings | None = None) -> Quality:
     """The quality of samples of one channel, full scale being 1."""
-    array = np.asarray(samples)
-    if array.ndim != 1 or array.dtype.kind != "f":
-        raise DataError(
-            f"samples are (n,) floats whose full scale is 1; got shape {array.shape} of {array.dtype}"
-        )
-    if not rate > 0:
-        raise DataError(f"a rate is a number of samples a second; got {rate!r}")
-    if not np.isfinite(array).all():
-        raise AudioError(
-            f"{int((~np.isfinite(array)).sum())} of {len(array)} samples are not finite"
-        )
-    return measure_parts([array], rate, settings)
+    return measure_parts([of_array(samples, rate, rate)], rate, settings)
 
 
 def measure_parts(

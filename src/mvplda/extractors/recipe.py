@@ -24,7 +24,7 @@ from ..persistence import toml_value
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-Kind = Literal["kaldi", "mfcc", "nemo", "speechbrain", "graph", "samples"]
+Kind = Literal["kaldi", "mfcc", "nemo", "graph", "samples"]
 Level = Literal["none", "peak"]
 Normalisation = Literal["none", "mean", "mean+variance"]
 Layout = Literal["time-bins", "bins-time", "time-bins-one", "samples"]
@@ -72,7 +72,7 @@ class Features:
     """How frames are made.
 
     kind : "kaldi" (filter banks as Kaldi's), "mfcc" (Kaldi's cepstra, the first being the log energy), "nemo",
-        "speechbrain", "graph" (another ONNX file beside the network's) or "samples" (none: the network takes samples)
+        "graph" (another ONNX file beside the network's) or "samples" (none: the network takes samples)
     bins, window, low_hz, high_hz, preemphasis : of filter banks; a high_hz of 0 is half the rate
     cepstra, deltas : of "mfcc": coefficients of a frame, and how often their regression over time is appended
     normalisation : over the time of an utterance

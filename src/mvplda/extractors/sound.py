@@ -113,22 +113,15 @@ def read_sound(
     AudioError
         The recording is empty, silent, damaged, truncated, too long, too large, or of a kind that is not read here.
     """
-    if isinstance(source, (bytearray, memoryview)):
-        source = bytes(source)
-    elif not isinstance(source, (str, os.PathLike, bytes)):
+    if not isinstance(source, (str, os.PathLike)):
         contents = source.read(most_bytes + 1) if hasattr(source, "read") else source
-        if not isinstance(contents, bytes):
+        if not isinstance(contents, (bytes, bytearray, memoryview)):
             raise DataError(
-                'a sound is a path, bytes or an open file of mode "rb"; '
-                f"got {type(source).__name__} of {type(contents).__name__}"
+                f'a sound is a path, bytes or an open file of mode "rb"; got {type(source).__name__}'
             )
-        source = contents
-    size = len(source) if isinstance(source, bytes) else 0
-    if not isinstance(source, bytes) and Path(source).is_file():
-        size = Path(source).stat().st_size
-    if size > most_bytes:
-        _fail(source, f"is too large: {size} bytes, at most {most_bytes} are taken")
-    return np.concatenate(list(_of_file(source, rate, inf, most_s=longest_s))), rate
+        source = bytes(contents)
+    parts = _of_file(source, rate, inf, most_s=longest_s, most_bytes=most_bytes)
+    return np.concatenate(list(parts)), rate
 
 
 def read_audio(source: Clip | PathLike, rate: int = 16000) -> Sound:
@@ -152,20 +145,28 @@ def segments(
         return _of_file(source.path, rate, longest_s, source)
     if isinstance(source, (str, os.PathLike)):
         return _of_file(source, rate, longest_s)
-    return _parts(iter([_of_array(source, rate, source_rate)]), longest_s * rate)
+    return _parts(iter([of_array(source, rate, source_rate)]), longest_s * rate)
 
 
 def _of_file(
-    source: File, rate: int, longest_s: float, clip: Clip | None = None, most_s: float = inf
+    source: File,
+    rate: int,
+    longest_s: float,
+    clip: Clip | None = None,
+    most_s: float = inf,
+    most_bytes: float = inf,
 ) -> Iterator[Sound]:
     clip = clip or Clip(Path())
     try:
         with _opened(source) as opened:
             head = opened.read(HEAD)
+            size = opened.seek(0, os.SEEK_END)
     except OSError as error:
         _fail(source, f"cannot be read: {error.strerror}", error)
     if not head:
         _fail(source, "is empty: it has no bytes")
+    if size > most_bytes:
+        _fail(source, f"is too large: {size} bytes, at most {most_bytes} are taken")
     kind = container(head)
     if kind and clip == Clip(clip.path):
         yield from _parts(_decoded(source, rate, kind, most_s), longest_s * rate)
@@ -293,14 +294,16 @@ def container(source: File) -> str:
 
     The suffix does not count.
     """
-    if not isinstance(source, bytes) and not Path(source).is_file():
-        return ""
-    with _opened(source) as file:
-        head = file.read(32)
+    head = source[:HEAD] if isinstance(source, bytes) else b""
+    if not isinstance(source, bytes) and Path(source).is_file():
+        with open(source, "rb") as file:
+            head = file.read(HEAD)
     if head.startswith(b"fLaC") and int.from_bytes(head[FLAC_LENGTH]) % 2**36:
         return ""
-    kinds = [CONTAINERS[magic] for magic in CONTAINERS if magic in (head[: len(magic)], head[4:8])]
-    return kinds[0] if kinds else ""
+    for magic, kind in CONTAINERS.items():
+        if magic in (head[: len(magic)], head[4:8]):
+            return kind
+    return ""
 
 
 def _opened(source: File) -> BinaryIO:
@@ -352,7 +355,8 @@ def _parts(blocks: Iterator[Sound], longest: float) -> Iterator[Sound]:
             yield part
 
 
-def _of_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
+def of_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
+    """Samples (n,) or (n, channels) whose full scale is 1, as one channel at a rate."""
     array = np.asarray(samples)
     if source_rate is None:
         raise DataError("samples in an array need their rate: extractor(samples, rate=16000)")
@@ -414,18 +418,17 @@ def _by_av(source: File, rate: int, kind: str) -> Iterator[Sound]:
                 for piece in plain.resample(frame):
                     yield resample.resample_chunk(piece.to_ndarray().mean(axis=0, dtype=np.float32))
             # damage within a file is skipped in silence; its header has, where it is there, how long it was
-            promised = 0.0
-            if kind == "matroska" and opened.duration and len(opened.streams) == 1:
-                promised = opened.duration / av.time_base
+            whole = kind != "matroska" or len(opened.streams) > 1
+            promised = 0.0 if whole else (opened.duration or 0) / av.time_base
             if length < (promised - LOST_S) * own_rate:
                 _fail(
                     source,
                     f"is damaged: {length / own_rate:.1f} s of {promised:.1f} s could be read",
                 )
             yield resample.resample_chunk(np.empty(0, np.float32), last=True)
-    except (av.FFmpegError, IndexError, ValueError, RuntimeError) as error:
-        if isinstance(error, AudioError):
-            raise
+    except AudioError:
+        raise
+    except (av.FFmpegError, IndexError, TypeError, ValueError, RuntimeError) as error:
         _fail(source, f"is damaged: {error}", error)
 
 

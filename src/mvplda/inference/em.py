@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from .._typing import AnyArray, Array
-from ..backend import diagonal_of, namespace, to_host
+from ..backend import NUMPY, diagonal_of, namespace, to_host
 from ..exceptions import DataError
 from ..statistics.accumulator import Sums
 from .design import Design, refines
@@ -158,6 +158,11 @@ class Posterior:
     elimination: Elimination | FactorisedElimination
     leaf: LeafRows | LeafGrams
     others: dict[int, AnyArray]
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the log-likelihood is a lower bound."""
+        return self.elimination.plan.factorised
 
     @cached_property
     def _covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
@@ -337,8 +342,12 @@ def _top_svd(
     """The r largest singular values and their right vectors, whose largest entry is positive; gram = matrix'matrix."""
     wide = matrix.shape[0] <= matrix.shape[1]
     xp = namespace(matrix)
-    if min(matrix.shape) > 16 * (r + 10):
-        s, vt = xp.randomized_svd(matrix, r, int(rng.integers(2**31)))
+    if xp is NUMPY and min(matrix.shape) > 16 * (r + 10):
+        from sklearn.utils.extmath import randomized_svd  # slow to import
+
+        seed = int(rng.integers(2**31))
+
+        _, s, vt = randomized_svd(matrix, r, n_iter=3, flip_sign=False, random_state=seed)
     else:  # of the squares: half of the digits is enough for a start
         if gram is None or wide:
             gram = matrix @ matrix.T if wide else matrix.T @ matrix

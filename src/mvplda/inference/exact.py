@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import AnyArray
-from .design import Design
+from .design import FILLED, Design
 from .root import Root
 
 CHUNK_ELEMENTS = 2**22
@@ -172,7 +172,8 @@ class Elimination(LeafEliminated):
         """(J, r, r): the covariance of every class of a rest view."""
         block = self._rest_block(self.V, l, l)
         every = self.xp.arange(block.shape[0])
-        return block[every, :, every, :]
+        blocks: AnyArray = block[every, :, every, :]
+        return blocks
 
     def _rest_pairs(self) -> Iterator[tuple[int, int]]:
         return ((l, m) for l in self.plan.rest for m in self.plan.rest if l <= m)
@@ -192,6 +193,8 @@ class Elimination(LeafEliminated):
             else:
                 met = xp.asarray(self.sums.together(l, m).toarray())
                 block += met[:, None, :, None] * self._g(l, m)[None, :, None, :]
+            if self.design.direct:
+                continue
             # What the leaf takes away, for all pairs (j, j') at once: row (j, j') of Gamma' delta weighs the r_e
             # products. Of the two orders of multiplication the cheaper one.
             products = self._products(l, m)
@@ -203,7 +206,29 @@ class Elimination(LeafEliminated):
                 first = gram.T if few_counts else gram.T @ self.delta
                 taken = first @ (self.delta @ products if few_counts else products)
                 block[j : j + step] -= xp.permute(taken.reshape(-1, K, r, q), (0, 2, 1, 3))
+        if self.design.direct:
+            G = np.concatenate([self._g(l, self.plan.leaf) for l in self.others])  # (w, r_e)
+            for count, among, met in self._leaf_classes():
+                Y = met @ G
+                M[among] -= (Y * self.delta[count]) @ Y.T  # (E5), one class at a time
         return M
+
+    def _leaf_classes(self) -> Iterator[tuple[int, Any, AnyArray]]:
+        """Of every leaf class: which count it has, the rest's latents that it meets, and how often each, (k, w)."""
+        for t, count in enumerate(self.design.leaf_counts[1]):
+            latents = []
+            times = []
+            for l in self.plan.rest:
+                table = self.design.leaf_tables[l]
+                row = slice(table.indptr[t], table.indptr[t + 1])
+                r = self.ranks[l]
+                first = self.rest_slice[l].start + r * table.indices[row, None]
+                latents.append((first + np.arange(r)).reshape(-1))
+                met = np.zeros((len(latents[-1]), self.width))
+                met[:, self.columns[l]] = np.kron(table.data[row, None], np.eye(r))
+                times.append(met)
+            every = np.concatenate(latents)
+            yield count, np.ix_(every, every), np.concatenate(times)
 
     def _root(self) -> Root | None:
         """The root, from what a vector in a leaf class of every distinct count adds to its root class."""
@@ -257,9 +282,14 @@ class Elimination(LeafEliminated):
                 total = xp.tensordot(xp.asarray(met.data), pairs, axes=1)
             _set_both(S, where[l], where[m], total)
             # phi_nu of two rest views: the blocks of V, weighted by the Gram table of the count.
+            if self.design.direct:
+                continue
             flat[l, m] = xp.permute(V, (0, 2, 1, 3)).reshape(J * K, r * q)
             gram = xp.cached_columns(self.design.grams[l, m], slice(0, J * K))
             _set_both(phi, columns[l], columns[m], (gram @ flat[l, m]).reshape(-1, r, q))
+        if self.design.direct:
+            for count, among, met in self._leaf_classes():
+                phi[count] += met.T @ self.V[among] @ met
         a = self.plan.root
         if self.root is not None and a is not None:
             over_vectors, by_class[a], by_count, with_rest = self.root.covariance_sums(flat)
@@ -312,7 +342,10 @@ class Elimination(LeafEliminated):
             YV = xp.zeros((T, r_e, self.n_rest))  # Y_t V, where Y_t has the blocks n_tj G_el (5.4)
             for l in self.plan.rest:
                 rows = self.V[self.rest_slice[l]].reshape(tables[l].shape[1], -1)  # (J, r_l R)
-                summed = xp.table(tables[l][part]) @ rows  # classes that were met, before G_el
+                some = tables[l][part]
+                sparsely = some.nnz < FILLED * some.shape[0] * some.shape[1]
+                counts = xp.table(some) if sparsely else xp.asarray(some.toarray())
+                summed = counts @ rows  # classes that were met, before G_el
                 YV += self._g(e, l) @ summed.reshape(T, self.ranks[l], self.n_rest)
             met = xp.zeros((T, r_e, r_e))  # X Cov(s_t) X': Y_t V Y_t', then the root's three terms
             for l in self.plan.rest:

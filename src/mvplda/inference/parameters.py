@@ -116,12 +116,6 @@ def canonical_and_weighted(parameters: Parameters[A_co]) -> tuple[Parameters[A_c
     return replace(parameters, loadings=tuple(loadings)), LB
 
 
-def canonical_rotation(parameters: Parameters[AnyArray], k: int) -> Any:
-    """(r_k, r_k) that makes latents of a view of those in canonical coordinates: z = rotation z_canonical."""
-    LB = parameters.sigma.solve(parameters.stacked())
-    return _rotation(parameters.loadings[k], LB[:, parameters.slices[k]])
-
-
 def _rotation(loading: AnyArray, weighted: AnyArray) -> Any:
     """The canonical axes of a loading's latents, as columns; `weighted` is Sigma^-1 times the loading."""
     xp = namespace(loading)
@@ -303,7 +297,8 @@ class IsotropicNoise(DiagonalNoise[A_co]):
 
     @staticmethod
     def _tied(variances: AnyArray) -> AnyArray:
-        return 0 * variances + variances.mean()
+        tied: AnyArray = 0 * variances + variances.mean()
+        return tied
 
 
 NOISES: dict[str, type[FullNoise[AnyArray]]] = {

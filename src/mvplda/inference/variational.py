@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
-from .._typing import Array
+from .._typing import AnyArray, Array
 from ..exceptions import NumericalError
 from .design import Design
 from .exact import LeafEliminated
@@ -35,7 +35,7 @@ class FactorisedElimination(LeafEliminated):
     products : how many products with M the means took
     """
 
-    def __init__(self, design: Design, G: Array, where: tuple[slice, ...]) -> None:
+    def __init__(self, design: Design, G: AnyArray, where: tuple[slice, ...]) -> None:
         super().__init__(design, G, where)
         self.products = 0
         self.leaf_delta = self.delta[design.leaf_counts[1]]  # (T, r_e)
@@ -60,7 +60,7 @@ class FactorisedElimination(LeafEliminated):
         covariances: Array = inverse
         return covariances
 
-    def _solve_others(self, reduced: dict[int, Array]) -> dict[int, Array]:
+    def _solve_others(self, reduced: dict[int, AnyArray]) -> dict[int, AnyArray]:
         if not reduced:
             return {}
         tolerance = 2 * MEAN_TOLERANCE * self.sums.n
@@ -100,10 +100,10 @@ class FactorisedElimination(LeafEliminated):
             results.append(own.reshape(-1))
         return np.concatenate(results)  # (I5)
 
-    def covariance_sums(self) -> tuple[Array, tuple[Array, ...]]:
+    def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
         """Sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc) (docs/math.md, 5.6)."""
         S = np.zeros(self.G.shape)
-        by_class = [np.zeros((r, r)) for r in self.ranks]
+        by_class: list[AnyArray] = [np.zeros((r, r)) for r in self.ranks]
         phi = np.zeros((len(self.delta), self.width, self.width))
         for l, V in self.V.items():
             S[self.where[l], self.where[l]] = np.tensordot(self.sums.counts[l], V, axes=1)
@@ -114,7 +114,7 @@ class FactorisedElimination(LeafEliminated):
         self._add_leaf_sums(S, by_class, phi)
         return S, tuple(by_class)
 
-    def covariances(self, view: int) -> Array:
+    def covariances(self, view: int) -> AnyArray:
         """Cov(z_kc) of every class of a view, (C_k, r_k, r_k)."""
         if view in self.V:
             return self.V[view].copy()
@@ -125,7 +125,7 @@ class FactorisedElimination(LeafEliminated):
         return self._leaf_given(self.leaf_delta, met)
 
 
-def _meet(table: sparse.csr_array | sparse.csc_array, x: Array, G: Array) -> Array:
+def _meet(table: sparse.csr_array | sparse.csc_array, x: AnyArray, G: AnyArray) -> Array:
     """table @ x @ G, the sparse product on the narrower side."""
     return np.asarray((table @ x) @ G if G.shape[0] <= G.shape[1] else table @ (x @ G))
 

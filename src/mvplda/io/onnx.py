@@ -1,23 +1,31 @@
-"""A fitted scorer as an ONNX graph: preprocessing, likelihood ratio and calibration, where there is no Python."""
+"""A fitted scorer as an ONNX graph: preprocessing, likelihood ratio and calibration, where there is no Python.
+
+The graph is recorded: `Traced` stands for an array whose values come later, and the code that scores arrays (a scorer's
+`project`, its forms) is run with it. Whatever scores can therefore be written.
+"""
+
+# mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._optional import need
-from .._typing import Array, PathLike
+from .._typing import PathLike
 from ..bundle import Bundle
+from ..calibration import HypothesisCalibrator, hypothesis_name
 from ..exceptions import ParameterError
-from ..models.baselines import CosineScorer, unit_length
 from ..models.committee import scorer_of
+from ..models.scorer import BaseScorer
 from ..persistence import write_atomically
-from ..preprocessing import Centring, LengthNormalisation, RectifiedRoot
-from ..scoring.forms import JointForms, LatentForms, ScoreForms
-from ..scoring.question import Question, make_question
-from ..scoring.worlds import Matches, Naming, Reading, Table, worlds
+from ..preprocessing import Centring, LengthNormalisation, RectifiedRoot, Step
+from ..scoring.forms import TOGETHER, multiply
+from ..scoring.question import Hypothesis, Question, possible_hypotheses
+from ..scoring.worlds import Naming, Table, worlds
 
 __all__ = ["write_onnx"]
 
@@ -25,90 +33,83 @@ OPSET = 18
 
 
 def write_onnx(
-    path: PathLike, scorer: Any, *, enrolled: int = 1, dtype: str = "float64", **asked: Any
+    path: PathLike,
+    scorer: Bundle | BaseScorer,
+    *,
+    enrolled: int = 1,
+    dtype: str = "float64",
+    **asked: Any,
 ) -> None:
     """Write what a fitted scorer does to raw vectors, for profiles of a fixed number of vectors.
 
     The graph has the inputs ``enrol`` (profiles, `enrolled`, D) and ``test`` (tests, D), float32, and the output
-    ``llr`` (profiles, tests): that of `Bundle.calibrated` where there is a calibrator, else that of `llr`.
+    ``llr`` (profiles, tests): that of `Bundle.answer`, calibrated where the bundle has a calibration for the question.
 
     Parameters
     ----------
     path : the file to be written, all or nothing
-    scorer : a `Bundle`, or a fitted `MultiviewPLDA`, `PLDA`, `CosineScorer`, `CascadeScorer` or `Committee`
+    scorer : a `Bundle`, or any fitted scorer
     enrolled : vectors a profile
     dtype : "float64", which agrees with NumPy, or "float32" for runtimes that know no other
-    asked : parts of a `Question`, in place of those of the bundle
+    asked : parts of a `Question`; none: the same in every view?
     """
     if dtype not in ("float32", "float64"):
         raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
     if enrolled < 1:
         raise ParameterError(f"a profile has at least 1 vector; got {enrolled}")
+    question = Question(**asked)
+    named = question.known_views or question.recognised or question.shared
+    if named or question.countermeasure is not None:
+        raise ParameterError(
+            "known classes and countermeasures are not part of a graph: leave known=, recognised=, shared= and "
+            "countermeasure= out of the question"
+        )
     bundle = scorer if isinstance(scorer, Bundle) else Bundle(None, scorer)
-    fitted = bundle.fitted_scorer
-    width = bundle.width_in
     graph = _Graph(dtype)
-    sides = []
-    for name, shape in (("enrol", ["profiles", enrolled, width]), ("test", ["tests", width])):
-        graph.inputs.append((name, shape))
-        x = graph.add("Cast", [name], to=graph.kind)
-        for _, step in [] if bundle.preprocessing is None else bundle.preprocessing.steps:
-            x = _step(graph, x, step)
-        sides.append(x)
-    scores = [_score(graph, sides, fitted, make_question(None, asked), enrolled)]
-    graph.add("Cast", scores, output="llr", to=1)
-    write_atomically(
-        path,
-        graph.model(
-            {"enrolled": str(enrolled), "scorer": type(fitted).__name__}
-        ).SerializeToString(),
+    width = bundle.width_in
+    profiles = graph.input("enrol", ["profiles", enrolled, width]).op(
+        "Reshape", np.array([-1, width])
     )
+    evidence = _evidence(profiles, bundle)
+    summed = evidence.op("Reshape", np.array([-1, enrolled, evidence.width])).sum(1)
+    tests = _evidence(graph.input("test", ["tests", width]), bundle)
+    llr = _ratio(summed, tests, enrolled, bundle, question)
+    llr.op("Cast", to=1, output="llr")
+    notes = {"enrolled": str(enrolled), "scorer": type(bundle.fitted_scorer).__name__}
+    write_atomically(path, graph.model(notes).SerializeToString())
 
 
 class _Graph:
     """Nodes one after the other, each with one output."""
 
     def __init__(self, dtype: str) -> None:
-        self.onnx, self.dtype = need("onnx"), dtype
-        self.kind = int(
-            self.onnx.TensorProto.DOUBLE if dtype == "float64" else self.onnx.TensorProto.FLOAT
-        )
+        self.onnx = need("onnx")
+        self.dtype = dtype
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
-        self.inputs: list[tuple[str, list[Any]]] = []
+        self.inputs: list[Any] = []
 
-    def constant(self, values: Any, dtype: str | None = None) -> str:
+    def input(self, name: str, shape: list[str | int]) -> Traced:
+        real = self.onnx.TensorProto.FLOAT
+        self.inputs.append(self.onnx.helper.make_tensor_value_info(name, real, shape))
+        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
+        return Traced(self, name, int(shape[-1])).op("Cast", to=kind)
+
+    def constant(self, values: ArrayLike) -> str:
+        array = np.asarray(values)
+        if array.dtype.kind == "f" or array.ndim == 0:
+            array = array.astype(self.dtype)
         name = f"c{len(self.constants)}"
-        array = np.ascontiguousarray(np.asarray(values, dtype=dtype or self.dtype))
-        self.constants.append(
-            self.onnx.numpy_helper.from_array(array.reshape(np.shape(values)), name)
-        )
+        self.constants.append(self.onnx.numpy_helper.from_array(np.array(array, order="C"), name))
         return name
-
-    def add(self, kind: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
-        output = output or f"n{len(self.nodes)}"
-        self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [output], **attributes))
-        return output
-
-    def sum(self, x: str, axis: int, keep: int) -> str:
-        return self.add("ReduceSum", [x, self.constant([axis], "int64")], keepdims=keep)
-
-    def columns(self, x: str, start: int, stop: int) -> str:
-        """Some columns of the last axis."""
-        limits = [self.constant([limit], "int64") for limit in (start, stop, -1)]
-        return self.add("Slice", [x, *limits])
-
-    def form(self, y: str, matrix: Array) -> str:
-        """(n, 1) of y matrix y'."""
-        return self.sum(self.add("Mul", [self.add("MatMul", [y, self.constant(matrix)]), y]), -1, 1)
 
     def model(self, notes: dict[str, str]) -> Any:
         from .. import __version__
 
-        helper, real = self.onnx.helper, self.onnx.TensorProto.FLOAT
-        inputs = [helper.make_tensor_value_info(name, real, shape) for name, shape in self.inputs]
+        helper = self.onnx.helper
+        real = self.onnx.TensorProto.FLOAT
         output = helper.make_tensor_value_info("llr", real, ["profiles", "tests"])
-        graph = helper.make_graph(self.nodes, "mvplda", inputs, [output], self.constants)
+        graph = helper.make_graph(self.nodes, "mvplda", self.inputs, [output], self.constants)
         opsets = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(
             graph, opset_imports=opsets, producer_name="mvplda", producer_version=__version__
@@ -119,145 +120,168 @@ class _Graph:
         return model
 
 
-def _step(graph: _Graph, x: str, step: Any) -> str:
+class Traced:
+    """An array of a graph: what is done to it becomes a node. It does what `scoring.forms` asks of arrays.
+
+    width : length of the last axis, where it is known
+    """
+
+    __array_ufunc__ = None  # NumPy arrays on the left leave operators to this class
+
+    def __init__(self, graph: _Graph, name: str, width: int) -> None:
+        self.graph = graph
+        self.name = name
+        self.width = width
+
+    def op(self, kind: str, *others: Traced | ArrayLike, width: int = 0, **options: Any) -> Traced:
+        names = [
+            one.name if isinstance(one, Traced) else self.graph.constant(one) for one in others
+        ]
+        output = options.pop("output", f"n{len(self.graph.nodes)}")
+        node = self.graph.onnx.helper.make_node(kind, [self.name, *names], [output], **options)
+        self.graph.nodes.append(node)
+        return Traced(self.graph, output, width or self.width)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return -1, self.width
+
+    @property
+    def T(self) -> Traced:
+        return self.op("Transpose", perm=[1, 0])
+
+    def __add__(self, other: Traced | ArrayLike) -> Traced:
+        return self.op("Add", other)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Traced | ArrayLike) -> Traced:
+        return self.op("Mul", other)
+
+    __rmul__ = __mul__
+
+    def __sub__(self, other: Traced | ArrayLike) -> Traced:
+        return self.op("Sub", other)
+
+    def __rsub__(self, other: ArrayLike) -> Traced:
+        return self * -1.0 + other
+
+    def __truediv__(self, other: Traced | ArrayLike) -> Traced:
+        return self.op("Div", other)
+
+    def __pow__(self, other: float) -> Traced:
+        return self.op("Pow", other)
+
+    def __matmul__(self, other: Traced | ArrayLike) -> Traced:
+        width = other.width if isinstance(other, Traced) else np.shape(other)[-1]
+        return self.op("MatMul", other, width=width)
+
+    def sum(self, axis: int) -> Traced:
+        return self.op("ReduceSum", np.array([axis]), keepdims=0)
+
+    def clip(self, min: float) -> Traced:
+        return self.op("Max", np.maximum(min, np.finfo(self.graph.dtype).tiny))
+
+    def __getitem__(self, key: tuple[Any, ...]) -> Traced:
+        made = self
+        for axis, one in enumerate(key):
+            if one is None:
+                made = made.op("Unsqueeze", np.array([axis]))
+            elif isinstance(one, slice) and one != slice(None):
+                limits = (np.array([one.start]), np.array([one.stop]), np.array([axis]))
+                made = made.op("Slice", *limits, width=one.stop - one.start)
+            elif not isinstance(one, slice):
+                made = made.op("Gather", np.atleast_1d(np.asarray(one, dtype=np.int64)), axis=axis)
+                made = made.op("Squeeze", np.array([axis])) if np.ndim(one) == 0 else made
+        return made
+
+    def __array_function__(
+        self, function: Callable[..., Any], types: Any, args: Any, options: Any
+    ) -> Traced:
+        if function is np.concatenate:
+            first, *others = args[0]
+            width = sum(one.width for one in args[0])
+            joined: Traced = first.op("Concat", *others, axis=1, width=width)
+            return joined
+        if function is np.einsum and args[0] == "ij,ij->i":
+            return (args[1] * args[2]).sum(1)
+        raise ParameterError(f"a graph has no {function.__name__}")
+
+
+def _evidence(x: Any, scorer: Bundle | BaseScorer) -> Any:
+    """What every vector adds to the sum that a profile is; experts' side by side."""
+    if isinstance(scorer, Bundle):
+        for _, step in scorer._steps():
+            x = _prepared(x, step)
+    fitted = scorer_of(scorer)
+    parts = fitted.parts()
+    if not parts:
+        return fitted.project(x)
+    return np.concatenate([_evidence(x[:, slice(*columns)], one) for one, columns in parts], 1)
+
+
+def _prepared(x: Traced, step: Step) -> Traced:
     if isinstance(step, LengthNormalisation):
         length = np.sqrt(step.n_features_in_) if step.length == "sqrt" else 1.0
-        return _scaled(graph, x, float(length))
+        norm = ((x * x).sum(1) ** 0.5)[:, None]
+        return x / norm.clip(0.0) * float(length)
     if isinstance(step, RectifiedRoot):
-        if not step.rectified_:
-            return x
-        return graph.add(
-            "Mul", [graph.add("Sign", [x]), graph.add("Sqrt", [graph.add("Abs", [x])])]
-        )
-    x = graph.add("Sub", [x, graph.constant(step.mean_)])
-    return (
-        x if isinstance(step, Centring) else graph.add("MatMul", [x, graph.constant(step.matrix_)])
-    )
+        return x.op("Sign") * x.op("Abs") ** 0.5 if step.rectified_ else x
+    centred = x - step.mean_
+    return centred if isinstance(step, Centring) else centred @ step.matrix_
 
 
-def _scaled(graph: _Graph, x: str, length: float) -> str:
-    """Vectors of one length; zero ones stay zero."""
-    norm = graph.add("Sqrt", [graph.sum(graph.add("Mul", [x, x]), -1, 1)])
-    norm = graph.add("Max", [norm, graph.constant(np.finfo(graph.dtype).tiny)])
-    return graph.add("Mul", [graph.add("Div", [x, norm]), graph.constant(length)])
-
-
-def _score(
-    graph: _Graph, sides: Sequence[str], scorer: Any, question: Question, enrolled: int
-) -> str:
-    """(profiles, tests) log-likelihood ratios: evidence, the forms of all worlds, two sums over them."""
-    if question.known_views or question.recognised or question.shared:
-        raise ParameterError(
-            "known classes are not part of a graph: leave known=, recognised= and shared= out of the question"
-        )
-    forms = scorer.forms()
-    y = [_evidence(graph, side, scorer) for side in sides]
-    y[0] = graph.sum(y[0], 1, 0)
+def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Question) -> Traced:
+    """(profiles, tests) the likelihood ratio, of calibrated log-likelihoods where there is a calibration."""
+    forms = bundle.fitted_scorer.forms()
     base = forms.base
     one_class = ((0,),) * len(base)
     unnamed = ((-1,),) * len(base)
-    enrol = Table(base, (float(enrolled),), one_class, unnamed)
-    test = Table(base, (1.0,), one_class, unnamed)
-    namings = dict.fromkeys(base, Naming())
+    several = Table(base, (float(enrolled),), one_class, unnamed)
+    one = Table(base, (1.0,), one_class, unnamed)
+    of_enrol = forms.side(several, enrol[:, None])
+    of_test = forms.side(one, test[:, None])
     ratio = question.ratio(base)
-    sums = []
-    for weighted in (ratio.numerator, ratio.denominator):
-        terms = []
-        for h, log_weight in weighted.items():
-            for world in worlds(h, enrol, test, namings):
-                term = _form(graph, forms, y, (enrol, test), enrol.unread(), world.matches)
-                weight = graph.constant(log_weight + world.log_weight)
-                if term is None:
-                    term = _zeros(graph, y)
-                term = graph.add("Add", [term, weight])
-                terms.append(graph.add("Unsqueeze", [term, graph.constant([0], "int64")]))
-        together = graph.add("Concat", terms, axis=0)
-        axis = graph.constant([0], "int64")
-        sums.append(graph.add("ReduceLogSumExp", [together, axis], keepdims=0))
-    return graph.add("Sub", sums)
+    calibrator = bundle.calibration(question)
+    nothing = (enrol.sum(1) * 0.0)[:, None] + (test.sum(1) * 0.0)[None, :]
+    logs: dict[Hypothesis, Traced] = {}
+    for h in possible_hypotheses(base, {}) if calibrator else ratio.hypotheses:
+        # of one cell on either side, a hypothesis leaves one world
+        (world,) = worlds(h, several, one, dict.fromkeys(base, Naming()))
+        logs[h] = nothing
+        for form in forms.form(of_enrol, of_test, unnamed, world.matches):
+            left = multiply(form.row.values, form.left)
+            cross = left @ multiply(form.column.values, form.right).T
+            row = form.row.evaluate({})[:, None]
+            logs[h] = logs[h] + cross * form.factor + row + form.column.evaluate({})[None, :]
+    if calibrator is not None:
+        logs = _calibrated(logs, base, calibrator)
+    above = _log_sum([logs[h] + weight for h, weight in ratio.numerator.items()])
+    return above - _log_sum([logs[h] + weight for h, weight in ratio.denominator.items()])
 
 
-def _evidence(graph: _Graph, x: str, scorer: Any) -> str:
-    """What every vector adds to the sum that a profile is; experts' side by side."""
-    forms = scorer.forms()
-    if isinstance(forms, LatentForms):
-        space = forms.space
-        product = graph.add("MatMul", [x, graph.constant(space.projection)])
-        return graph.add("Sub", [product, graph.constant(space.offset)])
-    if isinstance(forms, ScoreForms):
-        if not isinstance(scorer, CosineScorer):
-            raise ParameterError(f"there is no graph for the scores of a {type(scorer).__name__}")
-        return graph.add("Sub", [x, graph.constant(scorer.mean_)])
-    made = []
-    for expert, columns in scorer.parts():
-        seen = graph.columns(x, *columns)
-        for step in _steps_of(expert):
-            seen = _step(graph, seen, step)
-        made.append(_evidence(graph, seen, scorer_of(expert)))
-    return graph.add("Concat", made, axis=-1)
+def _calibrated(
+    logs: Mapping[Hypothesis, Traced], base: Sequence[str], calibrator: HypothesisCalibrator
+) -> dict[Hypothesis, Traced]:
+    """As `HypothesisCalibrator.transform`."""
+    factors = calibrator.factors_
+    together = factors.get(TOGETHER, 1.0)
+    raw = {}
+    for h, values in logs.items():
+        raw[h] = values * 0.0 + calibrator.constants_.get(hypothesis_name(h), 0.0)
+        for view in h:
+            factor = factors.get(view, 1.0)
+            raw[h] = raw[h] + logs[view,] * (factor - together if len(h) > 1 else factor)
+        if len(h) > 1:
+            raw[h] = raw[h] + values * together
+    total = _log_sum(list(raw.values()))
+    uniform = float(np.log(calibrator.doubt_ / len(raw)))
+    sure = float(np.log1p(-calibrator.doubt_))
+    return {h: _log_sum([one - total + sure, one * 0.0 + uniform]) for h, one in raw.items()}
 
 
-def _steps_of(expert: Any) -> list[Any]:
-    chain = getattr(expert, "preprocessing", None)
-    return [] if chain is None else [step for _, step in chain.steps]
-
-
-def _form(
-    graph: _Graph,
-    forms: Any,
-    y: Sequence[str],
-    tables: tuple[Table, Table],
-    reading: Reading,
-    matches: Matches,
-) -> str | None:
-    """(profiles, tests) the pair form of one world; None where it is 0."""
-    if isinstance(forms, JointForms):
-        total: str | None = None
-        for k, factor, read, world in forms.said(reading, matches):
-            part = forms.parts[k]
-            own = [graph.columns(side, part.columns.start, part.columns.stop) for side in y]
-            parts = forms.own_table(part, tables[0]), forms.own_table(part, tables[1])
-            form = _form(graph, part.forms, own, parts, read, world)
-            if form is not None:
-                form = graph.add("Mul", [form, graph.constant(factor)])
-                total = form if total is None else graph.add("Add", [total, form])
-        return total
-    if isinstance(forms, ScoreForms):
-        if not all(match[0] >= 0 for classes in matches for match in classes):
-            return None
-        if forms.encode is not unit_length:
-            raise ParameterError(f"a graph cannot be made of {forms.name}")
-        unit = [_scaled(graph, side, 1.0) for side in y]
-        cosine = graph.add("MatMul", [unit[0], graph.add("Transpose", [unit[1]], perm=[1, 0])])
-        slope, intercept = forms.line
-        scaled = graph.add("Mul", [cosine, graph.constant(slope)])
-        return graph.add("Add", [scaled, graph.constant(intercept)])
-    # of a model of latents the matrices are made from tables alone
-    width = forms.space.projection.shape[1]
-    sides = [forms.side(table, np.zeros((1, 1, width))) for table in tables]
-    made = forms.term(*sides, reading, matches)
-    if made is None:
-        return None
-    _, term, in_vectors = made
-    if in_vectors:
-        unfold = forms.space.unfold
-        y = [
-            graph.add("MatMul", [side, graph.constant(unfold / table.weights[0])])
-            for side, table in zip(y, tables, strict=True)
-        ]
-    column = graph.add("Transpose", [graph.form(y[1], term.column)], perm=[1, 0])
-    value = graph.add("Add", [graph.form(y[0], term.row), column])
-    left = graph.add("MatMul", [y[0], graph.constant(term.left)])
-    right = y[1]
-    if term.right is not None:
-        right = graph.add("MatMul", [right, graph.constant(term.right)])
-    cross = graph.add("MatMul", [left, graph.add("Transpose", [right], perm=[1, 0])])
-    value = graph.add("Add", [value, cross])
-    return graph.add("Add", [value, graph.constant(term.constant)])
-
-
-def _zeros(graph: _Graph, y: Sequence[str]) -> str:
-    """(profiles, tests) of 0: what shares nothing."""
-    nothing = graph.constant(0.0)
-    sides = [graph.add("Mul", [graph.sum(side, -1, 1), nothing]) for side in y]
-    return graph.add("Add", [sides[0], graph.add("Transpose", [sides[1]], perm=[1, 0])])
+def _log_sum(values: Sequence[Traced]) -> Traced:
+    axis = np.array([0])
+    first, *others = [one[None,] for one in values]
+    together = first.op("Concat", *others, axis=0)
+    return together.op("ReduceLogSumExp", axis, keepdims=0)

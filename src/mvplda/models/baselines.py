@@ -1,5 +1,7 @@
 """What a multi-view model has to beat: cosine, and a cascade of two one-view scores."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -10,21 +12,21 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray
-from ..backend import as_vectors, is_torch, like, namespace
+from .._typing import AnyArray, Names
+from ..backend import as_vectors, like
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import are_named, base_columns, label_columns
 from ..persistence import State, Tensors, fingerprint, get_part, put_part
-from ..scoring.forms import JointForms, Part, ScoreForms
+from ..scoring.forms import JointForms, Part, ScoreForms, row_products
 from .multiview import PLDA
-from .scorer import BaseScorer, Scoring
+from .scorer import BaseScorer, Scoring, side_by_side
 
 
 class CosineScorer(BaseScorer, BaseEstimator):
     """Cosine of the angle between the mean of a profile and a test.
 
     The same calls as `MultiviewPLDA`. The score is a similarity: it counts for hypotheses in which all of its views
-    are the same, and is a log-likelihood ratio only after `line_` was learnt on trials.
+    are the same, and is no log-likelihood ratio: calibrate it.
 
     Parameters
     ----------
@@ -37,7 +39,6 @@ class CosineScorer(BaseScorer, BaseEstimator):
     ----------
     mean_ : (D,) what is taken off: the mean of the training vectors, or zeros
     views_ : dict of {view: 0}
-    line_ : (slope, intercept) that make a log-likelihood ratio of the cosine; (1, 0) until they are learnt
     """
 
     NAME = "cosine"
@@ -64,28 +65,16 @@ class CosineScorer(BaseScorer, BaseEstimator):
         elif y is not None and are_named(y):
             views = tuple(label_columns(y, None))
         self.views_ = dict.fromkeys(views, 0)
-        self.line_ = (1.0, 0.0)
         return self
 
-    def evidence(self, X: ArrayLike) -> Any:
-        """(n, D) the vectors about the training mean, in float64."""
-        check_is_fitted(self, "mean_")
-        vectors: Any = X.double() if is_torch(X) else as_vectors(X)
-        width = len(self.mean_)
-        if vectors.ndim != 2 or vectors.shape[1] != width:
-            raise DataError(
-                f"X has {vectors.shape[-1]} features, but this scorer is expecting {width}"
-            )
-        y = vectors - like(self.mean_, vectors)
-        if not bool(namespace(y).isfinite(y).all()):
-            raise DataError("Input X contains NaN or infinity")
-        return y
+    def project(self, vectors: AnyArray) -> AnyArray:
+        """(n, D) the vectors about the training mean."""
+        return vectors - like(self.mean_, vectors)
 
     def forms(self, scoring: Scoring = "exact") -> ScoreForms:
         check_is_fitted(self, "mean_")
-        if scoring != "exact":
-            raise ParameterError("scoring='paper' is for a model of two views")
-        return ScoreForms(tuple(self.views_), unit_length, self.line_, "a cosine")
+        self._check_exact(scoring)
+        return ScoreForms(tuple(self.views_), unit_length)
 
     @property
     def width_in(self) -> int:
@@ -100,11 +89,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
     def get_state(self) -> State:
         check_is_fitted(self, "mean_")
         views = None if self.views is None else list(self.views)
-        values = {
-            "settings": {"centre": self.centre, "views": views},
-            "views": list(self.views_),
-            "line": list(self.line_),
-        }
+        values = {"settings": {"centre": self.centre, "views": views}, "views": list(self.views_)}
         return {"mean": np.ascontiguousarray(self.mean_, dtype=np.float64)}, values
 
     @classmethod
@@ -112,16 +97,13 @@ class CosineScorer(BaseScorer, BaseEstimator):
         scorer = cls(**values["settings"])
         scorer.mean_ = arrays["mean"]
         scorer.views_ = dict.fromkeys(values["views"], 0)
-        slope, intercept = values["line"]
-        scorer.line_ = (float(slope), float(intercept))
         return scorer
 
 
-def unit_length(total: AnyArray, weights: AnyArray) -> tuple[AnyArray, None]:
+def unit_length(total: AnyArray, count: float) -> AnyArray:
     """Vectors of length 1; zero ones stay zero."""
-    length = namespace(total).einsum("ij,ij->i", total, total) ** 0.5
-    length[length == 0] = 1.0
-    return total / length[:, None], None
+    length = row_products(total, total) ** 0.5
+    return total / length[:, None].clip(min=np.finfo(np.float64).tiny)
 
 
 class CascadeScorer(BaseScorer, BaseEstimator):
@@ -175,14 +157,11 @@ class CascadeScorer(BaseScorer, BaseEstimator):
         """Training classes of every view."""
         return {view: model.classes_[view] for view, model in self.models_.items()}
 
-    def evidence(self, X: ArrayLike) -> Any:
+    def project(self, vectors: AnyArray) -> AnyArray:
         """Evidence of every model, side by side."""
-        check_is_fitted(self, "models_")
-        made = [model.evidence(X) for model in self.models_.values()]
-        return namespace(made[0]).concatenate(made, 1)
+        return side_by_side([model.project(vectors) for model in self.models_.values()])
 
-    def parts(self) -> list[tuple[PLDA, tuple[int, int]]]:
-        """The models, and the columns that each sees."""
+    def parts(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
         return [(model, (0, self.width_in)) for model in self.models_.values()]
 
     @property
@@ -191,8 +170,7 @@ class CascadeScorer(BaseScorer, BaseEstimator):
 
     def forms(self, scoring: Scoring = "exact") -> JointForms:
         check_is_fitted(self, "models_")
-        if scoring != "exact":
-            raise ParameterError("scoring='paper' is for a model of two views")
+        self._check_exact(scoring)
         parts = []
         start = 0
         for view, model in self.models_.items():
@@ -200,7 +178,12 @@ class CascadeScorer(BaseScorer, BaseEstimator):
             numbers = {view: range(len(model.classes_.get(view, ())))}
             parts.append(Part(model.forms(), columns, {view: 1.0}, numbers))
             start = columns.stop
-        return JointForms(tuple(self.models_), parts, self.classes_)
+        return JointForms(tuple(self.models_), parts)
+
+    def known_names(self, view: str) -> Names:
+        if view not in self.models_:
+            return super().known_names(view)
+        return self.models_[view].known_names(view)
 
     def _key(self) -> str:
         check_is_fitted(self, "models_")

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import Array, IntArray
-from ..backend import as_vectors, is_torch, namespace, to_host
+from .._typing import AnyArray, Array, FloatArray, IntArray, Names
+from ..backend import as_vectors
 from ..calibration import LinearCalibrator
 from ..exceptions import DataError, FewSpeakersWarning, LabelError, MvpldaWarning, ParameterError
 from ..labels import base_columns, label_columns
 from ..persistence import Persistent, State, Tensors, get_part, put_part
-from ..scoring.engine import Comparison, log_likelihoods
-from ..scoring.forms import TOGETHER, JointForms, Part, ScoreForms
+from ..scoring.engine import Memory, log_likelihoods
+from ..scoring.forms import TOGETHER, JointForms, Part, ScoreForms, class_numbers
 from ..scoring.profiles import Profiles
-from ..scoring.question import Hypothesis, Question, Ratio, possible_hypotheses
+from ..scoring.question import Hypothesis, Question, Ratio, names_of, possible_hypotheses
 from .heldout import Trials, held_out_trials
-from .scorer import BaseScorer, Scoring
+from .scorer import BaseScorer, Scoring, side_by_side
 
 Factors = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
 
@@ -135,7 +136,7 @@ class Committee(BaseScorer, BaseEstimator):
         experts = {name: clone(expert) for name, expert in self.experts.items()}
         self._adopt(experts, vectors.shape[1])
         for name, expert in self.experts_.items():
-            expert.fit(self._see(name, vectors), labels)
+            expert.fit(vectors[:, slice(*self._columns_of(name))], labels)
         self._find_views(tuple(labels))
         self.factors_ = {name: self._given_factors(name) for name in self.experts_}
         self.calibrator_ = None
@@ -165,35 +166,28 @@ class Committee(BaseScorer, BaseEstimator):
             raise ParameterError(
                 f"factors is 'learnt', a dict of them or None; got {self.factors!r}"
             )
-        if not isinstance(self.factors, Mapping):
-            return
-        for name, told in self.factors.items():
-            for factor in told.values() if isinstance(told, Mapping) else (told,):
-                if not (np.isfinite(factor) and factor >= 0):
-                    raise ParameterError(
-                        f"a factor is a number of at least 0; got {factor!r} for {name!r}"
-                    )
 
     def _given_factors(self, name: str) -> dict[str, float]:
-        """Factors of an expert before any are learnt."""
-        given: Mapping[str, Any] = {}
-        if isinstance(self.factors, Mapping):
-            self._check_names(self.factors, "factors")
-            given = self.factors
+        """Factors of an expert before any are learnt: 1 where nothing else is given."""
         parts = self._parts_of(name)
-        told = given.get(name, 0.0 if self._is_score(name) else 1.0)
-        if not isinstance(told, Mapping):
-            return dict.fromkeys(parts, float(told))
-        unknown = [part for part in told if part not in parts]
-        if unknown:
-            raise ParameterError(
-                f"factors of {name!r} name {unknown[0]!r}; it has factors for {list(parts)}"
-            )
-        return {part: float(told.get(part, 1.0)) for part in parts}
-
-    def _is_score(self, name: str) -> bool:
-        """Whether an expert gives scores that are no likelihood ratios."""
-        return isinstance(scorer_of(self.experts_[name]).forms(), ScoreForms)
+        factors = dict.fromkeys(parts, 1.0)
+        if not isinstance(self.factors, Mapping):
+            return factors
+        self._check_names(self.factors, "factors")
+        given = self.factors.get(name, {})
+        if not isinstance(given, Mapping):
+            given = dict.fromkeys(parts, given)
+        for part, factor in given.items():
+            if part not in parts:
+                raise ParameterError(
+                    f"factors of {name!r} name {part!r}; it has factors for {list(parts)}"
+                )
+            if not (np.isfinite(factor) and factor >= 0):
+                raise ParameterError(
+                    f"a factor is a number of at least 0; got {factor!r} for {name!r}"
+                )
+            factors[part] = float(factor)
+        return factors
 
     def _parts_of(self, name: str) -> tuple[str, ...]:
         """What an expert has factors for."""
@@ -201,17 +195,21 @@ class Committee(BaseScorer, BaseEstimator):
         return (*may, TOGETHER) if len(may) > 1 else may
 
     def _may(self, name: str) -> tuple[str, ...]:
-        """Views that an expert speaks of."""
+        """Views that an expert is about."""
         own = base_columns(tuple(scorer_of(self.experts_[name]).views_))
-        allowed = _names((self.speaks_of or {}).get(name, own))
+        allowed = names_of((self.speaks_of or {}).get(name, own))
         return tuple(v for v in self.views_ if v in own and v in allowed)
 
-    def _learn(self, X: Array, labels: dict[str, NDArray[Any]], groups: Any, eligible: Any) -> None:
-        """Factors, lines of scores, and the calibrator, from trials of held-out classes."""
+    def _learn(
+        self,
+        X: FloatArray,
+        labels: dict[str, Names],
+        groups: ArrayLike | None,
+        eligible: ArrayLike | None,
+    ) -> None:
+        """Factors, and the calibrator, from trials of held-out classes."""
         views = tuple(self.views_)
         every = possible_hypotheses(views, {})
-        scorers = [scorer_of(expert) for expert in self.experts_.values()]
-        stated = [scorer.missing for scorer in scorers if scorer.missing is not None]
         dealt = held_out_trials(
             labels,
             views,
@@ -219,7 +217,7 @@ class Committee(BaseScorer, BaseEstimator):
             enrolment=self.enrolment,
             groups=groups,
             eligible=eligible,
-            missing=stated[0] if stated else None,
+            missing=self.missing,
         )
         places = [(name, part) for name in self.experts_ for part in self._parts_of(name)]
         said: list[Array] = []
@@ -229,39 +227,30 @@ class Committee(BaseScorer, BaseEstimator):
             fold.fit(X[held.train], {view: column[held.train] for view, column in labels.items()})
             profiles = fold.enrol(X[trials.enrol], trials.ids)
             tests = fold.enrol(X[trials.test])
-            claims = {view: labels[view][trials.profiles] for view in _names(self.known)}
+            claims = {view: labels[view][trials.profiles] for view in names_of(self.known)}
             question = Question(known=claims or None)
-            said.append(fold._said(profiles, tests, question, every, places, trials.places))
+            said.append(fold._said(profiles, tests, question, every, places, trials.pairs))
             folds.append((fold, profiles, tests, question, trials))
-        if not folds:
-            return
-        kinds = np.concatenate([trials.kinds for *_, trials in folds])
+        kinds = np.concatenate([trials.kinds for *_, trials in folds] or [np.zeros(0, np.int64)])
         if len(np.unique(kinds)) < 2:
             return
-        parts = np.concatenate(said)
-        self._draw_lines(parts, places, kinds, every)
-        factors, self.cost_ = weigh_experts(parts, kinds)
+        factors, self.cost_ = weigh_experts(np.concatenate(said), kinds)
         for (name, part), factor in zip(places, factors.tolist(), strict=True):
             self.factors_[name][part] = factor
-        if self.known:
-            # sums over classes that may be known are of all experts together
-            llrs = []
-            for fold, profiles, tests, question, trials in folds:
-                fold._take_over(self)
-                llrs.append(
-                    fold.llr_trials(profiles, tests, trials.pairs, question, dtype=np.float64)
-                )
-            scores = np.concatenate(llrs)
-        else:
-            logs = dict(zip(every, (parts @ factors).T, strict=True))
-            scores = Question().ratio(views).of(logs)
-        people = np.concatenate(
-            [labels[views[0]][trials.profiles][trials.pairs[:, 0]] for *_, trials in folds]
-        )
+        scores = []
+        people = []
+        for fold, profiles, tests, question, trials in folds:
+            fold.factors_ = self.factors_
+            scores.append(
+                fold.llr_trials(profiles, tests, trials.pairs, question, dtype=np.float64)
+            )
+            people.append(labels[views[0]][trials.profiles][trials.pairs[:, 0]])
         weights = np.concatenate([trials.weights for *_, trials in folds])
         same = kinds == 0
         mass = np.where(same, weights / weights[same].sum(), weights / weights[~same].sum()) / 2
-        self.calibrator_ = LinearCalibrator().fit(scores, same, speakers=people, weights=mass)
+        self.calibrator_ = LinearCalibrator().fit(
+            np.concatenate(scores), same, speakers=np.concatenate(people), weights=mass
+        )
 
     def _said(
         self,
@@ -270,86 +259,36 @@ class Committee(BaseScorer, BaseEstimator):
         question: Question,
         every: list[Hypothesis],
         places: Sequence[tuple[str, str]],
-        rows: IntArray,
+        pairs: IntArray,
     ) -> Array:
-        """(trials, hypotheses, parts) what every part of every expert says by itself.
+        """(trials, hypotheses, parts) the log-likelihoods of every part of every expert by itself.
 
         Where classes are known, the sum over the classes that a test may be of is taken in each part; the answers
         of the committee take it over all of them together.
         """
-        ratio = Ratio(dict.fromkeys(every, 0.0), {every[-1]: 0.0})
-        comparison = self._put(ratio, profiles, tests, question, "exact", np.float64)
-        said = np.zeros((len(rows), len(every), len(places)))
-        if question.known is None:
-            self._said_at_once(said, comparison, every, places, rows)
-            return said
+        ratio = Ratio(dict.fromkeys(every, 0.0), {})
+        comparison = self._put(ratio, profiles, tests, question, np.float64)
+        said = np.zeros((len(pairs), len(every), len(places)))
         for k, (name, part) in enumerate(places):
             factors = {one: float(one == part) for one in self._parts_of(name)}
-            alone = self._joint_forms({name: factors})
-            one = _with_forms(comparison, alone)
-            for h, logs in log_likelihoods(one, every).items():
-                said[:, every.index(h), k] = to_host(logs).ravel()[rows]
+            # nothing is kept of other forms
+            one = replace(comparison, forms=self._joint_forms({name: factors}), memory=Memory())
+            for i, logs in enumerate(log_likelihoods(one, every, pairs).values()):
+                said[:, i, k] = logs
         return said
 
-    def _said_at_once(
-        self,
-        said: Array,
-        comparison: Comparison,
-        every: list[Hypothesis],
-        places: Sequence[tuple[str, str]],
-        rows: IntArray,
-    ) -> None:
-        """All parts of an expert from what it says with all factors 1: the rest is differences of hypotheses."""
-        for name in self.experts_:
-            may = self._may(name)
-            alone = self._joint_forms({name: dict.fromkeys(self._parts_of(name), 1.0)})
-            answers = log_likelihoods(_with_forms(comparison, alone), every)
-            logs = {h: to_host(values).ravel()[rows] for h, values in answers.items()}
-            for i, hypothesis in enumerate(every):
-                shared = [view for view in may if view in hypothesis]
-                for view in shared:
-                    said[:, i, places.index((name, view))] = logs[view,]
-                if len(shared) > 1:
-                    beyond = logs[hypothesis] - sum(logs[view,] for view in shared)
-                    said[:, i, places.index((name, TOGETHER))] = beyond
-
-    def _draw_lines(
-        self,
-        parts: Array,
-        places: Sequence[tuple[str, str]],
-        kinds: IntArray,
-        every: list[Hypothesis],
-    ) -> None:
-        """Make log-likelihood ratios of scores, in their experts and in `parts`."""
-        for name in self.experts_:
-            if not self._is_score(name):
-                continue
-            may = set(self._may(name))
-            full = [i for i, h in enumerate(every) if may <= set(h)]
-            k = places.index((name, self._parts_of(name)[-1]))
-            line = LinearCalibrator().fit(parts[:, full[0], k], np.isin(kinds, full))
-            scorer_of(self.experts_[name]).line_ = float(line.slopes_[0]), line.intercept_
-            for i in full:
-                parts[:, i, k] = line.transform(parts[:, i, k])
-
-    def _take_over(self, other: Committee) -> None:
-        """The factors and lines of another committee of the same experts."""
-        self.factors_ = other.factors_
-        for name, expert in self.experts_.items():
-            if self._is_score(name):
-                scorer_of(expert).line_ = scorer_of(other.experts_[name]).line_
-
-    def _adopt(self, experts: dict[str, Any], width: int) -> None:
+    def _adopt(self, experts: dict[str, BaseScorer], width: int) -> None:
         self.experts_ = experts
         self.width_ = width
         self._check_names(self.columns, "columns")
-        for name, (start, stop) in (self.columns or {}).items():
+        for name in experts:
+            start, stop = self._columns_of(name)
             if not 0 <= start < stop <= width:
                 raise ParameterError(
                     f"expert {name!r} sees columns {start} to {stop}, the vectors have {width}"
                 )
 
-    def _check_names(self, settings: Mapping[str, Any] | None, what: str) -> None:
+    def _check_names(self, settings: Mapping[str, object] | None, what: str) -> None:
         for name in settings or {}:
             if name not in self.experts_:
                 raise ParameterError(
@@ -362,52 +301,33 @@ class Committee(BaseScorer, BaseEstimator):
             every |= set(base_columns(tuple(scorer_of(expert).views_)))
         self.views_ = dict.fromkeys([view for view in columns if view in every] or columns, 0)
         self._check_names(self.speaks_of, "speaks_of")
-        for name, views in (self.speaks_of or {}).items():
-            unknown = [view for view in _names(views) if view not in self.views_]
-            if unknown:
-                raise ParameterError(
-                    f"expert {name!r} speaks of {unknown[0]!r}; there are {list(self.views_)}"
-                )
+        named = {f"expert {name!r} speaks of": v for name, v in (self.speaks_of or {}).items()}
+        for what, views in (named | {"known names": self.known}).items():
+            for view in names_of(views):
+                if view not in self.views_:
+                    raise ParameterError(f"{what} {view!r}; there are {list(self.views_)}")
+        for name in self.experts_:
             if not self._may(name):
                 raise ParameterError(
                     f"expert {name!r} speaks of no view that it knows: leave it out"
                 )
-        unknown = [view for view in _names(self.known) if view not in self.views_]
-        if unknown:
-            raise ParameterError(f"known names {unknown[0]!r}; there are {list(self.views_)}")
 
     # -- evidence and forms ----------------------------------------------------
 
-    def evidence(self, X: Any) -> Any:
+    def project(self, vectors: AnyArray) -> AnyArray:
         """Evidence of every expert, side by side."""
-        check_is_fitted(self, "experts_")
-        vectors: Any = X if is_torch(X) else as_vectors(X)
-        if vectors.ndim != 2 or vectors.shape[1] != self.width_:
-            raise DataError(
-                f"X has {vectors.shape[-1]} features, but this committee is expecting {self.width_}"
-            )
-        made = []
-        for name, expert in self.experts_.items():
-            seen = self._see(name, vectors)
-            prepared = expert.prepare(seen) if hasattr(expert, "prepare") else seen
-            made.append(scorer_of(expert).evidence(prepared))
-        return namespace(made[0]).concatenate(made, 1)
+        parts = self.parts()
+        return side_by_side([one.evidence(vectors[:, slice(*columns)]) for one, columns in parts])
 
-    def parts(self) -> list[tuple[Any, tuple[int, int]]]:
-        """The experts, and the columns that each sees."""
-        columns = self.columns or {}
-        return [
-            (expert, columns.get(name, (0, self.width_))) for name, expert in self.experts_.items()
-        ]
+    def parts(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
+        return [(expert, self._columns_of(name)) for name, expert in self.experts_.items()]
 
-    def _see(self, name: str, vectors: Any) -> Any:
-        start, stop = (self.columns or {}).get(name, (0, self.width_))
-        return vectors[:, start:stop]
+    def _columns_of(self, name: str) -> tuple[int, int]:
+        return (self.columns or {}).get(name, (0, self.width_))
 
     def forms(self, scoring: Scoring = "exact") -> JointForms:
         check_is_fitted(self, "experts_")
-        if scoring != "exact":
-            raise ParameterError("scoring='paper' is for a model of two views")
+        self._check_exact(scoring)
         return self._joint_forms(self.factors_)
 
     def _joint_forms(self, factors: Mapping[str, Mapping[str, float]]) -> JointForms:
@@ -419,31 +339,38 @@ class Committee(BaseScorer, BaseEstimator):
             scorer = scorer_of(expert)
             columns = slice(start, start + scorer.width_out)
             start = columns.stop
-            if name not in factors or not any(factors[name].values()):
+            if not any(factors.get(name, {}).values()):
                 continue
             forms = scorer.forms()
             if isinstance(forms, ScoreForms):
-                forms = ScoreForms(self._may(name), forms.encode, forms.line, forms.name)
-            own = getattr(scorer, "classes_", {})
-            numbers = {v: _numbers(classes[v], own[v]) for v in self._may(name) if v in own}
+                # a score is about all views at once: those that the expert may speak of
+                forms = replace(forms, base=self._may(name))
+            own = _classes_of(scorer)
+            numbers = {v: class_numbers(classes[v], own[v]) for v in self._may(name) if v in own}
             parts.append(Part(forms, columns, factors[name], numbers))
-        return JointForms(tuple(self.views_), parts, classes)
+        return JointForms(tuple(self.views_), parts)
 
     @property
-    def classes_(self) -> dict[str, NDArray[Any]]:
+    def classes_(self) -> dict[str, Names]:
         """Classes of every view that its experts have from training, each once."""
         check_is_fitted(self, "experts_")
-        classes: dict[str, NDArray[Any]] = {}
+        classes: dict[str, Names] = {}
         for expert in self.experts_.values():
-            for view, names in getattr(scorer_of(expert), "classes_", {}).items():
+            for view, names in _classes_of(expert).items():
                 if view not in self.views_:
                     continue
-                if view not in classes:
-                    classes[view] = names
-                elif not np.array_equal(classes[view], names):
-                    new = names[~np.isin(names, classes[view])]
-                    classes[view] = np.concatenate([classes[view], new])
+                known = classes.setdefault(view, names)
+                if not np.array_equal(known, names):
+                    classes[view] = np.concatenate([known, names[~np.isin(names, known)]])
         return classes
+
+    def known_names(self, view: str) -> Names:
+        if view not in self.classes_:
+            return super().known_names(view)
+        for name, expert in self.experts_.items():
+            if view in self._may(name) and view in _classes_of(expert):
+                scorer_of(expert).known_names(view)
+        return self.classes_[view]
 
     @property
     def width_in(self) -> int:
@@ -479,7 +406,7 @@ class Committee(BaseScorer, BaseEstimator):
             columns = {name: list(limits) for name, limits in self.columns.items()}
         speaks_of = None
         if self.speaks_of is not None:
-            speaks_of = {name: list(_names(views)) for name, views in self.speaks_of.items()}
+            speaks_of = {name: list(names_of(views)) for name, views in self.speaks_of.items()}
         calibrator = None
         if self.calibrator_ is not None:
             calibrator = put_part(arrays, "calibrator", self.calibrator_, Persistent)
@@ -488,7 +415,7 @@ class Committee(BaseScorer, BaseEstimator):
             "columns": columns,
             "speaks_of": speaks_of,
             "settings": {
-                "known": list(_names(self.known)),
+                "known": list(names_of(self.known)),
                 "enrolment": self.enrolment,
                 "folds": self.folds,
             },
@@ -536,36 +463,15 @@ class Committee(BaseScorer, BaseEstimator):
         }
 
 
-def _names(views: str | Sequence[str]) -> tuple[str, ...]:
-    """Names of views, of which one may stand alone."""
-    return (views,) if isinstance(views, str) else tuple(views)
-
-
-def _numbers(every: NDArray[Any], own: NDArray[Any]) -> list[int]:
-    """An expert's own number of every class; -1 where it has not seen it."""
-    if len(every) == len(own) and np.array_equal(every, own):
-        return list(range(len(own)))
-    places = {name: i for i, name in enumerate(own.tolist())}
-    return [places.get(name, -1) for name in every.tolist()]
-
-
-def _with_forms(comparison: Comparison, forms: JointForms) -> Comparison:
-    """The same question to other forms, with nothing kept of the first ones."""
-    return Comparison(
-        comparison.ratio,
-        comparison.enrol,
-        comparison.test,
-        forms,
-        type(comparison.memory)(),
-        comparison.namings,
-        comparison.dtype,
-        comparison.heard,
-    )
-
-
-def scorer_of(expert: Any) -> Any:
+def scorer_of(expert: BaseScorer) -> BaseScorer:
     """The scorer itself, where an expert is a bundle of it and its preprocessing."""
-    return getattr(expert, "fitted_scorer", expert)
+    scorer: BaseScorer = getattr(expert, "fitted_scorer", expert)
+    return scorer
+
+
+def _classes_of(expert: BaseScorer) -> dict[str, Names]:
+    """Training classes by view, of experts that keep them."""
+    return getattr(scorer_of(expert), "classes_", {})
 
 
 def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:

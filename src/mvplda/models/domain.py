@@ -15,22 +15,23 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, IntArray, Names
+from .._typing import AnyArray, Array, IntArray
 from ..backend import as_vectors, like
-from ..exceptions import DataError, LabelError, ParameterError
+from ..exceptions import DataError, LabelError
 from ..labels import label_columns
 from ..persistence import State, Tensors, fingerprint
-from ..scoring.forms import FormSide, JointForms, PairTerm, Part, vector_term
+from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
+from ..scoring.latents import PairTerm, vector_term
 from ..scoring.profiles import Profiles
 from ..scoring.worlds import Matches, Reading, Table
-from .scorer import BaseScorer, Scoring
+from .scorer import BaseScorer, Scoring, side_by_side
 
 STRENGTHS = {"own": 0.85, "noise": 0.92}
 """Share of the isotropic target in the covariance of a block's own view and of its noise; others are isotropic."""
@@ -129,7 +130,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         self.shift_ = np.zeros(width)
         self.spreads_: dict[str, Spread] = {}
         self.variances_: dict[str, Variances] = {}
-        unit = self._unit(vectors)
+        unit = self.project(vectors.astype(np.float64))
         for name, columns, view in self._columns():
             others = [labels[other] for other in views if other != view]
             rest = np.zeros(len(vectors)) if not others else others[0]
@@ -176,26 +177,16 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     # -- evidence and the domain -----------------------------------------------
 
-    def evidence(self, X: ArrayLike) -> Any:
+    def project(self, vectors: AnyArray) -> AnyArray:
         """(n, D) the vectors, each block scaled to length 1. It does not depend on the domain."""
-        check_is_fitted(self, "mean_")
-        vectors = as_vectors(X)
-        if vectors.shape[1] != self.width_in:
-            raise DataError(
-                f"X has {vectors.shape[1]} features, but this scorer is expecting {self.width_in}"
-            )
-        return self._unit(vectors)
-
-    def _unit(self, vectors: NDArray[Any]) -> Array:
-        unit = np.array(vectors, dtype=np.float64)
-        if not np.isfinite(unit).all():
-            raise DataError("Input X contains NaN or infinity")
+        made = []
         for _, columns, _ in self._columns():
-            length = np.linalg.norm(unit[:, columns], axis=1, keepdims=True)
-            if not length.all():
+            block = vectors[:, columns]
+            length = row_products(block, block) ** 0.5
+            if isinstance(length, np.ndarray) and not length.all():
                 raise DataError("Input X contains a block of zeros, which has no direction")
-            unit[:, columns] /= length
-        return unit
+            made.append(block / length[:, None])
+        return side_by_side(made)
 
     @property
     def has_domain(self) -> bool:
@@ -250,8 +241,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     def forms(self, scoring: Scoring = "exact") -> JointForms:
         check_is_fitted(self, "mean_")
-        if scoring != "exact":
-            raise ParameterError("scoring='paper' is for a model of two views")
+        self._check_exact(scoring)
         # kept with the matrices that they have made, for as long as mean and domain are these
         if self._forms is None or self._forms[0] is not self.shift_:
             self._forms = self.shift_, self._make_forms()
@@ -264,7 +254,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             doubt = self.doubt_[name] / len(centre)
             forms = UnitForms(view, centre, self.spreads_[name], doubt)
             parts.append(Part(forms, columns, {view: 1.0}, {}))
-        return JointForms(tuple(self.views_), parts, {})
+        return JointForms(tuple(self.views_), parts)
 
     @property
     def width_in(self) -> int:
@@ -400,6 +390,14 @@ def _as_kept(matrix: Array) -> Array:
     return matrix.astype(np.float32).astype(np.float64)
 
 
+class UnitSide(NamedTuple):
+    """Profiles, as one class of the block's view: vectors of length about 1, and of how much they are means."""
+
+    vectors: AnyArray
+    takes: float
+    cells: float
+
+
 class UnitForms:
     """Pair forms of one block about its own view, in a domain that is known up to a variance.
 
@@ -407,26 +405,21 @@ class UnitForms:
     doubt : posterior variance of the domain, per column
     """
 
+    is_llr = True
+
     def __init__(self, view: str, centre: Array, spread: Spread, doubt: float) -> None:
         self.base: tuple[str, ...] = (view,)
         self.centre = centre
         self.spread = spread
         # vectors are scaled to length 1 about the centre, from a mean square of 1 - |centre|^2
         self.doubt = doubt / max(1.0 - float(centre @ centre), 0.05)
-        self._terms: dict[Hashable, tuple[PairTerm, PairTerm]] = {}
+        self._terms: dict[Hashable, PairTerm] = {}
 
-    @property
-    def is_llr(self) -> bool:
-        return True
-
-    def classes(self, view: str) -> Names:
-        raise LabelError(f"a model of domains keeps no classes of a view {view!r}")
-
-    def side(self, table: Table, y: AnyArray) -> list[tuple[Any, float, float]]:
-        """By class of the view: vectors of length about 1, how many takes they are means of, and of how many cells."""
+    def side(self, table: Table, y: AnyArray) -> list[UnitSide]:
+        """By class of the view."""
         classes = np.asarray(table.classes[0])
         weights = np.asarray(table.weights)
-        found = []
+        sides = []
         for c in range(len(table.names[0])):
             cells = np.flatnonzero(classes == c)
             count = float(weights[cells].sum())
@@ -435,65 +428,37 @@ class UnitForms:
             # |u| = 1 for every take, so that the mean square about the centre follows from their mean
             square = 1.0 - 2.0 * (mean @ centre) + float(self.centre @ self.centre)
             scaled = (mean - centre) / (square[:, None].clip(min=1e-6) ** 0.5)
-            several = count**2 / float((weights[cells] ** 2).sum())
-            found.append((scaled, count, several))
-        return found
+            sides.append(UnitSide(scaled, count, count**2 / float((weights[cells] ** 2).sum())))
+        return sides
 
-    def alone(self, side: Any, reading: Reading) -> None:
-        return None
+    def alone(self, side: list[UnitSide], reading: Reading) -> list[Quadratic]:
+        return []
 
-    def key(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> Hashable | None:
-        pairs = _met(matches)
-        if not pairs:
-            return None
-        return id(self), tuple((c, t, *enrol[c][1:], *test[t][1:]) for c, t in pairs)
-
-    def left(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> FormSide:
-        blocks = []
-        row: Any = 0.0
-        for c, t in _met(matches):
-            vectors = enrol[c][0]
-            for sign, term in self._pair(enrol[c], test[t]):
-                blocks.append((sign, vectors @ like(term.left, vectors)))
-                row = row + sign * (_quadratic(vectors, term.row) + term.constant)
-        return FormSide(tuple(blocks), row)
-
-    def right(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> FormSide:
-        blocks = []
-        column: Any = 0.0
-        for c, t in _met(matches):
-            vectors = test[t][0]
-            for sign, term in self._pair(enrol[c], test[t]):
-                blocks.append((1.0, vectors))
-                column = column + sign * _quadratic(vectors, term.column)
-        return FormSide(tuple(blocks), column)
-
-    def _pair(
-        self, e: tuple[Any, float, float], t: tuple[Any, float, float]
-    ) -> list[tuple[float, PairTerm]]:
-        """Sharing a class and the domain, against sharing the domain alone: terms with their signs."""
-        key = (*e[1:], *t[1:])
-        if key not in self._terms:
-            domain = self.doubt * np.eye(len(self.centre))
-            A = self._covariance(*e[1:]) + domain
-            B = self._covariance(*t[1:]) + domain
-            self._terms[key] = (
-                vector_term(A, B, self.spread.own + domain),
-                vector_term(A, B, domain),
-            )
-        both, alone = self._terms[key]
-        return [(1.0, both), (-1.0, alone)]
+    def form(
+        self, enrol: list[UnitSide], test: list[UnitSide], reading: Reading, matches: Matches
+    ) -> list[PairForm]:
+        """Sharing a class and the domain, less sharing the domain alone."""
+        forms = []
+        for number, (met, _, _) in enumerate(matches[0]):
+            if met < 0:
+                continue
+            e, t = enrol[met], test[number]
+            for sign in (1.0, -1.0):
+                key = (id(self), sign, *e[1:], *t[1:])
+                term = self._terms.get(key)
+                if term is None:
+                    domain = self.doubt * np.eye(len(self.centre))
+                    shared = domain + self.spread.own if sign > 0 else domain
+                    A = self._covariance(*e[1:]) + domain
+                    term = vector_term(A, self._covariance(*t[1:]) + domain, shared).compact()
+                    self._terms[key] = term
+                row = Quadratic((met, key), e.vectors, term.row, None, term.constant, sign)
+                column = Quadratic((number, key), t.vectors, term.column, None, 0.0, sign)
+                place = (met, number, key)
+                forms.append(PairForm(place, term.left, term.right, row, column, sign))
+        return forms
 
     def _covariance(self, takes: float, cells: float) -> Array:
         """Of the mean of some takes of some cells."""
         other = self.spread.other / cells * np.eye(len(self.centre))
         return np.asarray(self.spread.own + other + self.spread.noise / takes)
-
-
-def _met(matches: Matches) -> list[tuple[int, int]]:
-    """Classes of the enrolment and of the test that are the same."""
-    return [(met, number) for number, (met, _, _) in enumerate(matches[0]) if met >= 0]
-
-
-def _quadratic(x: AnyArray, matrix: Array) -> Any:
-    return ((x @ like(matrix, x)) * x).sum(-1)

@@ -4,29 +4,11 @@ People (the classes of one view, or groups of them) are dealt into folds. A mode
 the people of a fold and answers trials among them; over all folds every person is tried once, by a
 model that was not trained on that person. People are numbered as they first appear in the data, so
 that names have no influence on the folds.
-
-Examples
---------
->>> import numpy as np
->>> from mvplda import MultiviewPLDA
->>> from mvplda.models.heldout import held_out_trials, out_of_fold
->>> rng = np.random.default_rng(0)
->>> y = {"speaker": np.arange(240) % 20, "phrase": np.arange(240) // 60}
->>> X = rng.normal(size=(20, 6))[y["speaker"]] + rng.normal(size=(4, 6))[y["phrase"]]
->>> X += rng.normal(size=X.shape)
->>> def score(fold, trials):
-...     labels = {view: column[fold.train] for view, column in y.items()}
-...     model = MultiviewPLDA({"speaker": 3, "phrase": 2}).fit(X[fold.train], labels)
-...     profiles = model.enrol(X[trials.enrol], trials.ids)
-...     return model.llr_trials(profiles, X[trials.test], trials.pairs)
->>> answers = out_of_fold(held_out_trials(y, folds=4, enrolment=1), score)
->>> sorted(set(answers.kind_names.tolist()))
-['IC', 'IW', 'TC', 'TW']
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -36,7 +18,6 @@ from numpy.typing import NDArray
 
 from .._typing import Array, IntArray
 from ..exceptions import DataError, ParameterError
-from ..kinds import patterns
 from ..labels import as_array, by_appearance, distinct, encode_labels
 from ..scoring.question import Hypothesis, possible_hypotheses
 
@@ -98,33 +79,9 @@ class Trials:
         return possible_hypotheses(self.views, {})
 
     @property
-    def kind_names(self) -> NDArray[Any]:
-        """(m,) the kinds as `mvplda.kinds` calls them."""
-        return np.asarray(list(patterns(self.views).values()))[self.kinds]
-
-    @property
     def places(self) -> IntArray:
         """(m,) place of every trial in the flattened matrix of profiles and tests."""
         return np.asarray(self.pairs[:, 0] * len(self.test) + self.pairs[:, 1])
-
-
-@dataclass(frozen=True)
-class OutOfFold:
-    """What was answered in the trials of all folds, each by a model without the people of its fold.
-
-    values : (m, ...) the answers
-    kinds, kind_names, weights : (m,) as in `Trials`
-    enrolled, tested : (m,) rows of the data: of the profile's first vector, and of the test
-    fold : (m,) number of the fold
-    """
-
-    values: NDArray[Any]
-    kinds: IntArray
-    kind_names: NDArray[Any]
-    weights: Array
-    enrolled: IntArray
-    tested: IntArray
-    fold: IntArray
 
 
 def held_out_trials(
@@ -259,7 +216,9 @@ def deal_trials(
     profiles = enrolled[starts]
 
     same = [np.equal.outer(codes[profiles, k], codes[tests, k]) for k in range(len(views))]
-    places, kinds, weights = [], [], []
+    places = []
+    kinds = []
+    weights = []
     for number, hypothesis in enumerate(possible_hypotheses(views, {})):
         true = np.ones((len(profiles), len(tests)), dtype=bool)
         for view, equal in zip(views, same, strict=True):
@@ -282,37 +241,12 @@ def deal_trials(
     )
 
 
-def out_of_fold(
-    folds: Sequence[tuple[Fold, Trials]], score: Callable[[Fold, Trials], Any]
-) -> OutOfFold:
-    """Answers in the trials of all folds, where `score` fits without a fold's people and answers its (m,) trials."""
-    if not folds:
-        raise DataError("there are too few people to hold any out")
-    every = [trials for _, trials in folds]
-    values = []
-    for fold, trials in folds:
-        answers = np.asarray(score(fold, trials))
-        if answers.shape[:1] != (len(trials),):
-            raise DataError(f"there are {len(trials)} trials and answers of shape {answers.shape}")
-        values.append(answers)
-    return OutOfFold(
-        np.concatenate(values),
-        np.concatenate([trials.kinds for trials in every]),
-        np.concatenate([trials.kind_names for trials in every]),
-        np.concatenate([trials.weights for trials in every]),
-        np.concatenate([trials.profiles[trials.pairs[:, 0]] for trials in every]),
-        np.concatenate([trials.test[trials.pairs[:, 1]] for trials in every]),
-        np.repeat(np.arange(len(every)), [len(trials) for trials in every]),
-    )
-
-
 def _rank_within(cell: IntArray) -> IntArray:
     """(n,) how many of the same cell stand before each."""
     order = np.argsort(cell, kind="stable")
-    starts = np.flatnonzero(np.append(True, np.diff(cell[order]) > 0))
-    sizes = np.diff(np.append(starts, len(cell)))
+    first = np.searchsorted(cell[order], cell[order])
     rank = np.empty(len(cell), dtype=np.int64)
-    rank[order] = np.arange(len(cell)) - np.repeat(starts, sizes)
+    rank[order] = np.arange(len(cell)) - first
     return rank
 
 

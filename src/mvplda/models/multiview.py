@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from inspect import Signature, signature
@@ -28,17 +27,17 @@ from ..inference.em import (
     Fit,
     Iteration,
     Objective,
+    Posterior,
     PublishedEM,
     fit_em,
     posterior,
     warm_parameters,
 )
-from ..inference.parameters import NOISES, NoiseModel, Parameters, canonical_rotation
+from ..inference.parameters import NOISES, NoiseModel, Parameters
 from ..inference.priors import PRIORS
 from ..labels import (
     LabelTable,
     are_named,
-    base_columns,
     check_view_names,
     encode_labels,
     exact_names,
@@ -47,7 +46,6 @@ from ..persistence import State, Tensors, plain_settings
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
-from ..statistics.record import check_weights
 from .priors import as_strengths, choose_strengths, without_labels
 from .verification import LatentModel
 
@@ -179,13 +177,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         self.verbose = verbose
         self.callback = callback
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        if not isinstance(self.views, Mapping):
-            return str(super().__repr__(N_CHAR_MAX))
-        shown = copy(self)
-        shown.views = _InOrder(self.views)
-        return str(super(MultiviewPLDA, shown).__repr__(N_CHAR_MAX))
-
     def fit(self, X: ArrayLike, y: Any = None, *, weights: ArrayLike | None = None) -> Self:
         """Fit to labelled vectors.
 
@@ -250,10 +241,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "mean_")
         check_settings(self)
-        if self.prior is not None and not hasattr(self, "prior_strength_"):
-            raise ParameterError(
-                "the strength of the prior is not known, as files of old do not hold it: use fit"
-            )
         return self._fit(statistics, self._ranks(tuple(self.views_)), earlier=self.parameters_)
 
     def _set_strengths(self, strengths: Any, views: tuple[str, ...]) -> None:
@@ -305,8 +292,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
                 callback=self._watch(statistics, design.plan.measure),
             )
         p = fit.parameters
-        noise_array = p.noise if mean_weight == 1 else mean_weight * p.noise
-        self._take(views, replace(p, mean=p.mean + statistics.origin, noise=noise_array))
+        self._take(views, replace(p, mean=p.mean + statistics.origin, noise=mean_weight * p.noise))
         self._take_fit(fit, statistics)
         self.diagnostics_ = conclude(
             diagnostics,
@@ -340,11 +326,11 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         Exact; only where the design is too large for that, and `algorithm` allows it, a lower bound, with a warning.
         """
         check_is_fitted(self, "mean_")
-        X = self._vectors(X, reset=False)
-        table = encode_labels(y, tuple(self.views_), missing=self.missing)
-        moment = self._second_moment()
         statistics = SufficientStatistics.from_arrays(
-            X, table, second_moment=moment, weights=weights
+            self._vectors(X, reset=False),
+            encode_labels(y, tuple(self.views_), missing=self.missing),
+            second_moment=self._second_moment(),
+            weights=weights,
         )
         return self.log_likelihood_statistics(statistics)
 
@@ -356,77 +342,27 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             raise DataError(
                 f"the statistics have width {statistics.dimension}, the model {len(p.mean)}"
             )
-        statistics, mean_weight = statistics.balanced()
-        p = p if mean_weight == 1 else replace(p, noise=p.noise / mean_weight)
-        sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
-        design = Design.of(sums, p.ranks, method=self._method())
-        if design.plan.factorised:
-            design = replace(design, sums=sums.on_host())
+        found = self._posterior(statistics, self._method())
+        if found.is_bound:
             warnings.warn(
                 "this is a lower bound of the log-likelihood, not the log-likelihood: the design is solved class by "
                 "class; algorithm='exact' gives the value itself, if it fits in memory",
                 MvpldaWarning,
                 stacklevel=2,
             )
-        moved = replace(p, mean=p.mean - statistics.origin)
-        return posterior(design, moved.on(design.sums.xp)).log_likelihood
+        return found.log_likelihood
 
-    def add_class(
-        self,
-        view: str,
-        name: Any,
-        X: ArrayLike,
-        labels: Mapping[str, Any] | None = None,
-        *,
-        counts: ArrayLike | None = None,
-    ) -> Self:
-        """A copy of this model that has one more class of a view, for ``known={view: name}``.
-
-        The class has the exact posterior of its latent given these vectors; the parameters stay, and everything else
-        (other classes, which are taken as new ones, and their interactions) is integrated out. It is as wide as the
-        prior in whatever the vectors do not show: a thousand vectors of one person say little of a domain.
-
-        Parameters
-        ----------
-        view : a base view of the model
-        name : of the class; one that is there already is replaced
-        X : (n, D) vectors of the class, or, with `counts`, sums of vectors with equal labels
-        labels : {view: (n,) labels} of the other views. Views that are not named, and labels that are missing: every
-            row is of a class of its own there
-        counts : (n,) how many vectors every row of X is the sum of; None: one
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from mvplda import MultiviewPLDA
-        >>> loadings = {"speaker": np.eye(2), "domain": np.eye(2)}
-        >>> model = MultiviewPLDA.from_parameters(np.zeros(2), loadings, np.ones(2))
-        >>> here = model.add_class("domain", "office", [[1.0, 2.0], [3.0, 2.0]], {"speaker": ["ann", "bob"]})
-        >>> here.class_means_["domain"].round(2).tolist(), here.classes_["domain"].tolist()
-        ([[1.0, 1.0]], ['office'])
-        """
-        check_is_fitted(self, "mean_")
-        views = tuple(self.views_)
-        if view not in views or ":" in view:
-            base = [v for v in views if ":" not in v]
-            raise LabelError(f"a class is added to a base view of the model, {base}; got {view!r}")
-        mean, covariance = class_posterior(self, view, X, labels, counts)
-        names = self.classes_.get(view, np.empty(0)).tolist()
-        rank = self.views_[view]
-        means = self.class_means_.get(view, np.empty((0, rank)))[: len(names)]
-        covariances = self.class_covariances_.get(view, np.empty((0, rank, rank)))[: len(names)]
-        if len(covariances) < len(names):
-            raise ParameterError(f"the model keeps no class posteriors of view {view!r}: too many")
-        others = np.asarray([other != name for other in names], dtype=bool)
-        named = exact_names([*(other for other in names if other != name), name])
-        order = np.argsort(named, kind="stable")
-        result = copy(self)
-        result.classes_ = {**self.classes_, view: named[order]}
-        means = np.concatenate([means[others], mean[None]])[order]
-        covariances = np.concatenate([covariances[others], covariance[None]])[order]
-        result.class_means_ = {**self.class_means_, view: means}
-        result.class_covariances_ = {**self.class_covariances_, view: covariances}
-        return result
+    def _posterior(self, statistics: SufficientStatistics, method: Method) -> Posterior:
+        """Of all classes behind some statistics, which are taken as new ones."""
+        p = self.parameters_
+        statistics, mean_weight = statistics.balanced()
+        sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
+        design = Design.of(sums, p.ranks, method=method)
+        if design.plan.factorised:
+            design = replace(design, sums=sums.on_host())
+        moved = replace(p, mean=p.mean - statistics.origin, noise=p.noise / mean_weight)
+        with threads_for(step_operations(design, p.ranks)):
+            return posterior(design, moved.on(design.sums.xp))
 
     def score(self, X: ArrayLike, y: Any) -> float:
         """Log-likelihood per vector (nat): what a cross-validated search maximises.
@@ -496,12 +432,11 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             "n_iter": int(self.n_iter_),
             "algorithm_used": getattr(self, "algorithm_used_", None),
             "classes": {view: self.classes_[view].tolist() for view in kept},
+            "prior_strength": getattr(self, "prior_strength_", None),
         }
-        if hasattr(self, "prior_strength_"):
-            values["prior_strength"] = self.prior_strength_
-        return {
-            name: np.ascontiguousarray(value, dtype=np.float64) for name, value in arrays.items()
-        }, values
+        for name, value in arrays.items():
+            arrays[name] = np.ascontiguousarray(value, dtype=np.float64)
+        return arrays, values
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
@@ -524,10 +459,8 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             )
             model.class_covariances_[view] = np.broadcast_to(covariances, shape)
         model.n_features_in_ = int(values["dimension"])
-        if "prior_strength" in values:
-            model.prior_strength_ = {
-                name: float(strength) for name, strength in values["prior_strength"].items()
-            }
+        if values.get("prior_strength") is not None:
+            model.prior_strength_ = values["prior_strength"]
         return model
 
     def check_state(self) -> None:
@@ -579,10 +512,18 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         model = cls.with_ranks(ranks, {"noise": parameters.sigma.kind})
         model._take(tuple(loadings), parameters)
         model.n_features_in_ = len(parameters.mean)
-        model.log_likelihoods_ = np.empty(0)
-        model.n_iter_, model.converged_ = 0, True
-        model.classes_, model.class_means_, model.class_covariances_ = {}, {}, {}
+        model._forget_fit()
         return model
+
+    def _forget_fit(self) -> None:
+        """The state of a model whose parameters were given, and not fitted."""
+        self.__dict__.pop("_fitted", None)
+        self.log_likelihoods_ = np.empty(0)
+        self.n_iter_ = 0
+        self.converged_ = True
+        self.classes_ = {}
+        self.class_means_ = {}
+        self.class_covariances_ = {}
 
     def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
         for array in (parameters.mean, parameters.noise, *parameters.loadings):
@@ -699,53 +640,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         return tags
 
 
-class _InOrder(dict[str, Any]):
-    """A dict that scikit-learn's printing, which sorts dicts, leaves in its order."""
-
-    def __repr__(self) -> str:
-        return dict.__repr__(self)
-
-
-def class_posterior(
-    model: MultiviewPLDA,
-    view: str,
-    X: ArrayLike,
-    labels: Mapping[str, Any] | None,
-    counts: ArrayLike | None,
-) -> tuple[Array, Array]:
-    """Mean (rank,) and covariance (rank, rank) of the latent of the one class of a view that all vectors have."""
-    rows = checked_vectors(model, X, reset=False)
-    n = len(rows)
-    views = tuple(model.views_)
-    unknown = [name for name in labels or {} if name == view or name not in base_columns(views)]
-    if unknown:
-        others = [name for name in base_columns(views) if name != view]
-        raise LabelError(f"labels are of the other views, {others}; got {unknown[0]!r}")
-    columns = {name: [None] * n for name in base_columns(views)} | dict(labels or {})
-    columns[view] = ["the class"] * n
-    table = encode_labels(columns, views, missing=model.missing)
-    if len(table) != n:
-        raise LabelError(f"there are {n} rows and {len(table)} labels: give one label a row")
-    if counts is not None:
-        # the mean of n vectors of one cell is to the latents what one vector of n-fold precision is
-        counts = check_weights(counts, n)
-        rows = rows / counts[:, None]
-    p = model.parameters_
-    statistics = SufficientStatistics.from_arrays(
-        rows, table, second_moment=p.sigma.second_moment, weights=counts
-    )
-    sums = statistics.for_views(views, p.sigma.second_moment)
-    design = Design.of(sums, p.ranks, method="exact")
-    with threads_for(step_operations(design, p.ranks)):
-        found = posterior(design, replace(p, mean=p.mean - statistics.origin))
-        k = views.index(view)
-        # the E step rotates latents to canonical coordinates; those of the model may be others
-        turn = canonical_rotation(p, k)
-        mean = turn @ found.means[k][0]
-        covariance = turn @ found.covariances(k)[0] @ turn.T
-    return mean, (covariance + covariance.T) / 2
-
-
 def generator(random_state: Any) -> np.random.Generator:
     """A generator of NumPy's: itself, or one that follows from whatever scikit-learn takes for a random state."""
     if isinstance(random_state, np.random.Generator):
@@ -756,19 +650,19 @@ def generator(random_state: Any) -> np.random.Generator:
 def check_settings(model: MultiviewPLDA) -> None:
     """Refuse settings of an estimator that do not exist or do not fit."""
 
-    def choice(name: str, allowed: tuple[str, ...]) -> None:
+    choices: dict[str, list[Any]] = {
+        "noise": list(NOISES),
+        "algorithm": ["auto", "exact", "variational", "paper"],
+        "init": ["moments", "random"],
+        "prior": list(PRIORS),
+    }
+    for name, allowed in choices.items():
         if getattr(model, name) not in allowed:
-            raise ParameterError(f"{name} is one of {list(allowed)}; got {getattr(model, name)!r}")
-
-    choice("noise", tuple(NOISES))
-    choice("algorithm", ("auto", "exact", "variational", "paper"))
-    choice("init", ("moments", "random"))
+            raise ParameterError(f"{name} is one of {allowed}; got {getattr(model, name)!r}")
     if model.views is not None and not isinstance(model.views, Mapping):
         raise ParameterError(f"views is a dict of {{name: rank}}; got {model.views!r}")
     if model.views is not None and len(model.views) == 0:
         raise ParameterError("views is empty: name at least one view")
-    if model.prior is not None:
-        choice("prior", tuple(kind for kind in PRIORS if kind is not None))
     if PRIORS[model.prior].full_rank:
         _check_full_rank(model)
     if not 0 <= model.noise_shrinkage < 1:
@@ -777,11 +671,8 @@ def check_settings(model: MultiviewPLDA) -> None:
         raise ParameterError(
             f"noise_floor lies in [1e-10, 1), below which rounding drowns the likelihood; got {model.noise_floor}"
         )
-    if (
-        isinstance(model.max_iter, bool)
-        or not isinstance(model.max_iter, Integral)
-        or model.max_iter < 0
-    ):
+    whole = isinstance(model.max_iter, Integral) and not isinstance(model.max_iter, bool)
+    if not whole or model.max_iter < 0:
         raise ParameterError(f"max_iter is a whole number, at least 0; got {model.max_iter!r}")
     if not model.tol >= 0:
         raise ParameterError(f"tol is at least 0; got {model.tol}")

@@ -6,7 +6,7 @@ posteriors of hypotheses are made of these once, here, for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import Array, IntArray, PathLike
-from ..backend import cast, dtype_name, empty, is_torch, to_host
+from .._typing import AnyArray, Array, IntArray, Names, PathLike
+from ..backend import as_vectors, cast, dtype_name, empty, is_torch, namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..persistence import Persistent, check_answers
 from ..scoring.engine import (
@@ -30,7 +30,6 @@ from ..scoring.engine import (
 )
 from ..scoring.forms import Forms
 from ..scoring.profiles import (
-    CellLabels,
     Enrolment,
     Profiles,
     SideLike,
@@ -65,7 +64,7 @@ class Scorer(Protocol):
 
     A fitted scorer has `views_`, a dict whose keys are its views, and `width_in`, the width of its vectors.
     The easiest way to one of your own is to inherit from `BaseScorer` and to write `fit`, `views_`, `width_in`,
-    `evidence` and `forms`; an entry point of the group ``mvplda.scorers`` makes it known to files and commands.
+    `project` and `forms`; an entry point of the group ``mvplda.scorers`` makes it known to files and commands.
     """
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self: ...
@@ -127,14 +126,10 @@ def find_scorers() -> dict[str, type[BaseScorer]]:
     return SCORERS
 
 
-_MEMORIES: WeakKeyDictionary[Any, tuple[str, Memory]] = WeakKeyDictionary()
-"""Outside the scorers, which scoring must leave as they are."""
-
-
 class BaseScorer(Persistent):
     """What every scorer can do with its evidence and its forms.
 
-    A new scorer is one file: a class with `fit`, `views_`, `width_in`, `evidence`, `forms` and `_key`, and a line in
+    A new scorer is one file: a class with `fit`, `views_`, `width_in`, `project`, `forms` and `_key`, and a line in
     ``mvplda/models/__init__.py`` that imports it, or an entry point. ``tests/models/test_scorers.py`` has one, and
     what every scorer promises.
     """
@@ -177,13 +172,41 @@ class BaseScorer(Persistent):
         """Width of the evidence of a vector."""
         return self.width_in
 
-    def evidence(self, X: ArrayLike) -> Any:
-        """(n, r) what every vector adds to the sum that a profile is."""
+    def evidence(self, X: ArrayLike) -> AnyArray:
+        """(n, r) what every vector adds to the sum that a profile is, in float64."""
+        check_is_fitted(self)
+        vectors: AnyArray = X.double() if is_torch(X) else as_vectors(X)
+        if vectors.ndim != 2 or vectors.shape[1] != self.width_in:
+            raise DataError(
+                f"X has {vectors.shape[-1]} features, but this scorer is expecting {self.width_in} features as input"
+            )
+        y = self.project(vectors)
+        is_odd = ~np.isfinite(to_host(y.sum(1)))
+        if is_odd.any():
+            raise DataError(
+                f"Input X contains NaN or infinity, first in row {np.flatnonzero(is_odd)[0]}"
+            )
+        return y
+
+    def project(self, vectors: AnyArray) -> AnyArray:
+        """The evidence of vectors (n, width_in), which were checked. ONNX export runs it, too."""
         raise NotImplementedError
+
+    def parts(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
+        """The scorers of which this one is made, and the columns that each sees: their evidence stands side by side."""
+        return ()
 
     def forms(self, scoring: Scoring = "exact") -> Forms:
         """What the scorer has to say of worlds: see `mvplda.scoring.forms`."""
         raise NotImplementedError
+
+    def _check_exact(self, scoring: Scoring) -> None:
+        if scoring != "exact":
+            raise ParameterError("scoring='paper' is for a model of two views")
+
+    def known_names(self, view: str) -> Names:
+        """Names of the training classes of a view, by number; LabelError where the scorer keeps none."""
+        raise LabelError(f"a {type(self).__name__} keeps no classes of a view {view!r}")
 
     def check_state(self) -> None:
         """Whether a scorer from a file has parts that fit each other, and finite scores."""
@@ -273,10 +296,10 @@ class BaseScorer(Persistent):
         *,
         scoring: Scoring = "exact",
         dtype: DTypeLike = np.float32,
-        out: Any = None,
+        out: AnyArray | None = None,
         threads: int | None = None,
         **asked: Any,
-    ) -> Any:
+    ) -> AnyArray:
         """Natural-log likelihood ratios of every profile against every test, (profiles, tests).
 
         Parameters
@@ -292,7 +315,7 @@ class BaseScorer(Persistent):
         question = make_question(question, asked)
         comparison = self._compare(enrol, test, question, scoring, dtype)
         shape = comparison.shape
-        result = empty(shape, dtype, comparison.reference) if out is None else out
+        result: AnyArray = empty(shape, dtype, comparison.reference) if out is None else out
         if tuple(result.shape) != shape:
             raise DataError(f"out has shape {tuple(result.shape)}; the scores need {shape}")
         if "float" not in dtype_name(result):
@@ -314,7 +337,7 @@ class BaseScorer(Persistent):
         scoring: Scoring = "exact",
         dtype: DTypeLike = np.float32,
         **asked: Any,
-    ) -> Any:
+    ) -> AnyArray:
         """LLRs of a list of trials (row of a profile, row of a test), without the matrix."""
         question = make_question(question, asked)
         comparison = self._compare(enrol, test, question, scoring, dtype)
@@ -335,8 +358,9 @@ class BaseScorer(Persistent):
         question = make_question(question, asked)
         comparison = self._compare(profiles, test, question, "exact", dtype)
         numbers, scores = best_profiles(comparison, min(check_top(top), comparison.shape[0]))
-        ids = comparison.enrol.profiles.ids[numbers]
-        return Identification(ids, question.best_with_spoofs(scores))
+        # spoofs leave the order of a test's profiles as it is
+        mixed = question.with_spoofs(scores.T, comparison.shape).T
+        return Identification(comparison.enrol.profiles.ids[numbers], to_host(mixed))
 
     def log_likelihoods(
         self,
@@ -346,7 +370,7 @@ class BaseScorer(Persistent):
         *,
         pairs: ArrayLike | None = None,
         **asked: Any,
-    ) -> dict[Hypothesis, Any]:
+    ) -> dict[Hypothesis, AnyArray]:
         """Natural-log likelihood of every hypothesis that is possible, relative to the last: nothing is shared.
 
         {views that are the same: (profiles, tests)} in float64, or (n,) of a list of trials; see `hypotheses`. What
@@ -355,24 +379,12 @@ class BaseScorer(Persistent):
         """
         question = make_question(question, asked)
         profiles, tests = self._sides(enrol, test)
-        listed = None
-        if pairs is not None:
-            listed = check_pairs(pairs, len(profiles), len(tests))
-        return self._log_likelihoods(profiles, tests, question, listed)
-
-    def _log_likelihoods(
-        self,
-        profiles: Profiles,
-        tests: Profiles,
-        question: Question,
-        pairs: IntArray | None = None,
-    ) -> dict[Hypothesis, Any]:
-        open_question = Question(given=question.given)
-        labelled = _labelled(profiles, tests, question, claims=question.same or ())
-        possible = list(open_question.alternatives(self.forms().base, labelled))
-        ratio = Ratio(dict.fromkeys(possible, 0.0), {possible[-1]: 0.0})
-        comparison = self._put(ratio, profiles, tests, question, "exact", np.float64)
-        return log_likelihoods(comparison, possible, pairs)
+        facts = [v for v in _labelled(profiles, tests, question) if v not in (question.same or ())]
+        possible = list(Question(given=question.given).alternatives(self.forms().base, facts))
+        ratio = Ratio(dict.fromkeys(possible, 0.0), {})
+        comparison = self._put(ratio, profiles, tests, question, np.float64)
+        listed = None if pairs is None else check_pairs(pairs, *comparison.shape)
+        return log_likelihoods(comparison, possible, listed)
 
     def hypotheses(
         self,
@@ -382,7 +394,7 @@ class BaseScorer(Persistent):
         *,
         dtype: DTypeLike = np.float32,
         **asked: Any,
-    ) -> dict[Hypothesis, Any]:
+    ) -> dict[Hypothesis, AnyArray]:
         """Posterior probability of every hypothesis, {views that are the same: (profiles, tests)}.
 
         For views speaker and phrase: ("speaker", "phrase") is TC, ("speaker",) is TW,
@@ -394,12 +406,14 @@ class BaseScorer(Persistent):
         profiles, tests = self._sides(enrol, test)
         labelled = _labelled(profiles, tests, question)
         weights = question.alternatives(self.forms().base, labelled)
-        logs = self._log_likelihoods(profiles, tests, question)
+        if question.countermeasure is not None:
+            question.traces(len(tests))
+        logs = self.log_likelihoods(profiles, tests, question)
         posteriors = question.posteriors(logs, weights)
         return {name: cast(share, np.dtype(dtype).name) for name, share in posteriors.items()}
 
     def recognise(self, test: SideLike, view: str, *, new: bool = True) -> Recognised:
-        """What the vectors say of the class of every test in a view: posteriors of the training classes, all alike.
+        """Posteriors of the training classes of a view for every test, all classes alike beforehand.
 
         Given to another scorer, of other vectors of the same recordings, it is what that one calls `recognised`.
 
@@ -415,23 +429,18 @@ class BaseScorer(Persistent):
                 f"the tests have labels of view {view!r}: there is nothing to recognise"
             )
         forms = self.forms()
-        names = tuple(forms.classes(view).tolist())
-        logs = np.zeros((len(tests), len(names) + 1))
+        names = self.known_names(view).tolist()
+        logs = np.zeros((len(tests), len(names) + new))
         for group in group_profiles(tests, forms.base, {}):
             side = forms.side(group.table, group.gather(tests.y))
-            unread = group.table.unread()
+            squares: dict[Hashable, AnyArray] = {}
             for c in range(len(names)):
-                reading = tuple(
-                    (c,) * len(row) if v == view else row
-                    for v, row in zip(forms.base, unread, strict=True)
-                )
-                alone = forms.alone(side, reading)
-                if alone is not None:
-                    logs[group.profiles, c] = to_host(alone)
-        if not new:
-            logs = logs[:, :-1]
+                rows = zip(forms.base, group.table.names, strict=True)
+                reading = tuple((c if v == view else -1,) * len(row) for v, row in rows)
+                for one in forms.alone(side, reading):
+                    logs[group.profiles, c] += to_host(one.evaluate(squares))
         shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-        classes = (*names, None) if new else names
+        classes = (*names, None) if new else tuple(names)
         return Recognised(shares / shares.sum(axis=1, keepdims=True), classes)
 
     # -- from sides and a question to a comparison ----------------------------------
@@ -448,14 +457,6 @@ class BaseScorer(Persistent):
             )
         return profiles, tests
 
-    def _memory(self) -> Memory:
-        key = self._key()
-        kept = _MEMORIES.get(self)
-        if kept is None or kept[0] != key:
-            kept = key, Memory()
-            _MEMORIES[self] = kept
-        return kept[1]
-
     def _compare(
         self,
         enrol: SideLike,
@@ -467,22 +468,24 @@ class BaseScorer(Persistent):
         if scoring not in ("exact", "paper"):
             raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
         profiles, tests = self._sides(enrol, test)
-        forms = self.forms()
+        forms = self.forms(scoring)
         ratio = question.ratio(forms.base, _labelled(profiles, tests, question))
-        if question.countermeasure is not None and not forms.is_llr:
-            raise ParameterError(
-                f"the scores of a {type(self).__name__} are no likelihood ratios, and cannot be combined with "
-                "countermeasure=: calibrate them first"
-            )
+        if question.countermeasure is not None:
+            question.traces(len(tests))
+            if not forms.is_llr:
+                raise ParameterError(
+                    f"the scores of a {type(self).__name__} are no likelihood ratios, and cannot be combined with "
+                    "countermeasure=: calibrate them first"
+                )
         if scoring == "paper":
-            named = question.known_views or question.recognised or question.shared
             if question.given:
                 raise ParameterError(
                     "scoring='paper' asks for both views at once or for one of them"
                 )
+            named = question.known_views or question.recognised or question.shared
             if named or profiles.labels or tests.labels:
                 raise ParameterError("scoring='paper' has neither labels nor known=")
-        return self._put(ratio, profiles, tests, question, scoring, dtype)
+        return self._put(ratio, profiles, tests, question, dtype, forms)
 
     def _put(
         self,
@@ -490,82 +493,87 @@ class BaseScorer(Persistent):
         profiles: Profiles,
         tests: Profiles,
         question: Question,
-        scoring: Scoring,
         dtype: DTypeLike,
+        forms: Forms | None = None,
     ) -> Comparison:
         """The comparison of two sides: names, training classes and posteriors by view."""
         if np.dtype(dtype) not in (np.float32, np.float64):
             raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
-        forms = self.forms(scoring)
-        asked = set().union(*ratio.hypotheses)
-        enrol = Side(profiles, {})
-        test = Side(tests, {})
+        forms = forms or self.forms()
+        key, memory = _MEMORIES.get(self, ("", Memory()))
+        if key != self._key():
+            memory = Memory()
+            _MEMORIES[self] = self._key(), memory
         namings = dict.fromkeys(forms.base, Naming())
-        heard: dict[str, Array] = {}
-        labelled = _labelled(profiles, tests, question)
+        comparison = Comparison(
+            ratio, Side(profiles, {}), Side(tests, {}), forms, memory, namings, dtype, {}
+        )
         recognised = question.recognised or {}
         shared = question.shared or {}
-        for view in shared:
-            if view not in forms.base:
+        labelled = _labelled(profiles, tests, question)
+        for view in (*shared, *recognised):
+            if view not in namings:
+                where = "shared" if view in shared else "recognised"
                 raise LabelError(
-                    f"shared names no view of the model: {view!r}; it has {list(forms.base)}"
+                    f"{where} names no view of the model: {view!r}; it has {list(namings)}"
                 )
-            if view in profiles.labels or view in tests.labels or view in question.known_views:
-                raise ParameterError(
-                    f"view {view!r} is shared=, and labelled or known besides: give one"
-                )
-            number = _number_of(forms.classes(view), shared[view], view)
-            enrol.names[view] = np.zeros(len(profiles.owner), dtype=np.int64)
-            test.names[view] = np.zeros(len(tests.owner), dtype=np.int64)
-            namings[view] = Naming("fact", np.asarray([number]))
         for view in dict.fromkeys([*labelled, *question.known_views, *recognised]):
             if view in shared:
+                self._share_class(comparison, question, view)
                 continue
-            training = forms.classes(view) if view in question.known_views else None
-            listed = None
-            if view in recognised:
-                if view not in namings:
-                    raise LabelError(
-                        f"recognised names no view of the model: {view!r}; it has {list(namings)}"
-                    )
-                classes = training
-                if classes is None and recognised[view].classes is None:
-                    classes = forms.classes(view)
-                listed, heard[view] = heard_labels(view, recognised[view], classes, tests)
+            training = self.known_names(view) if view in question.known_views else None
             carried = enrolled_names(profiles, view, question.claims(view))
-            tested: CellLabels | None = tests.labels.get(view, listed)
-            numbers, trained = match_names(view, carried, tested, training)
-            enrol.names[view] = numbers[0]
+            tested = tests.labels.get(view)
+            if view in recognised:
+                listed = recognised[view].classes is not None or training is not None
+                classes = training if listed else self.known_names(view)
+                tested, comparison.heard[view] = heard_labels(
+                    view, recognised[view], classes, tests
+                )
+            numbers, own_numbers, trained = match_names(view, carried, tested, training)
+            comparison.enrol.names[view] = numbers
             columns = None
-            if listed is not None and numbers[1] is not None:
-                columns = tuple(numbers[1].tolist())
-            elif numbers[1] is not None:
-                test.names[view] = numbers[1]
+            if view in recognised:
+                columns = tuple(own_numbers.tolist())
+            elif tested is not None:
+                comparison.test.names[view] = own_numbers
             role: Role = "plain"
             if view in labelled:
-                role = "claim" if view in asked else "fact"
+                role = "claim" if any(view in h for h in ratio.hypotheses) else "fact"
             namings[view] = Naming(role, trained, columns)
-        return Comparison(ratio, enrol, test, forms, self._memory(), namings, dtype, heard)
+        return comparison
+
+    def _share_class(self, comparison: Comparison, question: Question, view: str) -> None:
+        """All vectors of both sides are of one training class."""
+        name = (question.shared or {})[view]
+        sides = (comparison.enrol, comparison.test)
+        if view in question.known_views or any(view in side.profiles.labels for side in sides):
+            raise ParameterError(
+                f"view {view!r} is shared=, and labelled or known besides: give one"
+            )
+        numbers = np.flatnonzero([known == name for known in self.known_names(view).tolist()])
+        if not len(numbers):
+            raise LabelError(
+                f"shared names {name!r}, which is no class of view {view!r} that the model has"
+            )
+        for side in sides:
+            side.names[view] = np.zeros(len(side.profiles.owner), dtype=np.int64)
+        comparison.namings[view] = Naming("fact", numbers[:1])
 
 
-def _number_of(names: NDArray[Any], name: Any, view: str) -> int:
-    numbers = [i for i, known in enumerate(names.tolist()) if known == name]
-    if not numbers:
-        raise LabelError(
-            f"shared names {name!r}, which is no class of view {view!r} that the model has"
-        )
-    return numbers[0]
+_MEMORIES: WeakKeyDictionary[BaseScorer, tuple[str, Memory]] = WeakKeyDictionary()
+"""Outside the scorers, which scoring must leave as they are."""
 
 
-def _labelled(
-    profiles: Profiles, tests: Profiles, question: Question, claims: Any = ()
-) -> list[str]:
-    """Base views in which the classes of both sides have names, less those that are claims."""
-    views = list(question.shared or {})
-    for view in tests.labels:
-        if view not in views and (view in profiles.labels or view in question.known_views):
-            views.append(view)
-    return [view for view in views if view not in claims]
+def _labelled(profiles: Profiles, tests: Profiles, question: Question) -> list[str]:
+    """Base views in which the classes of both sides have names."""
+    both = {*profiles.labels, *question.known_views}
+    return list(dict.fromkeys([*(question.shared or {}), *(v for v in tests.labels if v in both)]))
+
+
+def side_by_side(made: Sequence[AnyArray]) -> AnyArray:
+    joined: AnyArray = namespace(made[0]).concatenate(made, 1)
+    return joined
 
 
 def check_top(top: int) -> int:

@@ -1,40 +1,44 @@
 """What a fitted model of latents can be asked: evidence, forms, decisions."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
-from weakref import WeakKeyDictionary, ref
+from typing import Any, NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._typing import Array, IntArray
+from .._typing import AnyArray, Array, IntArray, Names
+from ..backend import like
 from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
 from ..persistence import fingerprint
-from ..scoring.evidence import KnownClasses, LatentSpace, project
-from ..scoring.forms import LatentForms
+from ..scoring.latents import LatentForms, LatentSpace
 from .scorer import BaseScorer, Scoring
+
+PROJECT_ELEMENTS = 2**22
+"""float32 vectors are projected in chunks of about this many numbers."""
 
 
 class LatentModel(BaseScorer):
     """A model that was fitted, or whose parameters were given: `MultiviewPLDA` besides its training."""
 
     views_: dict[str, int]
-    mean_: NDArray[np.float64]
-    loadings_: dict[str, NDArray[np.float64]]
-    noise_: NDArray[np.float64]
-    classes_: dict[str, NDArray[Any]]
-    class_means_: dict[str, NDArray[np.float64]]
-    class_covariances_: dict[str, NDArray[np.float64]]
-    log_likelihoods_: NDArray[np.float64]
+    mean_: Array
+    loadings_: dict[str, Array]
+    noise_: Array
+    classes_: dict[str, Names]
+    class_means_: dict[str, Array]
+    class_covariances_: dict[str, Array]
+    log_likelihoods_: Array
     missing: Any
 
-    def evidence(self, X: ArrayLike) -> Any:
+    def evidence(self, X: ArrayLike) -> AnyArray:
         """(n, r) what every vector says about the latents of its classes, in float64."""
         if hasattr(X, "columns"):
             check_is_fitted(self, "mean_")
@@ -43,7 +47,20 @@ class LatentModel(BaseScorer):
                 validate_data(self, X, reset=False, skip_check_array=True)
             except ValueError as error:
                 raise DataError(str(error)) from error
-        return project(X, self._state().forms.space)
+        return super().evidence(X)
+
+    def project(self, vectors: AnyArray) -> AnyArray:
+        space = self._state().forms.space
+        if not isinstance(vectors, np.ndarray) or vectors.dtype == np.float64:
+            return vectors @ like(space.projection, vectors) - like(space.offset, vectors)
+        y = np.empty((len(vectors), len(space.offset)))
+        step = max(1, PROJECT_ELEMENTS // self.width_in)
+        # float32 vectors are made float64 a chunk at a time: a copy of all of them may not fit
+        for start in range(0, len(vectors), step):
+            block = vectors[start : start + step].astype(np.float64)
+            np.matmul(block, space.projection, out=y[start : start + step])
+        y -= space.offset
+        return y
 
     def forms(self, scoring: Scoring = "exact") -> LatentForms:
         forms = self._state().forms
@@ -110,6 +127,16 @@ class LatentModel(BaseScorer):
     def width_out(self) -> int:
         return sum(self.views_.values())
 
+    def known_names(self, view: str) -> Names:
+        covariances = self.class_covariances_.get(view)
+        if covariances is None:
+            raise LabelError(
+                f"the model keeps no class posteriors of a view {view!r}; it does of {list(self.class_covariances_)}"
+            )
+        names = self.classes_[view]
+        self._state().forms.learn(view, self.class_means_[view], covariances, len(names))
+        return names
+
     def _state(self) -> _State:
         """What scoring keeps of this model, made anew where its parameters have changed."""
         check_is_fitted(self, "mean_")
@@ -122,10 +149,7 @@ class LatentModel(BaseScorer):
                 return state
         key = fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
         if state is None or state.key != key:
-            classes = _Classes(ref(self))
-            space = LatentSpace.of(p)
-            forms = LatentForms(space, self.views_, classes.names, classes.posteriors)
-            state = _State(key, arrays, forms)
+            state = _State(key, arrays, LatentForms(LatentSpace.of(p), self.views_))
             _STATES[self] = state
         return state
 
@@ -133,8 +157,7 @@ class LatentModel(BaseScorer):
         return self._state().key
 
 
-@dataclass
-class _State:
+class _State(NamedTuple):
     """What scoring keeps of a model from call to call: its fingerprint, its parameters and its forms."""
 
     key: str
@@ -142,34 +165,5 @@ class _State:
     forms: LatentForms
 
 
-_STATES: WeakKeyDictionary[Any, _State] = WeakKeyDictionary()
+_STATES: WeakKeyDictionary[LatentModel, _State] = WeakKeyDictionary()
 """Outside the models, which scoring must leave as they are."""
-
-
-class _Classes:
-    """Training classes of a model, which it may compute when they are asked for; the model is not kept alive."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        self._made: dict[str, tuple[Any, Any, KnownClasses]] = {}
-
-    def names(self, view: str) -> NDArray[Any]:
-        model = self._model()
-        if view not in model.class_covariances_:
-            kept = list(model.class_covariances_)
-            raise LabelError(
-                f"the model keeps no class posteriors of a view {view!r}; it does of {kept}"
-            )
-        names: NDArray[Any] = model.classes_[view]
-        return names
-
-    def posteriors(self, view: str) -> KnownClasses:
-        model = self._model()
-        means = model.class_means_[view]
-        covariances = model.class_covariances_[view]
-        made = self._made.get(view)
-        if made is None or made[0] is not means or made[1] is not covariances:
-            n = len(model.classes_[view])
-            made = means, covariances, KnownClasses.of(means[:n], covariances[:n])
-            self._made[view] = made
-        return made[2]

@@ -1,21 +1,23 @@
-"""Score matrices in cache-sized blocks: products, then a log-sum-exp.
+"""Scores in cache-sized blocks: products, then a log-sum-exp.
 
 A pair form over two groups is a thin product: the sides' factors carry their own terms as two more columns,
-[E, row, 1] [T, 1, column]'.  Every function works on NumPy arrays and on torch tensors alike.
+[E, row, 1] [T, 1, column]'.  Every function works on NumPy arrays and on torch tensors alike. A matrix, a list
+of trials and the best profiles are the same sums, `Terms.llr`, of products that are made in three ways.
 """
+
+# mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from .._typing import AnyArray, FloatArray, IntArray
-from ..backend import cast, dtype_name, in_parallel, is_torch, namespace
+from ..backend import cast, dtype_name, in_parallel, is_torch, namespace, to_host
 
 BLOCK = 512
 """Rows and columns of the blocks in which a matrix is made."""
@@ -28,9 +30,20 @@ LOWEST = -120.0
 
 LOG2_E, LN_2 = 1.0 / math.log(2.0), math.log(2.0)
 
-
 TINY = 1e-280
 """Sums of powers below this may have lost some of them."""
+
+SCATTER_ELEMENTS = 2**22
+"""Numbers of a band of rows that is made at a time, where a matrix is not written in place."""
+
+GATHERED = 2**11
+"""Trials of which rows are gathered at a time, while they are in the cache."""
+
+JOINED_NUMBERS = 2**24
+"""Factors are put side by side for a list of trials up to this many numbers (64 MiB)."""
+
+Index = slice | AnyArray
+"""Some rows: a slice, or their numbers."""
 
 
 @dataclass(frozen=True)
@@ -40,193 +53,185 @@ class Several:
     rows, columns : (P, worlds), (T, worlds) in float64, at most 0
     """
 
-    rows: Any
-    columns: Any
+    rows: AnyArray
+    columns: AnyArray
 
-    def cut(self, rows: Any) -> Several:
-        return Several(self.rows[rows], self.columns)
-
-    def block(self, rows: Any, columns: Any) -> Any:
+    def block(self, rows: Index, columns: Index) -> AnyArray:
         """Of all pairs of some rows and columns."""
         a = self.rows[rows]
         b = self.columns[columns]
         xp = namespace(a)
         total = xp.exp(a) @ xp.exp(b).T
         lost = total < TINY
+        total[lost] = 1.0
+        logs: AnyArray = xp.log(total)
         if bool(lost.any()):
             # the largest row and the largest column lie in different worlds: add these pairs up with care
             i, j = xp.where(lost)
-            exact = _log_sum_rows(a[i] + b[j])
-            total[lost] = 1.0
-            logs = xp.log(total)
-            logs[lost] = exact
-            return logs
-        return xp.log(total)
+            logs[lost] = _log_sum_rows(a[i] + b[j])
+        return logs
 
-    def pairs(self, rows: Any, columns: Any) -> Any:
+    def pairs(self, rows: Index, columns: Index) -> AnyArray:
         """Of a list of pairs."""
         return _log_sum_rows(self.rows[rows] + self.columns[columns])
 
 
-def _log_sum_rows(values: Any) -> Any:
+def _log_sum_rows(values: AnyArray) -> AnyArray:
     if is_torch(values):
         return values.logsumexp(1)
-    top = values.max(axis=1)
-    return top + np.log(np.exp(values - top[:, None]).sum(axis=1))
+    return log_sum([column.copy() for column in np.asarray(values).T])
 
 
 @dataclass(frozen=True)
-class Factors:
-    """One term over all pairs of two groups of profiles: left @ right', or a constant.
+class Product:
+    """One pair form over all pairs of two groups of profiles: left @ right'.
 
-    left : (P, rho + 2), right : (T, rho + 2); None where the term is the constant 0
-    log_weight : of the term; already inside left where there is a left
+    left, right : (P, rho + 2), (T, rho + 2)
     several : what is added for worlds that share the product
     """
 
-    left: Any
-    right: Any
-    log_weight: float
+    left: AnyArray
+    right: AnyArray
     several: Several | None = None
 
-    def block(self, rows: slice, columns: slice) -> Any:
-        if self.left is None:
-            return self.log_weight
-        # BLAS may set the flag of an invalid number on its way to a valid product
-        with np.errstate(invalid="ignore"):
-            value = self.left[rows] @ self.right[columns].T
+    def block(self, rows: Index, columns: Index) -> AnyArray:
+        value = self.left[rows] @ self.right[columns].T
         if self.several is not None:
-            more = self.several.block(rows, columns)
-            value += cast(more, dtype_name(value))
+            value += cast(self.several.block(rows, columns), dtype_name(value))
         return value
+
+    def rows(self, rows: slice) -> Product:
+        several = self.several and replace(self.several, rows=self.several.rows[rows])
+        return Product(self.left[rows], self.right, several)
+
+
+@dataclass(frozen=True)
+class LogSum:
+    """log of the sum of exp(products), and of exp(constant) where there is one: worlds that share nothing."""
+
+    products: tuple[Product, ...]
+    constant: float | None = None
+
+    def evaluate(self, each: Callable[[Product], AnyArray]) -> AnyArray | float:
+        if not self.products:
+            return -math.inf if self.constant is None else self.constant
+        return log_sum([each(product) for product in self.products], self.constant)
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Numerator and denominator terms of one score matrix."""
+    """The likelihood ratio of two groups of profiles."""
 
-    numerator: tuple[Factors, ...]
-    denominator: tuple[Factors, ...]
+    numerator: LogSum
+    denominator: LogSum
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        return (*self.numerator.products, *self.denominator.products)
 
     @property
     def dtype(self) -> str | None:
-        """Name of the factors' dtype; None where all terms are constant."""
-        for f in (*self.numerator, *self.denominator):
-            if f.left is not None:
-                return dtype_name(f.left)
-        return None
+        """Name of the factors' dtype; None where nothing but constants is left."""
+        return dtype_name(self.products[0].left) if self.products else None
+
+    @property
+    def shape(self) -> tuple[int, int] | None:
+        """Products above and below, for the quick ways: no worlds share a product, nothing shared is 0 and below."""
+        if self.numerator.constant is not None or self.denominator.constant != 0.0:
+            return None
+        if any(product.several for product in self.products):
+            return None
+        return len(self.numerator.products), len(self.denominator.products)
 
     def rows(self, rows: slice) -> Terms:
         """The terms of some rows."""
-        sides = []
-        for side in (self.numerator, self.denominator):
-            cut = []
-            for f in side:
-                if f.left is None:
-                    cut.append(f)
-                    continue
-                several = None if f.several is None else f.several.cut(rows)
-                cut.append(Factors(f.left[rows], f.right, f.log_weight, several))
-            sides.append(tuple(cut))
-        return Terms(*sides)
+        sums = (self.numerator, self.denominator)
+        return Terms(*(replace(s, products=tuple(p.rows(rows) for p in s.products)) for s in sums))
+
+    def llr(self, each: Callable[[Product], AnyArray]) -> AnyArray | float:
+        """Of whatever pairs `each` gives the products."""
+        return self.numerator.evaluate(each) - self.denominator.evaluate(each)  # (V4)
+
+    def block(self, rows: Index, columns: Index) -> AnyArray | float:
+        return self.llr(lambda product: product.block(rows, columns))
 
 
-def log_sum(terms: Sequence[Any]) -> Any:
-    """log sum exp of blocks and constants, all but one pass in place: NumPy blocks are overwritten."""
-    arrays = [t for t in terms if not isinstance(t, float)]
-    constants = [t for t in terms if isinstance(t, float)]
-    constant = float(np.logaddexp.reduce(constants)) if constants else None
-    if not arrays:
-        return constant
-    if isinstance(arrays[0], np.ndarray):
-        return _log_sum_numpy(arrays, constant)
-    return _log_sum_torch(arrays, constant)
-
-
-def _log_sum_numpy(arrays: list[Any], constant: float | None) -> Any:
+def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArray:
+    """log sum exp of arrays and a constant, all but one pass in place: NumPy arrays are overwritten."""
+    first = arrays[0]
     if len(arrays) == 1 and constant is None:
-        return arrays[0]
-    top = arrays[0].copy()
-    for array in arrays[1:]:
+        return first
+    if is_torch(first):
+        xp = namespace(first)
+        more = [] if constant is None else [xp.full_like(first, constant)]
+        total: AnyArray = xp.logsumexp(xp.stack([*arrays, *more]), 0)
+        return total
+    # not below the lowest number, so that what is impossible everywhere stays minus infinity
+    lowest = np.finfo(first.dtype).min
+    values = [np.asarray(array) for array in arrays]
+    top = np.asarray(np.maximum(values[0], lowest if constant is None else max(constant, lowest)))
+    for array in values[1:]:
         np.maximum(top, array, out=top)
-    if constant is not None:
-        np.maximum(top, constant, out=top)
-    total = np.zeros_like(top) if constant is None else np.exp(constant - top)
-    for array in arrays:
+    powers = np.zeros_like(top) if constant is None else np.asarray(np.exp(constant - top))
+    for array in values:
         array -= top
-        total += np.exp(array, out=array)
-    np.log(total, out=total)
-    total += top
-    return total
+        powers += np.exp(array, out=array)
+    np.log(powers, out=powers)
+    powers += top
+    return powers
 
 
-def _log_sum_torch(arrays: list[Any], constant: float | None) -> Any:
-    xp = namespace(arrays[0])
-    if constant is not None:
-        arrays = [*arrays, xp.full_like(arrays[0], constant)]
-    return xp.logsumexp(xp.stack(arrays), 0)
-
-
-def evaluate_block(terms: Terms, rows: slice, columns: slice) -> Any:
-    """LLRs of some rows and columns."""
-    for_same = log_sum([f.block(rows, columns) for f in terms.numerator])
-    return for_same - log_sum([f.block(rows, columns) for f in terms.denominator])  # (V4)
+# -- matrices ------------------------------------------------------------------------------------------------
 
 
 def fill_matrix(terms: Terms, out: AnyArray, threads: int | None = None) -> None:
     """Write the LLR of every row and column into `out`, block by block."""
     n_rows, n_columns = out.shape
-    if not isinstance(out, np.ndarray):
-        for start in range(0, n_rows, step := max(1, 2**26 // max(n_columns, 1))):
-            rows = slice(start, min(start + step, n_rows))
-            out[rows] = evaluate_block(terms, rows, slice(0, n_columns))
+    if is_torch(out):
+        step = max(1, 2**26 // max(n_columns, 1))
+        for start in range(0, n_rows, step):
+            rows = slice(start, start + step)
+            out[rows] = terms.block(rows, slice(None))  # type: ignore[assignment]
         return
-    shape = _shape_of(terms)
-    if shape == (1, 0):
-        only = terms.numerator[0]
+    result = np.asarray(out)
+    work = _work_of(terms, result)
+    step = BLOCK * max(1, BLOCK // max(n_columns, 1))
 
-        def fill(start: int) -> None:
-            rows = slice(start, min(start + BLOCK, n_rows))
-            np.matmul(only.left[rows], only.right.T, out=out[rows])
+    def fill_rows(start: int) -> None:
+        # BLAS may set the flag of an invalid number on its way to a valid product; log 0 is what is ruled out
+        with np.errstate(invalid="ignore", divide="ignore"):
+            work(slice(start, start + step))
 
-        in_parallel(fill, range(0, n_rows, BLOCK), out.size, threads)
-        return
-
-    strips = [slice(left, min(left + BLOCK, n_columns)) for left in range(0, n_columns, BLOCK)]
-    if shape == (1, 2):
-        factors = *terms.numerator, *_products(terms.denominator)
-        scales = (1.0, LOG2_E, LOG2_E)
-        lefts = [f.left * out.dtype.type(scale) for f, scale in zip(factors, scales, strict=True)]
-        turned = [[np.ascontiguousarray(f.right[columns].T) for f in factors] for columns in strips]
-
-    def fill_blocks(start: int) -> None:
-        rows = slice(start, min(start + BLOCK, n_rows))
-        work = np.full((4, BLOCK * BLOCK if shape == (1, 2) else 0), LOWEST, dtype=out.dtype)
-        for strip, columns in enumerate(strips):
-            if shape == (1, 2):
-                _two_against_one(
-                    [left[rows] for left in lefts], turned[strip], work, out[rows, columns]
-                )
-            else:
-                out[rows, columns] = evaluate_block(terms, rows, columns)
-
-    in_parallel(fill_blocks, range(0, n_rows, BLOCK), out.size, threads)
+    in_parallel(fill_rows, range(0, n_rows, step), result.size, threads)
 
 
-def _shape_of(terms: Terms) -> tuple[int, int] | None:
-    """Products above and below, where the only other hypothesis below has the term 0; else None."""
-    above = _products(terms.numerator)
-    below = _products(terms.denominator)
-    others = [f.log_weight for f in terms.denominator if f.left is None]
-    if len(above) != len(terms.numerator) or others != [0.0]:
-        return None
-    if any(f.several is not None for f in (*above, *below)):
-        return None
-    return len(above), len(below)
+def _work_of(terms: Terms, out: FloatArray) -> Callable[[slice], None]:
+    """What makes some rows of the matrix, strip by strip of the columns: in quick ways where there are such."""
+    strips = [slice(left, left + BLOCK) for left in range(0, out.shape[1], BLOCK)]
+    products = terms.products
+    if terms.shape == (1, 0):
 
+        def multiply(rows: slice) -> None:
+            np.matmul(products[0].left[rows], products[0].right.T, out=out[rows])
 
-def _products(factors: tuple[Factors, ...]) -> list[Factors]:
-    return [f for f in factors if f.left is not None]
+        return multiply
+    if terms.shape == (1, 2):
+        scales = [out.dtype.type(scale) for scale in (1.0, LOG2_E, LOG2_E)]
+        lefts = [p.left * scale for p, scale in zip(products, scales, strict=True)]
+        turned = [[np.ascontiguousarray(p.right[strip].T) for p in products] for strip in strips]
+
+        def compare(rows: slice) -> None:
+            work = np.full((4, BLOCK * BLOCK), LOWEST, dtype=out.dtype)
+            for columns, rights in zip(strips, turned, strict=True):
+                _two_against_one([left[rows] for left in lefts], rights, work, out[rows, columns])
+
+        return compare
+
+    def evaluate(rows: slice) -> None:
+        for columns in strips:
+            out[rows, columns] = terms.block(rows, columns)
+
+    return evaluate
 
 
 def _two_against_one(
@@ -239,14 +244,12 @@ def _two_against_one(
     a, b = work[:2, : out.size]
     for left, right, product in zip(lefts[1:], rights[1:], (a, b), strict=True):
         _multiply(left, right, product.reshape(out.shape))
-    negligible = (
-        -4.0 - np.finfo(out.dtype).nmant
-    )  # powers that do not change a number as large as 1
+    # powers that do not change a number as large as 1
+    negligible = -4.0 - np.finfo(out.dtype).nmant
     counts = a > negligible
     counts |= b > negligible
-    if (
-        8 * np.count_nonzero(counts) < out.size
-    ):  # most pairs of a large matrix share nothing: their ratio is n
+    if 8 * np.count_nonzero(counts) < out.size:
+        # most pairs of a large matrix share nothing: their ratio is n
         some = np.flatnonzero(counts)
         against = _log_of_sum(a.take(some), b.take(some), *work[2:, : len(some)])
         a.fill(0.0)
@@ -285,15 +288,16 @@ def _log_of_sum(a: FloatArray, b: FloatArray, low: FloatArray, lowest: FloatArra
 
 def _multiply(left: FloatArray, right: FloatArray, out: FloatArray) -> None:
     """out = left right."""
-    whole = len(left) // THIN_ROWS * THIN_ROWS if THIN_ROWS * right.size < SMALL_PRODUCT else 0
+    whole = 0
+    if THIN_ROWS * right.size < SMALL_PRODUCT:
+        whole = len(left) // THIN_ROWS * THIN_ROWS
     if whole:
-        stacked = (-1, THIN_ROWS)
-        np.matmul(
-            left[:whole].reshape(*stacked, left.shape[1]),
-            right,
-            out=out[:whole].reshape(*stacked, out.shape[1]),
-        )
+        stacked = left[:whole].reshape(-1, THIN_ROWS, left.shape[1])
+        np.matmul(stacked, right, out=out[:whole].reshape(-1, THIN_ROWS, out.shape[1]))
     np.matmul(left[whole:], right, out=out[whole:])
+
+
+# -- lists of trials -----------------------------------------------------------------------------------------
 
 
 class PairEvaluation:
@@ -301,107 +305,92 @@ class PairEvaluation:
 
     def __init__(self, terms: Terms, trials: int) -> None:
         self.terms = terms
-        factors = [*_products(terms.numerator), *_products(terms.denominator)]
-        self.lefts = [f.left for f in factors]
-        self.rights = [f.right for f in factors]
-        self.owners: list[FloatArray | None] = [None] * len(factors)
-        widths = [left.shape[1] for left in self.lefts]
-        numbers = sum(m.shape[0] * m.shape[1] for m in (*self.lefts, *self.rights))
-        on_host = all(isinstance(matrix, np.ndarray) for matrix in self.lefts)
-        if on_host and len(factors) > 1 and numbers <= min(JOINED_NUMBERS, trials * sum(widths)):
+        products = terms.products
+        self.joined: Product | None = None
+        widths = [product.left.shape[1] for product in products]
+        numbers = sum(
+            (len(p.left) + len(p.right)) * w for p, w in zip(products, widths, strict=True)
+        )
+        on_host = bool(products) and not is_torch(products[0].left)
+        if on_host and len(products) > 1 and numbers <= min(JOINED_NUMBERS, trials * sum(widths)):
             # of a long list every trial takes one row of either side, in which all factors stand
-            each = np.eye(len(factors), dtype=self.lefts[0].dtype)
-            self.owners = [np.repeat(each, widths, axis=0)]
-            self.lefts = [np.hstack(self.lefts)]
-            self.rights = [np.hstack(self.rights)]
+            lefts = np.hstack([np.asarray(product.left) for product in products])
+            self.joined = Product(lefts, np.hstack([np.asarray(p.right) for p in products]))
+            self.owner = np.repeat(np.eye(len(products), dtype=lefts.dtype), widths, axis=0)
 
-    def __call__(self, rows: Any, columns: Any) -> Any:
-        dots: list[Any] = []
-        for left, right, owner in zip(self.lefts, self.rights, self.owners, strict=True):
-            dots += list(_row_dots(left, right, owner, rows, columns))
-        values = iter(dots)
-        sums = []
-        for side in (self.terms.numerator, self.terms.denominator):
-            terms: list[Any] = []
-            for f in side:
-                if f.left is None:
-                    terms.append(f.log_weight)
-                    continue
-                value = next(values)
-                if f.several is not None:
-                    value = value + cast(f.several.pairs(rows, columns), dtype_name(value))
-                terms.append(value)
-            sums.append(log_sum(terms))
-        return sums[0] - sums[1]
+    def __call__(self, rows: AnyArray, columns: AnyArray) -> AnyArray | float:
+        made: list[AnyArray] = []
+        if self.joined is not None:
+            made = list(_row_dots(self.joined, rows, columns, self.owner))
+        else:
+            made = [_row_dots(product, rows, columns)[0] for product in self.terms.products]
+        values = iter(made)
+
+        def each(product: Product) -> AnyArray:
+            value = next(values)
+            if product.several is not None:
+                value = value + cast(product.several.pairs(rows, columns), dtype_name(value))
+            return value
+
+        return self.terms.llr(each)
 
 
-def _row_dots(left: Any, right: Any, owner: FloatArray | None, rows: Any, columns: Any) -> Any:
+def _row_dots(
+    product: Product, rows: Any, columns: Any, owner: FloatArray | None = None
+) -> AnyArray:
     """(terms, n) dot products of rows of two factors; with an owner, of the columns of every term."""
-    if not isinstance(left, np.ndarray):
-        return (left[rows] * right[columns]).sum(-1)[None]
-    found = np.empty((1 if owner is None else owner.shape[1], len(rows)), dtype=left.dtype)
+    if is_torch(product.left):
+        return (product.left[rows] * product.right[columns]).sum(-1)[None]
+    left = np.asarray(product.left)
+    right = np.asarray(product.right)
+    dots = np.empty((1 if owner is None else owner.shape[1], len(rows)), dtype=left.dtype)
     space = np.empty((2, min(GATHERED, len(rows)), left.shape[1]), dtype=left.dtype)
     for start in range(0, len(rows), GATHERED):
         some = slice(start, start + GATHERED)
         a, b = space[:, : len(rows[some])]
-        left.take(
-            rows[some], 0, out=a, mode="clip"
-        )  # the pairs are checked; to check them again takes a copy
+        # the pairs are checked; to check them again takes a copy
+        left.take(rows[some], 0, out=a, mode="clip")
         right.take(columns[some], 0, out=b, mode="clip")
         if owner is None:
-            np.einsum("ij,ij->i", a, b, out=found[0, some])
+            np.einsum("ij,ij->i", a, b, out=dots[0, some])
         else:
             a *= b
-            found[:, some] = (a @ owner).T
-    return found
+            dots[:, some] = (a @ owner).T
+    return dots
 
 
-SCATTER_ELEMENTS = 2**22
-"""Numbers of a band of rows that is made at a time, where a matrix is not written in place."""
-
-GATHERED = 2**11
-"""Trials of which rows are gathered at a time, while they are in the cache."""
-
-JOINED_NUMBERS = 2**24
-"""Factors are put side by side for a list of trials up to this many numbers (64 MiB)."""
+# -- the best rows -------------------------------------------------------------------------------------------
 
 
-def best_of(scores: AnyArray, numbers: IntArray, top: int) -> tuple[IntArray, FloatArray]:
-    """(tests, top) numbers and scores of the best rows of a (rows, tests) matrix."""
-    scores = np.asarray(scores.cpu() if is_torch(scores) else scores).T
-    if top < scores.shape[1]:
-        some = np.argpartition(-scores, top - 1, axis=1)[:, :top]
-    else:
-        some = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
-    values = np.take_along_axis(scores, some, axis=1)
-    order = np.argsort(-values, axis=1, kind="stable")
-    return numbers[np.take_along_axis(some, order, axis=1)], np.take_along_axis(
-        values, order, axis=1
-    )
+class Best:
+    """The best rows of every column of a matrix that is made some rows at a time.
+
+    numbers, scores : (columns, top), best first; -1 and minus infinity where there are not so many
+    """
+
+    def __init__(self, n_columns: int, top: int) -> None:
+        self.numbers: IntArray = np.full((n_columns, top), -1)
+        self.scores: FloatArray = np.full((n_columns, top), -np.inf)
+
+    def add(self, scores: AnyArray, rows: IntArray, columns: Index = slice(None)) -> None:
+        """Take in the scores (rows, columns) of some rows and columns."""
+        values = to_host(scores).T
+        top = self.numbers.shape[1]
+        places = np.broadcast_to(np.arange(values.shape[1]), values.shape)
+        if top < values.shape[1]:
+            places = np.argpartition(-values, top - 1, axis=1)[:, :top]
+            values = np.take_along_axis(values, places, axis=1)
+        self.merge(rows[places], values, columns)
+
+    def merge(self, numbers: IntArray, scores: FloatArray, columns: Index = slice(None)) -> None:
+        every = np.concatenate([self.scores[columns], scores], axis=1)
+        order = np.argsort(-every, axis=1, kind="stable")[:, : self.numbers.shape[1]]
+        self.scores[columns] = np.take_along_axis(every, order, axis=1)
+        names = np.concatenate([self.numbers[columns], numbers], axis=1)
+        self.numbers[columns] = np.take_along_axis(names, order, axis=1)
 
 
-def best_in_bands(
-    matrix: Callable[[IntArray], FloatArray],
-    n_profiles: int,
-    n_tests: int,
-    top: int,
-    dtype: DTypeLike,
-) -> tuple[IntArray, FloatArray]:
-    """(tests, top) numbers and scores of the best profiles of a matrix that is made some rows at a time."""
-    numbers: IntArray = np.empty((n_tests, 0), dtype=np.int64)
-    scores: FloatArray = np.empty((n_tests, 0), dtype=dtype)
-    step = max(top, SCATTER_ELEMENTS // n_tests)
-    for start in range(0, n_profiles, step):
-        rows = np.arange(start, min(start + step, n_profiles))
-        numbers, scores = merge_best(
-            numbers, scores, *best_of(matrix(rows), rows, min(top, len(rows))), top
-        )
-    return numbers, scores
-
-
-def merge_best(
-    a: IntArray, a_scores: FloatArray, b: IntArray, b_scores: FloatArray, top: int
-) -> tuple[IntArray, FloatArray]:
-    numbers, scores = np.concatenate([a, b], axis=1), np.concatenate([a_scores, b_scores], axis=1)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
-    return np.take_along_axis(numbers, order, axis=1), np.take_along_axis(scores, order, axis=1)
+def bands(n_rows: int, n_columns: int, least: int = 1) -> list[slice]:
+    """Rows of a matrix, as many at a time as may be held."""
+    step = max(least, SCATTER_ELEMENTS // max(n_columns, 1))
+    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]

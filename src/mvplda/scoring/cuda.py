@@ -7,13 +7,14 @@ CUDA tensor.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from functools import partial
 
 import torch
 import triton
 import triton.language as tl
 
-from .blocks import Factors, Terms, log_sum
+from .blocks import LogSum, Product, Terms
 
 TOP_OF_RANGE = 256.0
 WIDEST = 256
@@ -76,35 +77,24 @@ def _joint_kernel(  # type: ignore[no-untyped-def]
         )
 
 
-def _split(x: Any, *, left: bool) -> tuple[Any, Any]:
+def _split(side: torch.Tensor, *, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """[hi, hi, lo] of a left or [hi, lo, hi] of a right factor, padded to a power of two, and its unit."""
-    unit = x.abs().max().clamp(min=1e-30) / TOP_OF_RANGE
-    scaled = x / unit
-    high = scaled.half()
-    low = (scaled - high).half()
-    parts = (high, high, low) if left else (high, low, high)
-    width = x.shape[1]
-    split = high.new_zeros((len(x), max(16, triton.next_power_of_2(3 * width))))
-    for i, part in enumerate(parts):
-        split[:, i * width : (i + 1) * width] = part
-    return split, unit
-
-
-def _prepare(f: Factors) -> tuple[Any, Any, Any, Any, Any]:
-    left, unit_l = _kept_split(f.left, left=True)
-    right, unit_r = _kept_split(f.right, left=False)
-    return left, right, f.left[:, -2].contiguous(), f.right[:, -1].contiguous(), unit_l * unit_r
-
-
-def _kept_split(side: Any, *, left: bool) -> tuple[Any, Any]:
-    """The parts of a factor, made once for as long as the factor lives."""
     name = "_mvplda_left" if left else "_mvplda_right"
-    kept = getattr(side, name, None)
-    if kept is None:
-        kept = _split(side[:, :-2], left=left)
-        setattr(side, name, kept)
-    result: tuple[Any, Any] = kept
-    return result
+    if not hasattr(side, name):
+        # made once for as long as the factor lives
+        x = side[:, :-2]
+        unit = x.abs().max().clamp(min=1e-30) / TOP_OF_RANGE
+        high = (x / unit).half()
+        low = (x / unit - high).half()
+        split = torch.cat([high, high, low] if left else [high, low, high], 1)
+        width = max(16, triton.next_power_of_2(split.shape[1]))
+        setattr(side, name, (torch.nn.functional.pad(split, (0, width - split.shape[1])), unit))
+    made: tuple[torch.Tensor, torch.Tensor] = getattr(side, name)
+    return made
+
+
+def on_device(product: Product) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.as_tensor(product.left), torch.as_tensor(product.right)
 
 
 class JointScorer:
@@ -121,8 +111,12 @@ class JointScorer:
         warps: int = 4,
         stages: int = 2,
     ) -> None:
-        below = [f for f in terms.denominator if f.left is not None]
-        self.parts = [_prepare(f) for f in (*terms.numerator, *below)]
+        self.parts = []
+        for left, right in (on_device(p) for p in terms.products):
+            l_split, l_unit = _split(left, left=True)
+            r_split, r_unit = _split(right, left=False)
+            row, column = left[:, -2].contiguous(), right[:, -1].contiguous()
+            self.parts.append((l_split, r_split, row, column, l_unit * r_unit))
         self.block, self.strip, self.warps, self.stages = block, strip, warps, stages
         self.shape = (len(self.parts[0][0]), len(self.parts[0][1]))
 
@@ -130,7 +124,7 @@ class JointScorer:
     def strips(self) -> int:
         return int(triton.cdiv(self.shape[1], self.block[1] * self.strip))
 
-    def _launch(self, out: Any, best_only: bool) -> None:
+    def _launch(self, out: torch.Tensor, best_only: bool) -> None:
         grid = (triton.cdiv(self.shape[0], self.block[0]) * self.strips,)
         _joint_kernel[grid](
             *(value for part in self.parts for value in part),
@@ -146,11 +140,11 @@ class JointScorer:
             num_stages=self.stages,
         )
 
-    def fill(self, out: Any) -> None:
+    def fill(self, out: torch.Tensor) -> None:
         """Write every LLR into a contiguous float32 tensor."""
         self._launch(out, best_only=False)
 
-    def lane_maxima(self) -> Any:
+    def lane_maxima(self) -> torch.Tensor:
         """(rows, lanes): the best LLR of every row in every lane of columns; nothing else is written.
 
         A lane is every BN-th column of a strip: see `lane_columns`.
@@ -163,7 +157,7 @@ class JointScorer:
         self._launch(out, best_only=True)
         return out
 
-    def lane_columns(self, lanes: Any) -> Any:
+    def lane_columns(self, lanes: torch.Tensor) -> torch.Tensor:
         """(..., strip): the columns of some lanes; those beyond the last column are no columns."""
         width = self.block[1]
         first = lanes // width * (width * self.strip) + lanes % width
@@ -172,32 +166,24 @@ class JointScorer:
 
 def fits(terms: Terms) -> bool:
     """Whether the kernel can score these terms: two views, float32, and not too wide."""
-    products = [f for f in (*terms.numerator, *terms.denominator) if f.left is not None]
-    constants = [f.log_weight for f in terms.denominator if f.left is None]
-    return (
-        len(terms.numerator) == 1
-        and len(products) == 3
-        and constants == [0.0]
-        and all(f.several is None for f in products)
-        and all(
-            f.left.dtype == torch.float32 and 3 * (f.left.shape[1] - 2) <= WIDEST for f in products
-        )
-    )
+    widths = [product.left.shape[1] for product in terms.products]
+    return terms.shape == (1, 2) and terms.dtype == "float32" and 3 * (max(widths) - 2) <= WIDEST
 
 
 def transposed(terms: Terms) -> Terms:
-    """The same terms with rows and columns exchanged."""
+    """The same terms, without worlds that share a product, with rows and columns exchanged."""
 
-    def swap(side: Any) -> Any:
+    def swap(side: torch.Tensor) -> torch.Tensor:
         return torch.cat([side[:, :-2], side[:, -1:], side[:, -2:-1]], dim=1).contiguous()
 
-    def turn(f: Factors) -> Factors:
-        return f if f.left is None else Factors(swap(f.right), swap(f.left), f.log_weight)
+    def turn(s: LogSum) -> LogSum:
+        sides = [on_device(product) for product in s.products]
+        return replace(s, products=tuple(Product(swap(right), swap(left)) for left, right in sides))
 
-    return Terms(tuple(map(turn, terms.numerator)), tuple(map(turn, terms.denominator)))
+    return Terms(turn(terms.numerator), turn(terms.denominator))
 
 
-def best_rows(terms: Terms, top: int) -> tuple[Any, Any]:
+def best_rows(terms: Terms, top: int) -> tuple[torch.Tensor, torch.Tensor]:
     """(columns, top) numbers and LLRs of the best rows of every column; the matrix is never written.
 
     The best LLR of every lane of rows tells which lanes can hold the best rows; those are scored again.
@@ -210,19 +196,16 @@ def best_rows(terms: Terms, top: int) -> tuple[Any, Any]:
     numbers, scores = [], []
     step = max(1, 2**22 // (lanes.shape[1] * scorer.strip))
     for start in range(0, n_columns, step):
-        rows = scorer.lane_columns(lanes[start : start + step]).flatten(1)
+        some = slice(start, start + step)
+        rows = scorer.lane_columns(lanes[some]).flatten(1)
         outside = rows >= n_rows
         rows = rows.clamp(max=n_rows - 1)
-
-        def values(f: Factors, rows: Any = rows, start: int = start) -> Any:
-            if f.left is None:
-                return f.log_weight
-            return torch.einsum("cw,crw->cr", f.left[start : start + step], f.right[rows])
-
-        value = log_sum([values(f) for f in terms.numerator]) - log_sum(
-            [values(f) for f in terms.denominator]
-        )
+        value = torch.as_tensor(terms.llr(partial(_dots, some=some, rows=rows)))
         best = value.masked_fill(outside, float("-inf")).topk(top, dim=1)
         numbers.append(rows.gather(1, best.indices))
         scores.append(best.values)
     return torch.cat(numbers), torch.cat(scores)
+
+
+def _dots(product: Product, some: slice, rows: torch.Tensor) -> torch.Tensor:
+    return torch.einsum("cw,crw->cr", product.left[some], product.right[rows])

@@ -6,11 +6,13 @@ pair form for every world, and
     LLR = log sum over worlds for (exp(F_w) weight) - log sum over worlds against (exp(F_w) weight)    (V4)
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -30,28 +32,28 @@ from ..backend import (
     to_host,
 )
 from ..exceptions import DataError
-from . import blocks
 from .blocks import (
-    Factors,
+    Best,
+    LogSum,
     PairEvaluation,
+    Product,
     Several,
     Terms,
-    best_of,
+    bands,
     fill_matrix,
     log_sum,
-    merge_best,
 )
-from .forms import Forms, FormSide
+from .forms import Forms, PairForm, Quadratic, multiply, row_products
 from .profiles import Profiles
 from .question import Hypothesis, Ratio
 from .worlds import (
     Group,
-    Matches,
     Naming,
     Reading,
     Table,
     World,
     enrolled_reading,
+    group_places,
     group_profiles,
     worlds,
 )
@@ -75,6 +77,13 @@ PAIR_CHUNK = 2**16
 """Trials of a list that are scored at a time."""
 
 
+class Half(NamedTuple):
+    """One side's factor of one product: [E, row, 1] or [T, 1, column], and the largest number that it can bring in."""
+
+    values: AnyArray
+    size: float
+
+
 class Memory:
     """What scoring keeps of a scorer from call to call: nothing that it could not make again."""
 
@@ -84,45 +93,7 @@ class Memory:
         self.halves: WeakKeyDictionary[Profiles, dict[Hashable, Half]] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True)
-class Half:
-    """One side's factor of one form: [E, row, 1] or [T, 1, column].
-
-    size : the largest number that it can bring into a score
-    """
-
-    values: AnyArray
-    size: float
-
-    @classmethod
-    def of(
-        cls, blocks: Sequence[tuple[float, AnyArray]], own: Any, dtype: str, *, row: bool
-    ) -> Half:
-        width = sum(block.shape[1] for _, block in blocks)
-        values = empty((len(own), width + 2), dtype, own)
-        start = 0
-        sizes = abs(own)
-        for factor, block in blocks:
-            stop = start + block.shape[1]
-            if factor == 1.0:
-                values[:, start:stop] = block
-            else:
-                values[:, start:stop] = factor * block
-            sizes = sizes + abs(factor) * namespace(block).einsum("ij,ij->i", block, block)
-            start = stop
-        values[:, width] = own if row else 1.0
-        values[:, width + 1] = 1.0 if row else own
-        return cls(values, largest(sizes))
-
-    def far(self) -> IntArray:
-        """Rows that are too large to be scored."""
-        values = to_host(self.values).astype(np.float64)
-        sizes = (values[:, :-2] ** 2).sum(axis=1) + np.abs(values[:, -2:]).sum(axis=1)
-        return np.flatnonzero(~(sizes <= FLOAT64_TERMS))
-
-
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One set of profiles in a comparison.
 
     names : {view: (cells,) number of every cell's class name}, of the views where names matter
@@ -132,55 +103,89 @@ class Side:
     names: dict[str, IntArray]
 
 
-class _Enrolled:
-    """Profiles of one table, with the training classes that they have."""
+class _Seen:
+    """Profiles of one table, as the scorer sees them.
 
-    def __init__(self, comparison: Comparison, group: Group) -> None:
+    kept : factors that last from call to call, where the profiles are scored as they are
+    """
+
+    def __init__(self, comparison: Comparison, side: Side, group: Group) -> None:
+        self.is_enrolled = side is comparison.enrol
+        self.profiles = side.profiles
         self.group = group
+        y = group.gather(side.profiles.y)
+        self.zeros: AnyArray = 0.0 * y[:, 0, 0]
+        self.side = comparison.forms.side(group.table, y)
         self.reading: Reading = enrolled_reading(group.table, comparison.namings)
-        self.y = group.gather(comparison.enrol.profiles.y)
-        self.side = comparison.forms.side(group.table, self.y)
+        self.kept: dict[Hashable, Half] | None = None
+        if group.whole and not comparison.has_names:
+            self.kept = comparison.memory.halves.setdefault(side.profiles, {})
+        self._squares: dict[Hashable, AnyArray] = {}
+
+    def total(self, quadratics: Iterable[Quadratic]) -> AnyArray:
+        return sum((one.evaluate(self._squares) for one in quadratics), self.zeros)
+
+    def own(self, forms: Sequence[PairForm]) -> AnyArray:
+        """(n,) what the side adds by itself."""
+        return self.total(form.row if self.is_enrolled else form.column for form in forms)
+
+    def half(self, forms: Sequence[PairForm], more: AnyArray | float, dtype: str) -> Half:
+        """The factor of one world, whose own term has something added."""
+        name = (self.is_enrolled, dtype, more, *(form.key for form in forms))
+        if self.kept is None or not isinstance(more, float):
+            return self.make(forms, more, dtype)
+        if name not in self.kept:
+            half = self.make(forms, more, dtype)
+            # as long as all of them are not much larger than the evidence
+            size = _size(half.values)
+            held = sum(_size(one.values) for one in list(self.kept.values()))
+            if size + held > max(MADE_TIMES * _size(self.profiles.y), 4 * size):
+                self.kept.clear()
+            self.kept[name] = half
+        return self.kept[name]
+
+    def make(self, forms: Sequence[PairForm], more: AnyArray | float, dtype: str) -> Half:
+        own = self.own(forms)
+        blocks = []
+        sizes = abs(own)
+        for form in forms:
+            x = form.row.values if self.is_enrolled else form.column.values
+            block = multiply(x, form.left if self.is_enrolled else form.right)
+            sizes = sizes + abs(form.factor) * row_products(block, block)
+            # factors of experts stand on the left
+            blocks.append(form.factor * block if self.is_enrolled and form.factor != 1 else block)
+        size = largest(sizes)
+        if not size <= FLOAT64_TERMS:
+            self._refuse(np.flatnonzero(~(to_host(sizes) <= FLOAT64_TERMS)))
+        width = sum(block.shape[1] for block in blocks)
+        values: AnyArray = empty((len(own), width + 2), dtype, own)
+        start = 0
+        for block in blocks:
+            values[:, start : start + block.shape[1]] = block
+            start += block.shape[1]
+        values[:, width:] = 1.0
+        values[:, width if self.is_enrolled else width + 1] = own + more
+        return Half(values, size)
+
+    def _refuse(self, rows: IntArray) -> None:
+        numbers = self.group.profiles[rows]
+        some = ", ".join(f"{i} ({self.profiles.ids[i]!s})" for i in numbers[:3])
+        more = ", ..." if len(rows) > 3 else ""
+        raise DataError(
+            f"{len(rows)} {'enrolled' if self.is_enrolled else 'test'} profile(s) lie too far from the training data "
+            f"to be scored, rows {some}{more}: are the vectors scaled as in training?"
+        )
 
 
-class _Tested:
-    """Tests of one table, and their log-likelihoods as the training classes that they may be of."""
+def _size(array: AnyArray) -> int:
+    return array.shape[0] * array.shape[1]
 
-    def __init__(self, comparison: Comparison, group: Group) -> None:
-        self.comparison = comparison
-        self.group = group
-        self.y = group.gather(comparison.test.profiles.y)
-        self.side = comparison.forms.side(group.table, self.y)
-        self._alone: dict[Reading, Any] = {}
-        self._best: Any = None
 
-    def read_as(self, readings: set[Reading]) -> None:
-        """Make the log-likelihoods of the readings of all worlds, where there are several."""
-        if len(readings) < 2:
-            self._best = None
-            return
-        for reading in readings:
-            if reading not in self._alone:
-                alone = self.comparison.forms.alone(self.side, reading)
-                self._alone[reading] = 0.0 * self.y[:, 0, 0] if alone is None else alone
-        made = iter([self._alone[reading] for reading in readings])
-        best = next(made)
-        for alone in made:
-            best = namespace(best).maximum(best, alone)
-        self._best = best
+Extra = dict[tuple[Reading, tuple[int, ...]], AnyArray]
+"""(tests,) log-likelihoods of tests by themselves, by what worlds make of them."""
 
-    def extra(self, world: World) -> Any:
-        """(tests,) what a world makes of the tests by themselves, less the best; None where all worlds are alike.
-
-        The log-likelihood as the world's classes, and the logarithm of a recogniser's posteriors of them.
-        """
-        parts = []
-        if self._best is not None:
-            parts.append(self._alone[world.reading] - self._best)  # (V7)
-        for view, column in zip(self.group.table.base, world.columns, strict=True):
-            if column >= 0:
-                logs = self.comparison.heard[view][self.group.profiles, column]  # (V14)
-                parts.append(like(logs, self.y))
-        return sum(parts[1:], parts[0]) if parts else None
+Possible = list[tuple[float, World, list[PairForm]]]
+"""Worlds with the logarithms of their weights and their forms."""
 
 
 @dataclass(frozen=True)
@@ -197,9 +202,9 @@ class Comparison:
     test: Side
     forms: Forms
     memory: Memory
-    namings: Mapping[str, Naming]
+    namings: dict[str, Naming]
     dtype: DTypeLike = np.float32
-    heard: Mapping[str, Array] = field(default_factory=dict)
+    heard: dict[str, Array] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -211,398 +216,277 @@ class Comparison:
         return self.enrol.profiles.y
 
     @property
-    def knows(self) -> bool:
+    def has_names(self) -> bool:
         """Whether classes have names that matter, or posteriors."""
         return bool(self.enrol.names or self.heard)
 
     def parts(self) -> Iterator[tuple[IntArray, IntArray, Terms]]:
         """Profiles, tests and terms of every part of the matrix whose sides have equal tables."""
-        enrolled = [_Enrolled(self, group) for group in self.groups(self.enrol)]
+        enrolled = [_Seen(self, self.enrol, group) for group in self.groups(self.enrol)]
+        trained = [n.training for n in self.namings.values() if n.training is not None]
+        readings = 1 + sum(len(numbers) for numbers in trained)
+        # tests, as many at a time as can be seen as every known class at once
+        step = max(256, READ_NUMBERS // (readings * self.test.profiles.y.shape[1]))
         for group in self.groups(self.test):
-            for chunk in self._chunks(group):
-                tested = _Tested(self, chunk)
+            chunks = [group]
+            if readings > 1 and step < len(group.profiles):
+                starts = range(0, len(group.profiles), step)
+                chunks = [group.cut(slice(start, start + step)) for start in starts]
+            for chunk in chunks:
+                tested = _Seen(self, self.test, chunk)
                 for side in enrolled:
                     yield side.group.profiles, chunk.profiles, self._terms(side, tested)
 
     def parts_of_pairs(
         self, pairs: IntArray
-    ) -> Iterator[tuple[IntArray, IntArray, IntArray, Terms]]:
-        """Of a list of trials: positions in the list, their rows and columns in the terms, and the terms."""
-        groups = self.groups(self.enrol), self.groups(self.test)
+    ) -> Iterator[tuple[IntArray | None, IntArray, IntArray, Terms]]:
+        """Of a list of trials: positions in the list (None: all), rows and columns in the terms, and the terms."""
+        sides = (self.enrol, self.test)
+        groups = [self.groups(side) for side in sides]
         if len(groups[0]) == len(groups[1]) == 1:
-            terms = self._terms(_Enrolled(self, groups[0][0]), _Tested(self, groups[1][0]))
-            yield np.arange(len(pairs)), pairs[:, 0], pairs[:, 1], terms
+            seen = [_Seen(self, side, some[0]) for side, some in zip(sides, groups, strict=True)]
+            rows, columns = np.ascontiguousarray(pairs.T)
+            yield None, rows, columns, self._terms(*seen)
             return
-        kind = np.zeros(len(pairs), dtype=np.int64)
-        places = []
-        for side, n, column in zip(groups, self.shape, pairs.T, strict=True):
-            group_of = np.empty(n, dtype=np.int64)
-            place = np.empty(n, dtype=np.int64)
-            for i, group in enumerate(side):
-                group_of[group.profiles] = i
-                place[group.profiles] = np.arange(len(group.profiles))
-            kind = kind * len(side) + group_of[column]
-            places.append(place[column])
+        places = [
+            group_places(some)[:, column] for some, column in zip(groups, pairs.T, strict=True)
+        ]
+        kind = places[0][0] * len(groups[1]) + places[1][0]
         order = np.argsort(kind, kind="stable")
         for here in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
-            numbers = divmod(int(kind[here[0]]), len(groups[1]))
-            used = [np.unique(place[here], return_inverse=True) for place in places]
-            cut = [
-                side[number].cut(rows)
-                for side, number, (rows, _) in zip(groups, numbers, used, strict=True)
-            ]
-            rows, columns = (position.reshape(-1) for _, position in used)
-            yield here, rows, columns, self._terms(_Enrolled(self, cut[0]), _Tested(self, cut[1]))
+            seen = []
+            numbers = []
+            for side, some, (group, place) in zip(sides, groups, places, strict=True):
+                # nothing is made of profiles that are in no trial
+                used, number = np.unique(place[here], return_inverse=True)
+                seen.append(_Seen(self, side, some[group[here[0]]].cut(used)))
+                numbers.append(number.reshape(-1))
+            yield here, numbers[0], numbers[1], self._terms(*seen)
 
     def groups(self, side: Side) -> list[Group]:
         """Profiles with equal tables; kept with the scorer where no names play a part."""
         profiles = side.profiles
         if side.names:
             return list(group_profiles(profiles, self.forms.base, side.names))
-        kept = self.memory.groups.get(profiles)
-        if kept is None:
-            kept = list(group_profiles(profiles, self.forms.base, {}))
-            self.memory.groups[profiles] = kept
-        return kept
+        if profiles not in self.memory.groups:
+            self.memory.groups[profiles] = list(group_profiles(profiles, self.forms.base, {}))
+        return self.memory.groups[profiles]
 
-    def _chunks(self, group: Group) -> Iterator[Group]:
-        """Tests, as many at a time as can be seen as every known class at once."""
-        trained = [n.training for n in self.namings.values() if n.training is not None]
-        readings = 1 + sum(len(numbers) for numbers in trained)
-        step = max(256, READ_NUMBERS // (readings * self.test.profiles.y.shape[1]))
-        if readings == 1 or step >= len(group.profiles):
-            yield group
-            return
-        for start in range(0, len(group.profiles), step):
-            yield group.cut(slice(start, start + step))
-
-    def _terms(self, enrol: _Enrolled, test: _Tested) -> Terms:
+    def _terms(self, enrol: _Seen, test: _Seen) -> Terms:
         """Numerator and denominator over two groups."""
-        ratio = self.ratio
-        tables = enrol.group.table, test.group.table
-        possible = {h: self._worlds(h, *tables) for h in ratio.hypotheses}
-        test.read_as({world.reading for some in possible.values() for world in some})
-        with np.errstate(over="ignore", invalid="ignore"):
-            keys = self._keys(enrol, test, possible)
-            # Relative to the other hypotheses' worlds in which the sides share nothing, their term is 0.
-            apart = [
-                weight + world.log_weight
-                for h, weight in ratio.denominator.items()
-                for world in possible[h]
-                if keys[world.matches] is None
-            ]
+        made: dict[Hashable, list[PairForm]] = {}
+        sums: list[Possible] = []
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            for weighted in (self.ratio.numerator, self.ratio.denominator):
+                possible: Possible = []
+                for h, weight in weighted.items():
+                    for world in self._worlds(h, enrol.group.table, test.group.table):
+                        key = world.matches
+                        if key not in made:
+                            made[key] = self.forms.form(enrol.side, test.side, enrol.reading, key)
+                        possible.append((weight + world.log_weight, world, made[key]))
+                sums.append(possible)
+            extra = self._extra(test, [world for some in sums for _, world, _ in some])
+            # relative to the other hypotheses' worlds in which the sides share nothing, their term is 0
+            apart = [weight for weight, _, forms in sums[1] if not forms]
             shift = -float(np.logaddexp.reduce(apart)) if apart else 0.0
-            name = np.dtype(self.dtype).name
-            built = self._build(enrol, test, keys, possible, shift, name)
-            if self._largest(enrol.group, test.group, built) > FLOAT32_TERMS and name != "float64":
-                built = self._build(enrol, test, keys, possible, shift, "float64")
-        return Terms(*(tuple(_factors(piece) for piece in side) for side in built))
+            dtype = np.dtype(self.dtype).name
+            while True:
+                sizes = [0.0]
+                terms = Terms(
+                    *(_log_sum(enrol, test, some, extra, shift, dtype, sizes) for some in sums)
+                )
+                if dtype == "float64" or max(sizes) <= FLOAT32_TERMS:
+                    return terms
+                dtype = "float64"
 
-    def _keys(
-        self, enrol: _Enrolled, test: _Tested, possible: Mapping[Hypothesis, list[World]]
-    ) -> dict[Matches, Hashable | None]:
-        keys: dict[Matches, Hashable | None] = {}
-        for some in possible.values():
-            for world in some:
-                if world.matches not in keys:
-                    keys[world.matches] = self.forms.key(
-                        enrol.side, test.side, enrol.reading, world.matches
-                    )
-        return keys
+    def _extra(self, test: _Seen, every: Sequence[World]) -> Extra:
+        """(tests,) what worlds make of the tests by themselves, less the best; nothing where all are alike.
 
-    def _build(
-        self,
-        enrol: _Enrolled,
-        test: _Tested,
-        keys: Mapping[Matches, Hashable | None],
-        possible: Mapping[Hypothesis, list[World]],
-        shift: float,
-        dtype: str,
-    ) -> list[list[_Piece]]:
-        """Of numerator and denominator, the pieces of the sum over worlds: one for every product."""
-        sides = []
-        for weighted in (self.ratio.numerator, self.ratio.denominator):
-            together: dict[Hashable, list[tuple[float, World]]] = {}
-            for h, log_weight in weighted.items():
-                for world in possible[h]:
-                    weight = log_weight + world.log_weight + shift
-                    together.setdefault(keys[world.matches], []).append((weight, world))
-            pieces = []
-            for key, some in together.items():
-                if key is None:
-                    pieces.append(self._apart(enrol, test, some, dtype))
-                elif len(some) == 1:
-                    pieces.append(self._single(enrol, test, key, *some[0], dtype))
-                else:
-                    pieces.append(self._several(enrol, test, some, dtype))
-            # what shares nothing stands last, as the quick ways expect it
-            sides.append(sorted(pieces, key=lambda piece: piece.left is None))
-        return sides
-
-    def _single(
-        self,
-        enrol: _Enrolled,
-        test: _Tested,
-        key: Hashable,
-        weight: float,
-        world: World,
-        dtype: str,
-    ) -> _Piece:
-        """A form of one world; the halves of profiles that are scored as they are last from call to call."""
-        sides = enrol.side, test.side, enrol.reading, world.matches
-        kept = self._halves(self.enrol, enrol.group)
-        name = ("left", key, weight, dtype)
-        left = kept.get(name)
-        if left is None:
-            made = self.forms.left(*sides)
-            left = Half.of(made.blocks, made.own + weight, dtype, row=True)
-            self._keep(kept, name, left, self.enrol)
-        kept = self._halves(self.test, test.group)
-        name = ("right", key, 0.0, dtype)
-        right = kept.get(name)
-        if right is None:
-            made = self.forms.right(*sides)
-            extra = test.extra(world)
-            column = made.own if extra is None else made.own + extra
-            right = Half.of(made.blocks, column, dtype, row=False)
-            self._keep(kept, name, right, self.test)
-        return _Piece(left, right)
-
-    def _halves(self, side: Side, group: Group) -> dict[Hashable, Half]:
-        if not group.whole or self.knows:
+        The log-likelihood as the world's classes, and the logarithm of a recogniser's posteriors of them.
+        """
+        alone: dict[Reading, AnyArray] = {}
+        extra: Extra = {}
+        for world in every:
+            if world.own in extra:
+                continue
+            reading, columns = world.own
+            if reading not in alone:
+                alone[reading] = test.total(self.forms.alone(test.side, reading))
+            extra[world.own] = alone[reading]
+            for view, column in zip(self.forms.base, columns, strict=True):
+                if column >= 0:
+                    logs = self.heard[view][test.group.profiles, column]  # (V14)
+                    extra[world.own] = extra[world.own] + like(logs, test.zeros)
+        if len(extra) < 2:
             return {}
-        return self.memory.halves.setdefault(side.profiles, {})
-
-    def _keep(self, kept: dict[Hashable, Half], name: Hashable, half: Half, side: Side) -> None:
-        """Keep a half, as long as all of them are not much larger than the evidence."""
-        y = side.profiles.y
-        size = half.values.shape[0] * half.values.shape[1]
-        room = max(MADE_TIMES * y.shape[0] * y.shape[1], 4 * size)
-        held = sum(one.values.shape[0] * one.values.shape[1] for one in list(kept.values()))
-        if size + held > room:
-            kept.clear()
-        kept[name] = half
-
-    def _several(
-        self,
-        enrol: _Enrolled,
-        test: _Tested,
-        some: Sequence[tuple[float, World]],
-        dtype: str,
-    ) -> _Piece:
-        """Worlds that differ by their rows and columns only: one product, and a sum over worlds of the rest."""
-        rows = []
-        columns = []
-        for weight, world in some:
-            sides = enrol.side, test.side, enrol.reading, world.matches
-            of_enrol: FormSide = self.forms.left(*sides)
-            of_test: FormSide = self.forms.right(*sides)
-            extra = test.extra(world)
-            rows.append(of_enrol.own + weight)
-            columns.append(of_test.own if extra is None else of_test.own + extra)
-        xp = namespace(rows[0])
-        by_row = xp.stack(rows, 1)
-        by_column = xp.stack(columns, 1)
-        top_row = by_row.max(1)
-        top_column = by_column.max(1)
-        if not isinstance(top_row, np.ndarray):  # torch gives places, too
-            top_row, top_column = top_row.values, top_column.values
-        left = Half.of(of_enrol.blocks, top_row, dtype, row=True)
-        right = Half.of(of_test.blocks, top_column, dtype, row=False)
-        return _Piece(
-            left, right, Several(by_row - top_row[:, None], by_column - top_column[:, None])
-        )
-
-    def _apart(
-        self, enrol: _Enrolled, test: _Tested, some: Sequence[tuple[float, World]], dtype: str
-    ) -> _Piece:
-        """Worlds in which the sides share nothing: one number, or one for every test."""
-        if test.extra(some[0][1]) is None:
-            total = float(np.logaddexp.reduce([weight for weight, _ in some]))
-            return _Piece(None, None, log_weight=0.0 if abs(total) < 1e-15 else total)
-        column = log_sum([test.extra(world) + weight for weight, world in some])
-        zeros = 0.0 * enrol.y[:, 0, 0]
-        return _Piece(Half.of([], zeros, dtype, row=True), Half.of([], column, dtype, row=False))
+        best, rest = _largest(list(extra.values()))
+        # where posteriors rule out all that the question leaves possible, the vectors alone are left
+        is_ruled_out = namespace(best).isinf(best)
+        for k, own in enumerate(extra):
+            extra[own] = namespace(best).where(is_ruled_out, alone[own[0]], rest[:, k])  # (V7)
+        return extra
 
     def _worlds(self, h: Hypothesis, enrol: Table, test: Table) -> list[World]:
         """What a hypothesis leaves possible; kept where no names play a part."""
-        if self.knows:
+        if self.has_names:
             return worlds(h, enrol, test, self.namings)
-        kept = self.memory.worlds.get((h, enrol, test))
-        if kept is None:
-            kept = worlds(h, enrol, test, self.namings)
-            if len(self.memory.worlds) < KEPT_WORLDS:
-                self.memory.worlds[h, enrol, test] = kept
-        return kept
-
-    def _largest(self, enrol: Group, test: Group, built: list[list[_Piece]]) -> float:
-        """The largest term; what even float64 would lose is an error."""
-        most = 0.0
-        for piece in (piece for side in built for piece in side):
-            sides = (
-                ("enrolled", self.enrol, enrol, piece.left),
-                ("test", self.test, test, piece.right),
-            )
-            for which, side, group, half in sides:
-                if half is None:
-                    continue
-                if not half.size <= FLOAT64_TERMS:
-                    _refuse_far(which, side.profiles, group.profiles[half.far()])
-                most = max(most, half.size)
-        return most
+        kept = self.memory.worlds
+        if (h, enrol, test) not in kept:
+            if len(kept) >= KEPT_WORLDS:
+                kept.clear()
+            kept[h, enrol, test] = worlds(h, enrol, test, self.namings)
+        return kept[h, enrol, test]
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """One product of a sum over worlds, before it is a `Factors`."""
+def _log_sum(
+    enrol: _Seen,
+    test: _Seen,
+    possible: Possible,
+    extra: Extra,
+    shift: float,
+    dtype: str,
+    sizes: list[float],
+) -> LogSum:
+    """The sum over worlds: one product for all worlds whose forms have equal keys. Their sizes go into `sizes`."""
+    together: dict[tuple[Hashable, ...], Possible] = {}
+    for weight, world, forms in possible:
+        key = tuple(form.key for form in forms)
+        together.setdefault(key, []).append((weight + shift, world, forms))
+    constant = None
+    products = []
+    for key, some in together.items():
+        more = [extra.get(world.own, 0.0) for _, world, _ in some]
+        weights = [weight for weight, _, _ in some]
+        several = None
+        if not key:
+            # worlds in which the sides share nothing: one number, or one for every test
+            if not extra:
+                total = float(np.logaddexp.reduce(weights))
+                constant = 0.0 if abs(total) < 1e-15 else total
+                continue
+            column = log_sum([extra[world.own] + weight for weight, world, _ in some])
+            left = enrol.half((), 0.0, dtype)
+            right = test.half((), column, dtype)
+        elif len(some) == 1:
+            left = enrol.half(some[0][2], weights[0], dtype)
+            right = test.half(some[0][2], more[0], dtype)
+        else:
+            # worlds that differ by rows and columns only: the largest go into the product
+            rows = [enrol.own(forms) + weight for weight, _, forms in some]
+            columns = [test.own(some[k][2]) + one for k, one in enumerate(more)]
+            top_row, other_rows = _largest(rows)
+            top_column, other_columns = _largest(columns)
+            left = enrol.half(some[0][2], top_row - enrol.own(some[0][2]), dtype)
+            right = test.half(some[0][2], top_column - test.own(some[0][2]), dtype)
+            several = Several(other_rows, other_columns)
+        sizes += [left.size, right.size]
+        products.append(Product(left.values, right.values, several))
+    return LogSum(tuple(products), constant)
 
-    left: Half | None
-    right: Half | None
-    several: Several | None = None
-    log_weight: float = 0.0
 
-
-def _factors(piece: _Piece) -> Factors:
-    if piece.left is None or piece.right is None:
-        return Factors(None, None, piece.log_weight)
-    return Factors(piece.left.values, piece.right.values, 0.0, piece.several)
-
-
-def _refuse_far(which: str, profiles: Profiles, rows: IntArray) -> None:
-    some = ", ".join(f"{i} ({profiles.ids[i]!s})" for i in rows[:3])
-    more = ", ..." if len(rows) > 3 else ""
-    raise DataError(
-        f"{len(rows)} {which} profile(s) lie too far from the training data to be scored, "
-        f"rows {some}{more}: are the vectors scaled as in training?"
-    )
+def _largest(values: Sequence[AnyArray]) -> tuple[AnyArray, AnyArray]:
+    """(n,) the largest of some (n,), and (n, k) how much lower each of them is."""
+    xp = namespace(values[0])
+    stacked = xp.stack(list(values), 1)
+    top = stacked.max(1)
+    if not isinstance(top, np.ndarray):  # torch gives places, too
+        top = top.values
+    return top, stacked - xp.where(xp.isinf(top), 0.0, top)[:, None]
 
 
 # -- what is asked of a comparison -----------------------------------------------------------------------------
 
 
-def fill(comparison: Comparison, result: AnyArray, threads: int | None = None) -> Any:
+def fill(comparison: Comparison, result: AnyArray, threads: int | None = None) -> None:
     """Write the LLR of every profile and test into `result`."""
+    dtype = dtype_name(result)
     with one_blas_thread():
         for rows, columns, terms in comparison.parts():
             is_whole = (len(rows), len(columns)) == tuple(result.shape)
-            if is_whole and terms.dtype in (None, dtype_name(result)):
-                fill_whole(terms, result, threads)
-            else:
-                fill_part(terms, result, rows, columns, threads)
-    return result
+            if is_whole and terms.dtype in (None, dtype):
+                _fill(terms, result, threads)
+                continue
+            for some in bands(len(rows), len(columns)):
+                band = _made_rows(terms, some, len(columns), dtype, result, threads)
+                where = like(rows[some][:, None], result), like(columns[None, :], result)
+                result[where] = cast(band, dtype)
 
 
-def fill_whole(terms: Terms, result: AnyArray, threads: int | None) -> None:
+def _fill(terms: Terms, out: AnyArray, threads: int | None = None) -> None:
     """Every row and column of terms: by the fused kernel on CUDA where it fits, in blocks elsewhere."""
-    if is_torch(result) and result.is_cuda and result.is_contiguous():
+    if is_torch(out) and out.is_cuda and out.is_contiguous():
         from .cuda import JointScorer, fits
 
         if fits(terms):
-            JointScorer(terms).fill(result)
+            JointScorer(terms).fill(out)
             return
-    fill_matrix(terms, result, threads)
+    fill_matrix(terms, out, threads)
 
 
-def fill_part(
-    terms: Terms, result: AnyArray, rows: IntArray, columns: IntArray, threads: int | None
-) -> None:
-    """Write some rows and columns of a matrix, a band at a time."""
-    step = max(1, blocks.SCATTER_ELEMENTS // len(columns))
-    for start in range(0, len(rows), step):
-        some = slice(start, min(start + step, len(rows)))
-        band = empty(
-            (some.stop - some.start, len(columns)), terms.dtype or dtype_name(result), result
-        )
-        fill_whole(terms.rows(some), band, threads)
-        where = like(rows[some][:, None], result), like(columns[None, :], result)
-        result[where] = cast(band, dtype_name(result))
+def _made_rows(
+    terms: Terms,
+    rows: slice,
+    n_columns: int,
+    dtype: DTypeLike,
+    on: AnyArray,
+    threads: int | None = None,
+) -> AnyArray:
+    """(rows, columns) LLRs of some rows; on : an array of the kind and on the device that is wanted."""
+    band: AnyArray = empty((rows.stop - rows.start, n_columns), terms.dtype or dtype, on)
+    _fill(terms.rows(rows), band, threads)
+    return band
 
 
-def score_pairs(comparison: Comparison, pairs: IntArray) -> Any:
+def score_pairs(comparison: Comparison, pairs: IntArray) -> AnyArray:
     """LLRs of a list of (profile, test), without the matrix."""
-    result = empty((len(pairs), 1), comparison.dtype, comparison.reference)[:, 0]
+    result: AnyArray = empty((len(pairs), 1), comparison.dtype, comparison.reference)[:, 0]
     if len(pairs) == 0:
         return result
-    with one_blas_thread():
+    with one_blas_thread(), np.errstate(divide="ignore"):
         for here, rows, columns, terms in comparison.parts_of_pairs(pairs):
-            rows = np.ascontiguousarray(rows)
-            columns = np.ascontiguousarray(columns)
-            evaluate = PairEvaluation(terms, len(here))
-            for start in range(0, len(here), PAIR_CHUNK):
+            evaluate = PairEvaluation(terms, len(rows))
+            target = result if here is None else result[like(here, result)]
+            for start in range(0, len(rows), PAIR_CHUNK):
                 some = slice(start, start + PAIR_CHUNK)
-                target = some if len(here) == len(pairs) else like(here[some], result)
                 scores = evaluate(like(rows[some], result), like(columns[some], result))
                 if not isinstance(scores, float):
                     scores = cast(scores, dtype_name(result))
-                result[target] = scores
+                target[some] = scores
+            if here is not None:
+                result[like(here, result)] = target
     return result
 
 
 def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, FloatArray]:
     """(tests, top) numbers and LLRs of the best profiles, holding one band of the matrix at a time."""
-    n_tests = comparison.shape[1]
-    numbers: IntArray = np.empty((n_tests, 0), dtype=np.int64)
-    scores: FloatArray = np.empty((n_tests, 0))
+    best = Best(comparison.shape[1], top)
     for rows, columns, terms in comparison.parts():
-        for here, best in _bands(comparison, rows, len(columns), terms, top):
-            if len(columns) == n_tests and not numbers.shape[1]:
-                numbers, scores = here, best  # the first of all tests
+        if on_cuda(comparison.reference):
+            from .cuda import best_rows, fits
+
+            if fits(terms):
+                numbers, scores = best_rows(terms, min(top, len(rows)))
+                best.merge(rows[to_host(numbers)], to_host(scores), columns)
                 continue
-            if numbers.shape[1] < top:
-                more = ((0, 0), (0, top - numbers.shape[1]))
-                numbers = np.pad(numbers, more, constant_values=-1)
-                scores = np.pad(scores, more, constant_values=-np.inf)
-            numbers[columns], scores[columns] = merge_best(
-                numbers[columns], scores[columns], here, best, top
-            )
-    return numbers, scores.astype(comparison.dtype)
-
-
-def _fused_best(terms: Terms, top: int) -> tuple[IntArray, FloatArray] | None:
-    """The best rows by the fused kernel, where it fits."""
-    from .cuda import best_rows, fits
-
-    if not fits(terms):
-        return None
-    numbers, scores = best_rows(terms, top)
-    return numbers.cpu().numpy(), scores.cpu().numpy()
-
-
-def _bands(
-    comparison: Comparison, rows: IntArray, n_columns: int, terms: Terms, top: int
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """The best of every band of rows; of all rows at once where the fused kernel fits."""
-    if on_cuda(comparison.reference):
-        fused = _fused_best(terms, min(top, len(rows)))
-        if fused is not None:
-            yield rows[fused[0]], fused[1]
-            return
-    step = max(top, blocks.SCATTER_ELEMENTS // n_columns)
-    for start in range(0, len(rows), step):
-        some = slice(start, min(start + step, len(rows)))
-        dtype = terms.dtype or comparison.dtype
-        band = empty((some.stop - some.start, n_columns), dtype, comparison.reference)
-        fill_matrix(terms.rows(some), band)
-        yield best_of(band, rows[some], min(top, band.shape[0]))
+        for some in bands(len(rows), len(columns), top):
+            band = _made_rows(terms, some, len(columns), comparison.dtype, comparison.reference)
+            best.add(band, rows[some], columns)
+    return best.numbers, best.scores.astype(comparison.dtype)
 
 
 def log_likelihoods(
     comparison: Comparison, hypotheses: Sequence[Hypothesis], pairs: IntArray | None = None
-) -> dict[Hypothesis, Any]:
+) -> dict[Hypothesis, AnyArray]:
     """Log-likelihood of every hypothesis in float64, relative to the last: of all pairs, or of a list (n,)."""
-    last = {hypotheses[-1]: 0.0}
-    logs = {}
-    for h in hypotheses[:-1]:
-        ratio = Ratio({h: 0.0}, last)
+    logs: dict[Hypothesis, AnyArray] = {}
+    for h in hypotheses:
+        # the last one is 0, which takes no products where the sides share nothing in it
+        ratio = Ratio({h: 0.0}, {hypotheses[-1]: 0.0})
         one = replace(comparison, ratio=ratio, dtype=np.float64)
         if pairs is None:
-            logs[h] = fill(one, empty(one.shape, np.float64, one.reference))
+            logs[h] = empty(one.shape, np.float64, one.reference)
+            fill(one, logs[h])
         else:
             logs[h] = score_pairs(one, pairs)
-    shape = comparison.shape if pairs is None else (len(pairs), 1)
-    nothing = empty(shape, np.float64, comparison.reference)
-    nothing[:] = 0.0
-    if pairs is not None:
-        nothing = nothing[:, 0]
-    logs[hypotheses[-1]] = nothing
     return logs

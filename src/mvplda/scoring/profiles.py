@@ -380,7 +380,7 @@ def heard_labels(
 
 def match_names(
     view: str, enrol: CellLabels, test: CellLabels | None, training: Names | None
-) -> tuple[tuple[IntArray, IntArray | None], IntArray | None]:
+) -> tuple[IntArray, IntArray, IntArray | None]:
     """Numbers of the cells' names on both sides, and the training class of every number.
 
     -1 is a missing label among the numbers, and a class that was not seen among the training classes.
@@ -389,32 +389,32 @@ def match_names(
     sources = [cells.names for cells in sides] + ([] if training is None else [training])
     _check_types(view, [names for names in sources if len(names)])
     every = np.unique(_joined(sources))
-    carried = np.unique(
-        _joined([cells.names[np.unique(cells.codes[cells.codes >= 0])] for cells in sides])
-    )
-    found = None
+    numbers = [_numbers(cells, every) for cells in sides]
+    trained = None
     if training is not None:
-        found = _places(training.astype(every.dtype), every)
-        seen = np.isin(carried.astype(every.dtype), training.astype(every.dtype))
+        known = training.astype(every.dtype)
+        trained = np.full(len(every), -1)
+        trained[np.searchsorted(every, known)] = np.arange(len(known))
+        carried = np.unique(np.concatenate(numbers))
+        carried = carried[carried >= 0]
+        unseen = every[carried[trained[carried] < 0]]
         if len(carried) == 0:
             raise LabelError(
                 f"known names view {view!r}, and no class of it: name one, or leave the view out"
             )
-        if not seen.any():
+        if len(unseen) == len(carried):
             raise LabelError(
                 f"none of the classes named in view {view!r} was seen in training: they are called like "
-                f"{_some(carried)}, the training classes like {_some(training)}"
+                f"{_some(unseen)}, the training classes like {_some(training)}"
             )
-        if not seen.all():
-            names = carried[~seen]
+        if len(unseen):
             warnings.warn(
-                f"{len(names)} of {len(carried)} classes named in view {view!r} were not seen in training, "
-                f"such as {_some(names)}: they are taken as new classes",
+                f"{len(unseen)} of {len(carried)} classes named in view {view!r} were not seen in training, "
+                f"such as {_some(unseen)}: they are taken as new classes",
                 UnknownClassWarning,
                 stacklevel=5,
             )
-    numbers = _numbers(enrol, every), None if test is None else _numbers(test, every)
-    return numbers, found
+    return numbers[0], numbers[-1], trained
 
 
 def _numbers(cells: CellLabels, every: Names) -> IntArray:
@@ -427,13 +427,6 @@ def _numbers(cells: CellLabels, every: Names) -> IntArray:
 def _joined(sources: list[Names]) -> Names:
     """All names one after the other, none changed by the types of the others."""
     return exact_names(name for names in sources for name in names.tolist())
-
-
-def _places(names: Names, wanted: Names) -> IntArray:
-    """Place of every wanted name among others, which need not be sorted; -1: it is not there."""
-    order = np.argsort(names, kind="stable")
-    place = np.minimum(np.searchsorted(names[order], wanted), len(names) - 1)
-    return np.where(names[order][place] == wanted, order[place], -1)
 
 
 def _check_types(view: str, sources: list[Names]) -> None:

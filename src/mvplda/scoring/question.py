@@ -1,17 +1,20 @@
 """Questions: what is asked of a trial, and which hypotheses then speak for "same", and which against."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from .._typing import Array, IntArray
+from .._typing import AnyArray, Array, IntArray, Names
 from ..backend import like, namespace
 from ..exceptions import DataError, LabelError, ParameterError
 from ..spoofing import SPOOF, check_share, with_countermeasure
@@ -37,7 +40,7 @@ class Question:
         is short for the name of the view here and posteriors in `recognised`
     recognised : {view: what a recogniser says of the class of every test}: a `Recognised`, or an array (tests, classes)
         of posteriors, in the order of the training classes, or a dict of {class: (tests,) posteriors}
-    countermeasure : one number for every test, or (profiles, tests): natural-log likelihood ratio of a person's
+    countermeasure : one number for every test, or one for all: natural-log likelihood ratio of a person's
         voice against a spoof, such as a replay or a synthetic voice. Spoofs of the target are then among what should
         be rejected, and the LLR must be calibrated for the sum to mean anything
     spoof_prior : share of spoofs among the trials that should be rejected; 0.5 if nothing is said
@@ -53,45 +56,44 @@ class Question:
 
     same: str | Iterable[str] | None = None
     given: Mapping[str, str] | None = None
-    priors: Mapping[Any, float] | Iterable[tuple[Iterable[str], float]] | None = None
-    known: Mapping[str, Any] | Iterable[str] | str | None = None
-    countermeasure: Any = None
+    priors: Mapping[str | Iterable[str], float] | Iterable[tuple[Iterable[str], float]] | None = (
+        None
+    )
+    known: Mapping[str, object] | Iterable[str] | str | None = None
+    countermeasure: ArrayLike | None = None
     spoof_prior: float | None = None
     recognised: Mapping[str, Any] | None = None
-    shared: Mapping[str, Any] | None = None
+    shared: Mapping[str, object] | None = None
 
     def __repr__(self) -> str:
         return f"Question({', '.join(f'{name}={value!r}' for name, value in self.parts().items())})"
 
     def __post_init__(self) -> None:
-        def keep(name: str, value: Any) -> None:
-            object.__setattr__(self, name, value)
-
+        keep = partial(object.__setattr__, self)
         if self.same is not None:
-            keep("same", (self.same,) if isinstance(self.same, str) else tuple(self.same))
-        if self.priors is not None and not isinstance(
-            self.priors, Mapping
-        ):  # pairs, as JSON holds them
+            keep("same", names_of(self.same))
+        if self.priors is not None and not isinstance(self.priors, Mapping):
+            # pairs, as JSON holds them
             keep("priors", {tuple(views): weight for views, weight in self.priors})
-        if self.known is not None and not isinstance(self.known, Mapping):
-            keep("known", (self.known,) if isinstance(self.known, str) else tuple(self.known))
         soft = {view: Recognised.of(said) for view, said in (self.recognised or {}).items()}
         if isinstance(self.known, Mapping):
-            short = {
-                view: Recognised.of(said)
-                for view, said in self.known.items()
-                if _are_posteriors(said)
-            }
-            if twice := [view for view in short if view in soft]:
-                raise ParameterError(
-                    f"posteriors of view {twice[0]!r} stand in known and in recognised: give them once"
-                )
-            keep(
-                "known",
-                {view: None if view in short else claims for view, claims in self.known.items()},
-            )
-            soft |= short
+            known = dict(self.known)
+            for view, said in self.known.items():
+                if isinstance(said, (Mapping, Recognised)) or np.ndim(said) == 2:
+                    if view in soft:
+                        raise ParameterError(
+                            f"posteriors of view {view!r} stand in known and in recognised: give them once"
+                        )
+                    soft[view] = Recognised.of(said)
+                    known[view] = None
+            keep("known", known)
+        elif self.known is not None:
+            keep("known", names_of(self.known))
         keep("recognised", soft or None)
+        if self.countermeasure is not None:
+            keep("countermeasure", np.asarray(self.countermeasure, dtype=np.float64))
+            if np.isnan(self.countermeasure).any():
+                raise DataError("the countermeasure's ratios contain NaN")
         if self.spoof_prior is not None:
             if self.countermeasure is None:
                 raise ParameterError(
@@ -101,40 +103,37 @@ class Question:
 
     @property
     def known_views(self) -> tuple[str, ...]:
-        return () if self.known is None else tuple(self.known)
+        return tuple(self.known or ())
 
-    def claims(self, view: str) -> Any:
+    def claims(self, view: str) -> object:
         """The class of every profile in a known view; None where it is the label that the profile carries."""
         return self.known.get(view) if isinstance(self.known, Mapping) else None
 
     def parts(self) -> dict[str, Any]:
-        """What the question says: the keyword arguments that make it."""
+        """What is asked: the keyword arguments that make the question."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:
         """The question in plain values, as JSON can hold them; ``Question(**values)`` is the same question."""
+        plain = self.parts()
+        for name in ("countermeasure", "recognised"):
+            if name in plain:
+                raise ParameterError(
+                    f"{name}= is of certain tests, and cannot be kept: leave it out"
+                )
         if isinstance(self.known, Mapping):
             raise ParameterError(
                 "known= names the classes of certain profiles, which cannot be kept: name views only"
             )
-        for name in ("countermeasure", "recognised"):
-            if getattr(self, name) is not None:
-                raise ParameterError(
-                    f"{name}= is of certain tests, and cannot be kept: leave it out"
-                )
-        plain = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in self.parts().items()
-        }
+        for name in ("same", "known"):
+            if name in plain:
+                plain[name] = list(plain[name])
         for name in ("given", "shared"):
             if name in plain:
                 plain[name] = dict(plain[name])
         if isinstance(self.priors, Mapping):
             pairs = self.priors.items()
-            plain["priors"] = [
-                [[key] if isinstance(key, str) else sorted(key), float(weight)]
-                for key, weight in pairs
-            ]
+            plain["priors"] = [[sorted(names_of(key)), float(weight)] for key, weight in pairs]
         return plain
 
     def __hash__(self) -> int:
@@ -149,33 +148,36 @@ class Question:
         Hypotheses that `priors` do not name have none, except that a side of the ratio where none is named has
         equal weights.
         """
-        asked = [] if self.same is None else list(self.same)
+        given = self._check_given(base, labelled)
+        asked = list(self.same or ())
         for view in asked:
             _check_view(view, base, "same")
             if view in (self.shared or {}):
                 raise ParameterError(
                     f"view {view!r} is asked about, and shared= settles it: give one"
                 )
-        facts = [v for v in base if v in labelled and v not in asked]
-        given = check_given(self.given, base, labelled)
-        if self.same is None:
-            asked = [v for v in base if v not in given and v not in facts]
-        for view in asked:
             if view in given:
                 raise ParameterError(f"view {view!r} is asked about and given at once")
+        facts = [view for view in labelled if view not in asked]
+        free = [view for view in base if view not in facts]
+        if self.same is None:
+            asked = [view for view in free if view not in given]
         if not asked:
             raise ParameterError(
                 "there is nothing to ask: every view is given, or labelled on both sides"
             )
-        free = [v for v in base if v not in facts]
+        sides: list[dict[Hypothesis, float]] = [{}, {}]
         possible = possible_hypotheses(free, given)
-        weights = hypothesis_weights(possible, free, self.priors, facts)
-        numerator = {h: weights.get(h) for h in possible if set(asked) <= set(h)}
-        denominator = {h: weights.get(h) for h in possible if not set(asked) <= set(h)}
-        return Ratio(
-            _normalised(numerator, "the hypotheses that say same"),
-            _normalised(denominator, "the others"),
-        )
+        weights = self._weights(possible, free, facts)
+        for side, is_for in zip(sides, (True, False), strict=True):
+            here = [h for h in possible if (set(asked) <= set(h)) == is_for]
+            named = {h: weights[h] for h in here if h in weights} or dict.fromkeys(here, 1.0)
+            total = sum(named.values())
+            if not total > 0:
+                which = "the hypotheses that say same" if is_for else "the others"
+                raise ParameterError(f"priors give no weight to {which}: {here}")
+            side |= {h: float(np.log(w / total)) for h, w in named.items() if w > 0}
+        return Ratio(*sides)
 
     def alternatives(
         self, base: Sequence[str], labelled: Iterable[str] = ()
@@ -184,56 +186,87 @@ class Question:
         if self.same is not None:
             raise ParameterError("all hypotheses are asked for: leave same out")
         free = [view for view in base if view not in labelled]
-        possible = possible_hypotheses(free, check_given(self.given, base, labelled))
-        weights = hypothesis_weights(possible, free, self.priors, labelled) or dict.fromkeys(
-            possible, 1.0
-        )
+        possible = possible_hypotheses(free, self._check_given(base, labelled))
+        weights = self._weights(possible, free, labelled) or dict.fromkeys(possible, 1.0)
         if not sum(weights.values()) > 0:
             raise ParameterError(f"priors give no weight to any hypothesis: {weights}")
         return {h: weights.get(h, 0.0) for h in possible}
+
+    def _check_given(self, base: Sequence[str], labelled: Iterable[str]) -> dict[str, str]:
+        """What is given of views, if it can be."""
+        given = dict(self.given or {})
+        for view, what in given.items():
+            _check_view(view, base, "given")
+            if view in labelled:
+                raise ParameterError(
+                    f"the labels of both sides say already what is the same in view {view!r}: leave it out of given"
+                )
+            if what not in ("same", "different"):
+                raise ParameterError(
+                    f"given says 'same' or 'different' of a view; got {what!r} of {view!r}"
+                )
+        return given
+
+    def _weights(
+        self, possible: Sequence[Hypothesis], free: Sequence[str], facts: Iterable[str]
+    ) -> dict[Hypothesis, float]:
+        """The priors that are named, by hypothesis."""
+        weights: dict[Hypothesis, float] = {}
+        for key, weight in dict(self.priors or {}).items():
+            views = names_of(key)
+            for view in sorted(set(views) & set(facts)):
+                raise ParameterError(
+                    f"priors name view {view!r}, of which the labels of both sides tell: leave it out"
+                )
+            if not set(views) <= set(free):
+                raise LabelError(
+                    f"a hypothesis is the tuple of the views that are the same, of {list(free)}; got {key!r}"
+                )
+            hypothesis = tuple(view for view in free if view in views)
+            if hypothesis not in possible:
+                raise ParameterError(
+                    f"priors name {key!r}, which what is given rules out; possible: {list(possible)}"
+                )
+            if not (np.isfinite(weight) and weight >= 0):
+                raise ParameterError(
+                    f"a prior is a number of at least 0; got {weight!r} for {key!r}"
+                )
+            weights[hypothesis] = float(weight)
+        return weights
 
     @property
     def spoof_share(self) -> float:
         return 0.5 if self.spoof_prior is None else self.spoof_prior
 
-    def traces(self, shape: tuple[int, ...]) -> Array:
-        """What the countermeasure says of every trial, (profiles, tests)."""
-        said = np.asarray(self.countermeasure, dtype=np.float64)
-        if said.shape not in ((), shape[1:], shape):
+    def traces(self, n_tests: int) -> Array:
+        """(tests,) log-likelihood ratios of the countermeasure."""
+        ratios = np.asarray(self.countermeasure)
+        if ratios.shape not in ((), (n_tests,)):
             raise DataError(
-                f"countermeasure= is one number a test, {shape[1:]}, or a trial, {shape}; got shape {said.shape}"
+                f"countermeasure= is one number per test, {(n_tests,)}; got shape {ratios.shape}"
             )
-        if np.isnan(said).any():
-            raise DataError("the countermeasure's ratios contain NaN")
-        return np.broadcast_to(said, shape)
+        return np.broadcast_to(ratios, (n_tests,))
 
-    def with_spoofs(self, llrs: Any, shape: tuple[int, ...], pairs: IntArray | None = None) -> Any:
+    def with_spoofs(
+        self, llrs: AnyArray, shape: tuple[int, ...], pairs: IntArray | None = None
+    ) -> AnyArray:
         """LLRs of a matrix of this shape, or of a list of its trials, with spoofs among what should be rejected."""
         if self.countermeasure is None:
             return llrs
-        said = self.traces(shape)
-        return with_countermeasure(
-            llrs, said if pairs is None else said[pairs[:, 0], pairs[:, 1]], self.spoof_share
-        )
-
-    def best_with_spoofs(self, llrs: Any) -> Any:
-        """LLRs of the best profiles of tests, (tests, top): their order is as it was."""
-        if np.ndim(self.countermeasure) > 1:
-            raise DataError(
-                "countermeasure= is one number a test where the best profiles are asked for"
-            )
-        return self.with_spoofs(llrs.T, llrs.T.shape).T
+        traces = self.traces(shape[-1])
+        if pairs is not None:
+            traces = traces[pairs[:, 1]]
+        return with_countermeasure(llrs, traces, self.spoof_share)
 
     def posteriors(
-        self, logs: Mapping[Hypothesis, Any], weights: Mapping[Hypothesis, float]
-    ) -> dict[Hypothesis, Any]:
+        self, logs: Mapping[Hypothesis, AnyArray], weights: Mapping[Hypothesis, float]
+    ) -> dict[Hypothesis, AnyArray]:
         """Posterior probability of every hypothesis, a spoof of the first among them where there is a countermeasure.
 
         logs : log-likelihoods, (profiles, tests), up to what all of them share
         """
-        parts = {
-            h: log + (np.log(weights[h]) if weights[h] > 0 else -np.inf) for h, log in logs.items()
-        }
+        shares = dict(weights)
+        parts = dict(logs)
         if self.countermeasure is not None:
             first, *others = weights
             rest = sum(weights[h] for h in others)
@@ -241,12 +274,14 @@ class Question:
                 raise ParameterError(
                     "nothing but the first hypothesis has a prior: spoofs are a share of the others"
                 )
-            said = like(np.clip(self.traces(tuple(logs[first].shape)), -1e12, 1e12), logs[first])
-            share = self.spoof_share
-            scale, spoofs = (np.log(x) if x > 0 else -np.inf for x in (1 - share, share * rest))
-            parts = {h: part if h == first else part + scale for h, part in parts.items()}
-            parts[(SPOOF,)] = logs[first] - said + spoofs
-        total = log_sum([part + 0 for part in parts.values()])
+            shares |= {h: weights[h] * (1 - self.spoof_share) for h in others}
+            shares[SPOOF,] = self.spoof_share * rest
+            # infinite ratios: the others' posteriors are 0 all the same
+            traces = np.clip(self.countermeasure, -1e12, 1e12)
+            parts[SPOOF,] = logs[first] - like(traces, logs[first])
+        with np.errstate(divide="ignore"):
+            parts = {h: log + float(np.log(shares[h])) for h, log in parts.items()}
+            total = log_sum([part + 0 for part in parts.values()])
         return {h: namespace(part).exp(part - total) for h, part in parts.items()}
 
 
@@ -272,35 +307,35 @@ class Recognised:
     ('yes', 'no')
     """
 
-    posteriors: Any
-    classes: Sequence[Any] | None = None
-    prior: Any = None
+    posteriors: ArrayLike
+    classes: Sequence[object] | None = None
+    prior: ArrayLike | None = None
 
     @classmethod
-    def of(cls, said: Any) -> Recognised:
+    def of(cls, said: object) -> Recognised:
+        """Of posteriors as such, or as {class: (tests,)}."""
         if isinstance(said, Recognised):
             return said
         if not isinstance(said, Mapping):
-            return cls(said)
+            return cls(np.asarray(said))
         columns = [np.asarray(column, dtype=np.float64) for column in said.values()]
-        if not columns or any(
-            column.shape != columns[0].shape or column.ndim != 1 for column in columns
-        ):
+        if {column.shape for column in columns} != {columns[0].shape if columns else ()}:
             raise DataError("posteriors by class are one number a test each: {class: (tests,)}")
         return cls(np.stack(columns, axis=1), tuple(said))
 
     def take(self, numbers: IntArray) -> Recognised:
         return replace(self, posteriors=np.asarray(self.posteriors)[numbers])
 
-    def named(self, view: str, training: Any) -> tuple[Any, ...]:
+    def named(self, view: str, training: Names | None) -> tuple[object, ...]:
         """The classes, by name; None is "none of these"."""
-        if self.classes is None:
-            if training is None:
-                raise LabelError(
-                    f"the model has no classes of view {view!r}: name those of the posteriors"
-                )
-            return tuple(np.asarray(training).tolist())
-        names = tuple(np.asarray(self.classes, dtype=object).tolist())
+        if self.classes is not None:
+            names = tuple(np.asarray(self.classes, dtype=object).tolist())
+        elif training is not None:
+            names = tuple(training.tolist())
+        else:
+            raise LabelError(
+                f"the model has no classes of view {view!r}: name those of the posteriors"
+            )
         if len(set(names)) < len(names) or not names:
             raise LabelError(
                 f"posteriors of view {view!r} name each class once, and at least one; got {list(names)}"
@@ -315,9 +350,9 @@ class Recognised:
                 f"posteriors of view {view!r} have a row a test and a column a class, {(n_tests, n_classes)}; got "
                 f"{said.shape}"
             )
-        prior = (
-            np.ones(n_classes) if self.prior is None else np.asarray(self.prior, dtype=np.float64)
-        )
+        prior = np.ones(n_classes)
+        if self.prior is not None:
+            prior = np.asarray(self.prior, dtype=np.float64)
         if prior.shape != (n_classes,) or not (np.isfinite(prior) & (prior > 0)).all():
             raise DataError(
                 f"the prior of a recogniser is a positive number a class, {(n_classes,)}; got {prior}"
@@ -328,16 +363,8 @@ class Recognised:
             )
         ratio = said / prior
         ratio /= ratio.max(axis=1, keepdims=True)
-        every = np.column_stack([ratio, np.zeros(n_tests), ratio.mean(axis=1)])
-        return np.asarray(np.where(every > 0, np.log(np.where(every > 0, every, 1.0)), RULED_OUT))
-
-
-RULED_OUT = -1e5
-"""The logarithm of a probability of 0, such that sums stay numbers."""
-
-
-def _are_posteriors(claims: Any) -> bool:
-    return isinstance(claims, (Mapping, Recognised)) or np.ndim(claims) == 2
+        with np.errstate(divide="ignore"):
+            return np.log(np.column_stack([ratio, np.zeros(n_tests), ratio.mean(axis=1)]))
 
 
 def make_question(
@@ -367,7 +394,7 @@ class Ratio:
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         return (*self.numerator, *self.denominator)
 
-    def of(self, logs: Mapping[Hypothesis, NDArray[Any]]) -> Array:
+    def of(self, logs: Mapping[Hypothesis, Array]) -> Array:
         """The log-likelihood ratio, from log-likelihoods of its hypotheses."""
         above = [logs[h] + weight for h, weight in self.numerator.items()]
         below = [logs[h] + weight for h, weight in self.denominator.items()]
@@ -384,65 +411,11 @@ def possible_hypotheses(base: Sequence[str], given: Mapping[str, str]) -> list[H
     return [h for h in every if all((v in h) == (what == "same") for v, what in given.items())]
 
 
-def check_given(
-    given: Mapping[str, str] | None, base: Sequence[str], labelled: Iterable[str]
-) -> dict[str, str]:
-    """What is given of views, if it can be."""
-    known = dict(given or {})
-    for view, what in known.items():
-        _check_view(view, base, "given")
-        if view in labelled:
-            raise ParameterError(
-                f"the labels of both sides say already what is the same in view {view!r}: leave it out of given"
-            )
-        if what not in ("same", "different"):
-            raise ParameterError(
-                f"given says 'same' or 'different' of a view; got {what!r} of {view!r}"
-            )
-    return known
-
-
 def _check_view(view: str, base: Sequence[str], where: str) -> None:
     if view not in base:
         raise LabelError(f"{where} names no view of the model: {view!r}; it has {list(base)}")
 
 
-def hypothesis_weights(
-    possible: Sequence[Hypothesis], base: Sequence[str], priors: Any, facts: Iterable[str] = ()
-) -> dict[Hypothesis, float]:
-    """The priors that are named, by hypothesis."""
-    weights: dict[Hypothesis, float] = {}
-    for key, weight in (priors or {}).items():
-        told = sorted(({key} if isinstance(key, str) else set(key)) & set(facts))
-        if told:
-            raise ParameterError(
-                f"priors name view {told[0]!r}, of which the labels of both sides tell: leave it out"
-            )
-        hypothesis = as_hypothesis(key, base)
-        if hypothesis not in possible:
-            raise ParameterError(
-                f"priors name {key!r}, which what is given rules out; possible: {list(possible)}"
-            )
-        if not (np.isfinite(weight) and weight >= 0):
-            raise ParameterError(f"a prior is a number of at least 0; got {weight!r} for {key!r}")
-        weights[hypothesis] = float(weight)
-    return weights
-
-
-def as_hypothesis(key: Any, base: Sequence[str]) -> Hypothesis:
-    """A hypothesis from the views it shares: a tuple or set of names, one name, or () for none."""
-    names = {key} if isinstance(key, str) else set(key)
-    unknown = names - set(base)
-    if unknown:
-        raise LabelError(
-            f"a hypothesis is the tuple of the views that are the same, of {list(base)}; got {key!r}"
-        )
-    return tuple(view for view in base if view in names)
-
-
-def _normalised(weights: dict[Hypothesis, float | None], which: str) -> dict[Hypothesis, float]:
-    named = {h: w for h, w in weights.items() if w is not None} or dict.fromkeys(weights, 1.0)
-    total = sum(named.values())
-    if not total > 0:
-        raise ParameterError(f"priors give no weight to {which}: {list(weights)}")
-    return {h: float(np.log(w / total)) for h, w in named.items() if w > 0}
+def names_of(views: str | Iterable[str]) -> tuple[str, ...]:
+    """Names of views, of which one may stand alone."""
+    return (views,) if isinstance(views, str) else tuple(views)

@@ -5,13 +5,15 @@ which cells share a class of which base view. Profiles with equal tables are sco
 section 9.6). A hypothesis names views; what it means for the classes of two profiles is a set of worlds.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -57,12 +59,13 @@ class Group:
     rows: IntArray
     whole: bool = False
 
-    def gather(self, y: AnyArray) -> Any:
+    def gather(self, y: AnyArray) -> AnyArray:
         """(profiles, cells, r) evidence of the profiles, from the cells' y."""
         if self.whole:
             return y[:, None]
-        flat = y[like(self.rows.reshape(-1), y)]
-        return flat.reshape(len(self.rows), len(self.table.weights), y.shape[1])
+        cells: AnyArray = y[like(self.rows.reshape(-1), y)]
+        shaped: AnyArray = cells.reshape(*self.rows.shape, y.shape[1])
+        return shaped
 
     def cut(self, which: slice | IntArray) -> Group:
         """Some of the profiles."""
@@ -77,65 +80,51 @@ def group_profiles(
     names : {view: (R,) number of every cell's class name, the same on both sides of a comparison}, of the
         views where it matters which class it is
     """
+    weights = profiles.weights
     if not profiles.labels and not names:
-        yield from _by_weight(profiles, base)
+        # one cell each, in which nothing but its weight can differ
+        kind = np.zeros(len(weights), dtype=np.int64)
+        sizes = weights[:1]
+        if (weights != weights[0]).any():
+            sizes, kind = np.unique(weights, return_inverse=True)
+        for size, members in zip(sizes.tolist(), _members(kind, len(sizes)), strict=True):
+            table = Table(base, (size,), ((0,),) * len(base), ((-1,),) * len(base))
+            yield Group(table, members, members[:, None], whole=len(sizes) == 1)
         return
     codes = {view: _own_codes(profiles, view) for view in base}
-    order = np.lexsort([*codes.values(), profiles.weights, *names.values(), profiles.owner])
+    order = np.lexsort([*codes.values(), weights, *names.values(), profiles.owner])
     starts = np.searchsorted(profiles.owner, np.arange(len(profiles) + 1))
     lengths = np.diff(starts)
     for length in np.unique(lengths):
         numbers = np.flatnonzero(lengths == length)
         rows = order[starts[numbers][:, None] + np.arange(length)]
-        first = {view: _first_alike(codes[view][rows]) for view in base}
+        # (profiles, cells) number of the first cell of the same class
+        first = [np.argmax(c[rows][:, :, None] == c[rows][:, None, :], 2) for c in codes.values()]
         named = [names[view][rows] for view in names]
-        key = np.concatenate([profiles.weights[rows], *first.values(), *named], axis=1)
+        key = np.concatenate([weights[rows], *first, *named], axis=1)
         _, examples, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
-        members, bounds = _sorted_groups(kind.reshape(-1), len(examples))
-        for i, example in enumerate(examples):
-            some = members[bounds[i] : bounds[i + 1]]
-            table = _table_of(profiles, base, names, rows[example], first, example)
+        for example, some in zip(examples, _members(kind.reshape(-1), len(examples)), strict=True):
+            classes = []
+            called = []
+            for view, leaders in zip(base, first, strict=True):
+                leading, numbered = np.unique(leaders[example], return_inverse=True)
+                classes.append(tuple(numbered.reshape(-1).tolist()))
+                known = np.full(len(leading), -1)
+                if view in names:
+                    known = names[view][rows[example, leading]]
+                called.append(tuple(known.tolist()))
+            own_weights = tuple(weights[rows[example]].tolist())
+            table = Table(base, own_weights, tuple(classes), tuple(called))
             yield Group(table, numbers[some], rows[some])
 
 
-def _by_weight(profiles: Profiles, base: tuple[str, ...]) -> Iterator[Group]:
-    """Groups of profiles of one cell each, in which nothing but its weight can differ."""
-    weights = profiles.weights
-    one_class = ((0,),) * len(base)
-    unnamed = ((-1,),) * len(base)
-    if (weights == weights[0]).all():
-        every = np.arange(len(weights))
-        table = Table(base, (float(weights[0]),), one_class, unnamed)
-        yield Group(table, every, every[:, None], whole=True)
-        return
-    sizes, kind = np.unique(weights, return_inverse=True)
-    order, bounds = _sorted_groups(kind.reshape(-1), len(sizes))
-    for i, size in enumerate(sizes):
-        members = order[bounds[i] : bounds[i + 1]]
-        table = Table(base, (float(size),), one_class, unnamed)
-        yield Group(table, members, members[:, None])
-
-
-def _table_of(
-    profiles: Profiles,
-    base: tuple[str, ...],
-    names: Mapping[str, IntArray],
-    rows: IntArray,
-    first: Mapping[str, IntArray],
-    example: int,
-) -> Table:
-    """The table of one profile, whose cells are these rows."""
-    classes = []
-    called = []
-    for view in base:
-        leaders, numbered = np.unique(first[view][example], return_inverse=True)
-        classes.append(tuple(int(c) for c in numbered.reshape(-1)))
-        if view in names:
-            called.append(tuple(int(names[view][rows[j]]) for j in leaders))
-        else:
-            called.append((-1,) * len(leaders))
-    weights = tuple(float(w) for w in profiles.weights[rows])
-    return Table(base, weights, tuple(classes), tuple(called))
+def group_places(groups: Sequence[Group]) -> IntArray:
+    """(2, profiles) the number of every profile's group, and its place there."""
+    places = np.empty((2, sum(len(group.profiles) for group in groups)), dtype=np.int64)
+    for number, group in enumerate(groups):
+        places[0, group.profiles] = number
+        places[1, group.profiles] = np.arange(len(group.profiles))
+    return places
 
 
 def _own_codes(profiles: Profiles, view: str) -> IntArray:
@@ -146,14 +135,10 @@ def _own_codes(profiles: Profiles, view: str) -> IntArray:
     return np.where(codes < 0, -1 - np.arange(len(codes)), codes)
 
 
-def _first_alike(codes: IntArray) -> IntArray:
-    """(profiles, cells) number of the first cell of the same class."""
-    return np.asarray((codes[:, :, None] == codes[:, None, :]).argmax(axis=2))
-
-
-def _sorted_groups(kind: IntArray, size: int) -> tuple[IntArray, IntArray]:
+def _members(kind: IntArray, size: int) -> list[IntArray]:
+    """Members of every kind, 0 to size - 1, in their order."""
     order = np.argsort(kind, kind="stable")
-    return order, np.searchsorted(kind[order], np.arange(size + 1))
+    return np.split(order, np.searchsorted(kind[order], np.arange(1, size)))
 
 
 Role = Literal["plain", "fact", "claim"]
@@ -210,17 +195,17 @@ class World:
     log_weight: float
 
     @property
-    def reading(self) -> Reading:
-        """Training class of every class of the test."""
-        return reading_of(self.matches)
+    def own(self) -> tuple[Reading, tuple[int, ...]]:
+        """What the world makes of a test by itself: training classes, and columns of posteriors by base view.
 
-    @property
-    def columns(self) -> tuple[int, ...]:
-        """Column of a recogniser's posteriors, by base view; a test of several classes has none."""
-        return tuple(max(column for _, _, column in classes) for classes in self.matches)
+        A test of several classes has no posteriors.
+        """
+        columns = tuple(max(column for _, _, column in classes) for classes in self.matches)
+        return reading_of(self.matches), columns
 
 
 def reading_of(matches: Matches) -> Reading:
+    """Training class of every class of the test."""
     return tuple(tuple(known for _, known, _ in classes) for classes in matches)
 
 
@@ -255,7 +240,12 @@ def worlds(
         for t in range(len(test.weights))
     )
     sizes = [len(option) for option in options if option is not None]
-    _refuse_too_many(len(meetings) * float(np.prod(sizes)))
+    possibilities = len(meetings) * float(np.prod(sizes))
+    if possibilities > MOST_WORLDS:
+        raise ParameterError(
+            f"a trial leaves {possibilities:.0f} possibilities of which class is which, more than {MOST_WORLDS}: "
+            "ask about fewer labelled vectors at once, or leave the labelled view out of same= so that labels are facts"
+        )
     times_of: Counter[Matches] = Counter()
     for meeting, times in meetings.items():
         chosen = list(options)
@@ -267,14 +257,6 @@ def worlds(
             times_of[matches] += times
     total = sum(times_of.values())
     return [World(matches, float(np.log(n / total))) for matches, n in times_of.items()]
-
-
-def _refuse_too_many(possibilities: float) -> None:
-    if possibilities > MOST_WORLDS:
-        raise ParameterError(
-            f"a trial leaves {possibilities:.0f} possibilities of which class is which, more than {MOST_WORLDS}: "
-            "ask about fewer labelled vectors at once, or leave the labelled view out of same= so that labels are facts"
-        )
 
 
 def _by_name(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> tuple[Match, ...]:

@@ -29,11 +29,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .metrics import Metrics
 from .problems import Problem
-from .settings import Settings
+from .settings import LOCAL_HOSTS, Settings
 
 log = logging.getLogger("mvplda.serve")
 
-LOCAL = {"localhost", "127.0.0.1", "[::1]", "::1", "testserver"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -44,24 +43,23 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"}
 BUCKETS = 10_000
 """Names whose rates are remembered at once, the latest ones."""
 
 
 class Rates:
-    """Token buckets by name: so many per minute, and as many at once; 0 or infinity is no limit."""
+    """Token buckets by name: so many per minute, and as many at once; 0 is no limit."""
 
     def __init__(self, per_minute: float) -> None:
         self.per_minute = per_minute
         self._lock = threading.Lock()
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def wait(self, name: str, now: float | None = None) -> float:
+    def wait(self, name: str) -> float:
         """0 where the call may go on, else the seconds after which it may."""
-        if not self.per_minute or math.isinf(self.per_minute):
+        if not self.per_minute:
             return 0.0
-        now = time.monotonic() if now is None else now
+        now = time.monotonic()
         with self._lock:
             left, at = self._left.pop(name, (self.per_minute, now))
             left = min(self.per_minute, left + (now - at) * self.per_minute / 60)
@@ -92,10 +90,8 @@ class Access:
         self.app = app
         self.settings = settings
         self.metrics = metrics
-        self.hosts = LOCAL | set(settings.hostnames) if is_open else None
+        self.hosts = LOCAL_HOSTS if is_open else None
         self.headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-        if settings.tls:
-            self.headers.append((b"strict-transport-security", b"max-age=31536000"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -181,9 +177,7 @@ class Exchange:
     def finish(self) -> None:
         route = getattr(self.scope.get("route"), "path", "other")
         took = time.perf_counter() - self._begun
-        # names that callers make up are not counted by
-        method = self.scope["method"] if self.scope["method"] in METHODS else "other"
-        labels = f'route="{route}",method="{method}",status="{self.status}"'
+        labels = f'route="{route}",status="{self.status}"'
         self.access.metrics.count("mvplda_requests_total", labels)
         self.access.metrics.observe("mvplda_request_seconds", took, f'route="{route}"')
         state = self.scope.get("state", {})

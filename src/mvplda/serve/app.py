@@ -19,7 +19,6 @@ need("python_multipart")
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
@@ -27,11 +26,9 @@ from starlette.formparsers import MultiPartParser
 from .access import Access, Rates, refuse
 from .keys import Caller
 from .metrics import Metrics
-from .problems import Json, Problem
+from .problems import Problem
 from .routes import router
-from .schemas import ProblemDetails
 from .service import Service
-from .settings import Settings
 
 PAGE_FOLDER = Path(__file__).with_name("page")
 READY_S = 3.0
@@ -42,18 +39,18 @@ Result = TypeVar("Result")
 class Runtime:
     """What endpoints share: the service, its limits, threads and metrics."""
 
-    def __init__(self, service: Service, settings: Settings, is_open: bool) -> None:
+    def __init__(self, service: Service, is_open: bool) -> None:
+        settings = service.settings
         self.service = service
         self.settings = settings
         self.is_open = is_open
         self.metrics = Metrics()
         self.key_rates = Rates(settings.key_rate)
         self.profile_rates = Rates(settings.profile_rate)
-        self.anonymous_rates = Rates(settings.anonymous_rate)
         self._light = ThreadPoolExecutor(settings.threads)
         self._heavy = ThreadPoolExecutor(settings.at_once)
         self._ping = ThreadPoolExecutor(1)
-        self._recordings = 0
+        self.recordings = 0
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Something that waits for the database, in a thread."""
@@ -61,14 +58,14 @@ class Runtime:
 
     async def run_heavy(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Something that computes for long; where too much of it waits, it is refused."""
-        if self._recordings >= self.settings.at_once + self.settings.waiting:
+        if self.recordings >= self.settings.at_once + self.settings.waiting:
             raise Problem(503, "busy", "too many recordings are waiting: try again", wait=1)
-        self._recordings += 1
+        self.recordings += 1
         try:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._heavy, work, *arguments)
         finally:
-            self._recordings -= 1
+            self.recordings -= 1
 
     async def ping(self) -> None:
         """Whether the database answers, whatever other calls wait for."""
@@ -79,13 +76,6 @@ class Runtime:
         except TimeoutError:
             raise Problem(503, "database", "the database does not answer", wait=2) from None
 
-    def metrics_text(self) -> str:
-        in_work = min(self._recordings, self.settings.at_once)
-        waiting = self._recordings - in_work
-        return self.metrics.text(
-            {"mvplda_recordings_in_work": in_work, "mvplda_recordings_waiting": waiting}
-        )
-
     async def caller(self, request: Request, key: str | None) -> Caller:
         """Who calls; a call without a valid key is refused, and counted by its address."""
         found: Caller | None = None
@@ -94,8 +84,6 @@ class Runtime:
         elif self.is_open:
             found = Caller("local", "admin")
         if found is None:
-            address = request.client.host if request.client else ""
-            self.anonymous_rates.check(address, "too many calls without a key")
             detail = "send an API key: the header X-API-Key, or Authorization: Bearer"
             raise Problem(401, "key", detail)
         self.key_rates.check(found.name, "too many calls with this key")
@@ -103,15 +91,13 @@ class Runtime:
         return found
 
 
-def create_app(
-    service: Service, settings: Settings | None = None, *, is_open: bool = False
-) -> FastAPI:
+def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
     """The application.
 
     is_open : no keys: whoever reaches the machine's own address may do everything
     """
-    settings = settings or service.settings
-    runtime = Runtime(service, settings, is_open)
+    settings = service.settings
+    runtime = Runtime(service, is_open)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -132,25 +118,6 @@ def create_app(
     # the parser of forms would write what is larger than this to a file
     MultiPartParser.spool_max_size = max(MultiPartParser.spool_max_size, settings.most_bytes)
     app.include_router(router)
-    app.add_api_route("/docs", docs_page, include_in_schema=False)
-    describe_problems(app)
     app.mount("/", StaticFiles(directory=PAGE_FOLDER, html=True), name="page")
     app.add_middleware(Access, settings=settings, is_open=is_open, metrics=runtime.metrics)
     return app
-
-
-async def docs_page() -> Response:
-    """The reference of all endpoints, made by a script of the package of /openapi.json."""
-    return FileResponse(PAGE_FOLDER / "docs.html")
-
-
-def describe_problems(app: FastAPI) -> None:
-    """Put the schema of refusals into OpenAPI: no endpoint has it as its own answer."""
-    made = app.openapi
-
-    def openapi() -> Json:
-        schema = made()
-        schema["components"]["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
-        return schema
-
-    app.openapi = openapi  # type: ignore[method-assign]

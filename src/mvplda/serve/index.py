@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from .._typing import Array
@@ -18,12 +17,16 @@ from ..spoofing import with_countermeasure
 from .model import DEFAULT_FAR, VOICE, Cell, Heard, Integers, Model, whole
 from .problems import Json
 from .profiles import Profiles
-from .store import DAY, Call, Work, profiles, used
+from .store import DAY, Call, Work
 
 BATCH = 10_000
 """Profiles that are read at once."""
 GROWTH = 10
 """A block of voices is at most a tenth of the one before it: few blocks, and few times that one is made anew."""
+EXPIRED = (
+    "SELECT id FROM profiles WHERE state = 'enrolled' "
+    "AND coalesce(last_used, created) < :since AND coalesce(last_used, created) >= :before"
+)
 
 
 @dataclass(eq=False)
@@ -42,7 +45,6 @@ class Index:
 
     def __init__(self, people: Profiles) -> None:
         self.people = people
-        self.model = people.model
         self.settings = people.settings
         self._lock = threading.Lock()
         self._change = -1
@@ -69,20 +71,19 @@ class Index:
             "reason": heard.reason,
         }
         if heard.reason is None and heard.vector is not None:
-            test = self.model.share(heard.vector[None])[0]
+            test = self.people.model.share(heard.vector[None])[0]
             ranked, found = self._ranked(test, heard.countermeasure, candidates, top, prior_none)
             result |= found
         made = secrets.token_hex(16)
         with self.people.store.write(call) as work:
-            best = {name: ranked[0][name] for name in ("profileId", "llr")} if ranked else {}
-            work.note("identify", None, made, **result, best=best)
+            work.note("identify", None, made, **result)
         return {
             "resultId": made,
             "candidates": ranked,
             **result,
             "quality": heard.quality,
-            "modelVersion": self.model.version,
-            "notice": self.model.notice,
+            "modelVersion": self.people.model.version,
+            "notice": self.people.model.notice,
         }
 
     def _ranked(
@@ -95,8 +96,11 @@ class Index:
     ) -> tuple[list[Json], Json]:
         model, blocks, llrs = self.scores(test, candidates)
         count = int(np.isfinite(llrs).sum())
-        best = np.argsort(-llrs)[:top]
-        places = {name_at(blocks, place): place for place in best if np.isfinite(llrs[place])}
+        best = np.arange(len(llrs))
+        if top < len(llrs):
+            best = np.argpartition(-llrs, top)[:top]
+        best = best[np.isfinite(llrs[best])].tolist()
+        places = {name_at(blocks, place): place for place in best}
         people, exact = self._exact(model, list(places), test)
         # who is leaving at this moment is out
         llrs[best] = -np.inf
@@ -153,9 +157,8 @@ class Index:
         """Names and LLRs of a few profiles, with the phrases of each apart."""
         with self.people.store.read() as work:
             cells = self.people.templates.some_cells(work, names)
-            query = sa.select(profiles.c.id, profiles.c.user_id)
-            query = query.where(profiles.c.id.in_(list(cells)), profiles.c.state == "enrolled")
-            people = {row.id: row.user_id for row in work.execute(query)}
+            query = "SELECT id, user_id FROM profiles WHERE state = 'enrolled' AND id IN :names"
+            people = {row.id: row.user_id for row in work.run(query, names=list(cells))}
         if not people:
             return {}, {}
         own = [cells[name] for name in people]
@@ -168,30 +171,27 @@ class Index:
     def _refresh(self, work: Work) -> None:
         """Read what changed, and drop those whom time made expired."""
         since = work.now - self.settings.expire_days * DAY
-        query = sa.select(profiles, used.label("used")).where(profiles.c.change > self._change)
-        changed = work.execute(query).all()
+        query = (
+            "SELECT id, change, state = 'enrolled' AND model = :model "
+            "AND coalesce(last_used, created) >= :since AS enrolled FROM profiles WHERE change > :change"
+        )
+        here = self.people.model.fingerprint
+        changed = work.run(query, model=here, since=since, change=self._change).all()
         gone = [row.id for row in changed]
         if self._expired_before and since > self._expired_before:
-            late = sa.select(profiles.c.id).where(profiles.c.state == "enrolled")
-            late = late.where(used < since, used >= self._expired_before)
-            gone += work.execute(late).scalars()
+            gone += work.run(EXPIRED, since=since, before=self._expired_before).scalars()
         self._expired_before = max(self._expired_before, since)
         for name in gone:
             if name in self._places:
                 block, row = self._places.pop(name)
                 block.alive[row] = False
-        here = self.model.fingerprint
-        enrolled = sorted(
-            row.id
-            for row in changed
-            if row.state == "enrolled" and row.model == here and row.used >= since
-        )
+        enrolled = sorted(row.id for row in changed if row.enrolled)
         voices: dict[str, Cell] = {}
         for start in range(0, len(enrolled), BATCH):
             some = self.people.templates.some_cells(work, enrolled[start : start + BATCH])
             voices |= {name: whole(cells) for name, cells in some.items()}
         if voices:
-            self._add(list(voices), *self.model.sums(list(voices.values())))
+            self._add(list(voices), *self.people.model.sums(list(voices.values())))
         self._change = max([self._change, *(row.change for row in changed)])
 
     def _add(self, ids: list[str], y: Array, weights: Array) -> None:
@@ -202,7 +202,7 @@ class Index:
             ids = [before.ids[row] for row in kept] + ids
             y = np.concatenate([before.y[kept], y])
             weights = np.concatenate([before.weights[kept], weights])
-        side = self.model.scorer.profiles(y, weights, np.arange(len(y)), ids)
+        side = self.people.model.scorer.profiles(y, weights, np.arange(len(y)), ids)
         block = Block(ids, y, weights, side, np.ones(len(ids), dtype=bool))
         self._blocks.append(block)
         self._places |= {name: (block, row) for row, name in enumerate(ids)}

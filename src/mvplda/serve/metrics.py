@@ -19,10 +19,10 @@ class Metrics:
         self._counts: Counter[str] = Counter()
         self._started = time.time()
 
-    def count(self, name: str, labels: str, by: float = 1.0) -> None:
+    def count(self, name: str, labels: str) -> None:
         """labels : as they stand between braces"""
         with self._lock:
-            self._counts[f"{name}{{{labels}}}"] += by  # type: ignore[assignment]
+            self._counts[f"{name}{{{labels}}}"] += 1
 
     def observe(self, name: str, seconds: float, labels: str) -> None:
         with self._lock:

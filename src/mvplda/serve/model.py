@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ UNIT = 2.0**-32
 LARGEST = 2.0**28
 """Evidence beyond this is refused: sums of thousands stay within 64 bits."""
 DEFAULT_FAR = 0.01
-"""False acceptances where neither the settings nor the model name a share."""
+"""False acceptances where neither the settings nor the model name a share, as in `point_for`."""
 SPEAKER = "speaker"
 PHRASE = "phrase"
 BOTH = (SPEAKER, PHRASE)
@@ -70,7 +70,7 @@ Countermeasure = Callable[[NDArray[Any], int], float]
 """Samples and rate in; log p(sound | a person) / p(sound | played or synthetic) out, natural logarithm."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cell:
     """The recordings of one phrase in a profile: their sum, in whole numbers, and how many they are."""
 
@@ -138,18 +138,24 @@ def hear(
     return Heard(vector, countermeasure=llr, **common)
 
 
+QUALITY = {
+    "durationS": "duration_s",
+    "speechS": "speech_s",
+    "peakDb": "peak_db",
+    "levelDb": "level_db",
+    "clipped": "clipped",
+    "snrDb": "snr_db",
+    "bandwidthHz": "bandwidth_hz",
+}
+
+
 def quality_fields(quality: Quality) -> Json:
     """As JSON has it; the digest stays inside."""
-    return {
-        "durationS": round(quality.duration_s, 3),
-        "speechS": round(quality.speech_s, 3),
-        "peakDb": round(quality.peak_db, 1),
-        "levelDb": round(quality.level_db, 1),
-        "clipped": round(quality.clipped, 5),
-        "snrDb": None if quality.snr_db is None else round(quality.snr_db, 1),
-        "bandwidthHz": round(quality.bandwidth_hz),
-        "warnings": list(quality.warnings),
-    }
+    fields: Json = {"warnings": list(quality.warnings)}
+    for name, field in QUALITY.items():
+        value = getattr(quality, field)
+        fields[name] = None if value is None else round(value, 4)
+    return fields
 
 
 def label_of(phrase: str) -> str:
@@ -171,7 +177,6 @@ class Model:
     ----------
     bundle : any scorer with the view ``speaker``, with ``phrase`` or without
     extractor : makes vectors of sound; None: vectors only
-    secret : of the rotation; empty: none
     notice : a warning that is shown with every answer
     """
 
@@ -179,7 +184,6 @@ class Model:
         self,
         bundle: Bundle,
         extractor: Extract = None,
-        secret: bytes = b"",
         notice: str | None = None,
     ) -> None:
         self.extractor = extractor
@@ -194,28 +198,25 @@ class Model:
         if extractor is not None:
             self.extractor_name = str(extractor.name)
             bundle.check_extractor(extractor.name, "the extractor of the service")
-            if extractor.dimension != self.width:
-                raise DataError(
-                    f"the model takes vectors of {self.width} numbers, {extractor.name} makes "
-                    f"{extractor.dimension}"
-                )
         self.card: Mapping[str, Any] = dict(bundle.card or {})
         self.fingerprint = fingerprint(*bundle.get_state())[:16]
-        mark = hashlib.sha256(f"{self.extractor_name} {self.fingerprint}".encode()).hexdigest()
-        self.version = f"{self.card.get('name', 'model')}-{mark[:12]}"
+        self.version = f"{self.card.get('name', 'model')}-{self.fingerprint[:12]}"
         self.calibrator = self._calibrator(self.question())
         self.notice = notice or self.card.get("notice")
         if self.calibrator is None and not self.notice:
             self.notice = NOT_CALIBRATED
         self.known_phrases = self._known_phrases()
         self.rank = int(np.shape(self.scorer.evidence(np.ones((1, self.scorer.width_in))))[1])
-        self.set_secret(secret)
+        self.set_secret(b"")
 
     def _use(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.scorer = bundle.fitted_scorer
+        # the scorer keeps what it makes of a side as long as the side lives
+        self._sides: WeakKeyDictionary[Cell, Profiles] = WeakKeyDictionary()
 
     def set_secret(self, secret: bytes) -> None:
+        """Rotate what is stored; an empty one does not."""
         self._turn = rotation(secret, self.rank)
 
     def deployed(self, people: Sequence[Sequence[Cell]]) -> Model:
@@ -305,10 +306,19 @@ class Model:
         # one enrolled phrase that is claimed needs no labels; labels cost time
         labelled = self.has_phrases and test.phrase != "" and phrases != {test.phrase}
         several = self.has_phrases and len(phrases) > 1
-        enrolled = self.side([cells], labelled or several)
+        apart = labelled or several
+        enrolled = self.side([cells], True) if apart else self._kept_side(whole(cells))
         known = labelled and test.phrase in self.known_phrases
         question = self.question(known, **options)
         return self.bundle.answer(enrolled, self.side([[test]], labelled), question).take(0, 0)
+
+    def _kept_side(self, cell: Cell) -> Profiles:
+        """The side of a profile of one cell, which lives as long as its cell is cached."""
+        side = self._sides.get(cell)
+        if side is None:
+            side = self.side([[cell]], False)
+            self._sides[cell] = side
+        return side
 
     def voices(self, side: Profiles, test: Integers) -> Array:
         """(P,) LLRs that it is the speaker of each profile, whatever was said."""
@@ -329,7 +339,7 @@ class Model:
 
     # -- operating points ----------------------------------------------------
 
-    def point(self, question: Question, far: float | None, **costs: Any) -> OperatingPoint:
+    def point(self, question: Question, far: float | None) -> OperatingPoint:
         """The operating point of a question.
 
         Points were measured without spoofs: with a countermeasure they do not hold.
@@ -337,11 +347,9 @@ class Model:
         points: Sequence[OperatingPoint] = ()
         if question.countermeasure is None:
             points = self.bundle.operating_points(question)
-        if not points and far is None and costs.get("prior") is None:
-            far = DEFAULT_FAR
         calibrator = self._calibrator(question)
-        limit = {} if calibrator is None else {"largest_llr": calibrator.largest_llr}
-        return point_for(points, far=far, **costs, **limit)
+        largest = getattr(calibrator, "largest_llr", np.inf)
+        return point_for(points, far=far, largest_llr=largest)
 
     def describe(self) -> Json:
         """What GET /v1/model returns of the model itself."""

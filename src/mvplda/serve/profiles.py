@@ -7,25 +7,10 @@ import secrets
 from collections import Counter
 from typing import Any
 
-import sqlalchemy as sa
-
 from .model import Cell, Heard, Model, label_of
 from .problems import Json, Problem
 from .settings import Settings
-from .store import (
-    DATABASE_CLOCK,
-    DAY,
-    Store,
-    Work,
-    answers,
-    audit,
-    challenges,
-    changes,
-    enrollments,
-    iso,
-    page,
-    profiles,
-)
+from .store import DAY, Store, Work, iso, page
 from .templates import Domain, Templates
 
 NOTHING = {
@@ -38,8 +23,10 @@ NOTHING = {
     "last_used": None,
 }
 """Columns of a profile that has no recording."""
-KEPT = "Sums of numbers made of your recordings, encrypted and rotated by a secret key; no sound. "
-KEPT_VECTORS = "The numbers of each recording are stored too, encrypted."
+KEPT = (
+    "Numbers made of your recordings, encrypted and rotated by a secret key; where it says vectorKept, those that "
+    "the extractor made, encrypted; no sound."
+)
 SENTENCES = {
     "not_enough_speech": "There is too little speech in it: say the whole phrase.",
     "too_quiet": "It is nearly silent: come nearer to the microphone.",
@@ -79,27 +66,20 @@ class Profiles:
 
     def row(self, work: Work, name: str) -> Json:
         """A profile, if it is there."""
-        return self._checked_row(work.first(sa.select(profiles).where(profiles.c.id == name)), name)
+        return self._checked_row(work.first("SELECT * FROM profiles WHERE id = :name", name=name))
 
     def locked(self, work: Work, name: str) -> Json:
-        """A profile that no other transaction changes, as it was when the caller read it.
-
-        Beside its columns: the number of the last change of any profile, and the time of the database.
-        """
-        query = LOCKED_AND_TIME if self.store.is_postgres else LOCKED
-        row = self._checked_row(work.first(query, {"name": name}), name)
+        """A profile that no other transaction changes, with the number of the last change of any."""
+        query = POSTGRES_LOCKED if self.store.is_postgres else LOCKED
+        row = self._checked_row(work.first(query, name=name))
         work.set_time(row.pop("database_now", None))
-        current = f'"{row["version"]}"'
-        if work.call.etag is not None and work.call.etag.strip() not in ("*", current):
-            detail = f"the profile has changed since: its ETag is {current} now"
-            raise Problem(409, "changed", detail, etag=current)
         return row
 
-    def _checked_row(self, row: Json | None, name: str) -> Json:
+    def _checked_row(self, row: Json | None) -> Json:
         if row is None:
             raise Problem(404, "not-found", "there is no such profile")
         if row["state"] == "deleted":
-            self.templates.forget(name)
+            self.templates.forget(row["id"])
             raise Problem(410, "deleted", f"the profile was deleted at {iso(row['updated'])}")
         return row
 
@@ -118,20 +98,17 @@ class Profiles:
         return float(row["last_used"] or row["created"]) + self.settings.expire_days * DAY
 
     def update(self, work: Work, row: Json, **values: Any) -> None:
-        """Change a profile: its version is its ETag, its number is what 1:N follows."""
+        """Change a profile: sums are cached by its version, 1:N follows its number."""
         values |= {"version": row["version"] + 1, "updated": work.now}
         row |= values
         work.changed.add(row["id"])
-        work.update(profiles, {"id": row["id"]}, **values)
+        work.update("profiles", row["id"], **values)
 
     def described(self, work: Work, *rows: Json) -> list[Json]:
         """Profiles as callers see them: never a vector."""
-        names = [row["id"] for row in rows]
-        query = sa.select(enrollments.c.profile, enrollments.c.phrase)
-        counts = Counter(
-            (name, phrase)
-            for name, phrase in work.execute(query.where(enrollments.c.profile.in_(names)))
-        )
+        query = "SELECT profile, phrase FROM enrollments WHERE profile IN :names"
+        takes = work.run(query, names=[row["id"] for row in rows])
+        counts = Counter((row.profile, row.phrase) for row in takes)
         return [self._described(work, row, counts) for row in rows]
 
     def _described(self, work: Work, row: Json, counts: Counter[tuple[str, str]]) -> Json:
@@ -157,7 +134,6 @@ class Profiles:
             "updated": iso(row["updated"]),
             "lastUsed": iso(row["last_used"]),
             "expires": expires,
-            "etag": f'"{row["version"]}"',
         }
 
     def _settle(self, work: Work, row: Json, action: str, detail: Json, **values: Any) -> Json:
@@ -188,12 +164,13 @@ class Profiles:
             raise Problem(422, "no-consent", detail)
         name = secrets.token_hex(16)
         wrapped = self.templates.vault.wrap(secrets.token_bytes(32), name)
-        self.store.put_key(name, wrapped, work)
+        with self.store.keys(work) as keys:
+            keys.insert("data_keys", profile=name, wrapped=wrapped)
         row = {
             "id": name,
             "user_id": user,
             "phrases": json.dumps({label_of(phrase): phrase} if phrase else {}),
-            "consent": json.dumps({**consent, "at": consent.get("at") or iso(work.now)}),
+            "consent": json.dumps({**consent, "at": iso(work.now)}),
             "version": 1,
             "next_number": 1,
             "failures": 0,
@@ -201,7 +178,7 @@ class Profiles:
             "updated": work.now,
             **NOTHING,
         }
-        work.insert(profiles, **row)
+        work.insert("profiles", **row)
         work.changed.add(name)
         work.note("create", name)
         return self.described(work, row)[0]
@@ -212,9 +189,9 @@ class Profiles:
         # first the key: whatever happens then, nothing can be decrypted any more
         self.store.destroy_key(name, work)
         self.templates.wipe(work, name)
-        work.delete(challenges, profile=name)
-        named = answers.c.request.contains(name) | answers.c.body.contains(name)
-        work.execute(answers.delete().where(named))
+        work.run("DELETE FROM challenges WHERE profile = :name", name=name)
+        named = "DELETE FROM answers WHERE request LIKE :named OR body LIKE :named"
+        work.run(named, named=f"%{name}%")
         values = {**NOTHING, "state": state, "phrases": "{}"}
         if state == "deleted":
             values |= {"user_id": None, "consent": None}
@@ -237,14 +214,13 @@ class Profiles:
                 }
             )
         work.note("export", name)
-        own = sa.select(audit).where(audit.c.profile == name).order_by(audit.c.id)
-        has_vectors = any(entry["vectorKept"] for entry in entries)
+        own = work.all("SELECT * FROM audit WHERE profile = :name ORDER BY id", name=name)
         return {
             "profile": self.described(work, row)[0],
             "consent": json.loads(row["consent"] or "null"),
             "enrollments": entries,
-            "record": [audit_entry(entry) for entry in work.all(own)],
-            "kept": KEPT + (KEPT_VECTORS if has_vectors else ""),
+            "record": [audit_entry(entry) for entry in own],
+            "kept": KEPT,
         }
 
     # -- reading -------------------------------------------------------------
@@ -254,12 +230,13 @@ class Profiles:
             return self.described(work, self.row(work, name))[0]
 
     def find(self, top: int, after: str | None, user: str | None = None) -> Json:
-        query = sa.select(profiles).where(profiles.c.state != "deleted")
-        query = query.where(profiles.c.id > (after or "")).order_by(profiles.c.id)
+        query = "SELECT * FROM profiles WHERE state != 'deleted' AND id > :after"
         if user is not None:
-            query = query.where(profiles.c.user_id == user)
+            query += " AND user_id = :user"
+        query += " ORDER BY id LIMIT :most"
         with self.store.read() as work:
-            return page(self.described(work, *work.all(query.limit(top + 1))), top, "profileId")
+            rows = work.all(query, after=after or "", user=user, most=top + 1)
+            return page(self.described(work, *rows), top, "profileId")
 
     # -- recordings ----------------------------------------------------------
 
@@ -286,12 +263,10 @@ class Profiles:
     def _open_row(self, work: Work, name: str) -> Json:
         """A profile that takes one more recording."""
         row = self.locked(work, name)
-        state = self.state(work, row)
-        if state in ("opted_out", "expired"):
-            detail = f"the profile is {state}: nothing can be enrolled"
+        state = self.current(work, row)
+        if state in ("opted_out", "expired", "stale"):
+            detail = f"the profile is {state}: nothing can be enrolled before it is reset"
             raise Problem(409, "state", detail, state=state)
-        if state == "stale":
-            self.enrol_again(work, row)
         most = self.settings.most_enrolments
         if row["enrollments"] >= most:
             detail = f"the profile has {most} enrolments already: take one out, or reset it"
@@ -316,7 +291,8 @@ class Profiles:
     def remove(self, work: Work, name: str, number: int) -> Json:
         """Take one recording out, exactly."""
         row = self.locked(work, name)
-        if not work.delete(enrollments, profile=name, number=number):
+        out = "DELETE FROM enrollments WHERE profile = :name AND number = :number"
+        if not work.run(out, name=name, number=number).rowcount:
             raise Problem(404, "not-found", f"there is no enrolment {number} of this profile")
         return self._settle(work, row, "remove-enrolment", {"enrollmentId": number})
 
@@ -331,31 +307,30 @@ class Profiles:
 
     # -- a changed model -----------------------------------------------------
 
-    def can_enrol_again(self, work: Work, name: str) -> bool:
-        """Whether the kept vectors of a profile make it anew with the model of today."""
+    def current(self, work: Work, row: Json) -> str:
+        """The state of a profile, of which a stale one is enrolled again where its vectors were kept."""
+        state = self.state(work, row)
+        if state != "stale":
+            return state
         source = self.model.extractor_name
-        rows = self.templates.enrolled(work, name)
-        return all(row["vector"] is not None and row["extractor"] == source for row in rows)
-
-    def enrol_again(self, work: Work, row: Json) -> None:
-        """Enrol kept vectors once more, with the model of today."""
-        if not self.can_enrol_again(work, row["id"]):
-            detail = "the extractor or the model has changed: reset the profile, and enrol again"
-            raise Problem(409, "model-changed", detail, state="stale")
+        rows = self.templates.enrolled(work, row["id"])
+        if any(entry["vector"] is None or entry["extractor"] != source for entry in rows):
+            return state
         key = self.templates.data_key(work, row["id"])
-        for entry in self.templates.enrolled(work, row["id"]):
+        for entry in rows:
             share = self.model.share(self.templates.vector(entry, key)[None])[0]
             self.templates.replace(work, entry, share, key)
         self._settle(work, row, "enrol-again", {}, **self._made_with())
+        return self.state(work, row)
 
 
-LAST_CHANGE = sa.select(changes.c.number).scalar_subquery().label("last_change")
-LOCKED = (
-    sa.select(profiles, LAST_CHANGE)
-    .where(profiles.c.id == sa.bindparam("name"))
-    .with_for_update(of=profiles)
+LOCKED = "SELECT *, (SELECT number FROM changes) AS last_change FROM profiles WHERE id = :name"
+POSTGRES_LOCKED = (
+    "SELECT *, (SELECT number FROM changes) AS last_change, "
+    "extract(epoch FROM clock_timestamp()) AS database_now "
+    "FROM profiles WHERE id = :name FOR UPDATE"
 )
-LOCKED_AND_TIME = LOCKED.add_columns(DATABASE_CLOCK.label("database_now"))
+"""With the time of the database, which hosts share."""
 
 
 def audit_entry(row: Json) -> Json:

@@ -21,24 +21,22 @@ from . import schemas
 from .model import DEMO_NOTICE, Heard
 from .problems import Json, Problem
 from .schemas import Recording, problems, recording_body
-from .store import Call, page
+from .store import Call
 
 if TYPE_CHECKING:
     from .app import Runtime
 
-router = APIRouter()
 
 Top = Annotated[int, Query(ge=1, le=1000)]
 Text = Annotated[str | None, Query(max_length=200)]
-OF_ALL = problems(401, 403, 422, 429, 503)
-OF_PROFILE = problems(400, 404, 409, 410) | OF_ALL
-OF_SOUND = problems(400, 408, 413, 415) | OF_PROFILE
+router = APIRouter(
+    responses=problems(400, 401, 403, 404, 408, 409, 410, 413, 415, 422, 429, 503, 507)
+)
 SOUND_TYPES = ("application/octet-stream", "video/webm", "application/ogg")
 VECTOR = {"vector": [0.01, -0.02], "phrase": schemas.PASS_PHRASE}
 Fields = TypeVar("Fields", bound=Recording)
 Key = Annotated[str | None, Security(APIKeyHeader(name="X-API-Key", auto_error=False))]
 Token = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))]
-IfMatch = Annotated[str | None, Header(max_length=100)]
 IdempotencyKey = Annotated[
     str | None, Header(max_length=200, description="A repetition is answered, not done")
 ]
@@ -62,7 +60,6 @@ def needs(role: str) -> Any:
         request: Request,
         key: Key = None,
         token: Token = None,
-        if_match: IfMatch = None,
         idempotency_key: IdempotencyKey = None,
     ) -> Call:
         if not key and token is not None:
@@ -72,12 +69,12 @@ def needs(role: str) -> Any:
             detail = f"this key may {caller.role}; this call needs one that may {role}"
             raise Problem(403, "role", detail)
         if idempotency_key is None:
-            return Call(caller, if_match)
+            return Call(caller)
         kind = request.headers.get("content-type", "")
         path = f"{request.method} {request.url.path}"
         about = f"{path}\n{request.url.query}\n{kind}\n".encode()
         digest = hashlib.sha256(about + await request.body()).hexdigest()
-        return Call(caller, if_match, idempotency_key, f"{path} {digest}")
+        return Call(caller, idempotency_key, f"{path} {digest}")
 
     return Depends(call)
 
@@ -130,13 +127,6 @@ async def form_fields(request: Request, fields: Json) -> list[bytes]:
     return sounds
 
 
-def with_etag(profile: Json, status: int = 200) -> JSONResponse:
-    headers = {"ETag": profile["etag"]}
-    if status == 201:
-        headers["Location"] = f"/v1/profiles/{profile['profileId']}"
-    return JSONResponse(profile, status, headers)
-
-
 # -- operation ---------------------------------------------------------------------------
 
 
@@ -156,7 +146,12 @@ async def health(app: App) -> Json:
     }
 
 
-@router.get("/v1/ready", response_model=schemas.Ready, responses=problems(503))
+# by this answer the schema of all refusals comes into OpenAPI
+@router.get(
+    "/v1/ready",
+    response_model=schemas.Ready,
+    responses={503: {"model": schemas.ProblemDetails, **problems(503)[503]}},
+)
 async def ready(app: App) -> Json:
     """That it can decide: the database answers, and a model is loaded."""
     await app.ping()
@@ -166,16 +161,16 @@ async def ready(app: App) -> Json:
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(app: App) -> str:
     """Counters in the text format of Prometheus."""
-    return app.metrics_text()
+    return app.metrics.text({"mvplda_recordings": app.recordings})
 
 
-@router.get("/v1/model", response_model=schemas.ModelInfo, responses=OF_ALL)
+@router.get("/v1/model", response_model=schemas.ModelInfo)
 async def get_model(app: App, call: Call = VERIFY) -> Json:
     """What decides here: views, calibration, errors with intervals, and what data they come from."""
     return app.service.describe()
 
 
-@router.get("/v1/audit", response_model=schemas.AuditPage, responses=OF_ALL)
+@router.get("/v1/audit", response_model=schemas.AuditPage)
 async def get_audit(
     app: App,
     call: Call = ADMIN,
@@ -190,27 +185,26 @@ async def get_audit(
     return await app.run(lambda: app.service.find_audit(top, after, **wanted))
 
 
-@router.get("/v1/phrases", response_model=schemas.PhrasePage, responses=OF_ALL)
-async def get_phrases(app: App, call: Call = VERIFY, top: Top = 100, after: str = "") -> Json:
+@router.get("/v1/phrases", response_model=schemas.PhrasePage)
+async def get_phrases(app: App, call: Call = VERIFY) -> Json:
     """Phrases of training that may be asked for without an enrolment; any other may be enrolled."""
     known = app.service.profiles.model.known_phrases
-    items = [{"id": name, "text": known[name]} for name in sorted(known) if name > after]
-    return page(items[: top + 1], top, "id")
+    return {"items": [{"id": name, "text": known[name]} for name in sorted(known)], "next": None}
 
 
 # -- profiles ----------------------------------------------------------------------------
 
 
-@router.post("/v1/profiles", status_code=201, response_model=schemas.Profile, responses=OF_PROFILE)
+@router.post("/v1/profiles", status_code=201, response_model=schemas.Profile)
 async def create_profile(app: App, body: schemas.NewProfile, call: Call = ENROL) -> Response:
     """Make a profile of a person who has agreed to it."""
     create = app.service.profiles.create
     consent = body.consent.model_dump()
     made = await app.run(app.service.change, call, create, body.userId, body.phrase, consent)
-    return with_etag(made, 201)
+    return JSONResponse(made, 201)
 
 
-@router.get("/v1/profiles", response_model=schemas.ProfilePage, responses=OF_ALL)
+@router.get("/v1/profiles", response_model=schemas.ProfilePage)
 async def get_profiles(
     app: App, call: Call = VERIFY, top: Top = 100, after: Text = None, userId: Text = None
 ) -> Json:
@@ -218,10 +212,10 @@ async def get_profiles(
     return await app.run(app.service.profiles.find, top, after, userId)
 
 
-@router.get("/v1/profiles/{profile_id}", response_model=schemas.Profile, responses=OF_PROFILE)
+@router.get("/v1/profiles/{profile_id}", response_model=schemas.Profile)
 async def get_profile(app: App, profile_id: str, call: Call = VERIFY) -> Response:
     """State, counts and times of a profile; never a vector."""
-    return with_etag(await app.run(app.service.profiles.get, profile_id))
+    return JSONResponse(await app.run(app.service.profiles.get, profile_id))
 
 
 @router.post(
@@ -229,55 +223,44 @@ async def get_profile(app: App, profile_id: str, call: Call = VERIFY) -> Respons
     status_code=201,
     response_model=schemas.Enrolment,
     openapi_extra=recording_body(schemas.EnrolRequest, VECTOR),
-    responses=OF_SOUND,
 )
 async def enrol(request: Request, app: App, profile_id: str, call: Call = ENROL) -> Response:
     """Add a recording, or a vector; what is refused (422, with a reason) leaves the profile as it was."""
-    added = await app.run(app.service.answered, call) if call.once else None
-    if added is None:
-        heard, asked = await recording(request, schemas.EnrolRequest)
-        added = await app.run(app.service.enrol, profile_id, heard, asked.phrase, call)
-    return with_etag(added, 201)
+    heard, asked = await recording(request, schemas.EnrolRequest)
+    add = app.service.profiles.enrol
+    added = await app.run(app.service.change, call, add, profile_id, heard, asked.phrase)
+    return JSONResponse(added, 201)
 
 
-@router.delete(
-    "/v1/profiles/{profile_id}/enrollments/{number}",
-    response_model=schemas.Profile,
-    responses=OF_PROFILE,
-)
+@router.delete("/v1/profiles/{profile_id}/enrollments/{number}", response_model=schemas.Profile)
 async def remove_enrolment(app: App, profile_id: str, number: int, call: Call = ENROL) -> Response:
     """Take a recording out of the profile, exactly."""
     if not 0 < number < 2**31:
         raise Problem(404, "not-found", "there is no such enrolment")
     remove = app.service.profiles.remove
-    return with_etag(await app.run(app.service.change, call, remove, profile_id, number))
+    return JSONResponse(await app.run(app.service.change, call, remove, profile_id, number))
 
 
-@router.post(
-    "/v1/profiles/{profile_id}/reset", response_model=schemas.Profile, responses=OF_PROFILE
-)
+@router.post("/v1/profiles/{profile_id}/reset", response_model=schemas.Profile)
 async def reset(app: App, profile_id: str, call: Call = ENROL) -> Response:
     """Take all recordings out."""
     reset = app.service.profiles.reset
-    return with_etag(await app.run(app.service.change, call, reset, profile_id))
+    return JSONResponse(await app.run(app.service.change, call, reset, profile_id))
 
 
-@router.post(
-    "/v1/profiles/{profile_id}/opt-out", response_model=schemas.Profile, responses=OF_PROFILE
-)
+@router.post("/v1/profiles/{profile_id}/opt-out", response_model=schemas.Profile)
 async def opt_out(app: App, profile_id: str, call: Call = ENROL) -> Response:
     """Erase the voice at once, and keep the name as one who does not want to be verified."""
-    return with_etag(await app.run(app.service.leave, profile_id, "opted_out", call))
+    return JSONResponse(await app.run(app.service.leave, profile_id, "opted_out", call))
 
 
-@router.delete("/v1/profiles/{profile_id}", response_model=schemas.Deleted, responses=OF_PROFILE)
-async def delete_profile(app: App, profile_id: str, call: Call = ENROL) -> Json:
+@router.delete("/v1/profiles/{profile_id}", response_model=schemas.Profile)
+async def delete_profile(app: App, profile_id: str, call: Call = ENROL) -> Response:
     """Erase everything at once; what stays is that there was a profile, and when it went."""
-    left = await app.run(app.service.leave, profile_id, "deleted", call)
-    return {name: left[name] for name in schemas.Deleted.model_fields}
+    return JSONResponse(await app.run(app.service.leave, profile_id, "deleted", call))
 
 
-@router.get("/v1/profiles/{profile_id}/export", response_model=schemas.Export, responses=OF_PROFILE)
+@router.get("/v1/profiles/{profile_id}/export", response_model=schemas.Export)
 async def export(app: App, profile_id: str, call: Call = ADMIN) -> Json:
     """What is stored of a person."""
     return await app.run(app.service.change, call, app.service.profiles.export, profile_id)
@@ -290,17 +273,15 @@ async def export(app: App, profile_id: str, call: Call = ADMIN) -> Json:
     "/v1/profiles/{profile_id}/verify",
     response_model=schemas.Decision,
     openapi_extra=recording_body(schemas.VerifyRequest, VECTOR),
-    responses=OF_SOUND,
 )
 async def verify(request: Request, app: App, profile_id: str, call: Call = VERIFY) -> Response:
     """Is it the owner, and are these the words? accept, reject with a reason, or inconclusive."""
-    decided = await app.run(app.service.answered, call) if call.once else None
-    if decided is None:
-        heard, asked = await recording(request, schemas.VerifyRequest)
-        app.profile_rates.check(profile_id, "there are too many attempts on this profile")
-        decided = await app.run(app.service.verify, profile_id, heard, asked.ask(), call)
-        labels = f'decision="{decided["decision"]}",reason="{decided["reason"] or ""}"'
-        app.metrics.count("mvplda_decisions_total", labels)
+    app.profile_rates.check(profile_id, "there are too many attempts on this profile")
+    heard, asked = await recording(request, schemas.VerifyRequest)
+    decide = app.service.verifier.verify
+    decided = await app.run(app.service.change, call, decide, profile_id, heard, asked.ask())
+    labels = f'decision="{decided["decision"]}",reason="{decided["reason"] or ""}"'
+    app.metrics.count("mvplda_decisions_total", labels)
     request.state.decision = decided["decision"]
     return JSONResponse(decided)
 
@@ -309,7 +290,6 @@ async def verify(request: Request, app: App, profile_id: str, call: Call = VERIF
     "/v1/identify",
     response_model=schemas.Ranking,
     openapi_extra=recording_body(schemas.IdentifyRequest, {"vector": [0.01, -0.02], "top": 3}),
-    responses=OF_SOUND,
 )
 async def identify(request: Request, app: App, call: Call = VERIFY) -> Response:
     """Whose voice is it, of all or of some `candidates`? With the probability that it is none of them."""
@@ -318,9 +298,7 @@ async def identify(request: Request, app: App, call: Call = VERIFY) -> Response:
     return JSONResponse(await app.run_heavy(app.service.index.identify, *arguments))
 
 
-@router.post(
-    "/v1/challenges", status_code=201, response_model=schemas.Challenge, responses=OF_PROFILE
-)
+@router.post("/v1/challenges", status_code=201, response_model=schemas.Challenge)
 async def challenge(app: App, body: schemas.NewChallenge, call: Call = VERIFY) -> Json:
     """A phrase to be said now: single use, for a minute."""
     make = app.service.verifier.challenge

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import logging
 import os
 import sys
-import threading
-import webbrowser
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import uvicorn
 
 from ..exceptions import ParameterError
 from .app import create_app
-from .keys import MASTER, ROLES, Master
+from .keys import ROLES, Master
 from .metrics import JsonLines
-from .model import Countermeasure, open_model
+from .model import open_model
 from .problems import Json
 from .service import Service
 from .settings import Settings
-from .store import SCHEMA, Store
+from .store import Store
 
 Base: Any
 try:
@@ -56,29 +52,12 @@ def open_master(settings: Settings, make: bool) -> Master:
     return Master.find(settings.data if local else None, make)
 
 
-def open_countermeasure(place: str | None) -> Countermeasure | None:
-    """The function that ``package.module:function`` names."""
-    if place is None:
-        return None
-    module, _, name = place.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name)
-        if not callable(function):
-            raise ValueError(f"it is a {type(function).__name__}")
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ParameterError(
-            f"a countermeasure is package.module:function; {place!r} is none: {error}"
-        ) from error
-    return cast("Countermeasure", function)
-
-
-def open_service(settings: Settings, make: bool = True) -> Service:
-    """All of it; a master key is made last, and only for a database that has none yet, if it may be."""
+def open_service(settings: Settings) -> Service:
+    """All of it; a master key is made last, and only for a database that has none yet."""
     model = open_model(settings)
-    countermeasure = open_countermeasure(settings.countermeasure)
     store = open_store(settings)
-    master = open_master(settings, make and store.value("master") is None)
-    return Service(store, master, model, settings, countermeasure)
+    master = open_master(settings, store.meta("master") is None)
+    return Service(store, master, model, settings)
 
 
 # -- the server --------------------------------------------------------------------------
@@ -131,10 +110,8 @@ class Patient(Base):  # type: ignore[misc]
             self.transport.close()
 
 
-def run(service: Service, settings: Settings, browse: str | None = None) -> None:
+def run(service: Service, settings: Settings) -> None:
     """Serve until stopped; requests that have begun are finished first."""
-    if browse is not None:
-        threading.Timer(1.5, webbrowser.open, [browse]).start()
     options: Json = {
         "host": settings.host,
         "port": settings.port,
@@ -173,60 +150,3 @@ def application(service: Service) -> Any:
         logger.propagate = False
         logger.setLevel(logging.INFO)
     return create_app(service, is_open=not service.store.key_names())
-
-
-# -- checking ----------------------------------------------------------------------------
-
-
-class Check:
-    """Looks at everything that a service needs, one line each."""
-
-    def __init__(self, settings: Settings, say: Callable[[str], Any]) -> None:
-        self.settings = settings
-        self.say = say
-
-    def __call__(self) -> int:
-        """The exit code: 1 where something is wrong."""
-        wrong = False
-        for name in ("master_key", "database", "model", "service"):
-            title = name.replace("_", " ")
-            try:
-                self.say(f"ok       {title}: {getattr(self, name)()}")
-            except Exception as error:
-                wrong = True
-                self.say(f"WRONG    {title}: {' '.join(str(error).split())}")
-        return int(wrong)
-
-    def _is_new(self) -> bool:
-        no_file = not (self.settings.data / "master.key").exists()
-        return open_store(self.settings).value("master") is None and no_file
-
-    def master_key(self) -> str:
-        outside = f"better from outside: {MASTER}"
-        try:
-            where = open_master(self.settings, make=False).where
-        except ParameterError:
-            if not self._is_new():
-                raise
-            return f"none yet; the first start makes one in {self.settings.data} ({outside})"
-        return where if where == "environment" else f"{where} ({outside})"
-
-    def database(self) -> str:
-        store = open_store(self.settings)
-        where = "in the same database, and so in its back-ups"
-        if store.key_engine is not store.engine:
-            where = "apart"
-        kind = store.engine.dialect.name
-        keys = len(store.key_names())
-        return f"{kind}, tables of version {SCHEMA}, {keys} API keys; data keys are {where}"
-
-    def model(self) -> str:
-        model = open_model(self.settings)
-        text = f"{model.version} with {model.extractor_name or 'no extractor'}"
-        return f"{text}. {model.notice}" if model.notice else text
-
-    def service(self) -> str:
-        if MASTER not in os.environ and self._is_new():
-            return "nobody is enrolled yet"
-        store = open_service(self.settings, make=False).store
-        return f"model, master key and database fit together; {store.count()} profiles"

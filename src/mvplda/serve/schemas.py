@@ -14,7 +14,7 @@ need("pydantic")
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from .problems import Json, Problem
+from .problems import Json
 from .verifier import Ask
 
 PASS_PHRASE = "my voice is my key"
@@ -46,7 +46,6 @@ class Reply(BaseModel):
 
 class Consent(Body):
     given: bool
-    at: str | None = Field(default=None, max_length=40)
     text: str | None = Field(default=None, max_length=5000, description="What the person agreed to")
 
 
@@ -76,26 +75,12 @@ class VerifyRequest(Recording):
     phrase: Phrase | None = None
     challengeId: str | None = Field(default=None, max_length=64)
     far: float | None = Field(default=None, gt=0, lt=1)
-    prior: float | None = Field(default=None, ge=1e-12, lt=1)
-    missCost: float = Field(default=1.0, ge=1e-9, le=1e9)
-    falseAlarmCost: float = Field(default=1.0, ge=1e-9, le=1e9)
     countermeasureLlr: float | None = Field(
         default=None, ge=-50, le=50, description="Of a person against a machine"
     )
 
     def ask(self) -> Ask:
-        if self.prior is None and self.model_fields_set & {"missCost", "falseAlarmCost"}:
-            detail = "costs need a prior beside them: how often it is really the owner"
-            raise Problem(422, "operating-point", detail)
-        return Ask(
-            phrase=self.phrase,
-            challenge=self.challengeId,
-            far=self.far,
-            prior=self.prior,
-            miss_cost=self.missCost,
-            false_alarm_cost=self.falseAlarmCost,
-            countermeasure=self.countermeasureLlr,
-        )
+        return Ask(self.phrase, self.challengeId, self.far, self.countermeasureLlr)
 
 
 class IdentifyRequest(Recording):
@@ -192,17 +177,10 @@ class Profile(Reply):
     updated: Time
     lastUsed: Time | None
     expires: Time | None
-    etag: str = Field(examples=['"4"'])
 
 
 class ProfilePage(Page):
     items: list[Profile]
-
-
-class Deleted(Reply):
-    profileId: Id
-    state: Literal["deleted"]
-    updated: Time
 
 
 class Quality(Reply):
@@ -336,7 +314,9 @@ def recording_body(model: type[Recording], example: Mapping[str, Any]) -> Json:
     form = {"type": "object", "properties": {"audio": sound, **fields}, "required": ["audio"]}
     plain = {name: value for name, value in example.items() if name != "vector"}
     binary = {"schema": sound, "example": "RIFF....WAVEfmt "}
-    kinds: Json = {f"audio/{kind}": binary for kind in ("wav", "webm", "flac", "ogg")}
-    kinds["multipart/form-data"] = {"schema": form, "example": {"audio": "now.wav", **plain}}
-    kinds["application/json"] = {"schema": schema, "example": dict(example)}
-    return {"requestBody": {"required": True, "content": kinds}}
+    content = {
+        "audio/wav": binary,
+        "multipart/form-data": {"schema": form, "example": {"audio": "now.wav", **plain}},
+        "application/json": {"schema": schema, "example": dict(example)},
+    }
+    return {"requestBody": {"required": True, "content": content}}

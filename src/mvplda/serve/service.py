@@ -7,16 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
-
 from .index import Index
 from .keys import Master, Vault
-from .model import Countermeasure, Heard, Model, hear
+from .model import Heard, Model, hear
 from .problems import Json, Problem
 from .profiles import Profiles, audit_entry
 from .settings import Settings
-from .store import DAY, Call, Store, Work, answers, audit, challenges, matches, meta, page
+from .store import DAY, Call, Store, Work, page
 from .templates import Templates
 from .verifier import Ask, Verifier
 
@@ -30,7 +27,6 @@ class Service:
     Parameters
     ----------
     model : None: nothing can be decided, but people can still leave
-    countermeasure : samples and rate in, LLR of a person against a machine out
     """
 
     def __init__(
@@ -39,7 +35,6 @@ class Service:
         master: Master,
         model: Model | None,
         settings: Settings | None = None,
-        countermeasure: Countermeasure | None = None,
     ) -> None:
         settings = settings or Settings()
         store.bind(master.mark)
@@ -48,17 +43,13 @@ class Service:
         self.store = store
         self.model = model
         self.settings = settings
-        self.countermeasure = countermeasure
+        self.countermeasure = settings.countermeasure
         vault = Vault(master, marks_secret(store, master))
         self.templates = Templates(store, vault, settings)
         self.profiles = Profiles(store, self.templates, model, settings)
         self.verifier = Verifier(self.profiles)
-        self._index = None if model is None else Index(self.profiles)
+        self.index = Index(self.profiles)
         self._sweep_at = 0.0
-
-    @property
-    def index(self) -> Index:
-        return self._index or Index(self.profiles)  # which refuses without a model
 
     # -- what comes in -------------------------------------------------------
 
@@ -76,13 +67,6 @@ class Service:
 
     # -- transactions --------------------------------------------------------
 
-    def answered(self, call: Call) -> Json | None:
-        """What a repeated request was answered, before any work is done for it again."""
-        if call.once is None:
-            return None
-        with self.store.read(call) as work:
-            return answer_before(work)
-
     def change(self, call: Call, operation: Callable[..., Json], *arguments: Any) -> Json:
         """Do something in one transaction, with the answer to its repetition inside.
 
@@ -90,17 +74,11 @@ class Service:
         """
         self._sweep()
         with self.store.write(call) as work:
-            answer = claim(work)
+            answer = answer_before(work) if keep(work, None) else None
             if answer is None:
                 answer = operation(work, *arguments)
                 keep(work, answer)
         return answer
-
-    def verify(self, name: str, heard: Heard, ask: Ask, call: Call) -> Json:
-        return self.change(call, self.verifier.verify, name, heard, ask)
-
-    def enrol(self, name: str, heard: Heard, phrase: str | None, call: Call) -> Json:
-        return self.change(call, self.profiles.enrol, name, heard, phrase)
 
     def leave(self, name: str, state: str, call: Call) -> Json:
         answer = self.change(call, self.profiles.leave, name, state)
@@ -121,14 +99,13 @@ class Service:
 
     def find_audit(self, top: int, after: str | None, **wanted: str | None) -> Json:
         """Newest first; `wanted` are values of columns."""
+        if after and not (after.isascii() and after.isdigit() and len(after) < 10):
+            raise Problem(422, "after", "after is the `next` of the page before")
         keys = {column: value for column, value in wanted.items() if value is not None}
-        query = sa.select(audit).where(matches(audit, keys)).order_by(audit.c.id.desc())
-        if after:
-            if not (after.isascii() and after.isdigit()) or len(after) > 15:
-                raise Problem(422, "after", "after is the `next` of the page before")
-            query = query.where(audit.c.id < int(after))
+        chosen = "".join(f" AND {column} = :{column}" for column in keys)
+        query = f"SELECT * FROM audit WHERE id < :after{chosen} ORDER BY id DESC LIMIT :most"
         with self.store.read() as work:
-            rows = work.all(query.limit(top + 1))
+            rows = work.all(query, after=int(after or 2**31 - 1), most=top + 1, **keys)
         return page([audit_entry(row) for row in rows], top, "id")
 
     def _sweep(self) -> None:
@@ -138,35 +115,38 @@ class Service:
         self._sweep_at = time.monotonic() + SWEEP_S
         with self.store.write() as work:
             oldest = work.now - self.settings.audit_days * DAY
-            work.execute(audit.delete().where(audit.c.at < oldest))
-            work.execute(answers.delete().where(answers.c.at < work.now - DAY))
+            work.run("DELETE FROM audit WHERE at < :oldest", oldest=oldest)
+            work.run("DELETE FROM answers WHERE at < :oldest", oldest=work.now - DAY)
             # the last accepted challenge of a profile is needed for the next
-            unanswered = challenges.c.used.is_(None) | (challenges.c.used < 0)
-            old = challenges.c.expires < work.now - DAY
-            work.execute(challenges.delete().where(old & unanswered))
+            old = "DELETE FROM challenges WHERE expires < :oldest AND (used IS NULL OR used < 0)"
+            work.run(old, oldest=work.now - DAY)
 
 
 def marks_secret(store: Store, master: Master) -> bytes:
     """The secret of the marks of recordings, which a rotation of the master key leaves as it is."""
     vault = Vault(master)
     with store.write() as work:
-        sealed = store.value("marks", work)
+        sealed = store.meta("marks", work)
         if sealed is None:
             sealed = vault.wrap(vault.marks, "marks").hex()
-            work.insert(meta, name="marks", value=sealed)
+            work.insert("meta", name="marks", value=sealed)
     return vault.unwrap(bytes.fromhex(sealed), "marks")
 
 
 # -- repeated requests -------------------------------------------------------------------
 
 
-def key_of(work: Work) -> Json:
-    return {"caller": work.call.caller.name, "name": work.call.once}
+PUT_ANSWER = (
+    "INSERT INTO answers (caller, name, request, body, at) "
+    "VALUES (:caller, :name, :request, :body, :at) ON CONFLICT (caller, name) DO UPDATE "
+    "SET request = excluded.request, body = excluded.body, at = excluded.at WHERE answers.at < :old"
+)
 
 
 def answer_before(work: Work) -> Json | None:
     """What the request was answered; None where it was not, or a day ago."""
-    row = work.first(sa.select(answers).where(matches(answers, key_of(work))))
+    query = "SELECT * FROM answers WHERE caller = :caller AND name = :name"
+    row = work.first(query, caller=work.call.caller.name, name=work.call.once)
     if row is None or row["body"] is None or row["at"] < work.now - DAY:
         return None
     if row["request"] != work.call.request:
@@ -176,24 +156,17 @@ def answer_before(work: Work) -> Json | None:
     return answer
 
 
-def claim(work: Work) -> Json | None:
-    """Take the key of a request; one that has it already is waited for, and its answer returned."""
-    if work.call.once is None:
-        return None
-    postgres = work.connection.dialect.name == "postgresql"
-    insert = postgresql.insert if postgres else sqlite.insert
-    old = matches(answers, key_of(work)) & (answers.c.at < work.now - DAY)
-    work.execute(answers.delete().where(old))
-    row = {**key_of(work), "request": work.call.request, "at": work.now}
-    if work.execute(insert(answers).values(**row).on_conflict_do_nothing()).rowcount:
-        return None
-    return answer_before(work)
+def keep(work: Work, answer: Json | None) -> bool:
+    """Store the answer to a request, or first that it is being answered; whether it was there already.
 
-
-def keep(work: Work, answer: Json) -> None:
-    """Store the answer; who opts out has deleted the claim with all other answers."""
-    if work.call.once is None:
-        return
-    work.delete(answers, **key_of(work))
-    row = {**key_of(work), "request": work.call.request, "at": work.now}
-    work.insert(answers, **row, body=json.dumps(answer))
+    A second request with the same key waits here for the first one's transaction. Who opts out has deleted the claim
+    with all other answers.
+    """
+    call = work.call
+    if call.once is None:
+        return False
+    # a claim takes the place of an answer that is a day old, an answer that of its claim
+    old = work.now - DAY if answer is None else work.now + DAY
+    body = None if answer is None else json.dumps(answer)
+    row = {"caller": call.caller.name, "name": call.once, "request": call.request}
+    return not work.run(PUT_ANSWER, **row, body=body, at=work.now, old=old).rowcount

@@ -8,6 +8,7 @@ the environment, the environment before defaults.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +16,10 @@ from .._optional import need
 
 need("pydantic_settings")
 
-from pydantic import Field, field_validator
+from pydantic import Field, ImportString, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
+LOCAL_HOSTS = ("127.0.0.1", "::1", "[::1]", "localhost")
 
 
 class Settings(BaseSettings):
@@ -31,9 +32,7 @@ class Settings(BaseSettings):
         default="127.0.0.1",
         description="Address to listen at; others than the machine's own need API keys.",
     )
-    port: int = Field(
-        default=8765, ge=0, le=65535, description="Port to listen at; 0 takes a free one."
-    )
+    port: int = Field(default=8765, ge=1, le=65535, description="Port to listen at.")
     data: Path = Field(
         default=Path("mvplda-data"), description="Folder of the database and the master key."
     )
@@ -58,7 +57,7 @@ class Settings(BaseSettings):
         default=False,
         description="Serve the DEMONSTRATION network, which must never decide about people.",
     )
-    countermeasure: str | None = Field(
+    countermeasure: ImportString[Callable[..., float]] | None = Field(
         default=None,
         description="Function against replays and imitations, package.module:function: samples and rate "
         "in, log likelihood ratio of a person against a machine out.",
@@ -128,22 +127,11 @@ class Settings(BaseSettings):
     )
 
     # -- access and load
-    hostnames: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Further names of this service, where no keys are needed."
-    )
-    tls: bool = Field(
-        default=False, description="Ask browsers for HTTPS, which a proxy in front must offer."
-    )
     key_rate: float = Field(
         default=1200.0, ge=0, description="Calls per minute of one API key; 0 is no limit."
     )
     profile_rate: float = Field(
         default=60.0, ge=0, description="Attempts per minute on one profile; 0 is no limit."
-    )
-    anonymous_rate: float = Field(
-        default=1200.0,
-        ge=0,
-        description="Calls per minute of one address without a valid key; 0 is no limit.",
     )
     most_bytes: int = Field(
         default=4 * 2**20, gt=0, description="Largest body of a request, in bytes."
@@ -178,7 +166,7 @@ class Settings(BaseSettings):
         default=5.0, ge=1, description="Seconds to wait for a connection to the database."
     )
 
-    @field_validator("extractors", "hostnames", mode="before")
+    @field_validator("extractors", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         """In the environment, names are divided by commas or blanks."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from .._optional import need
@@ -23,7 +24,6 @@ from .keys import Caller, key_hash, new_api_key
 need("sqlalchemy")
 
 import sqlalchemy as sa
-from sqlalchemy import BigInteger, Column, Float, Integer, LargeBinary, Text
 from sqlalchemy.engine import Connection, Engine
 
 from .problems import Json, Problem
@@ -34,141 +34,106 @@ ADVISORY_LOCK = 7215843
 """Of PostgreSQL: hosts that start at the same time create tables one after the other."""
 WRITER_S = 10.0
 """Of SQLite: seconds that a thread waits for the writers of its own process."""
-IDLE_S = 1.0
-"""Seconds after which a connection is tried before it is used again."""
-DATABASE_CLOCK = sa.func.extract("epoch", sa.func.clock_timestamp())
 
 # -- tables ------------------------------------------------------------------------------
 
-tables = sa.MetaData()
-key_tables = sa.MetaData()
-
-meta = sa.Table(
-    "meta", tables, Column("name", Text, primary_key=True), Column("value", Text, nullable=False)
+TABLES = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+-- one row: how many transactions have changed profiles, under which master key
+CREATE TABLE IF NOT EXISTS changes (id INTEGER PRIMARY KEY, number BIGINT NOT NULL, master TEXT);
+CREATE TABLE IF NOT EXISTS profiles (
+    id TEXT PRIMARY KEY,
+    user_id TEXT,
+    -- created, enrolling, enrolled, opted_out, deleted, while stale and expired follow from model and time
+    state TEXT NOT NULL,
+    -- JSON: {label: text}
+    phrases TEXT NOT NULL,
+    consent TEXT,
+    version INTEGER NOT NULL,
+    -- fingerprint of the model that its sums were made with
+    model TEXT,
+    model_version TEXT,
+    extractor TEXT,
+    enrollments INTEGER NOT NULL,
+    next_number INTEGER NOT NULL,
+    speech_s DOUBLE PRECISION NOT NULL,
+    failures INTEGER NOT NULL,
+    locked_until DOUBLE PRECISION,
+    created DOUBLE PRECISION NOT NULL,
+    updated DOUBLE PRECISION NOT NULL,
+    last_used DOUBLE PRECISION,
+    -- the number of its last change
+    change BIGINT NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS profiles_change ON profiles (change);
+CREATE INDEX IF NOT EXISTS profiles_user ON profiles (user_id);
+CREATE INDEX IF NOT EXISTS profiles_used ON profiles (coalesce(last_used, created));
+-- share: its part of the sum of its phrase, encrypted, and vector: encrypted, where vectors are kept
+CREATE TABLE IF NOT EXISTS enrollments (
+    profile TEXT NOT NULL REFERENCES profiles (id),
+    number INTEGER NOT NULL,
+    phrase TEXT NOT NULL,
+    share BYTEA NOT NULL,
+    vector BYTEA,
+    extractor TEXT,
+    speech_s DOUBLE PRECISION NOT NULL,
+    created DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (profile, number)
+);
+-- keyed hashes of recordings: one that comes again is a replay
+CREATE TABLE IF NOT EXISTS marks (
+    profile TEXT NOT NULL, mark TEXT NOT NULL, at DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (profile, mark)
+);
+-- used: when it was answered, below 0 where that was not accepted
+CREATE TABLE IF NOT EXISTS challenges (
+    id TEXT PRIMARY KEY,
+    profile TEXT NOT NULL,
+    phrases TEXT NOT NULL,
+    created DOUBLE PRECISION NOT NULL,
+    expires DOUBLE PRECISION NOT NULL,
+    used DOUBLE PRECISION
+);
+CREATE INDEX IF NOT EXISTS challenges_profile ON challenges (profile, created);
+CREATE INDEX IF NOT EXISTS challenges_expires ON challenges (expires);
+CREATE TABLE IF NOT EXISTS audit (
+    id SERIAL PRIMARY KEY,
+    at DOUBLE PRECISION NOT NULL,
+    caller TEXT NOT NULL,
+    action TEXT NOT NULL,
+    profile TEXT,
+    result_id TEXT,
+    detail TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS audit_result ON audit (result_id);
+CREATE INDEX IF NOT EXISTS audit_profile ON audit (profile);
+CREATE INDEX IF NOT EXISTS audit_at ON audit (at);
+CREATE TABLE IF NOT EXISTS api_keys (
+    hash TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, role TEXT NOT NULL,
+    created DOUBLE PRECISION NOT NULL
+);
+-- to requests with an Idempotency-Key
+CREATE TABLE IF NOT EXISTS answers (
+    caller TEXT NOT NULL,
+    name TEXT NOT NULL,
+    request TEXT NOT NULL,
+    body TEXT,
+    at DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (caller, name)
+);
+CREATE INDEX IF NOT EXISTS answers_at ON answers (at)
+"""
+KEY_TABLES = (
+    "CREATE TABLE IF NOT EXISTS data_keys (profile TEXT PRIMARY KEY, wrapped BYTEA NOT NULL)"
 )
-changes = sa.Table(
-    "changes",  # one row: how many transactions have changed profiles, under which master key
-    tables,
-    Column("id", Integer, primary_key=True),
-    Column("number", BigInteger, nullable=False),
-    Column("master", Text),
-)
-profiles = sa.Table(
-    "profiles",
-    tables,
-    Column("id", Text, primary_key=True),
-    Column("user_id", Text),
-    # created, enrolling, enrolled, opted_out, deleted; stale and expired follow from model and time
-    Column("state", Text, nullable=False),
-    Column("phrases", Text, nullable=False),  # JSON: {label: text}
-    Column("consent", Text),
-    Column("version", Integer, nullable=False),
-    # the number of its last change
-    Column("change", BigInteger, nullable=False, server_default="0"),
-    Column("model", Text),  # fingerprint of the model that its sums were made with
-    Column("model_version", Text),
-    Column("extractor", Text),
-    Column("enrollments", Integer, nullable=False),
-    Column("next_number", Integer, nullable=False),
-    Column("speech_s", Float, nullable=False),
-    Column("failures", Integer, nullable=False),
-    Column("locked_until", Float),
-    Column("created", Float, nullable=False),
-    Column("updated", Float, nullable=False),
-    Column("last_used", Float),
-)
-used = sa.func.coalesce(profiles.c.last_used, profiles.c.created)
-"""When a profile was last used."""
-sa.Index("profiles_change", profiles.c.change)
-sa.Index("profiles_user", profiles.c.user_id)
-sa.Index("profiles_used", used)
-enrollments = sa.Table(
-    "enrollments",
-    tables,
-    Column("profile", Text, sa.ForeignKey("profiles.id"), primary_key=True),
-    Column("number", Integer, primary_key=True),
-    Column("phrase", Text, nullable=False),
-    Column("share", LargeBinary, nullable=False),  # encrypted: its part of the sum
-    Column("vector", LargeBinary),  # encrypted, where vectors are kept
-    Column("extractor", Text),
-    Column("speech_s", Float, nullable=False),
-    Column("created", Float, nullable=False),
-)
-marks = sa.Table(
-    "marks",  # keyed hashes of recordings: one that comes again is a replay
-    tables,
-    Column("profile", Text, primary_key=True),
-    Column("mark", Text, primary_key=True),
-    Column("at", Float, nullable=False),
-)
-challenges = sa.Table(
-    "challenges",
-    tables,
-    Column("id", Text, primary_key=True),
-    Column("profile", Text, nullable=False),
-    Column("phrases", Text, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("expires", Float, nullable=False),
-    Column("used", Float),  # when it was answered; below 0 where that was not accepted
-)
-sa.Index("challenges_profile", challenges.c.profile, challenges.c.created)
-sa.Index("challenges_expires", challenges.c.expires)
-audit = sa.Table(
-    "audit",
-    tables,
-    Column("id", Integer, primary_key=True, autoincrement=True),
-    Column("at", Float, nullable=False),
-    Column("caller", Text, nullable=False),
-    Column("action", Text, nullable=False),
-    Column("profile", Text),
-    Column("result_id", Text),
-    Column("detail", Text, nullable=False),
-)
-sa.Index("audit_result", audit.c.result_id)
-sa.Index("audit_profile", audit.c.profile)
-sa.Index("audit_at", audit.c.at)
-api_keys = sa.Table(
-    "api_keys",
-    tables,
-    Column("hash", Text, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
-    Column("role", Text, nullable=False),
-    Column("created", Float, nullable=False),
-)
-answers = sa.Table(
-    "answers",  # to requests with an Idempotency-Key
-    tables,
-    Column("caller", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("request", Text, nullable=False),
-    Column("body", Text),
-    Column("at", Float, nullable=False),
-)
-sa.Index("answers_at", answers.c.at)
-data_keys = sa.Table(
-    "data_keys",
-    key_tables,
-    Column("profile", Text, primary_key=True),
-    Column("wrapped", LargeBinary, nullable=False),
-)
-
-MIGRATIONS: dict[int, list[str]] = {
-    2: [
-        "CREATE INDEX IF NOT EXISTS profiles_used ON profiles (coalesce(last_used, created))",
-        "CREATE INDEX IF NOT EXISTS challenges_expires ON challenges (expires)",
-        "CREATE INDEX IF NOT EXISTS answers_at ON answers (at)",
-    ],
-    3: [
-        "ALTER TABLE profiles ADD COLUMN change BIGINT NOT NULL DEFAULT 0",
-        "CREATE INDEX IF NOT EXISTS profiles_change ON profiles (change)",
-        "CREATE INDEX IF NOT EXISTS audit_at ON audit (at)",
-        "DROP INDEX IF EXISTS profiles_updated",
-        "DELETE FROM answers",
-    ],
+"""Which may lie in another database."""
+MIGRATIONS = {
+    2: "DELETE FROM answers",
+    3: "ALTER TABLE profiles ADD COLUMN change BIGINT NOT NULL DEFAULT 0",
     # sums are made of the shares of recordings, which were stored beside them; phrases are free
-    4: ["DROP TABLE IF EXISTS templates", "DROP TABLE IF EXISTS phrases"],
+    4: "DROP TABLE IF EXISTS templates; DROP TABLE IF EXISTS phrases",
 }
-"""Version: statements that bring tables of the version before to it; new tables are created without them."""
+"""Version: statements that bring tables of the version before to it; new tables and indexes need none."""
 SCHEMA = 4
 
 # -- transactions ------------------------------------------------------------------------
@@ -178,13 +143,11 @@ SCHEMA = 4
 class Call:
     """Who asks for something, and on what terms.
 
-    etag : version of the profile that the caller has read; another one is a conflict
     once : Idempotency-Key: the request is done once, and answered as often as it comes
     request : what makes it this request
     """
 
     caller: Caller
-    etag: str | None = None
     once: str | None = None
     request: str = ""
 
@@ -200,9 +163,10 @@ class Work:
     changed are numbered at the end of the transaction.
     """
 
-    def __init__(self, connection: Connection, clock: Callable[[], float] | None, call: Call):
+    def __init__(
+        self, connection: Connection, clock: Callable[[], float] | None = None, call: Call = SERVICE
+    ) -> None:
         self.connection = connection
-        self.execute = connection.execute
         self.call = call
         self.changed: set[str] = set()
         self._now = None if clock is None else clock()
@@ -210,37 +174,42 @@ class Work:
     @property
     def now(self) -> float:
         if self._now is None:
-            self._now = float(self.execute(sa.select(DATABASE_CLOCK)).scalar_one())
-        return self._now
+            self.set_time(self.value("SELECT extract(epoch FROM clock_timestamp())"))
+        return cast(float, self._now)
 
-    def set_time(self, at: float | None) -> None:
+    def set_time(self, at: Any) -> None:
         """The database's time, where a query brought it."""
         if self._now is None and at is not None:
             self._now = float(at)
 
-    def first(self, query: sa.Select[Any], parameters: Json | None = None) -> Json | None:
-        row = self.execute(query, parameters).mappings().first()
+    def run(self, statement: str, **values: Any) -> sa.CursorResult[Any]:
+        return self.connection.execute(prepared(statement), values)
+
+    def all(self, query: str, **values: Any) -> list[Json]:
+        return [dict(row) for row in self.run(query, **values).mappings()]
+
+    def first(self, query: str, **values: Any) -> Json | None:
+        row = self.run(query, **values).mappings().first()
         return None if row is None else dict(row)
 
-    def all(self, query: sa.Select[Any]) -> list[Json]:
-        return [dict(row) for row in self.execute(query).mappings()]
+    def value(self, query: str, **values: Any) -> Any:
+        return self.run(query, **values).scalar()
 
-    def insert(self, table: sa.Table, **values: Any) -> None:
-        self.execute(table.insert(), values)
+    def insert(self, table: str, **values: Any) -> None:
+        names = ", ".join(f":{name}" for name in values)
+        self.run(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({names})", **values)
 
-    def delete(self, table: sa.Table, **keys: Any) -> int:
-        """Delete the rows whose columns have these values; how many they were."""
-        return self.execute(table.delete().where(matches(table, keys))).rowcount
-
-    def update(self, table: sa.Table, keys: Json, **values: Any) -> None:
-        self.execute(table.update().where(matches(table, keys)), values)
+    def update(self, table: str, id: str, **values: Any) -> None:
+        """Change a row that has an id."""
+        pairs = ", ".join(f"{name} = :{name}" for name in values)
+        self.run(f"UPDATE {table} SET {pairs} WHERE id = :id", id=id, **values)
 
     def note(
         self, action: str, profile: str | None = None, result: str | None = None, **detail: Any
     ) -> None:
         """Write what was done or decided into the audit, without sound and without vectors."""
         self.insert(
-            audit,
+            "audit",
             at=self.now,
             caller=self.call.caller.name,
             action=action,
@@ -250,8 +219,13 @@ class Work:
         )
 
 
-def matches(table: sa.Table, keys: Json) -> sa.ColumnElement[bool]:
-    return sa.and_(sa.true(), *(table.c[name] == value for name, value in keys.items()))
+@lru_cache(500)
+def prepared(statement: str) -> sa.TextClause:
+    """A statement with values called :name; ``IN :names`` takes a list."""
+    text = sa.text(statement)
+    if ":names" in statement:
+        return text.bindparams(sa.bindparam("names", expanding=True))
+    return text
 
 
 def iso(at: float | None) -> str | None:
@@ -294,26 +268,28 @@ class Store:
         """Create the tables, or bring older ones to this version; newer ones are refused."""
         with begin(self.engine) as connection:
             lock_hosts(connection)
+            work = Work(connection)
             version = SCHEMA
-            if sa.inspect(connection).has_table(meta.name):
-                stored = sa.select(meta.c.value).where(meta.c.name == "schema")
-                version = int(connection.execute(stored).scalar() or SCHEMA)
+            if sa.inspect(connection).has_table("meta"):
+                version = int(self.meta("schema", work) or SCHEMA)
             if version > SCHEMA:
                 raise FileFormatError(
                     f"the database has tables of version {version}, this mvplda has {SCHEMA}: "
                     "upgrade mvplda"
                 )
-            for after in range(version + 1, SCHEMA + 1):
-                for statement in MIGRATIONS[after]:
-                    connection.exec_driver_sql(statement)
-            tables.create_all(connection)
-            connection.execute(meta.delete().where(meta.c.name == "schema"))
-            connection.execute(meta.insert(), {"name": "schema", "value": str(SCHEMA)})
-            if connection.execute(sa.select(changes.c.id)).first() is None:
-                connection.execute(changes.insert(), {"id": 1, "number": 0})
+            statements = [MIGRATIONS[after] for after in range(version + 1, SCHEMA + 1)]
+            for statement in ";".join([*statements, TABLES]).split(";"):
+                if not self.is_postgres:
+                    statement = statement.replace(
+                        "SERIAL PRIMARY KEY", "INTEGER PRIMARY KEY AUTOINCREMENT"
+                    )
+                connection.exec_driver_sql(statement)
+            work.run("DELETE FROM meta WHERE name = 'schema'")
+            work.insert("meta", name="schema", value=str(SCHEMA))
+            work.run("INSERT INTO changes (id, number) VALUES (1, 0) ON CONFLICT DO NOTHING")
         with begin(self.key_engine) as connection:
             lock_hosts(connection)
-            key_tables.create_all(connection)
+            connection.exec_driver_sql(KEY_TABLES)
 
     @contextmanager
     def write(self, call: Call = SERVICE) -> Iterator[Work]:
@@ -334,47 +310,38 @@ class Store:
         The row of the counter stays locked until the transaction ends, so that numbers are committed in their order:
         who has seen a number has seen all before it. It is the last lock that is taken, and held for a commit only.
         """
-        count = changes.update().values(number=changes.c.number + 1)
-        if self.master is not None:
-            count = count.where(changes.c.master == self.master)
-        number = work.execute(count.returning(changes.c.number)).scalar()
-        if number is None:
+        row = work.first("UPDATE changes SET number = number + 1 RETURNING number, master")
+        if row is None or self.master not in (None, row["master"]):
             raise rotated()
         names = sorted(work.changed)
         for start in range(0, len(names), 500):
-            some = profiles.c.id.in_(names[start : start + 500])
-            work.execute(profiles.update().where(some), {"change": number})
+            update = "UPDATE profiles SET change = :number WHERE id IN :names"
+            work.run(update, number=row["number"], names=names[start : start + 500])
 
     def bind(self, master: str) -> None:
         """Remember the mark of the master key, or refuse another one than was remembered."""
         with self.write() as work:
-            known = self.value("master", work)
+            known = self.meta("master", work)
             if known is None:
-                work.insert(meta, name="master", value=master)
+                work.insert("meta", name="master", value=master)
             elif known != master:
                 raise ParameterError(
                     "the master key is another one than that which this database was made with"
                 )
-            work.update(changes, {}, master=master)
+            work.run("UPDATE changes SET master = :master", master=master)
         self.master = master
 
-    def value(self, name: str, work: Work | None = None) -> str | None:
+    def meta(self, name: str, work: Work | None = None) -> str | None:
         """What the table `meta` has of a name."""
-        query = sa.select(meta.c.value).where(meta.c.name == name)
-        if work is not None:
-            return work.execute(query).scalar()
-        with self.read() as reading:
-            return reading.execute(query).scalar()
-
-    def count(self) -> int:
-        """How many people there are."""
-        query = sa.select(sa.func.count()).where(profiles.c.state != "deleted")
-        with self.read() as work:
-            return int(work.execute(query).scalar_one())
+        if work is None:
+            with self.read() as work:
+                return self.meta(name, work)
+        found: str | None = work.value("SELECT value FROM meta WHERE name = :name", name=name)
+        return found
 
     def ping(self) -> None:
-        with self.engine.connect() as connection:
-            connection.exec_driver_sql("SELECT 1")
+        with self.read() as work:
+            work.run("SELECT 1")
 
     def close(self) -> None:
         self.engine.dispose()
@@ -386,61 +353,61 @@ class Store:
         """Store the hash of a key, in place of one of the same name; the key itself is not stored."""
         key = key or new_api_key()
         with self.write() as work:
-            work.delete(api_keys, name=name)
-            same = work.first(sa.select(api_keys).where(api_keys.c.hash == key_hash(key)))
+            work.run("DELETE FROM api_keys WHERE name = :name", name=name)
+            query = "SELECT name FROM api_keys WHERE hash = :hash"
+            same = work.value(query, hash=key_hash(key))
             if same is not None:
                 raise ParameterError(
-                    f"the API key of {name!r} is that of {same['name']!r} already: each has one of "
-                    "its own"
+                    f"the API key of {name!r} is that of {same!r} already: each has one of its own"
                 )
-            work.insert(api_keys, hash=key_hash(key), name=name, role=role, created=work.now)
+            work.insert("api_keys", hash=key_hash(key), name=name, role=role, created=work.now)
         return key
 
     def drop_api_key(self, name: str) -> bool:
         with self.write() as work:
-            return bool(work.delete(api_keys, name=name))
+            return bool(work.run("DELETE FROM api_keys WHERE name = :name", name=name).rowcount)
 
     def key_names(self) -> list[str]:
         with self.read() as work:
-            return [row["name"] for row in work.all(sa.select(api_keys))]
+            return [row["name"] for row in work.all("SELECT name FROM api_keys")]
 
     def find_caller(self, key: str) -> Caller | None:
-        query = sa.select(api_keys.c.name, api_keys.c.role).where(api_keys.c.hash == key_hash(key))
+        query = "SELECT name, role FROM api_keys WHERE hash = :hash"
         with self.read() as work:
-            row = work.execute(query).first()
-        return None if row is None else Caller(*row)
+            row = work.first(query, hash=key_hash(key))
+        return None if row is None else Caller(**row)
 
     # -- data keys -----------------------------------------------------------
 
     @contextmanager
-    def keys(self, work: Work | None = None) -> Iterator[Connection]:
+    def keys(self, work: Work | None = None) -> Iterator[Work]:
         """The database of data keys: a part of the transaction where they lie with the data, else at once."""
         if work is not None and self.key_engine is self.engine:
-            yield work.connection
+            yield work
         else:
             with begin(self.key_engine) as connection:
-                yield connection
-
-    def put_key(self, profile: str, wrapped: bytes, work: Work | None = None) -> None:
-        with self.keys(work) as connection:
-            connection.execute(data_keys.insert(), {"profile": profile, "wrapped": wrapped})
+                yield Work(connection)
 
     def get_key(self, profile: str, work: Work | None = None) -> bytes | None:
-        query = sa.select(data_keys.c.wrapped).where(data_keys.c.profile == profile)
-        with self.keys(work) as connection:
-            return connection.execute(query).scalar()
+        with self.keys(work) as keys:
+            found: bytes | None = keys.value(
+                "SELECT wrapped FROM data_keys WHERE profile = :profile", profile=profile
+            )
+        return found
 
     def destroy_key(self, profile: str, work: Work | None = None) -> None:
-        with self.keys(work) as connection:
-            connection.execute(data_keys.delete().where(data_keys.c.profile == profile))
+        with self.keys(work) as keys:
+            keys.run("DELETE FROM data_keys WHERE profile = :profile", profile=profile)
 
-    def some_keys(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
-        """Wrapped keys of some profiles, or of all."""
-        query = sa.select(data_keys)
+    def all_keys(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
+        """Wrapped keys of all profiles, or of some."""
+        query = "SELECT profile, wrapped FROM data_keys"
+        values = {}
         if names is not None:
-            query = query.where(data_keys.c.profile.in_(names))
+            query += " WHERE profile IN :names"
+            values["names"] = names
         with self.key_engine.connect() as connection:
-            return {name: bytes(wrapped) for name, wrapped in connection.execute(query)}
+            return {row["profile"]: row["wrapped"] for row in Work(connection).all(query, **values)}
 
     def settle_files(self) -> None:
         """Empty SQLite's log of changes, which still has what was erased.
@@ -448,12 +415,9 @@ class Store:
         Where somebody reads for long, such as a back-up, the next deletion or the end of the service does it.
         """
         for engine in {self.engine, self.key_engine} & set(_WRITERS):
-            with _WRITERS[engine], closing(engine.raw_connection()) as connection:
-                cursor = connection.cursor()
-                before = cursor.execute("PRAGMA busy_timeout").fetchone()[0]
-                for pragma in ("busy_timeout=200", "wal_checkpoint(TRUNCATE)"):
-                    cursor.execute(f"PRAGMA {pragma}").fetchall()
-                cursor.execute(f"PRAGMA busy_timeout={before}").fetchall()
+            path = str(engine.url.database)
+            with _WRITERS[engine], closing(sqlite3.connect(path, timeout=0.2)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def rotated() -> Problem:
@@ -473,8 +437,7 @@ def connect(url: str, settings: Settings) -> Engine:
     arguments: Json = {"timeout": settings.lock_timeout_s}
     if kind == "postgresql":
         need("psycopg")
-        if url.startswith("postgresql://"):
-            url = "postgresql+psycopg://" + url.partition("://")[2]
+        url = url.replace("postgresql://", "postgresql+psycopg://")
         lock_ms = round(1000 * settings.lock_timeout_s)
         statement_ms = round(1000 * settings.statement_timeout_s)
         limits = f"-c lock_timeout={lock_ms} -c statement_timeout={statement_ms}"
@@ -484,37 +447,17 @@ def connect(url: str, settings: Settings) -> Engine:
         pool_size=settings.threads + 2,
         max_overflow=settings.at_once + settings.threads,
         pool_timeout=settings.connect_timeout_s,
+        pool_pre_ping=kind == "postgresql",  # which may have been started anew
         connect_args=arguments,
     )
     if kind == "sqlite":
         prepare_sqlite(engine)
-    else:
-        try_idle_connections(engine)
     return engine
 
 
-def try_idle_connections(engine: Engine) -> None:
-    """Find out that a database was restarted; a connection that was used just now is not tried."""
-
-    @sa.event.listens_for(engine, "checkin")
-    def _used(connection: Any, record: Any) -> None:
-        record.info["used"] = time.monotonic()
-
-    @sa.event.listens_for(engine, "checkout")
-    def _try(connection: Any, record: Any, proxy: Any) -> None:
-        if time.monotonic() - record.info.get("used", 0.0) < IDLE_S:
-            return
-        try:
-            engine.dialect.do_ping(connection)
-        except Exception as error:
-            raise sa.exc.InvalidatePoolError from error
-
-
 def prepare_sqlite(engine: Engine) -> None:
-    path = engine.url.database
-    if path and not path.startswith((":", "file:")):
-        # created before SQLite does it, for its owner alone; the files beside it take its mode
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    # created before SQLite does it, for its owner alone; the files beside it take its mode
+    os.close(os.open(str(engine.url.database), os.O_RDWR | os.O_CREAT, 0o600))
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, record: Any) -> None:

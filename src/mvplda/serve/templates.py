@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from ..exceptions import ParameterError
@@ -16,7 +15,7 @@ from .keys import Vault
 from .model import Cell, Heard, Integers, Model
 from .problems import Json, Problem
 from .settings import Settings
-from .store import DAY, Store, Work, changes, enrollments, marks, matches, profiles, rotated
+from .store import DAY, Store, Work, rotated
 
 NEAR = 0.99995
 """Cosine from which on a vector is a copy of another: two takes of one phrase stay below 0.99, what another codec makes
@@ -62,8 +61,8 @@ class Templates:
 
     def enrolled(self, work: Work, name: str) -> list[Json]:
         """Rows of a profile's recordings, in their order."""
-        query = sa.select(enrollments).where(enrollments.c.profile == name)
-        return work.all(query.order_by(enrollments.c.number))
+        query = "SELECT * FROM enrollments WHERE profile = :name ORDER BY number"
+        return work.all(query, name=name)
 
     def put(
         self,
@@ -78,16 +77,16 @@ class Templates:
         name = row["id"]
         number = row["next_number"]
         key = self.data_key(work, name)
+        where = f"{name} {number}"
         vector = None
         if self.settings.keep_vectors and heard.vector is not None:
-            data = heard.vector.astype("<f4").tobytes()
-            vector = self.vault.seal(key, data, f"{name} {number}")
+            vector = self.vault.seal(key, heard.vector.astype("<f4").tobytes(), where)
         work.insert(
-            enrollments,
+            "enrollments",
             profile=name,
             number=number,
             phrase=phrase,
-            share=self.vault.seal(key, to_bytes(share), f"{name} {number}"),
+            share=self.vault.seal(key, to_bytes(share), where),
             vector=vector,
             extractor=extractor,
             speech_s=heard.speech_s,
@@ -98,11 +97,13 @@ class Templates:
         """Put another share in the place of that of a recording."""
         where = f"{row['profile']} {row['number']}"
         sealed = self.vault.seal(key, to_bytes(share), where)
-        keys = {"profile": row["profile"], "number": row["number"]}
-        work.update(enrollments, keys, share=sealed)
+        update = (
+            "UPDATE enrollments SET share = :share WHERE profile = :profile AND number = :number"
+        )
+        work.run(update, share=sealed, profile=row["profile"], number=row["number"])
 
     def opened(self, row: Json, column: str, key: bytes) -> bytes:
-        return self.vault.open(key, bytes(row[column]), f"{row['profile']} {row['number']}")
+        return self.vault.open(key, row[column], f"{row['profile']} {row['number']}")
 
     def vector(self, row: Json, key: bytes) -> NDArray[np.float32]:
         """The kept vector of a recording."""
@@ -110,8 +111,8 @@ class Templates:
 
     def wipe(self, work: Work, name: str) -> None:
         self.forget(name)
-        for table in (enrollments, marks):
-            work.delete(table, profile=name)
+        work.run("DELETE FROM enrollments WHERE profile = :name", name=name)
+        work.run("DELETE FROM marks WHERE profile = :name", name=name)
 
     # -- sums ----------------------------------------------------------------
 
@@ -140,11 +141,10 @@ class Templates:
     def some_cells(self, work: Work, names: Sequence[str]) -> dict[str, list[Cell]]:
         """Sums of several profiles; nothing of those whose data keys are destroyed."""
         rows: dict[str, list[Json]] = {}
-        query = sa.select(enrollments).where(enrollments.c.profile.in_(names))
-        for row in work.all(query):
+        for row in work.all("SELECT * FROM enrollments WHERE profile IN :names", names=names):
             rows.setdefault(row["profile"], []).append(row)
         cells = {}
-        for name, wrapped in self.store.some_keys(list(rows)).items():
+        for name, wrapped in self.store.all_keys(list(rows)).items():
             cells[name] = self._sums(rows[name], self.vault.unwrap(wrapped, name))
         return cells
 
@@ -163,22 +163,25 @@ class Templates:
             return False
         if self._is_marked(work, name, heard):
             return True
-        rows = [row for row in self.enrolled(work, name) if row["vector"] is not None]
-        if not rows:
-            return False
         key = self.data_key(work, name)
-        return any(cosine(self.vector(row, key), heard.vector) > NEAR for row in rows)
+        return any(
+            cosine(self.vector(row, key), heard.vector) > NEAR
+            for row in self.enrolled(work, name)
+            if row["vector"] is not None
+        )
 
     def _is_marked(self, work: Work, name: str, heard: Heard) -> bool:
-        keys = {"profile": name, "mark": self.vault.mark(name, heard.digest)}
-        return work.first(sa.select(marks).where(matches(marks, keys))) is not None
+        query = "SELECT at FROM marks WHERE profile = :name AND mark = :mark"
+        mark = self.vault.mark(name, heard.digest)
+        return work.value(query, name=name, mark=mark) is not None
 
     def put_mark(self, work: Work, name: str, heard: Heard) -> None:
         if not heard.digest or self._is_marked(work, name, heard):
             return
         oldest = work.now - self.settings.marks_days * DAY
-        work.execute(marks.delete().where(marks.c.profile == name, marks.c.at < oldest))
-        work.insert(marks, profile=name, mark=self.vault.mark(name, heard.digest), at=work.now)
+        old = "DELETE FROM marks WHERE profile = :name AND at < :oldest"
+        work.run(old, name=name, oldest=oldest)
+        work.insert("marks", profile=name, mark=self.vault.mark(name, heard.digest), at=work.now)
 
 
 def cosine(a: NDArray[Any], b: NDArray[Any]) -> float:
@@ -213,7 +216,7 @@ class Domain:
         if not self.model.scorer.has_domain:
             return self.model
         if number is None:
-            number = int(work.execute(sa.select(changes.c.number)).scalar_one())
+            number = int(work.value("SELECT number FROM changes"))
         with self._lock:
             if number == self._number:
                 return self._deployed
@@ -232,7 +235,9 @@ class Domain:
 
     def sample(self, work: Work) -> list[tuple[str, int]]:
         """(profile, version) of those whose sums are in use."""
-        query = sa.select(profiles.c.id, profiles.c.version).order_by(profiles.c.id)
-        used = (profiles.c.model == self.model.fingerprint) & (profiles.c.enrollments > 0)
-        rows = work.execute(query.where(used).limit(MOST_PEOPLE))
-        return [(name, version) for name, version in rows]
+        query = (
+            "SELECT id, version FROM profiles WHERE model = :model AND enrollments > 0 "
+            "ORDER BY id LIMIT :most"
+        )
+        rows = work.run(query, model=self.model.fingerprint, most=MOST_PEOPLE)
+        return [(row.id, row.version) for row in rows]

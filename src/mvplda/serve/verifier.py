@@ -6,19 +6,24 @@ import json
 import secrets
 from dataclasses import dataclass
 
-import numpy as np
-import sqlalchemy as sa
-
 from ..calibration import Answer
 from ..decisions import OperatingPoint, decide
 from ..exceptions import ParameterError
-from .model import BOTH, PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
+from .model import PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
 from .problems import Json, Problem
 from .profiles import Profiles
-from .store import DAY, Work, challenges, iso, profiles
+from .store import DAY, Work, iso
 
-KIND_OF = {BOTH: "TC", (SPEAKER,): "TW", (PHRASE,): "IC", (): "IW"}
+KINDS = {"speaker+phrase": "TC", "speaker": "TW", "phrase": "IC", "nothing": "IW"}
 """Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words."""
+VOICE_KINDS = {"speaker": "TC", "nothing": "IC"}
+"""Of a model of voices alone."""
+STATE_REASONS = {
+    "created": "not_enrolled",
+    "enrolling": "not_enrolled",
+    "stale": "model_changed",
+}
+"""Why nothing is decided, where that is not called like the state of the profile."""
 UNDECIDED = ("voice", "words", "llr", "posteriors", "llrSpeaker", "llrPhrase", "calibrated")
 """Fields of a decision that are empty where nothing was scored."""
 
@@ -30,9 +35,6 @@ class Ask:
     phrase: str | None = None
     challenge: str | None = None
     far: float | None = None
-    prior: float | None = None
-    miss_cost: float = 1.0
-    false_alarm_cost: float = 1.0
     countermeasure: float | None = None
 
 
@@ -88,17 +90,11 @@ class Verifier:
         self, work: Work, row: Json, heard: Heard, wanted: str
     ) -> tuple[str | None, list[Cell]]:
         """Why nothing can be decided, whatever was said; else the sums to decide by."""
-        state = self.profiles.state(work, row)
-        if state in ("opted_out", "expired"):
-            return state, []
-        if state in ("created", "enrolling"):
-            return "not_enrolled", []
-        if state == "stale" and not self.profiles.can_enrol_again(work, row["id"]):
-            return "model_changed", []
+        state = self.profiles.current(work, row)
+        if state != "enrolled":
+            return STATE_REASONS.get(state, state), []
         if heard.reason is not None:
             return heard.reason, []
-        if state == "stale":
-            self.profiles.enrol_again(work, row)
         if self.templates.is_copy(work, row["id"], heard):
             return "suspected_replay", []
         # a phrase counts from as many recordings on as are wanted
@@ -111,18 +107,9 @@ class Verifier:
 
     def point(self, ask: Ask, spoof: float | None = None) -> OperatingPoint:
         """The operating point that a call asks for, else that of the settings or of the model."""
-        far = ask.far
-        if far is None and ask.prior is None:
-            far = self.settings.far
         model = self.profiles.model
         try:
-            return model.point(
-                model.question(spoof=spoof),
-                far,
-                prior=ask.prior,
-                miss_cost=ask.miss_cost,
-                false_alarm_cost=ask.false_alarm_cost,
-            )
+            return model.point(model.question(spoof=spoof), ask.far or self.settings.far)
         except ParameterError as error:
             raise Problem(422, "operating-point", str(error)) from error
 
@@ -138,18 +125,15 @@ class Verifier:
             if over >= 0:
                 values["locked_until"] = work.now + self.settings.lock_s * 2.0 ** min(over, 16)
         elif ask.challenge is not None:
-            work.update(challenges, {"id": ask.challenge}, used=work.now)
-        work.update(profiles, {"id": row["id"]}, **values)
+            work.update("challenges", ask.challenge, used=work.now)
+        work.update("profiles", row["id"], **values)
 
     # -- challenges ----------------------------------------------------------
 
     def challenge(self, work: Work, name: str) -> Json:
         """A phrase to be said now, once, so that a recording of last time has the wrong words."""
         row = self.profiles.locked(work, name)
-        state = self.profiles.state(work, row)
-        if state == "stale" and self.profiles.can_enrol_again(work, name):
-            self.profiles.enrol_again(work, row)
-            state = self.profiles.state(work, row)
+        state = self.profiles.current(work, row)
         if state != "enrolled":
             detail = f"the profile is {state}: only enrolled ones are challenged"
             raise Problem(409, "state", detail, state=state)
@@ -163,7 +147,7 @@ class Verifier:
         made = secrets.token_hex(16)
         expires = work.now + self.settings.challenge_s
         work.insert(
-            challenges,
+            "challenges",
             id=made,
             profile=name,
             phrases=json.dumps([label]),
@@ -180,27 +164,28 @@ class Verifier:
 
     def _draw(self, work: Work, name: str, texts: dict[str, str]) -> str:
         """A phrase that is neither the last accepted one nor, if others remain, the last drawn one."""
-        own = sa.select(challenges).where(challenges.c.profile == name)
-        drawn = work.first(own.order_by(challenges.c.created.desc()))
-        accepted = work.first(own.where(challenges.c.used > 0).order_by(challenges.c.used.desc()))
+        own = "SELECT * FROM challenges WHERE profile = :name"
+        drawn = work.first(f"{own} ORDER BY created DESC", name=name)
+        accepted = work.first(f"{own} AND used > 0 ORDER BY used DESC", name=name)
         fresh = set(texts)
         if accepted is not None:
             fresh -= set(json.loads(accepted["phrases"]))
         if drawn is not None:
-            rest = fresh - set(json.loads(drawn["phrases"]))
-            fresh = rest or (fresh if accepted is not None else set())
+            fresh = fresh - set(json.loads(drawn["phrases"])) or fresh
         if len(texts) < 2 or not fresh:
             detail = f"there are {len(texts)} phrases to choose from, too few: enrol more phrases"
             raise Problem(409, "too-few-phrases", detail)
         if accepted is not None:
             # of old challenges the last accepted one is needed; those without an answer go by themselves
-            old = (challenges.c.profile == name) & (challenges.c.expires < work.now - DAY)
-            work.execute(challenges.delete().where(old & (challenges.c.id != accepted["id"])))
+            old = (
+                "DELETE FROM challenges WHERE profile = :name AND expires < :oldest AND id != :last"
+            )
+            work.run(old, name=name, oldest=work.now - DAY, last=accepted["id"])
         return secrets.choice(sorted(fresh))
 
     def _use(self, work: Work, name: str, challenge: str) -> str:
         """The phrase that was asked for; the challenge is used up by this."""
-        row = work.first(sa.select(challenges).where(challenges.c.id == challenge))
+        row = work.first("SELECT * FROM challenges WHERE id = :id", id=challenge)
         if row is None or row["profile"] != name:
             raise Problem(404, "not-found", "there is no such challenge of this profile")
         if row["used"] is not None:
@@ -208,22 +193,19 @@ class Verifier:
             raise Problem(409, "challenge-used", detail)
         if row["expires"] < work.now:
             raise Problem(409, "challenge-expired", "the challenge is too old: ask for another")
-        work.update(challenges, {"id": challenge}, used=-work.now)
+        work.update("challenges", challenge, used=-work.now)
         return str(json.loads(row["phrases"])[0])
 
 
 def decision_fields(answer: Answer, point: OperatingPoint) -> Json:
     """What was decided about a trial, and by what evidence."""
     decision = decide(answer, point)
-    posteriors = {}
-    for hypothesis, value in answer.posteriors().items():
-        kind = KIND_OF.get(hypothesis, "+".join(hypothesis))
-        posteriors[kind] = float(np.asarray(value))
+    kinds = VOICE_KINDS
     phrase_llr = None
     if PHRASE in answer.views:
+        kinds = KINDS
         phrase_llr = float(answer.llr_of(PHRASE))
-    else:  # a model of voices alone has two hypotheses
-        posteriors = {"TC": posteriors.pop("TW"), "IC": posteriors.pop("IW"), **posteriors}
+    posteriors = {kinds.get(name, name): p for name, p in decision.probabilities.items()}
     return {
         "decision": decision.answer,
         "reason": decision.reason,

@@ -1,4 +1,4 @@
-"""Other recordings of the same speech, for the synthetic corpus: faster, in noise, in a room, over a channel.
+"""Other recordings of the same speech, in noise, in a room, over a channel.
 
 Everything is drawn from the generator that is given: the same generator gives the same samples.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-
-from .._optional import need
+from scipy.signal import fftconvolve
 
 Wave = NDArray[np.float64]
 
@@ -16,11 +15,6 @@ OCTAVE_DB = 6.0
 DECAY_60_DB = float(np.log(1000.0))
 SLOPE = 2
 """Order of the fading at each end of a channel's band, 6 dB per octave each."""
-
-
-def at_speed(samples: Wave, factor: float, rate: int) -> Wave:
-    """Played faster (above 1) or slower: tempo and pitch change together."""
-    return np.asarray(need("soxr").resample(samples, rate * factor, rate, quality="HQ"))
 
 
 def with_noise(samples: Wave, snr_db: float, pink: bool, rng: np.random.Generator) -> Wave:
@@ -49,9 +43,7 @@ def in_room(
     response[:gap] = 0.0
     response *= np.sqrt(10 ** (-direct_db / 10) / np.sum(response**2))
     response[0] = 1.0
-    size = _fast_size(len(samples) + len(response) - 1)
-    spectrum = np.fft.rfft(samples, size) * np.fft.rfft(response, size)
-    return np.fft.irfft(spectrum, size)[: len(samples)]
+    return np.asarray(fftconvolve(samples, response)[: len(samples)])
 
 
 def over_channel(

@@ -6,7 +6,7 @@ extractor with the same recipe.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from .._progress import Progress
 from .._typing import FloatArray, IntArray
 from ..backend import cores
 from ..distributed.engines import ordered_map
-from ..exceptions import AudioError, DataError
+from ..exceptions import AudioError
 from ..extractors.frontends import make_frames
 from ..extractors.recipe import Recipe
 from ..extractors.sound import Clip, read_audio
@@ -46,37 +46,18 @@ class FeatureSet:
     frames: FloatArray
     offsets: NDArray[np.int64]
 
-    def __post_init__(self) -> None:
-        ends = (int(self.offsets[0]), int(self.offsets[-1]))
-        if len(self.offsets) != len(self.ids) + 1 or ends != (0, len(self.frames)):
-            raise DataError(
-                f"{len(self.ids)} utterances need {len(self.ids) + 1} offsets from 0 to "
-                f"{len(self.frames)}; got {len(self.offsets)} from {ends[0]} to {ends[1]}"
-            )
-
     @classmethod
     def of(cls, ids: Sequence[Any] | NDArray[Any], utterances: Iterable[FloatArray]) -> FeatureSet:
         """Join the frames (T, D) of utterances, one array each."""
         parts = list(utterances)
-        if not parts:
-            raise DataError("frames of at least one utterance are needed")
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
         return cls(np.asarray(ids), np.concatenate(parts), offsets.astype(np.int64))
-
-    @classmethod
-    def concatenate(cls, sets: Sequence[FeatureSet]) -> FeatureSet:
-        """Several sets of one width in one, in the order given."""
-        ids = np.concatenate([part.ids for part in sets])
-        return cls.of(ids, (frames for part in sets for frames in part))
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, i: int) -> FloatArray:
         return self.frames[self.offsets[i] : self.offsets[i + 1]]
-
-    def __iter__(self) -> Iterator[FloatArray]:
-        return (self[i] for i in range(len(self)))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -116,7 +97,6 @@ def extract_features(
     clips: Sequence[Clip],
     recipe: Recipe,
     *,
-    speed: float = 1.0,
     on_error: Literal["raise", "skip"] = "raise",
     workers: int | None = None,
     verbose: bool = False,
@@ -128,7 +108,6 @@ def extract_features(
     ids : names of the utterances
     clips : where each one's sound lies
     recipe : how frames are made
-    speed : play faster (above 1) or slower; pitch and tempo change together, as between voices
     on_error : "raise" stops at the first utterance that cannot be used, "skip" names it in the result
     workers : processes; None means one per core, and this one alone for few utterances
 
@@ -140,14 +119,13 @@ def extract_features(
     if workers is None:
         workers = cores() if len(clips) >= FEW else 1
     jobs = [clips[start : start + JOB] for start in range(0, len(clips), JOB)]
-    work = partial(_frames_of_job, recipe=recipe, speed=speed)
     line = Progress("features", len(clips)) if verbose else None
-    frames: list[FloatArray] = []
-    rows: list[int] = []
-    skipped: list[tuple[str, str]] = []
-    row = 0
-    for results in ordered_map(work, jobs, workers=workers):
-        for result in results:
+    frames = []
+    rows = []
+    skipped = []
+    work = partial(_frames_of_job, recipe)
+    for number, results in enumerate(ordered_map(work, jobs, workers=workers)):
+        for row, result in enumerate(results, number * JOB):
             if not isinstance(result, str):
                 frames.append(result)
                 rows.append(row)
@@ -155,9 +133,8 @@ def extract_features(
                 raise AudioError(f"utterance {str(ids[row])!r}: {result}")
             else:
                 skipped.append((str(ids[row]), result))
-            row += 1
         if line is not None:
-            line.step(row)
+            line.step(min(len(clips), (number + 1) * JOB))
     if not frames:
         reason = skipped[0][1] if skipped else "there are none"
         raise AudioError(f"none of {len(clips)} utterance(s) can be used: {reason}")
@@ -165,16 +142,12 @@ def extract_features(
     return Extracted(FeatureSet.of(np.asarray(ids)[used], frames), used, tuple(skipped))
 
 
-def _frames_of_job(
-    clips: Sequence[Clip], recipe: Recipe, speed: float
-) -> list[NDArray[np.float32] | str]:
+def _frames_of_job(recipe: Recipe, clips: Sequence[Clip]) -> list[NDArray[np.float32] | str]:
     """Frames of every clip, or the reason that there are none."""
     results: list[NDArray[np.float32] | str] = []
     for clip in clips:
         try:
-            # fewer samples per second, used as if they were as many as ever: faster and higher
-            samples = read_audio(clip, round(recipe.rate / speed))
-            results.append(frames_of(samples, recipe))
+            results.append(frames_of(read_audio(clip, recipe.rate), recipe))
         except AudioError as error:
             text = str(error)
             results.append(text if str(clip.path) in text else f"{clip.path}: {text}")

@@ -248,8 +248,8 @@ class Accumulator:
                 self._add_block(block, squares, here, each)
         out = np.concatenate([np.empty(0, dtype=np.int64), *left_out])
         if len(out) < n:
-            kept = np.delete(np.arange(n), out)
             if len(out):
+                kept = np.delete(np.arange(n), out)
                 numbers = [own[kept] for own in numbers]
                 weights = None if weights is None else weights[kept]
             for (k, l), pairs in self._pairs.items():
@@ -285,7 +285,7 @@ class Accumulator:
             self.origin = shift.astype(np.float64)
         return like(shift if (shift == self.origin).all() else self.origin, first)
 
-    def _centred(self, vectors: Names, shift: Names) -> Any:
+    def _centred(self, vectors: Any, shift: Any) -> Any:
         n = len(vectors)
         if self._space.dtype != shift.dtype or len(self._space) < n:  # kept: new pages take time
             self._space = np.empty((n, self.dimension), dtype=shift.dtype)
@@ -311,7 +311,7 @@ class Accumulator:
             self._add_classes(k, codes, block, weights)
         self.n += len(block)
 
-    def _add_classes(self, k: int, codes: IntArray, block: Names, weights: Array | None) -> None:
+    def _add_classes(self, k: int, codes: Any, block: Any, weights: Array | None) -> None:
         n = len(codes)
         size = int(codes.max()) + 1
         which: slice | IntArray = slice(0, size)
@@ -330,11 +330,12 @@ class Accumulator:
         self._counts[k][which] += counts
         self._sums[k][which] += one_hot @ block
 
-    def _counted(self, keys: Any, weights: Array | None) -> tuple[IntArray, Array]:
+    def _counted(self, keys: Any, weights: Array | None) -> tuple[Any, Any]:
         """Distinct keys in sorted order, and the number of each, or the sum of its weights."""
         if int(keys.max()) < 8 * len(keys):  # of a small table, counting is faster than sorting
-            cells = np.flatnonzero(np.bincount(keys))
-            return cells, np.bincount(keys, weights)[cells]
+            every = np.bincount(keys)
+            cells = np.flatnonzero(every)
+            return cells, (every if weights is None else np.bincount(keys, weights))[cells]
         if weights is None:
             return np.unique(keys, return_counts=True)
         cells, inverse = np.unique(keys, return_inverse=True)
@@ -384,14 +385,15 @@ class _Pairs:
             self._settle()
 
     def _settle(self) -> None:
-        keys = np.concatenate(self.keys)
-        order = np.argsort(keys, kind="stable")  # merges runs that are sorted already
-        keys = keys[order]
-        first = np.flatnonzero(np.diff(keys, prepend=-1))
-        self.keys = [keys[first]]
-        self.numbers = [np.add.reduceat(np.concatenate(self.numbers)[order], first)]
+        if len(self.keys) > 1:
+            keys = np.concatenate(self.keys)
+            order = np.argsort(keys, kind="stable")  # merges runs that are sorted already
+            keys = keys[order]
+            first = np.flatnonzero(np.diff(keys, prepend=-1))
+            self.keys = [keys[first]]
+            self.numbers = [np.add.reduceat(np.concatenate(self.numbers)[order], first)]
         self.pending = 0
-        self.settled = len(first)
+        self.settled = len(self.keys[0])
 
     def table(self, shape: tuple[int, int]) -> sparse.csr_array:
         self._settle()

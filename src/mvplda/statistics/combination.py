@@ -138,7 +138,10 @@ def _signed_sum(
         scatter += sign * moved.scatter
         for view in first.views:
             counts[view][places[view]] += sign * moved.counts[view]
-            sums[view][places[view]] += sign * moved.sums[view]
+            own = moved.sums[view]
+            sums[view][places[view]] += (
+                own if sign > 0 else -own
+            )  # without a copy where they are added
         for a, b in entries:
             table = part.together(a, b).tocoo()
             where = (places[a][table.row], places[b][table.col])

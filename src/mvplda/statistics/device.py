@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._optional import LateModule
-from .._typing import Array, IntArray
+from .._typing import Array
 from ..backend import is_torch, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from .accumulator import Accumulator
@@ -77,6 +77,10 @@ class DeviceAccumulator(Accumulator):
     def _zeros(self, vectors: Tensor, *shape: int) -> Tensor:
         return vectors.new_zeros(shape, dtype=torch.float64)
 
+    def _shift(self, first: Tensor) -> Tensor:
+        shift: Tensor = super()._shift(first[:ROWS])  # a block is too large for the host
+        return shift
+
     def _centred(self, vectors: Tensor, shift: Tensor) -> Tensor:
         return vectors - shift
 
@@ -96,7 +100,7 @@ class DeviceAccumulator(Accumulator):
         else:
             add_class_sums(sums, codes, block)
 
-    def _counted(self, keys: Tensor, weights: Array | None) -> tuple[IntArray, Array]:
+    def _counted(self, keys: Tensor, weights: Array | None) -> tuple[Any, Any]:
         cells, numbers = torch.unique(keys, return_counts=True)
         return to_host(cells), to_host(numbers)
 

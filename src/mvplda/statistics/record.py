@@ -97,10 +97,11 @@ class SufficientStatistics:
         if not isinstance(labels, LabelTable):
             table = encode_labels(labels, views, missing=missing)
         each = None if weights is None else check_weights(weights, len(table))
+        kind: type[Accumulator] = Accumulator
         if is_torch(X):
-            from .device import DeviceAccumulator as Kind  # torch is slow to import
-        else:
-            Kind = Accumulator
+            from .device import DeviceAccumulator  # torch is slow to import
+
+            kind = DeviceAccumulator
         sizes = {view: len(table.classes[view]) for view in table.views}
         vectors = X if is_torch(X) else as_vectors(X)
         if len(table) != len(vectors):
@@ -108,7 +109,7 @@ class SufficientStatistics:
                 f"there are {len(vectors)} vectors and {len(table)} labels: give one label a vector"
             )
         width = int(vectors.shape[-1])
-        sums = Kind(width, sizes, second_moment=second_moment, origin=origin)
+        sums = kind(width, sizes, second_moment=second_moment, origin=origin)
         sums.add(vectors, table.codes, weights=each)
         return cls.of(sums, table.classes)
 
@@ -153,9 +154,10 @@ class SufficientStatistics:
             sums[view] = by_view.pop(0)[rows[view]]
         pairs = {}
         for (k, l), table in found.cooccurrence.items():
-            some = table[rows[views[k]]][:, rows[views[l]]]
-            some.sort_indices()
-            pairs[views[k], views[l]] = some
+            if any(not isinstance(rows[views[i]], slice) for i in (k, l)):
+                table = table[rows[views[k]]][:, rows[views[l]]]
+                table.sort_indices()
+            pairs[views[k], views[l]] = table
         return cls(
             views,
             found.n,
@@ -198,7 +200,9 @@ class SufficientStatistics:
             scatter=self.scatter / mean,
             counts={view: own / mean for view, own in self.counts.items()},
             sums={view: own / mean for view, own in self.sums.items()},
-            cooccurrence={pair: table / mean for pair, table in self.cooccurrence.items()},
+            cooccurrence={
+                pair: (table / mean).tocsr() for pair, table in self.cooccurrence.items()
+            },
             log_weights=self.log_weights - self.n * float(np.log(mean)),
         ), mean
 

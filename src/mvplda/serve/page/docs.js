@@ -41,7 +41,7 @@ function endpoint(method, path, about) {
     h("h4", {}, "Answers"), h("ul", {}, ...answers));
 }
 
-const api = await (await fetch("openapi.json")).json();
+const api = await (await fetch("../openapi.json")).json();
 const parts = [h("h1", {}, `${api.info.title} ${api.info.version}`), h("p", {}, api.info.summary ?? "")];
 for (const [path, methods] of Object.entries(api.paths)) {
   for (const [method, about] of Object.entries(methods)) parts.push(endpoint(method, path, about));

@@ -36,7 +36,7 @@ export async function enrolView(main, query) {
   function consent() {
     const box = h("input", { type: "checkbox", id: "agree", required: true });
     step(0, "What is kept of you",
-      h("form", { class: "column", onsubmit: (event) => { event.preventDefault(); phrase(new Date().toISOString()); } },
+      h("form", { class: "column", onsubmit: (event) => { event.preventDefault(); phrase(); } },
       h("ul", { class: "plain" }, CONSENT.map((text) => h("li", {}, text))),
       h("p", { class: "check" }, box,
         h("label", { for: "agree" }, "I have read this and agree that my voice is used so.")),
@@ -44,7 +44,7 @@ export async function enrolView(main, query) {
         h("a", { class: "button quiet", href: "#/verify" }, "I would rather not"))));
   }
 
-  async function phrase(at) {
+  async function phrase() {
     const known = await api.phrases().catch(() => []);
     const OWN = "own";
     const name = h("input", { id: "name", required: true, maxlength: 60, autocomplete: "off", spellcheck: "false" });
@@ -54,8 +54,7 @@ export async function enrolView(main, query) {
         "Four to six words, about two seconds of speech. It is no secret: the voice is what counts too."));
     const choose = h("select",
       { id: "which", onchange: () => { own.hidden = choose.value !== OWN; own.querySelector("input").required = !own.hidden; } },
-      known.map(({ text, known: seen }) => h("option", { value: text }, text,
-        seen === false ? " (new to the model)" : "")), h("option", { value: OWN }, "A phrase of my own …"));
+      known.map(({ text }) => h("option", { value: text }, text)), h("option", { value: OWN }, "A phrase of my own …"));
     const problem = h("p", { class: "problem", role: "alert" });
     step(1, "Your name and your phrase", h("form", { class: "column", onsubmit: submit },
       h("p", { class: "field" }, h("label", { for: "name" }, "Name"), name),
@@ -66,7 +65,7 @@ export async function enrolView(main, query) {
       const text = own.hidden ? choose.value : own.querySelector("input").value.trim();
       try {
         const made = await api.create({ userId: name.value.trim(), phrase: text,
-          consent: { given: true, at, text: CONSENT.join(" ") } });
+          consent: { given: true, text: CONSENT.join(" ") } });
         takes(made, text);
       } catch (error) {
         problem.textContent = error.message;

@@ -45,21 +45,16 @@ export async function verifyView(main, query) {
     { value: p.profileId, selected: p.profileId === query.get("who") }, p.userId || p.profileId)));
   const mode = h("select", { id: "mode", onchange: reset }, [[0, "The phrase I enrolled"], [1, "A phrase chosen now"]]
     .map(([n, text]) => h("option", { value: n }, text)));
-  const strict = h("select", { id: "strict", onchange: () => (costs.hidden = strict.value !== "costs") },
+  const strict = h("select", { id: "strict" },
     [["", "As the server is set"], ...(model.operatingPoints ?? []).map(({ wantedFar }) => [wantedFar,
-    `${oneIn(wantedFar)} impostors may pass`]), ["costs", "From costs and odds"]].map(([v, text]) => h("option",
-    { value: v }, text)));
-  const number = (id, label, value) => h("p", { class: "field" }, h("label", { for: id }, label),
-    h("input", { id, type: "number", min: 0, step: "any", value }));
-  const costs = h("div", { class: "costs", hidden: true }, number("prior", "How often it is really them (0 to 1)",
-    0.5), number("miss-cost", "Cost of turning them away", 1), number("alarm-cost", "Cost of letting another in", 10));
+    `${oneIn(wantedFar)} impostors may pass`])].map(([v, text]) => h("option", { value: v }, text)));
   const place = h("div", { class: "place" });
   const side = h("form", { class: "side", "aria-label": "Claim", onsubmit: (event) => event.preventDefault() },
     h("p", { class: "field" }, h("label", { for: "who" }, "I am"), who),
     h("details", { open: matchMedia("(min-width: 60rem)").matches }, h("summary", {}, "How it is asked and judged"),
       h("p", { class: "field" }, h("label", { for: "mode" }, "I say"), mode,
         h("small", {}, "A phrase chosen now is asked for once, for a minute: last time's recording is a wrong phrase.")),
-      h("p", { class: "field" }, h("label", { for: "strict" }, "How strict"), strict), costs));
+      h("p", { class: "field" }, h("label", { for: "strict" }, "How strict"), strict)));
   const split = h("div", { class: "split" }, side, place);
   main.append(split);
 
@@ -114,10 +109,7 @@ export async function verifyView(main, query) {
   }
 
   async function judge(sound, fields) {
-    if (strict.value === "costs") {
-      for (const [field, id] of [["prior", "prior"], ["missCost", "miss-cost"],
-        ["falseAlarmCost", "alarm-cost"]]) fields[field] = costs.querySelector(`#${id}`).value;
-    } else fields.far = strict.value;
+    fields.far = strict.value;
     show(await api.verify(who.value, [sound], fields));
   }
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..._typing import IntArray, PathLike
 from ...exceptions import DataError, LabelError, ParameterError
-from ...io.files import check_ids
+from ...io.files import check_ids, repeated
 from ...io.trials import Trials, rows_in
 from ..frames import Clip
 
 StringArray = NDArray[Any]
+Load = Callable[..., "Corpus"]
 NAMED = 5
 """So many of the things left out are named in a message."""
 
@@ -71,55 +72,29 @@ class Corpus:
 
     def __post_init__(self) -> None:
         n = len(self.ids)
-        if n == 0:
-            raise DataError(f"{self.name}: there are no utterances")
-        names, counts = np.unique(self.ids, return_counts=True)
-        if len(names) != n:
-            twice = names[counts > 1][0]
-            raise DataError(f"{self.name}: the utterance {twice!r} is there {counts.max()} times")
+        count, first = repeated(self.ids.tolist())
+        if count:
+            raise DataError(f"{self.name}: the utterance {first!r} is there more than once")
         if self.clips is not None:
             check_ids(self.ids.tolist())  # here, not when vectors of the sound are written
-        columns = {**self.labels, "clips": self.clips, "sessions": self.sessions}
-        columns["groups"] = self.protocol.groups
-        for what, values in columns.items():
-            if values is not None and len(values) != n:
-                raise LabelError(f"{self.name}: {n} utterances, but {len(values)} of {what}")
+        for view, classes in self.labels.items():
+            if len(classes) != n:
+                raise LabelError(f"{self.name}: {n} utterances, but {len(classes)} of {view}")
         self._check_protocol(n)
 
     def _check_protocol(self, n: int) -> None:
         protocol = self.protocol
-        empty = [model for model, rows in protocol.enrol.items() if len(rows) == 0]
-        if empty:
-            raise DataError(
-                f"{self.name}: {len(empty)} enrolment(s) have no utterances: {named(empty)}"
-            )
-        parts = {"train": protocol.train, "enrol": protocol.enrolled, "test": protocol.test}
-        for what, rows in parts.items():
-            if len(rows) and not (rows.min() >= 0 and rows.max() < n):
-                raise DataError(f"{self.name}: rows to {what} go beyond the {n} utterances")
         used = np.union1d(protocol.enrolled, protocol.test)
-        self._check_apart("trained on and evaluated with", protocol.train, used)
+        if np.isin(np.concatenate([protocol.train, used]), np.arange(n), invert=True).any():
+            raise DataError(f"{self.name}: rows of the protocol go beyond the {n} utterances")
+        apart = {"trained on and evaluated with": (protocol.train, used)}
         if protocol.trials is None:
             # a list of trials may test with what makes another model
-            self._check_apart("enrolled and tested with", protocol.enrolled, protocol.test)
-            return
-        for what, column, there in (
-            ("enrolment", protocol.trials.enrol, list(protocol.enrol)),
-            ("test", protocol.trials.test, self.ids[protocol.test].tolist()),
-        ):
-            missing = sorted(set(column.used) - set(there))
-            if missing:
-                raise DataError(
-                    f"{self.name}: the trials name {len(missing)} {what}(s) that are not there: {named(missing)}"
-                )
-
-    def _check_apart(self, what: str, one: IntArray, other: IntArray) -> None:
-        both = np.intersect1d(one, other)
-        if len(both):
-            first = self.ids[both[0]]
-            raise DataError(
-                f"{self.name}: {len(both)} utterance(s) are {what}, the first is {first!r}"
-            )
+            apart["enrolled and tested with"] = (protocol.enrolled, protocol.test)
+        for what, (one, other) in apart.items():
+            both = self.ids[np.intersect1d(one, other)].tolist()
+            if both:
+                raise DataError(f"{self.name}: {len(both)} utterance(s) are {what}: {named(both)}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -128,25 +103,25 @@ class Corpus:
     def views(self) -> tuple[str, ...]:
         return tuple(self.labels)
 
-    def labels_at(self, rows: IntArray) -> dict[str, StringArray]:
-        """The labels of some utterances."""
-        return {view: classes[rows] for view, classes in self.labels.items()}
+    def labels_at(self, rows: IntArray, views: Sequence[str]) -> dict[str, StringArray]:
+        """The labels of some utterances in some views."""
+        return {view: self.labels[view][rows] for view in views}
 
     def model_labels(self) -> dict[str, StringArray]:
         """Classes of the enrolments, in the views in which every enrolment is of one class."""
-        first = self.protocol.first
-        rows = self.protocol.enrolled
-        sizes = [len(members) for members in self.protocol.enrol.values()]
-        repeated = np.repeat(first, sizes)
+        protocol = self.protocol
+        sizes = [len(rows) for rows in protocol.enrol.values()]
+        repeated_first = np.repeat(protocol.first, sizes)
         return {
-            view: classes[first]
+            view: classes[protocol.first]
             for view, classes in self.labels.items()
-            if (classes[rows] == classes[repeated]).all()
+            if (classes[protocol.enrolled] == classes[repeated_first]).all()
         }
 
     def trial_mask(self) -> NDArray[np.bool_] | None:
         """(models, tests) which enrolment meets which test; None where all meet all."""
         protocol = self.protocol
+        groups = protocol.groups
         if protocol.trials is not None:
             enrol = protocol.trials.enrol
             test = protocol.trials.test
@@ -155,29 +130,24 @@ class Corpus:
             mask = np.zeros((len(protocol.enrol), len(protocol.test)), dtype=bool)
             mask[rows, columns] = True
             return mask
-        if protocol.groups is None:
+        if groups is None:
             return None
-        groups = protocol.groups
         return np.asarray(groups[protocol.first][:, None] == groups[protocol.test])
 
     def without(self, names: Sequence[str]) -> Corpus:
         """The corpus without some utterances; an enrolment that has none left goes, and so do its trials."""
-        keep = ~np.isin(self.ids, list(names))
-        place = np.cumsum(keep) - 1
+        keep = ~np.isin(self.ids, names)
+        number = np.cumsum(keep) - 1
+
+        def left(rows: IntArray) -> IntArray:
+            return number[rows[keep[rows]]]
+
         old = self.protocol
-        enrol = {name: place[rows[keep[rows]]] for name, rows in old.enrol.items()}
-        enrol = {name: rows for name, rows in enrol.items() if len(rows)}
+        enrol = {name: left(rows) for name, rows in old.enrol.items() if keep[rows].any()}
         trials = old.trials
         if trials is not None:
-            whole = trials.enrol.isin(enrol) & trials.test.isin(self.ids[keep].tolist())
-            trials = trials[whole]
-        protocol = Protocol(
-            place[old.train[keep[old.train]]],
-            enrol,
-            place[old.test[keep[old.test]]],
-            None if old.groups is None else old.groups[keep],
-            trials,
-        )
+            trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(names)]
+        groups = None if old.groups is None else old.groups[keep]
         clips = self.clips
         if clips is not None:
             clips = tuple(clips[row] for row in np.flatnonzero(keep))
@@ -186,7 +156,7 @@ class Corpus:
             ids=self.ids[keep],
             labels={view: classes[keep] for view, classes in self.labels.items()},
             clips=clips,
-            protocol=protocol,
+            protocol=Protocol(left(old.train), enrol, left(old.test), groups, trials),
             sessions=None if self.sessions is None else self.sessions[keep],
         )
 
@@ -194,13 +164,9 @@ class Corpus:
         """What is in the corpus and its protocol, in a few lines."""
         protocol = self.protocol
         evaluation = np.union1d(protocol.enrolled, protocol.test)
-        parts = {
-            self.name: np.arange(len(self)),
-            "training": protocol.train,
-            "evaluation": evaluation,
-        }
+        parts = {self.name: np.arange(len(self)), "training": protocol.train}
         lines = []
-        for what, rows in parts.items():
+        for what, rows in {**parts, "evaluation": evaluation}.items():
             classes = ", ".join(
                 f"{len(np.unique(values[rows]))} of {view}" for view, values in self.labels.items()
             )
@@ -213,14 +179,12 @@ class Corpus:
 class ProtocolOptions(TypedDict, total=False):
     """Options of corpora that make their own protocol.
 
-    sessions : use only so many sessions of every cell, the first ones
     training : classes of the first view to train on: their names, how many, or a share of them; unless given, two
         thirds, or what the corpus says. The others are enrolled and tested
     random_state : of the draw, where they are drawn
     per_model : utterances of an enrolment, the first sessions of a cell; 3 unless given
     """
 
-    sessions: int | None
     training: float | int | Sequence[str] | None
     random_state: int
     per_model: int
@@ -229,23 +193,20 @@ class ProtocolOptions(TypedDict, total=False):
 class Entry(NamedTuple):
     """A corpus in the registry: its function, and what the root that it takes is."""
 
-    load: Callable[..., Corpus]
+    load: Load
     root: str
 
     @property
     def options(self) -> list[str]:
         """Names of the function's options; those that it hands on are the protocol's."""
-        own = list(inspect.signature(self.load).parameters.values())[1:]
-        names = [option.name for option in own if option.kind is not option.VAR_KEYWORD]
-        if len(names) < len(own):
-            names += list(ProtocolOptions.__annotations__)
+        _, *names = inspect.signature(self.load).parameters
+        if names[-1:] == ["protocol"]:
+            names[-1:] = ProtocolOptions.__annotations__
         return names
 
 
 CORPORA: dict[str, Entry] = {}
 """Corpora by name."""
-
-Load = TypeVar("Load", bound=Callable[..., Corpus])
 
 
 def register_corpus(name: str, root: str) -> Callable[[Load], Load]:
@@ -266,7 +227,7 @@ def load_corpus(name: str, root: PathLike, **options: Any) -> Corpus:
     root : the folder (or, for "folder", a table; for "synthetic", where to write it; for "vectors", their file)
     options : those of the corpus's own function
     """
-    entry = CORPORA.get(name.replace("_", "-"))
+    entry = CORPORA.get(name)
     if entry is None:
         raise ParameterError(f"there is no data set {name!r}; there are {', '.join(CORPORA)}")
     odd = [option for option in options if option not in entry.options]
@@ -277,8 +238,8 @@ def load_corpus(name: str, root: PathLike, **options: Any) -> Corpus:
     return entry.load(root, **options)
 
 
-def named(names: Sequence[Any], number: int = NAMED) -> str:
+def named(names: Sequence[Any]) -> str:
     """The first names, and how many there are besides."""
-    rest = len(names) - number
+    rest = len(names) - NAMED
     more = f" and {rest} more" if rest > 0 else ""
-    return ", ".join(map(str, names[:number])) + more
+    return ", ".join(map(str, names[:NAMED])) + more

@@ -5,27 +5,25 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..._typing import IntArray
 from ...exceptions import DataError, LabelError, ParameterError
-from ...io.files import BLANKS, check_ids
+from ...io.files import BLANKS
 from ...io.trials import Trials
 from ..frames import Clip
 from .corpus import Corpus, Protocol, StringArray, named
 
 log = logging.getLogger(__name__)
 
+Training = float | int | Sequence[str] | None
 UNSAFE = re.compile(f"[{BLANKS}\0\ud800-\udfff]")
 """What no id can hold: blanks end it in a list, and bytes of a file's name that are no UTF-8 cannot be written."""
 SHARE = 2 / 3
 """The share of the speakers to train on where nothing else is given."""
-SPLITS = {"training": "train", "enroll": "enrol", "enrolment": "enrol", "enrollment": "enrol"}
-SPLITS |= {"eval": "evaluation"}
-PARTS = ("train", "enrol", "test", "evaluation", "")
 
 
 def build_corpus(
@@ -35,74 +33,46 @@ def build_corpus(
     clips: tuple[Clip, ...] | None,
     session: StringArray | None = None,
     *,
-    split: Any = None,
-    sessions: int | None = None,
     source: str = "",
-    **protocol: Any,
-) -> Corpus:
-    """A corpus with the protocol that `make_protocol` makes, of at most `sessions` sessions per cell, the first ones.
-
-    Ids of sound are made such that lists can hold them (see `safe_ids`), ids of vectors are what they are.
-    """
-    if clips is not None:
-        ids = np.array(safe_ids(ids.tolist()))
-    if sessions is not None:
-        if sessions < 1:
-            raise ParameterError(f"the number of sessions to use is at least 1; got {sessions}")
-        order = np.argsort(session_order(session, len(ids)), kind="stable")
-        cells = cells_of(labels, order, tuple(labels)).values()
-        kept = np.sort(np.concatenate([cell[:sessions] for cell in cells]))
-        ids = ids[kept]
-        labels = {view: classes[kept] for view, classes in labels.items()}
-        clips = None if clips is None else tuple(clips[row] for row in kept)
-        session = None if session is None else session[kept]
-        split = None if split is None else np.asarray(split)[kept]
-    try:
-        made = make_protocol(labels, session, split=split, **protocol)
-    except (DataError, LabelError) as error:
-        raise type(error)(f"{name}: {error}") from error
-    return Corpus(name, ids, labels, clips, made, source, session)
-
-
-def make_protocol(
-    labels: Mapping[str, StringArray],
-    sessions: StringArray | None = None,
-    *,
-    split: Any = None,
-    training: float | int | Sequence[str] | None = None,
+    training: Training = None,
     random_state: int = 0,
     per_model: int = 3,
-) -> Protocol:
-    """The protocol of labelled utterances.
+) -> Corpus:
+    """A corpus with a protocol that is made of its labels.
+
+    Ids of sound are made such that lists can hold them (see `safe_ids`), ids of vectors are what they are.
 
     Parameters
     ----------
-    split : (n,) train, enrol and test; or train and evaluation, whose cells are then enrolled
-        with their first sessions. Blank utterances are not used.
-    training : without a split, the classes of the first view to train on: their names, or
-        how many (a whole number, or a share below 1; None is two thirds), drawn with `random_state`
+    session : (n,) what orders the utterances of a cell; None: they are in order
+    training : the classes of the first view to train on: their names, or how many (a whole number, or a share
+        below 1; None is two thirds), drawn with `random_state`
     per_model : utterances of an enrolment (see `enrolments`)
     """
-    if split is not None:
-        if training is not None:
-            raise DataError("the split says who is trained on: leave training out")
-        return _split_protocol(labels, sessions, np.asarray(split).astype(np.str_), per_model)
-    train = training_rows(labels, SHARE if training is None else training, random_state)
-    enrol, test = enrolments(labels, sessions, np.flatnonzero(~train), tuple(labels), per_model)
-    return Protocol(np.flatnonzero(train), enrol, test)
+    if clips is not None:
+        ids = np.array(safe_ids(ids.tolist()))
+    try:
+        train = training_rows(labels, training, random_state)
+        rows = np.flatnonzero(~train)
+        enrol, test = enrolments(labels, session, rows, tuple(labels), per_model)
+    except (DataError, LabelError) as error:
+        raise type(error)(f"{name}: {error}") from error
+    protocol = Protocol(np.flatnonzero(train), enrol, test)
+    return Corpus(name, ids, labels, clips, protocol, source, session)
 
 
 def training_rows(
-    labels: Mapping[str, StringArray], training: float | int | Sequence[str], random_state: int = 0
-) -> Any:
+    labels: Mapping[str, StringArray], training: Training, random_state: int = 0
+) -> NDArray[np.bool_]:
     """(n,) which utterances are of classes of the first view to train on; neither all nor none are."""
     view, classes = next(iter(labels.items()))
-    if isinstance(training, str):
-        raise ParameterError(
-            f"training is a number of speakers, a share, or a list of their names; got {training!r}"
-        )
-    if isinstance(training, (int, float, np.integer)):
-        names = split_classes(classes, training, random_state)[0]
+    every = np.unique(classes)
+    training = SHARE if training is None else training
+    if isinstance(training, (int, float)):
+        number = int(training)
+        if 0 < training < 1:
+            number = min(max(round(training * len(every)), 1), len(every) - 1)
+        names = every[np.random.default_rng(random_state).permutation(len(every))[:number]]
     else:
         names = np.array([str(name) for name in training], dtype=np.str_)
     missing = np.setdiff1d(names, classes)
@@ -113,9 +83,7 @@ def training_rows(
     chosen = np.isin(classes, names)
     if chosen.all() or not chosen.any():
         side = "evaluation" if chosen.all() else "training"
-        raise DataError(
-            f"all {len(np.unique(classes))} {view}(s) are on one side, which leaves none for {side}"
-        )
+        raise DataError(f"all {len(every)} {view}(s) are on one side, which leaves none for {side}")
     return chosen
 
 
@@ -151,12 +119,12 @@ def enrolments(
             f"per_model is the number of utterances of an enrolment, at least 1; got {per_model}"
         )
     rows = np.asarray(rows, dtype=np.int64)
-    order = session_order(sessions, len(next(iter(labels.values()))))
-    cells = cells_of(labels, rows[np.argsort(order[rows], kind="stable")], views)
+    if sessions is not None:
+        rows = rows[np.argsort(session_order(sessions)[rows], kind="stable")]
     enrol = {}
-    tested = [np.zeros(0, np.int64)]
+    tested = []
     left_out = []
-    for name, members in cells.items():
+    for name, members in cells_of(labels, rows, views).items():
         own = members[:per_model]
         others = members[per_model:]
         if tests is not None:
@@ -180,166 +148,68 @@ def enrolments(
 def listed_protocol(
     ids: StringArray,
     models: Mapping[str, Sequence[str]],
-    trials: Trials | None = None,
-    *,
-    train: IntArray | None = None,
-    groups: StringArray | None = None,
-    on_error: str = "raise",
+    trials: Trials,
+    train: IntArray,
+    groups: StringArray,
+    on_error: Literal["raise", "skip"] = "raise",
 ) -> Protocol:
-    """The protocol of enrolments that are listed, and of trials where they are too.
+    """The protocol of enrolments and trials that are listed.
 
     Parameters
     ----------
     models : {model: ids of its utterances}
-    trials : enrolment and test of every trial; None tests with all that is neither enrolled nor trained on
-    train : rows to train on; None takes all that is neither enrolled nor tested (then trials are needed)
+    trials : enrolment and test of every trial
+    train : rows to train on
     groups : see `Protocol`
     on_error : "raise" refuses lists that name utterances which are not there; "skip" leaves those out, the
         enrolments that have no utterance left, and their trials, and logs how many
     """
-    if on_error not in ("raise", "skip"):
-        raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
-    place = {name: row for row, name in enumerate(ids.tolist())}
-    wanted = {str(name) for members in models.values() for name in members}
-    if trials is not None:
-        wanted |= set(trials.test.used)
-    missing = sorted(wanted - set(place))
-    if missing and on_error == "raise":
+    row_of = {name: row for row, name in enumerate(ids.tolist())}
+    wanted = {name for members in models.values() for name in members} | set(trials.test.used)
+    missing = sorted(wanted - set(row_of))
+    absent = sorted(set(trials.enrol.used) - set(models))
+    if on_error == "raise":
+        absent += missing
+    if absent:
         raise DataError(
-            f"the lists name {len(missing)} utterance(s) that are not there: {named(missing)}. "
-            "Leave them out with on_error=skip"
+            f"the lists name {len(absent)} enrolment(s) or utterance(s) that are not there: {named(absent)}. "
+            "Leave utterances out with on_error=skip"
         )
-    enrol = {}
-    for model, members in models.items():
-        rows = [place[str(name)] for name in members if str(name) in place]
-        if rows:
-            enrol[str(model)] = np.array(rows, dtype=np.int64)
-    if missing and trials is not None:
-        trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(missing)]
+    rows = {
+        model: np.array([row_of[name] for name in members if name in row_of], dtype=np.int64)
+        for model, members in models.items()
+    }
+    enrol = {model: members for model, members in rows.items() if len(members)}
     if missing:
-        log.warning(
-            "left out: %d listed utterance(s) that are not there: %s", len(missing), named(missing)
-        )
-    rest = np.ones(len(ids), dtype=bool)
-    rest[np.concatenate([np.zeros(0, np.int64), *enrol.values()])] = False
-    if trials is not None:
-        test = np.array(sorted(place[name] for name in trials.test.used), dtype=np.int64)
-        rest[test] = False
-        train = np.flatnonzero(rest) if train is None else train
-    elif train is None:
-        raise DataError("enrolments without trials need to know what to train on")
-    else:
-        rest[train] = False
-        test = np.flatnonzero(rest)
-    if not (len(train) and len(enrol) and len(test)):
-        raise DataError(
-            f"{len(train)} utterances to train on, {len(enrol)} enrolments and {len(test)} tests; expected some of each"
-        )
+        log.warning("left out: %d listed utterance(s): %s", len(missing), named(missing))
+        trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(missing)]
+    test = np.array(sorted(row_of[name] for name in trials.test.used), dtype=np.int64)
     return Protocol(train, enrol, test, groups, trials)
-
-
-def _split_protocol(
-    labels: Mapping[str, StringArray],
-    sessions: StringArray | None,
-    split: StringArray,
-    per_model: int,
-) -> Protocol:
-    words = [name.strip().lower() for name in split.tolist()]
-    parts = np.array([SPLITS.get(word, word) for word in words])
-    odd = sorted(set(parts.tolist()) - set(PARTS))
-    if odd:
-        raise LabelError(
-            f"the split of an utterance is train, enrol, test or evaluation; got {named(odd)}"
-        )
-    rows = {part: np.flatnonzero(parts == part) for part in PARTS}
-    if len(rows["evaluation"]):
-        if len(rows["enrol"]) or len(rows["test"]):
-            raise LabelError("the splits hold evaluation beside enrol or test: give one of the two")
-        enrol, test = enrolments(labels, sessions, rows["evaluation"], tuple(labels), per_model)
-        return Protocol(rows["train"], enrol, test)
-    empty = [part for part in ("train", "enrol", "test") if not len(rows[part])]
-    if empty:
-        raise DataError(
-            f"no utterance has the split {' or '.join(empty)}; a protocol needs train, enrol and test"
-        )
-    return Protocol(rows["train"], cells_of(labels, rows["enrol"], tuple(labels)), rows["test"])
 
 
 def cells_of(
     labels: Mapping[str, Any], rows: IntArray, views: Sequence[str]
 ) -> dict[str, IntArray]:
     """The rows of every cell of some views, in the order given, by the names of its classes joined."""
-    columns = []
-    for view in views:
-        if view not in labels:
-            raise LabelError(
-                f"there is no view {view!r} to enrol by; there are {', '.join(labels)}"
-            )
-        columns.append(np.asarray(labels[view]).astype(np.str_)[rows])
-    if not columns or len(rows) == 0:
-        raise DataError(f"enrolments need views and utterances; got {len(columns)} and {len(rows)}")
-    codes = np.stack([np.unique(column, return_inverse=True)[1] for column in columns])
-    cells, cell = np.unique(codes, axis=1, return_inverse=True)
-    order = np.argsort(cell.reshape(-1), kind="stable")
-    bounds = np.searchsorted(cell.reshape(-1)[order], np.arange(cells.shape[1] + 1))
-    joiner = _joiner(columns)
-    names = [joiner.join(str(column[order[start]]) for column in columns) for start in bounds[:-1]]
-    members = [rows[order[start:stop]] for start, stop in pairwise(bounds)]
-    return dict(zip(safe_ids(names), members, strict=True))
+    columns = [np.asarray(labels[view]).astype(np.str_)[rows].tolist() for view in views]
+    cells: dict[tuple[str, ...], list[int]] = {}
+    for row, cell in zip(rows, zip(*columns, strict=True), strict=True):
+        cells.setdefault(cell, []).append(row)
+    # a sign that stands in no class keeps joined names distinct
+    joiner = "::" if any("_" in name for cell in cells for name in cell) else "_"
+    names = safe_ids(joiner.join(cell) for cell in sorted(cells))
+    members = [np.array(cells[cell]) for cell in sorted(cells)]
+    return dict(zip(names, members, strict=True))
 
 
-def session_order(sessions: Any, number: int) -> IntArray:
-    """(number,) ranks of the sessions, as numbers where all of them are."""
-    if sessions is None:
-        return np.arange(number, dtype=np.int64)
+def session_order(sessions: Any) -> IntArray:
+    """(n,) ranks of the sessions, as numbers where all of them are."""
     array = np.asarray(sessions)
-    if len(array) != number:
-        raise LabelError(f"{len(array)} sessions for {number} utterances; expected as many")
     if array.dtype.kind not in "iuf":
         array = array.astype(np.str_)
         if all(text.isascii() and text.isdecimal() for text in array):
             array = array.astype(np.int64)
     return np.unique(array, return_inverse=True)[1].astype(np.int64)
-
-
-def split_classes(
-    classes: Any, training: int | float, random_state: int = 0
-) -> tuple[StringArray, StringArray]:
-    """Classes to train on and classes to evaluate on, none in both, each sorted.
-
-    Parameters
-    ----------
-    classes : labels of one view; repetitions count once
-    training : how many classes to train on: a whole number, or a share below 1
-    random_state : of the draw
-
-    Examples
-    --------
-    >>> [part.tolist() for part in split_classes(["ann", "bob", "cat", "bob"], 2)]
-    [['ann', 'cat'], ['bob']]
-    """
-    names = np.unique(np.asarray(classes).astype(np.str_))
-    if isinstance(training, (int, np.integer)) and not isinstance(training, bool):
-        number = int(training)
-    elif isinstance(training, float) and 0 < training < 1:
-        number = min(max(round(training * len(names)), 1), len(names) - 1)
-    else:
-        raise ParameterError(
-            f"training is a number of classes or a share between 0 and 1; got {training!r}"
-        )
-    if not 0 < number < len(names):
-        raise DataError(
-            f"{number} of {len(names)} classes to train on leaves none on one side: training and evaluation "
-            "need at least one class each"
-        )
-    drawn = np.random.default_rng(random_state).permutation(len(names))
-    return names[np.sort(drawn[:number])], names[np.sort(drawn[number:])]
-
-
-def held_out_classes(classes: Any, share: float, random_state: int = 0) -> StringArray:
-    """A share of the classes, at least 2, to be held out."""
-    number = len(np.unique(np.asarray(classes).astype(np.str_)))
-    return split_classes(classes, number - max(2, round(share * number)), random_state)[1]
 
 
 def safe_ids(names: Iterable[Any]) -> list[str]:
@@ -354,20 +224,11 @@ def safe_ids(names: Iterable[Any]) -> list[str]:
     """
     owner: dict[str, str] = {}
     ids = []
-    for name in names:
-        text = str(name)
-        ids.append(UNSAFE.sub("_", text))
-        other = owner.setdefault(ids[-1], text)
-        if other != text:
+    for name in map(str, names):
+        ids.append(UNSAFE.sub("_", name))
+        other = owner.setdefault(ids[-1], name)
+        if other != name:
             raise LabelError(
-                f"{other!r} and {text!r} would both be called {ids[-1]!r}, for ids hold no blanks: rename one"
+                f"{other!r} and {name!r} would both be called {ids[-1]!r}, for ids hold no blanks: rename one"
             )
-    return check_ids(ids)
-
-
-def _joiner(columns: Sequence[StringArray]) -> str:
-    """A sign that stands in no class, so that joined names stay distinct."""
-    if len(columns) == 1:
-        return ""
-    used = "".join(str(name) for column in columns for name in np.unique(column))
-    return next((sign for sign in "_-/+|:~" if sign not in used), "::")
+    return ids

@@ -6,7 +6,6 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,61 @@ from ...exceptions import FileFormatError, ParameterError
 from ...extractors.recipe import Features, recipe_from
 from ...io.files import read_bytes
 from ...persistence import toml_pairs
-from ..networks.settings import ModernNetwork, NetworkSettings, Training
-from ..settings import Settings, in_section, number
-from .systems import BackendSettings, systems_named
+from ..networks.settings import PaperNetwork, Training
+from ..settings import Settings, number
 
-SECTIONS = ("corpus", "features", "network", "training", "backend", "evaluation")
+FEATURES = Features(kind="mfcc", bins=23, normalisation="mean+variance")
+"""The paper's 39 cepstral features: 13, with deltas and delta-deltas."""
+
+RECIPES: dict[str, dict[str, Any]] = {
+    # As in arXiv 1704.06061: 11 frames stacked, six layers of 2048 sigmoid units, each first trained as a restricted
+    # Boltzmann machine, then all on speakers and phrases at once.
+    "paper": {"network": {"pretraining": {}}},
+    "paper-without-pretraining": {},
+    # For two cores and a minute. Few epochs: what more of them teach is the training speakers.
+    "small": {
+        "network": {"hidden": 256, "layers": 2},
+        "training": {"epochs": 3, "learning_rate": 0.05},
+    },
+}
+
+
+@dataclass(frozen=True)
+class BackendSettings(Settings):
+    """Sizes of the back-ends, and the readings of the paper that are open.
+
+    reduce : principal components that the paper's systems see, None for the vectors as they are; rows that are
+        called raw see those in any case
+    paper_rank, paper_iterations : latents of each view in the paper's systems (cells have
+        as many as all views together), and iterations of EM
+    start : of the paper's systems, "random" or "moments"; "published" is random for the published formulas alone
+    noise : of the paper's systems, "diagonal", "full" or "isotropic"
+    priors : p1 (phrase shared), p2 (speaker shared), p3 (nothing shared), in proportion
+    speaker_rank, cell_rank : largest ranks of the first view and of the cells elsewhere;
+        other views have all that their classes allow, up to ``speaker_rank``
+    components : principal components of the systems with full noise
+    shrinkage : share of the total variance that is added to the noise of whitened systems
+    random_state : of random starts
+    """
+
+    reduce: int | None = number(200, 1)
+    paper_rank: int = number(20, 1)
+    paper_iterations: int = number(10, 1)
+    start: str = "published"
+    noise: str = "diagonal"
+    priors: tuple[float, ...] = ()
+    speaker_rank: int = number(40, 1)
+    cell_rank: int = number(120, 1)
+    components: int = number(150, 1)
+    shrinkage: float = number(0.05, 0, 1)
+    random_state: int = number(0, 0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.start not in ("published", "random", "moments"):
+            raise ParameterError(f"start is published, random or moments; got {self.start!r}")
+        if len(self.priors) not in (0, 3):
+            raise ParameterError(f"priors are p1, p2 and p3; got {len(self.priors)}")
 
 
 @dataclass(frozen=True)
@@ -37,8 +86,7 @@ class EvaluationSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        systems_named(self.systems)  # here, not after hours of training
-        detection_costs(self.costs)
+        detection_costs(self.costs)  # here, not after hours of training
 
 
 @dataclass(frozen=True)
@@ -51,55 +99,46 @@ class Configuration:
     backend, evaluation : of the systems and the table
     """
 
-    corpus: Mapping[str, Any] = field(default_factory=lambda: {"name": "synthetic"})
-    features: Features = field(default_factory=lambda: ModernNetwork().usual_features())
-    network: NetworkSettings = field(default_factory=ModernNetwork)
-    training: Training = field(default_factory=lambda: ModernNetwork().usual_training())
+    corpus: Mapping[str, Any] = field(default_factory=dict)
+    features: Features = FEATURES
+    network: PaperNetwork = field(default_factory=PaperNetwork)
+    training: Training = field(default_factory=Training)
     backend: BackendSettings = field(default_factory=BackendSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        plain = {name: getattr(self, name).to_dict() for name in SECTIONS[2:]}
+        values = dict(vars(self))
+        plain = {name: values[name].to_dict() for name in list(values)[2:]}
         corpus = json.loads(json.dumps(dict(self.corpus), default=str))
         return {"corpus": corpus, "features": asdict(self.features), **plain}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Configuration:
-        """The configuration of `to_dict`; what is left out has its default, that of its network."""
-        unknown = sorted(set(values) - set(SECTIONS))
-        if unknown:
-            raise ParameterError(
-                f"a configuration has no section {unknown[0]!r}; it has {', '.join(SECTIONS)}"
-            )
-        for name, section in values.items():
-            if not isinstance(section, Mapping):
-                raise ParameterError(f"{name} is a section of settings; got {section!r}")
-        given = {name: dict(values.get(name, {})) for name in SECTIONS}
-        section = "network"
-        try:
-            network = NetworkSettings.from_dict(given["network"])
-            section = "features"
-            usual = asdict(network.usual_features())
-            features = recipe_from({"features": {**usual, **given["features"]}}).features
-            section = "training"
-            training = Training.from_dict(
-                {**network.usual_training().to_dict(), **given["training"]}
-            )
-            section = "backend"
-            backend = BackendSettings.from_dict(given["backend"])
-            section = "evaluation"
-            evaluation = EvaluationSettings.from_dict(given["evaluation"])
-        except ParameterError as error:
-            raise in_section(section, error) from error
-        corpus = {"name": "folder", **given["corpus"]}
-        return cls(corpus, features, network, training, backend, evaluation)
+        """The configuration of `to_dict`; what is left out has its default."""
+        usual = vars(cls())
+        sections: dict[str, Any] = {}
+        for name, table in values.items():
+            if name not in usual:
+                raise ParameterError(
+                    f"a configuration has no section {name!r}; it has {', '.join(usual)}"
+                )
+            if not isinstance(table, Mapping):
+                raise ParameterError(f"{name} is a section of settings; got {table!r}")
+            try:
+                if name == "corpus":
+                    sections[name] = dict(table)
+                elif name == "features":
+                    features = {**asdict(FEATURES), **table}
+                    sections[name] = recipe_from({"features": features}).features
+                else:
+                    sections[name] = type(usual[name]).from_dict(table)
+            except ParameterError as error:
+                raise ParameterError(f"[{name}] {error}") from error
+        return cls(**sections)
 
     def with_changes(self, changes: Mapping[str, Any]) -> Configuration:
         """The same with some values changed, by ``section.name``.
-
-        Another kind of network comes with the features and the training that suit it, but for
-        what is changed too.
 
         Examples
         --------
@@ -108,53 +147,36 @@ class Configuration:
         3
         """
         plain = self.to_dict()
-        kind = changes.get("network.kind", self.network.kind)
-        if kind != self.network.kind:  # what suited the one does not suit the other
-            plain |= {"network": {"kind": kind}, "features": {}, "training": {}}
         for path, value in changes.items():
             *sections, name = path.split(".")
             if not sections:
                 raise ParameterError(
                     f"a change is of section.name, such as training.epochs; got {path!r}"
                 )
-            place = plain
+            table = plain
             for section in sections:
-                inner = place.get(section)
-                place[section] = dict(inner) if isinstance(inner, Mapping) else {}
-                place = place[section]
-            place[name] = value
+                if not isinstance(table.get(section), dict):
+                    table[section] = {}
+                table = table[section]
+            table[name] = value
         return type(self).from_dict(plain)
 
 
 def read_configuration(path: str | Path) -> Configuration:
-    """A configuration from a TOML file, or from a JSON file by its suffix."""
-    path = Path(path)
-    text = read_bytes(path)
+    """A configuration from a TOML file."""
     try:
-        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text.decode())
-    except ValueError as error:
-        raise FileFormatError(f"{path} is no TOML and no .json: {error}") from error
-    if not isinstance(values, dict):
-        raise FileFormatError(f"{path} holds no sections: expected {', '.join(SECTIONS)}")
-    try:
-        return Configuration.from_dict(values)
+        return Configuration.from_dict(tomllib.loads(read_bytes(path).decode()))
     except ParameterError as error:
         raise ParameterError(f"{path}: {error}") from error
-
-
-def recipes() -> list[str]:
-    """Names of the recipes that come with the package."""
-    folder = resources.files(__package__) / "recipes"
-    names = [item.name for item in folder.iterdir()]
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+    except ValueError as error:
+        raise FileFormatError(f"{path} is no TOML: {error}") from error
 
 
 def read_recipe(name: str, corpus: Mapping[str, Any]) -> Configuration:
     """The configuration of a recipe by name, for a corpus."""
-    if name not in recipes():
-        raise ParameterError(f"there is no recipe {name!r}; there are {', '.join(recipes())}")
-    text = (resources.files(__package__) / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
-    return replace(Configuration.from_dict(tomllib.loads(text)), corpus=dict(corpus))
+    if name not in RECIPES:
+        raise ParameterError(f"there is no recipe {name!r}; there are {', '.join(RECIPES)}")
+    return replace(Configuration.from_dict(RECIPES[name]), corpus=dict(corpus))
 
 
 def to_toml(values: Mapping[str, Any]) -> str:

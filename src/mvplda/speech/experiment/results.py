@@ -1,30 +1,44 @@
-"""The table of an experiment: every system by kind of trial, with intervals, and the systems compared."""
+"""The table of an experiment: every system by kind of trial, systems compared, where it comes from; the page."""
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from ... import __version__
 from ... import report as draw
-from ...metrics import Evaluation, ScoreCurve
+from ...backend import cores
+from ...metrics import Evaluation
 from ...metrics.comparison import Comparison, PairedTest
 from ...metrics.evaluation import aligned, markdown_rows
 from ...metrics.intervals import Intervals
 from ...persistence import write_atomically
 from .configuration import to_toml
-from .systems import BEST
 
-NAME_WIDTH = 40
-COLOURED = 5
-"""Curves of a DET plot that have a colour; the others are grey."""
+SCHEMA = 1
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "torch",
+    "onnxruntime",
+    "kaldi-native-fbank",
+    "soundfile",
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +48,7 @@ class SystemResult:
     intervals : over speakers, where they were asked for
     seconds : of fitting and scoring
     groups : the same by group, where the protocol keeps groups apart
-    sample : (n,) scores of the trials of intervals and plots
+    sample : (n,) scores of the trials of intervals and comparison
     """
 
     name: str
@@ -42,10 +56,9 @@ class SystemResult:
     evaluation: Evaluation
     intervals: Intervals | None
     seconds: float
-    note: str = ""
-    llr: bool = True
-    groups: Mapping[str, Evaluation] = field(default_factory=dict)
-    sample: NDArray[Any] = field(default_factory=lambda: np.zeros(0))
+    llr: bool
+    groups: Mapping[str, Evaluation]
+    sample: NDArray[Any]
 
     def cells(self, form: str = "", only: str | None = None) -> list[str]:
         """The columns of `Evaluation.summary`; with intervals in that form, in all or in one."""
@@ -58,6 +71,15 @@ class SystemResult:
                 texts.append(self.evaluation.cell(metric, kind, around, form))
         return texts
 
+    def line(self) -> str:
+        """One line of the table for a terminal."""
+        return table_line(self.title, [*self.cells(), f"{self.seconds:.1f}"])
+
+
+def table_line(name: str, cells: Sequence[str]) -> str:
+    """Widths are fixed: lines are shown one by one, before the last system is known."""
+    return f"{name:40}" + "".join(f"  {cell:>7}" for cell in cells)
+
 
 @dataclass(frozen=True)
 class Results:
@@ -69,10 +91,10 @@ class Results:
     provenance : program, machine, command and inputs
     """
 
-    title: str
-    summary: str
     systems: tuple[SystemResult, ...]
     comparisons: Mapping[tuple[str, str], Comparison]
+    title: str = ""
+    summary: str = ""
     configuration: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -90,27 +112,8 @@ class Results:
         return [heading for heading, _, _ in self.systems[0].evaluation.summary()]
 
     def head(self) -> str:
-        """The first line of `table`."""
-        return self._row("EER, %", [*self.columns, "s"])
-
-    def line(self, system: SystemResult) -> str:
-        """One line of `table`."""
-        return self._row(system.title, [*system.cells(), f"{system.seconds:.1f}"])
-
-    def _row(self, name: str, cells: list[str]) -> str:
-        """Widths cannot wait for the last system: lines are shown one by one."""
-        widths = [max(6, len(heading)) for heading in [*self.columns, "s"]]
-        columns = zip(cells, widths, strict=True)
-        return f"{name:{NAME_WIDTH}}" + "".join(f"  {cell:>{width}}" for cell, width in columns)
-
-    def table(self) -> str:
-        """The paper's table, for a terminal."""
-        first = self.systems[0].evaluation
-        counts = ", ".join(
-            f"{kind} {row.n_nontargets}" for kind, row in first.rows.items() if kind != "Total"
-        )
-        note = f"{first['Total'].n_targets} target trials; non-targets: {counts}. What is not EER is of Total."
-        return "\n".join([self.head(), *map(self.line, self.systems), "", note])
+        """The first line of the table for a terminal."""
+        return table_line("EER, %", [*self.columns, "s"])
 
     def intervals_table(self, group: str | None = None) -> str:
         """EER with intervals, one row per system; of one group, without."""
@@ -140,7 +143,7 @@ class Results:
         """Plain values for JSON."""
         systems = {}
         for system in self.systems:
-            values: dict[str, Any] = {"title": system.title.strip(), "note": system.note}
+            values: dict[str, Any] = {"title": system.title.strip()}
             values |= {"seconds": round(system.seconds, 2), **system.evaluation.to_dict()}
             if system.intervals is not None:
                 values["intervals"] = system.intervals.to_dict()
@@ -163,11 +166,9 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """table.txt, table.md and results.json."""
-        folder.mkdir(parents=True, exist_ok=True)
-        parts = [self.summary, self.table(), self.intervals_table()]
+        parts = [self.summary, self.intervals_table()]
         parts += [self.intervals_table(group) for group in self.systems[0].groups]
-        if self.comparisons:
-            parts.append("\n".join(aligned(self.claims())))
+        parts.append("\n".join(aligned(self.claims())))
         files = {
             "table.txt": "\n\n".join(parts) + "\n",
             "table.md": self.markdown(),
@@ -185,16 +186,10 @@ def _ratio(test: PairedTest) -> str:
 
 
 def write_experiment_page(
-    results: Results,
-    kinds: Mapping[str, NDArray[np.bool_]],
-    path: Path,
-    *,
-    source: str = "",
-    history: Sequence[Mapping[str, Any]] = (),
+    results: Results, path: Path, source: str, history: Sequence[Mapping[str, Any]]
 ) -> None:
     """Write the page and, beside it, its plots.
 
-    kinds : masks of the trials of every system's `sample`
     history : of the network that made the vectors
     """
     folder = draw.folder_beside(path)
@@ -203,61 +198,74 @@ def write_experiment_page(
         system.title.strip(): {kind: system.evaluation[kind]["eer"] for kind in results.kinds}
         for system in results.systems
     }
-
-    def bars(axes: Any) -> None:
-        draw.bars_of_systems(axes, errors, tuple(results.kinds))
-
-    def det(axes: Any) -> None:
-        _det(axes, results, kinds)
-
-    def training(axes: Any) -> None:
-        draw.training_plot(axes, history)
-
-    plots: dict[str, Any] = {"systems": ("EER of every system by kind of trial.", bars)}
-    if len(results.systems[0].sample):
-        plots["systems-det"] = (
-            "Every system against all impostors: misses against false alarms, on probit axes.",
-            det,
-        )
+    plots: dict[str, Any] = {
+        "systems": (
+            "EER of every system by kind of trial.",
+            lambda axes: draw.bars_of_systems(axes, errors, tuple(results.kinds)),
+        ),
+    }
     if history:
-        plots["training"] = ("The network by epoch: its loss, and its errors.", training)
+        plots["training"] = (
+            "The network by epoch: its loss, and its errors.",
+            lambda axes: draw.training_plot(axes, history),
+        )
     shown, _ = draw.write_pictures(plots, folder)
-    chosen = BEST if BEST in {system.name for system in results.systems} else ""
     rows = []
     for system in results.systems:
         title = html.escape(system.title.strip())
-        if system.note:
-            title += f'<small class="interval">{html.escape(system.note)}</small>'
         rows.append([title, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
-    best = [system.name for system in results.systems].index(chosen) if chosen else None
-    table = draw.html_table(["EER, %", *results.columns, "s"], rows, best)
-    compared = ""
-    if results.comparisons:
-        head, *others = results.claims()
-        cells = [[html.escape(cell) for cell in row] for row in others]
-        compared = f"<h2>Compared</h2>{draw.html_table(head, cells)}"
+    table = draw.html_table(["EER, %", *results.columns, "s"], rows)
+    head, *others = results.claims()
+    compared = draw.html_table(head, [[html.escape(cell) for cell in row] for row in others])
     notes = results.systems[0].evaluation.definitions(results.systems[0].intervals)
-    notes += [f"Data: {source}."] if source else []
+    notes.append(f"Data: {source}.")
     notes += [f"Not used: {note}" for note in results.notes[:20]]
     body = (
         f"<p>{'<br>'.join(map(html.escape, results.summary.splitlines()))}</p>"
-        f"<h2>Systems</h2>{table}{compared}{draw.notes_list(notes)}"
+        f"<h2>Systems</h2>{table}<h2>Compared</h2>{compared}{draw.notes_list(notes)}"
         f"{draw.fold_away('The table as markdown', results.markdown())}"
         f"{draw.fold_away('The configuration', to_toml(results.configuration))}{shown}"
     )
     draw.write_page(path, results.title, body)
 
 
-def _det(axes: Any, results: Results, kinds: Mapping[str, NDArray[np.bool_]]) -> None:
-    targets, *others = kinds.values()
-    nontargets = np.logical_or.reduce(others)
-    ranked = sorted(results.systems, key=lambda system: system.evaluation["Total"]["eer"])
-    for system in results.systems:
-        curve = ScoreCurve(system.sample[targets], {"Total": system.sample[nontargets]})
-        place = ranked.index(system)
-        if place < COLOURED:
-            draw.det_curve(axes, curve, draw.PALETTE[place], system.title.strip(), 1.6)
-        else:
-            draw.det_curve(axes, curve, "#BBBBBB", "", 0.8)
-    draw.det_axes(axes)
-    draw.legend_below(axes, 1)
+def provenance(inputs: Iterable[str | Path] = ()) -> dict[str, Any]:
+    """Version, commit, date, platform, packages, threads, command and SHA-256 of the inputs."""
+    installed = {one.name: one.version for one in distributions()}
+    return {
+        "schema": SCHEMA,
+        "mvplda": __version__,
+        "commit": _commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "packages": {name: installed[name] for name in PACKAGES if name in installed},
+        "cores": cores(),
+        "threads": os.environ.get("OMP_NUM_THREADS", ""),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "inputs": {Path(path).name: digest_of(Path(path)) for path in inputs},
+    }
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, or of the names and sizes of the files under a folder."""
+    if path.is_file():
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            digest.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())
+    return digest.hexdigest()
+
+
+def _commit() -> str:
+    """Of the source tree that is run, with a "+" where it has changes; empty for an installed package."""
+    command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12"]
+    try:
+        ended = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ended.stdout.strip()

@@ -24,64 +24,14 @@ from ...exceptions import FewSpeakersWarning, MvpldaWarning, ParameterError
 from ...models.baselines import CascadeScorer, CosineScorer
 from ...models.multiview import MultiviewPLDA
 from ...preprocessing import Reduction, standard_chain
-from ...training import make_committee
-from ..settings import Settings, number
-from .task import Task
+from ...training import calibrate, make_committee
+from .configuration import BackendSettings
+from .vectors import Task
 
-
-@dataclass(frozen=True)
-class BackendSettings(Settings):
-    """Sizes of the back-ends, and the readings of the paper that are open.
-
-    reduce : principal components that the paper's systems see, None for the vectors as they are; rows that are
-        called raw see those in any case
-    paper_rank, paper_iterations : latents of each view in the paper's systems (cells have
-        as many as all views together), and iterations of EM
-    start : of the paper's systems, "random" or "moments"; "published" is random for the published formulas alone
-    noise : of the paper's systems, "diagonal", "full" or "isotropic"
-    priors : p1 (phrase shared), p2 (speaker shared), p3 (nothing shared), in proportion
-    speaker_rank, cell_rank : largest ranks of the first view and of the cells elsewhere;
-        other views have all that their classes allow, up to ``speaker_rank``
-    components : principal components of the systems with full noise
-    shrinkage : share of the total variance that is added to the noise of whitened systems
-    random_state : of random starts
-    """
-
-    reduce: int | None = number(200, 1)
-    paper_rank: int = number(20, 1)
-    paper_iterations: int = number(10, 1)
-    start: str = "published"
-    noise: str = "diagonal"
-    priors: tuple[float, ...] = ()
-    speaker_rank: int = number(40, 1)
-    cell_rank: int = number(120, 1)
-    components: int = number(150, 1)
-    shrinkage: float = number(0.05, 0, 1)
-    random_state: int = number(0, 0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.start not in ("published", "random", "moments"):
-            raise ParameterError(f"start is published, random or moments; got {self.start!r}")
-        if self.priors and len(self.priors) != 3:
-            raise ParameterError(f"priors are p1, p2 and p3; got {len(self.priors)}")
-
-
-@dataclass(frozen=True)
-class SystemScores:
-    """Scores (models, tests) of one system, its fitted bundle, and a word on its settings."""
-
-    scores: NDArray[Any]
-    model: Bundle
-    note: str = ""
-
-
+BLOCK = 256
+"""Enrolments whose calibrated scores are made at once: hypotheses are four matrices of float64."""
 Builder = Callable[[Task, BackendSettings], Bundle]
 Question = Callable[[Task, BackendSettings], dict[str, Any]]
-
-
-def _plain_question(task: Task, settings: BackendSettings) -> dict[str, Any]:
-    return {}
 
 
 @dataclass(frozen=True)
@@ -101,16 +51,14 @@ class System:
     name: str
     title: str
     build: Builder
-    question: Question = _plain_question
+    question: Question = lambda task, settings: {}
     average: bool = False
     llr: bool = True
     two_views: bool = False
     raw: bool | None = None
     usual: bool = True
 
-    def heading(
-        self, settings: BackendSettings, views: Sequence[str] = ("speaker", "phrase")
-    ) -> str:
+    def heading(self, settings: BackendSettings, views: Sequence[str]) -> str:
         """The title with the names of the views, and which vectors the paper's systems see."""
         title = self.title.format(*views)
         if self.raw is None:
@@ -125,29 +73,25 @@ def _components(task: Task, settings: BackendSettings) -> int:
     return max(min(settings.components, width, len(task.train) - 1, within // 2), min(2, width))
 
 
-def _reduction(task: Task, wanted: int | None) -> Pipeline | None:
+def _reduction(task: Task, wanted: int) -> Pipeline:
     """Principal components as they are, not whitened: a diagonal noise depends on it."""
-    if wanted is None:
-        return None
-    count = min(wanted, int(task.train.shape[1]), len(task.train) - 1)
-    return Pipeline([("reduce", Reduction(count))])
+    return Pipeline([("reduce", Reduction(min(wanted, *task.train.shape)))])
 
 
 def _ranks(task: Task, settings: BackendSettings) -> dict[str, int]:
     components = _components(task, settings)
-    ranks = {}
-    for view in (*task.views, task.cell):
-        wanted = settings.cell_rank if view == task.cell else settings.speaker_rank
-        ranks[view] = min(wanted, task.classes[view] - 1, components)
-    return ranks
+    largest = dict.fromkeys(task.views, settings.speaker_rank)
+    largest[task.cell] = settings.cell_rank
+    return {view: min(rank, task.classes[view] - 1, components) for view, rank in largest.items()}
 
 
 def _paper(
-    task: Task, settings: BackendSettings, views: dict[str, int], published: bool = False
+    task: Task, settings: BackendSettings, ranks: dict[str, int], published: bool = False
 ) -> Bundle:
+    """A model as the paper has it; no rank is above the number of classes less one."""
     random = published if settings.start == "published" else settings.start == "random"
     model = MultiviewPLDA(
-        views,
+        {view: min(rank, task.classes[view] - 1) for view, rank in ranks.items()},
         algorithm="paper" if published else "exact",
         init="random" if random else "moments",
         noise=settings.noise,
@@ -155,33 +99,25 @@ def _paper(
         tol=0,
         random_state=settings.random_state,
     )
-    return Bundle(_reduction(task, settings.reduce), model)
-
-
-def _paper_ranks(task: Task, settings: BackendSettings) -> dict[str, int]:
-    """As many latents of a view as the paper has, or one fewer than there are classes."""
-    return {view: min(settings.paper_rank, task.classes[view] - 1) for view in task.views}
-
-
-def cosine(task: Task, settings: BackendSettings) -> Bundle:
-    return Bundle(None, CosineScorer())
-
-
-def plain_cosine(task: Task, settings: BackendSettings) -> Bundle:
-    return Bundle(None, CosineScorer(centre=False))
+    chain = None if settings.reduce is None else _reduction(task, settings.reduce)
+    return Bundle(chain, model)
 
 
 def plda_of_cells(task: Task, settings: BackendSettings) -> Bundle:
-    return _one_view(task, settings, task.cell)
+    return _paper(task, settings, {task.cell: len(task.views) * settings.paper_rank})
 
 
 def plda_of_speakers(task: Task, settings: BackendSettings) -> Bundle:
-    return _one_view(task, settings, task.views[0])
+    return _paper(task, settings, {task.views[0]: len(task.views) * settings.paper_rank})
 
 
-def _one_view(task: Task, settings: BackendSettings, view: str) -> Bundle:
-    rank = min(len(task.views) * settings.paper_rank, task.classes[view] - 1)
-    return _paper(task, settings, {view: rank})
+def published(task: Task, settings: BackendSettings) -> Bundle:
+    ranks = dict.fromkeys(task.views, settings.paper_rank)
+    return _paper(task, settings, ranks, published=True)
+
+
+def exact(task: Task, settings: BackendSettings) -> Bundle:
+    return _paper(task, settings, dict.fromkeys(task.views, settings.paper_rank))
 
 
 def cascade(task: Task, settings: BackendSettings) -> Bundle:
@@ -191,14 +127,6 @@ def cascade(task: Task, settings: BackendSettings) -> Bundle:
     return Bundle(_reduction(task, _components(task, settings)), scorer)
 
 
-def published(task: Task, settings: BackendSettings) -> Bundle:
-    return _paper(task, settings, _paper_ranks(task, settings), published=True)
-
-
-def exact(task: Task, settings: BackendSettings) -> Bundle:
-    return _paper(task, settings, _paper_ranks(task, settings))
-
-
 def with_interaction(task: Task, settings: BackendSettings) -> Bundle:
     model = MultiviewPLDA(_ranks(task, settings), noise="full", max_iter=20)
     return Bundle(_reduction(task, _components(task, settings)), model)
@@ -206,16 +134,8 @@ def with_interaction(task: Task, settings: BackendSettings) -> Bundle:
 
 def whitened(task: Task, settings: BackendSettings) -> Bundle:
     """All views with the interaction, on whitened vectors brought to one length."""
-    return _whitened(task, settings, _ranks(task, settings))
-
-
-def whitened_cells(task: Task, settings: BackendSettings) -> Bundle:
-    return _whitened(task, settings, {task.cell: _ranks(task, settings)[task.cell]})
-
-
-def _whitened(task: Task, settings: BackendSettings, views: dict[str, int]) -> Bundle:
     model = MultiviewPLDA(
-        views,
+        _ranks(task, settings),
         noise="full",
         noise_shrinkage=settings.shrinkage,
         max_iter=20,
@@ -224,11 +144,16 @@ def _whitened(task: Task, settings: BackendSettings, views: dict[str, int]) -> B
     return Bundle(standard_chain(_components(task, settings)), model)
 
 
+def whitened_cells(task: Task, settings: BackendSettings) -> Bundle:
+    bundle = whitened(task, settings)
+    bundle.scorer.set_params(views={task.cell: _ranks(task, settings)[task.cell]})
+    return bundle
+
+
 def committee(task: Task, settings: BackendSettings) -> Bundle:
     """Two experts per extractor, weighted and calibrated by held-out speakers, for the question that will be asked."""
-    blocks = task.blocks or {"vectors": int(task.train.shape[1])}
     scorer = make_committee(
-        blocks,
+        task.blocks or {"vectors": int(task.train.shape[1])},
         task.views,
         labels=task.train_labels,
         dim=_components(task, settings),
@@ -247,10 +172,6 @@ def phrase_known(task: Task, settings: BackendSettings) -> dict[str, Any]:
     return {"known": {view: claimed}}
 
 
-def published_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
-    return {"scoring": "paper", **exact_score(task, settings)}
-
-
 def exact_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
     if not settings.priors:
         return {}
@@ -259,17 +180,21 @@ def exact_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
     return {"priors": dict(zip(shared, settings.priors, strict=True))}
 
 
+def published_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
+    return {"scoring": "paper", **exact_score(task, settings)}
+
+
 def speaker_alone(task: Task, settings: BackendSettings) -> dict[str, Any]:
     """The appendix: the first view on its own, whatever the second."""
     return {"scoring": "paper", "same": task.views[0]}
 
 
-def on_raw_vectors(system: System) -> System:
-    """The same system, fed as the paper feeds it."""
-    return replace(system, name=f"{system.name}-raw", raw=True, usual=False)
+def _both(system: System) -> tuple[System, System]:
+    """A system as the paper feeds it, with raw vectors, and the same on principal components."""
+    raw = replace(system, name=f"{system.name}-raw", raw=True, usual=False)
+    return raw, system
 
 
-PLDA_CELL = System("plda-cell", "PLDA ({0} x {1})", plda_of_cells, average=True, raw=False)
 PUBLISHED = System(
     "jplda-printed",
     "jPLDA as published",
@@ -286,36 +211,39 @@ ALONE = replace(
     question=speaker_alone,
     usual=False,
 )
-EXACT = System("jplda-exact", "jPLDA exact", exact, exact_score, average=True, raw=False)
+BASELINE = "plda-cell"
+BEST = "best"
 SYSTEMS = {
     system.name: system
     for system in (
-        System("cosine-plain", "cosine, plain", plain_cosine, llr=False, usual=False),
-        System("cosine", "cosine, centred", cosine, llr=False),
-        on_raw_vectors(PLDA_CELL),
-        PLDA_CELL,
+        System(
+            "cosine-plain",
+            "cosine, plain",
+            lambda task, settings: Bundle(None, CosineScorer(centre=False)),
+            llr=False,
+            usual=False,
+        ),
+        System(
+            "cosine",
+            "cosine, centred",
+            lambda task, settings: Bundle(None, CosineScorer()),
+            llr=False,
+        ),
+        *_both(System(BASELINE, "PLDA ({0} x {1})", plda_of_cells, average=True, raw=False)),
         System("plda-speaker", "PLDA of {0}", plda_of_speakers, raw=False),
         System("cascade", "cascade of two PLDA", cascade),
-        on_raw_vectors(PUBLISHED),
-        PUBLISHED,
-        on_raw_vectors(ALONE),
-        ALONE,
-        on_raw_vectors(EXACT),
-        EXACT,
+        *_both(PUBLISHED),
+        *_both(ALONE),
+        *_both(System("jplda-exact", "jPLDA exact", exact, exact_score, average=True, raw=False)),
         System("jplda-interaction", "jPLDA exact, interaction", with_interaction),
         System("jplda-known", "  the same, {1} known", with_interaction, phrase_known),
         System("plda-whitened", "PLDA ({0} x {1}), whitened", whitened_cells),
         System("jplda-whitened", "jPLDA, interaction, {1} known, whitened", whitened, phrase_known),
-        System("best", "best", committee, phrase_known),
+        System(BEST, "best", committee, phrase_known),
     )
 }
-BASELINE = "plda-cell"
-BEST = "best"
 PAPER = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
-GROUPS = {
-    "paper": (*PAPER, "jplda-interaction", BEST),
-    "all": tuple(SYSTEMS),
-}
+GROUPS = {"paper": (*PAPER, "jplda-interaction", BEST), "all": tuple(SYSTEMS)}
 """Rows of a table by one name: the paper's systems as the paper feeds them, then what does better; all."""
 COMPARED = (
     (BEST, BASELINE),
@@ -332,21 +260,28 @@ COMPARED = (
 """Pairs of systems whose errors are compared on the same draws of speakers."""
 
 
-def systems_named(names: tuple[str, ...]) -> list[System]:
-    """Systems by name or group, in the order of the table; none named: the usual ones."""
+def systems_named(names: Sequence[str], views: int = 2) -> list[System]:
+    """Systems by name or group that suit a number of views, in the order of the table; none named: the usual ones."""
     unknown = [name for name in names if name not in SYSTEMS and name not in GROUPS]
     if unknown:
         raise ParameterError(
             f"there is no system {unknown[0]!r}; there are {', '.join(SYSTEMS)}, and the groups {', '.join(GROUPS)}"
         )
-    if not names:
-        return [system for system in SYSTEMS.values() if system.usual]
-    chosen = {own for name in names for own in GROUPS.get(name, (name,))}
-    return [system for system in SYSTEMS.values() if system.name in chosen]
+    usual = [system.name for system in SYSTEMS.values() if system.usual]
+    chosen = {own for name in names for own in GROUPS.get(name, (name,))} or usual
+    systems = [system for system in SYSTEMS.values() if system.name in chosen]
+    fit = [system for system in systems if views == 2 or not system.two_views]
+    if not fit:
+        raise ParameterError(f"{', '.join(chosen)} are for two views; there are {views}")
+    return fit
 
 
-def run_system(system: System, task: Task, settings: BackendSettings) -> SystemScores:
-    """Fit and score, on one BLAS thread: products are small, and sums do not depend on the number of cores.
+def run_system(
+    system: System, task: Task, settings: BackendSettings
+) -> tuple[NDArray[Any], Bundle]:
+    """Scores (models, tests) and the fitted bundle.
+
+    One BLAS thread: products are small, and sums do not depend on the number of cores.
 
     Warnings that a rank is capped or that ten iterations are few are not shown; that few speakers calibrate is.
     """
@@ -357,23 +292,28 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> SystemS
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("default", FewSpeakersWarning)
         bundle = system.build(task, settings)
-        calibrator = None
+        bundle.fit(task.train, task.train_labels)
         if system.name == BEST:
-            bundle.scorer.fit(task.train, task.train_labels, trials=task.held_out_trials)
-            calibrator = bundle.scorer.calibrator_
-        else:
-            bundle.fit(task.train, task.train_labels)
+            calibrate(bundle, task.train, task.train_labels, enrolment=task.per_model)
         options = {"method": "average"} if system.average else {}
         profiles = bundle.enrol(task.enrol, task.enrol_ids, **options)
-        scores = np.asarray(bundle.llr(profiles, task.test, **system.question(task, settings)))
-        if calibrator is not None:
-            flat = calibrator.transform(scores.ravel().astype(np.float64))
-            scores = flat.reshape(scores.shape)
-    return SystemScores(scores, bundle, _note(bundle))
+        question = system.question(task, settings)
+        if bundle.calibrations:
+            scores = _calibrated(bundle, profiles, task.test, question.get("known", {}))
+        else:
+            scores = np.asarray(bundle.llr(profiles, task.test, **question))
+    return scores, bundle
 
 
-def _note(bundle: Bundle) -> str:
-    ranks = getattr(bundle.scorer, "views_", None)
-    if not isinstance(ranks, dict) or not all(ranks.values()):
-        return ""
-    return f"ranks {' + '.join(map(str, ranks.values()))}"
+def _calibrated(
+    bundle: Bundle, profiles: Any, test: NDArray[Any], known: dict[str, NDArray[Any]]
+) -> NDArray[np.float32]:
+    """Calibrated scores, block by block of enrolments."""
+    tests = bundle.enrol(test)
+    scores = np.empty((len(profiles), len(tests)), dtype=np.float32)
+    for start in range(0, len(profiles), BLOCK):
+        rows = slice(start, start + BLOCK)
+        claimed = {view: classes[rows] for view, classes in known.items()}
+        question = {"known": claimed} if claimed else None
+        scores[rows] = bundle.answer(profiles[rows], tests, question).llr
+    return scores

@@ -1,0 +1,214 @@
+"""Vectors of recordings of three corpora, clean and as they sound over a telephone, in noise and in rooms.
+
+What the default model is made of (`mvplda.speech.defaults`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._optional import need
+from .._progress import Progress
+from .._typing import Array, IntArray
+from ..distributed.engines import ordered_map
+from ..exceptions import DataError
+from ..extractors import Extractor, load_extractor
+from ..extractors.sound import read_audio
+from ..extractors.speech import Part
+from .augmentation import in_room, over_channel, with_noise
+from .corpora import Corpus, load_corpus
+
+Samples = NDArray[np.float32]
+RATE = 16000
+EXTRACTORS = ("campplus", "words")
+CONDITIONS = ("telephone", "noise", "room", "mixed")
+DOMAINS = {
+    "audiomnist": ("digits", "digits joined"),
+    "speech-commands": ("commands", "commands joined"),
+    "cvau": ("pass-phrases",),
+}
+"""Domains of every corpus: a corpus is left out with all of them."""
+EVERY = {"audiomnist": 2}
+"""Of AudioMNIST every second person, so that its 60 do not outnumber the others."""
+TAKES = 3
+"""Of AudioMNIST, in which all takes are alike, so many."""
+JOINED = ((1, 2, 3), (3, 2, 1), (1, 2, 9), (4, 7, 0, 5), (8, 6, 2, 9, 3), (0, 3, 5, 8))
+"""Digits that are joined into pass-phrases; some are near to each other on purpose."""
+
+
+class Recording(NamedTuple):
+    """Somebody says something."""
+
+    samples: Samples
+    domain: str
+    phrase: str
+    take: str
+
+
+def recordings_of(corpus: Corpus, rows: IntArray) -> Iterator[Recording]:
+    """All recordings of one person, and pass-phrases that are joined of words."""
+    assert corpus.clips is not None
+    assert corpus.sessions is not None
+    are_digits = corpus.name == "audiomnist"
+    single, *others = DOMAINS[corpus.name]
+    clips: dict[str, list[Samples]] = {}
+    for row in rows:
+        if are_digits and int(corpus.sessions[row]) >= TAKES:
+            continue
+        word = str(corpus.labels["phrase"][row])
+        samples = read_audio(corpus.clips[row], RATE)
+        clips.setdefault(word, []).append(samples)
+        yield Recording(samples, single, word, str(corpus.ids[row]))
+    seed = int(corpus.labels["speaker"][rows[0]]) if are_digits else len(rows)
+    rng = np.random.default_rng(seed)
+    for phrase in _phrases(corpus.name, clips):
+        for take in range(TAKES if are_digits else 2):
+            parts = [clips[word][take] for word in phrase]
+            if not are_digits:
+                # without the silence around every word, which nobody makes within a phrase
+                parts = [Part(part, RATE).cut(0.05) for part in parts]
+            yield Recording(joined(parts, rng), others[0], "-".join(phrase), str(take))
+
+
+def _phrases(name: str, clips: dict[str, list[Samples]]) -> list[list[str]]:
+    """Words to be joined: digits as they are chosen, three commands of those that were said twice."""
+    if name == "audiomnist":
+        return [[str(digit) for digit in digits] for digits in JOINED]
+    words = sorted(word for word, takes in clips.items() if len(takes) > 1)
+    if name != "speech-commands" or len(words) < 4:
+        return []
+    return [[words[(k + step) % len(words)] for step in (0, 1, 2 + k % 2)] for k in range(6)]
+
+
+def joined(clips: Sequence[Samples], rng: np.random.Generator) -> Samples:
+    """Recordings one after the other with short pauses; between them lies what a quiet microphone picks up."""
+    pauses = rng.uniform(0.02, 0.15, len(clips))
+    parts = []
+    for pause, clip in zip(pauses, clips, strict=True):
+        parts += [np.zeros(int(pause * RATE), dtype=np.float32), clip]
+    parts.append(np.zeros(int(rng.uniform(0.05, 0.3) * RATE), dtype=np.float32))
+    samples = np.concatenate(parts)
+    level = float(np.abs(samples).max()) * 10 ** (-rng.uniform(45, 65) / 20)
+    return (samples + rng.normal(0, level, len(samples))).astype(np.float32)
+
+
+def condition(samples: Samples, name: str, rng: np.random.Generator) -> Samples:
+    """The recording as it would sound in a condition."""
+    wave = samples.astype(np.float64)
+    wave *= 0.5 / max(float(np.abs(wave).max()), 1e-9)
+    if name == "telephone":
+        wave = telephone(wave)
+    elif name == "noise":
+        wave = with_noise(wave, 20.0, bool(rng.random() < 0.5), rng)
+    elif name == "room":
+        wave = in_room(wave, rng.uniform(0.2, 0.6), rng.uniform(0.0, 12.0), RATE, rng)
+    elif name == "mixed":
+        wave = over_channel(wave, rng.uniform(20, 300), rng.uniform(3400, 8000), RATE, rng)
+        wave = with_noise(wave, rng.uniform(12, 30), bool(rng.random() < 0.5), rng)
+    return wave.astype(np.float32)
+
+
+def telephone(wave: Array) -> Array:
+    """300 to 3400 Hz, 8000 samples per second of 8 bits by the mu law (ITU-T G.711)."""
+    from scipy.signal import butter, sosfiltfilt
+
+    soxr = need("soxr")
+    narrow = sosfiltfilt(butter(4, (300, 3400), "bandpass", fs=RATE, output="sos"), wave)
+    low = soxr.resample(narrow, RATE, RATE // 2)
+    low = low / max(float(np.abs(low).max()), 1e-9) * 0.5
+    packed = np.sign(low) * np.log1p(255 * np.abs(low)) / np.log(256)
+    packed = np.round(packed * 127) / 127
+    unpacked = np.sign(packed) * np.expm1(np.abs(packed) * np.log(256)) / 255
+    return np.asarray(soxr.resample(unpacked, RATE // 2, RATE))[: len(wave)]
+
+
+@cache
+def _extractor() -> Extractor:
+    """One in every process; a telephone's band is left in its vectors, from which its shift is learnt."""
+    extractor = load_extractor(list(EXTRACTORS), check=False)
+    networks: list[Any] = list(extractor.networks)
+    for network in networks:
+        output = replace(network.recipe.output, narrow=())
+        network.recipe = replace(network.recipe, output=output)
+    return extractor
+
+
+def vectors_of_person(corpus: Corpus, rows: IntArray) -> list[tuple[Any, ...]]:
+    """Columns of a file, row by row: all recordings of one person, clean and in one condition each."""
+    rng = np.random.default_rng(int(rows[0]))
+    speaker = str(corpus.labels["speaker"][rows[0]])
+    table = []
+    for number, one in enumerate(recordings_of(corpus, rows)):
+        for name in ("clean", CONDITIONS[number % len(CONDITIONS)]):
+            vector = _extractor().embed(condition(one.samples, name, rng))
+            table.append((vector, one.domain, speaker, one.phrase, name, one.take))
+    return table
+
+
+def write_vectors(folder: Path, name: str, root: Path) -> None:
+    """Vectors of a corpus, in a file of the folder; nothing is done where it is there."""
+    path = folder / f"{name}.npz"
+    if path.is_file():
+        return
+    corpus = load_corpus(name, root)
+    people = corpus.labels["speaker"]
+    chosen = np.unique(people)[:: EVERY.get(name, 1)]
+    rows = [np.flatnonzero(people == person) for person in chosen]
+    table: list[tuple[Any, ...]] = []
+    progress = Progress(f"vectors of {name}", len(rows))
+    work = partial(vectors_of_person, corpus)
+    for done, part in enumerate(ordered_map(work, rows), 1):
+        table += part
+        progress.step(done)
+    vectors, *labels = zip(*table, strict=True)
+    names = ("domain", "speaker", "phrase", "condition", "take")
+    columns: dict[str, Any] = dict(zip(names, map(np.asarray, labels), strict=True))
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, vectors=np.asarray(vectors, dtype=np.float32), **columns)
+
+
+@dataclass(frozen=True)
+class Material:
+    """Vectors of recordings with their labels; `group` is the corpus, `number` counts the takes of a cell."""
+
+    vectors: Array
+    group: NDArray[Any]
+    domain: NDArray[Any]
+    speaker: NDArray[Any]
+    phrase: NDArray[Any]
+    condition: NDArray[Any]
+    number: IntArray
+
+    def take(self, rows: NDArray[Any]) -> Material:
+        return Material(**{name: column[rows] for name, column in vars(self).items()})
+
+    def labels(self) -> dict[str, NDArray[Any]]:
+        return {"speaker": self.speaker, "phrase": self.phrase, "domain": self.domain}
+
+
+def read_material(folder: Path) -> Material:
+    """All vectors of a folder."""
+    tables = []
+    for name in DOMAINS:
+        path = folder / f"{name}.npz"
+        if not path.is_file():
+            raise DataError(f"{path} is not there: make vectors of {name} first")
+        with np.load(path) as arrays:
+            table = dict(arrays)
+        labels = [table[key] for key in ("domain", "speaker", "phrase", "condition")]
+        cells = np.array(["|".join(cell) for cell in zip(*labels, strict=True)])
+        order = np.lexsort((table.pop("take"), cells))
+        number = np.empty(len(cells), dtype=np.int64)
+        number[order] = np.arange(len(cells)) - np.searchsorted(cells[order], cells[order])
+        table |= {"number": number, "group": np.full(len(cells), name)}
+        tables.append(table)
+    columns = {key: np.concatenate([table[key] for table in tables]) for key in tables[0]}
+    columns["vectors"] = columns["vectors"].astype(np.float64)
+    return Material(**columns)
