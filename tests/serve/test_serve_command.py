@@ -54,13 +54,9 @@ def test_a_served_model_verifies_and_identifies(server):
         )
 
 
-def test_serve_says_what_is_in_order(tmp_path):
-    model = write_model(tmp_path)
-    said = run("serve", "--data", tmp_path, "--model", model, "--check")
-    assert said.startswith("ok: sqlite")
-    assert "MVPLDA_MASTER_KEY" in said
+def test_a_service_with_a_broken_key_does_not_start(tmp_path):
     (tmp_path / "master.key").write_text("nonsense")
-    said = run("serve", "--data", tmp_path, "--model", model, "--check", code=1)
+    said = run("serve", "--data", tmp_path, "--model", write_model(tmp_path), code=1)
     assert "holds no key" in said
 
 

@@ -29,7 +29,7 @@ def test_options_come_before_the_environment(tmp_path, monkeypatch):
     assert Settings().lock_after == 7
     assert Settings(lock_after=9).lock_after == 9
     assert Settings().extractors == ("campplus", "words")
-    found = CliRunner().invoke(main, ["serve", "--data", str(tmp_path), "--far", "2", "--check"])
+    found = CliRunner().invoke(main, ["serve", "--data", str(tmp_path), "--far", "2"])
     assert found.exit_code == 2
     assert "--far (MVPLDA_FAR)" in found.output
 

@@ -63,9 +63,8 @@ def make_settings(given: dict[str, Any]) -> Settings:
 
 @click.group(invoke_without_command=True)
 @settings_options
-@click.option("--check", is_flag=True, help="Check whether everything is in order, and end.")
 @click.pass_context
-def serve(ctx: click.Context, /, check: bool, **given: Any) -> None:
+def serve(ctx: click.Context, /, **given: Any) -> None:
     """Verify speakers and phrases over HTTP, with a page to try it.
 
     Profiles lie in SQLite in the data folder, and on the machine's own address no key is needed. The master key comes
@@ -77,16 +76,12 @@ def serve(ctx: click.Context, /, check: bool, **given: Any) -> None:
       mvplda serve --demo
       mvplda serve --host 0.0.0.0 --database postgresql://mvplda@db/mvplda --workers 4
       mvplda serve key shop --role verify
-      mvplda serve --check
     """
     from ..serve import run
 
     settings = make_settings(given)
     ctx.obj = settings
     if ctx.invoked_subcommand is not None:
-        return
-    if check:
-        click.echo(f"ok: {run.check(settings)}")
         return
     with closing(run.open_store(settings)) as store:
         if not store.key_names() and not settings.local:

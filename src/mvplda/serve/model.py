@@ -9,6 +9,7 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,7 @@ Countermeasure = Callable[[NDArray[Any], int], float]
 """Samples and rate in; log p(sound | a person) / p(sound | played or synthetic) out, natural logarithm."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cell:
     """The recordings of one phrase in a profile: their sum, in whole numbers, and how many they are."""
 
@@ -211,6 +212,8 @@ class Model:
     def _use(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.scorer = bundle.fitted_scorer
+        # the scorer keeps what it makes of a side as long as the side lives
+        self._sides: WeakKeyDictionary[Cell, Profiles] = WeakKeyDictionary()
 
     def set_secret(self, secret: bytes) -> None:
         """Rotate what is stored; an empty one does not."""
@@ -303,10 +306,19 @@ class Model:
         # one enrolled phrase that is claimed needs no labels; labels cost time
         labelled = self.has_phrases and test.phrase != "" and phrases != {test.phrase}
         several = self.has_phrases and len(phrases) > 1
-        enrolled = self.side([cells], labelled or several)
+        apart = labelled or several
+        enrolled = self.side([cells], True) if apart else self._kept_side(whole(cells))
         known = labelled and test.phrase in self.known_phrases
         question = self.question(known, **options)
         return self.bundle.answer(enrolled, self.side([[test]], labelled), question).take(0, 0)
+
+    def _kept_side(self, cell: Cell) -> Profiles:
+        """The side of a profile of one cell, which lives as long as its cell is cached."""
+        side = self._sides.get(cell)
+        if side is None:
+            side = self.side([[cell]], False)
+            self._sides[cell] = side
+        return side
 
     def voices(self, side: Profiles, test: Integers) -> Array:
         """(P,) LLRs that it is the speaker of each profile, whatever was said."""

@@ -13,7 +13,7 @@ import uvicorn
 
 from ..exceptions import ParameterError
 from .app import create_app
-from .keys import MASTER, ROLES, Master
+from .keys import ROLES, Master
 from .metrics import JsonLines
 from .model import open_model
 from .problems import Json
@@ -52,11 +52,11 @@ def open_master(settings: Settings, make: bool) -> Master:
     return Master.find(settings.data if local else None, make)
 
 
-def open_service(settings: Settings, make: bool = True) -> Service:
-    """All of it; a master key is made last, and only for a database that has none yet, if it may be."""
+def open_service(settings: Settings) -> Service:
+    """All of it; a master key is made last, and only for a database that has none yet."""
     model = open_model(settings)
     store = open_store(settings)
-    master = open_master(settings, make and store.meta("master") is None)
+    master = open_master(settings, store.meta("master") is None)
     return Service(store, master, model, settings)
 
 
@@ -150,20 +150,3 @@ def application(service: Service) -> Any:
         logger.propagate = False
         logger.setLevel(logging.INFO)
     return create_app(service, is_open=not service.store.key_names())
-
-
-# -- checking ----------------------------------------------------------------------------
-
-
-def check(settings: Settings) -> str:
-    """Whether everything fits together, in one line; what does not is an error. Nothing is made."""
-    store = open_store(settings)
-    is_new = store.meta("master") is None and not (settings.data / "master.key").exists()
-    model = open_model(settings)
-    text = f"{store.engine.dialect.name}, {model.version} with {model.extractor_name or 'vectors'}"
-    if model.notice:
-        text += f". {model.notice}"
-    if is_new and MASTER not in os.environ:
-        return f"{text}; no master key yet: the first start makes one, better from {MASTER}"
-    Service(store, open_master(settings, make=False), model, settings)
-    return text
