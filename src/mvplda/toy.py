@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,32 +38,6 @@ class HeldOut:
     truth: MultiviewPLDA
 
 
-@overload
-def make_two_views(
-    n_speakers: int = ...,
-    n_phrases: int = ...,
-    n_each: int = ...,
-    dimension: int = ...,
-    ranks: tuple[int, int] = ...,
-    *,
-    held_out: None = None,
-    random_state: RandomState = ...,
-) -> tuple[Array, Labels]: ...
-
-
-@overload
-def make_two_views(
-    n_speakers: int = ...,
-    n_phrases: int = ...,
-    n_each: int = ...,
-    dimension: int = ...,
-    ranks: tuple[int, int] = ...,
-    *,
-    held_out: int,
-    random_state: RandomState = ...,
-) -> tuple[Array, Labels, HeldOut]: ...
-
-
 def make_two_views(
     n_speakers: int = 132,
     n_phrases: int = 20,
@@ -73,7 +47,7 @@ def make_two_views(
     *,
     held_out: int | None = None,
     random_state: RandomState = None,
-) -> tuple[Array, Labels] | tuple[Array, Labels, HeldOut]:
+) -> tuple[Any, ...]:
     """Vectors of speakers who say phrases, drawn from a two-view model.
 
     Parameters
@@ -98,12 +72,7 @@ def make_two_views(
     >>> X.shape, len(labels["phrase"])
     ((600, 8), 600)
     """
-    least = {
-        "n_speakers": 1,
-        "n_phrases": 1,
-        "dimension": 1,
-        "n_each": 1 if held_out is None else ENROLLED + TESTED,
-    }
+    least = dict.fromkeys(("n_speakers", "n_phrases", "dimension", "n_each"), 1)
     sizes = {
         "n_speakers": n_speakers,
         "n_phrases": n_phrases,
@@ -111,7 +80,8 @@ def make_two_views(
         "n_each": n_each,
     }
     if held_out is not None:
-        least["held_out"], sizes["held_out"] = 1, held_out
+        least |= {"held_out": 1, "n_each": ENROLLED + TESTED}
+        sizes["held_out"] = held_out
     for name, value in sizes.items():
         if value < least[name]:
             raise ParameterError(f"{name} is at least {least[name]}; got {value}")

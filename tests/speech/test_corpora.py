@@ -174,13 +174,6 @@ def test_vectors_with_columns_are_a_corpus(tmp_path):
     corpus = load_corpus("vectors", tmp_path / "v.npz", session="session", training=1)
     assert corpus.clips is None
     assert corpus.views == ("speaker", "phrase")
-    (tmp_path / "spk2utt").write_text("m1 b_x_0 b_x_1\nm2 c_x_0\n")
-    (tmp_path / "trials").write_text("m1 b_x_3 target\nm2 b_x_3 nontarget\n")
-    listed = load_corpus(
-        "vectors", tmp_path / "v.npz", models=tmp_path / "spk2utt", trials=tmp_path / "trials"
-    )
-    np.testing.assert_array_equal(listed.trial_mask(), [[True], [True]])
-    assert len(listed.protocol.train) == len(ids) - 4
     with pytest.raises(LabelError, match="need labels"):
         load_corpus("vectors", tmp_path / "v.npz", labels={"phrase": "phrase"})
 

@@ -109,8 +109,8 @@ OUTPUT = click.option(
     "--extractor",
     "extractors",
     multiple=True,
-    help="Make the vectors with this extractor, which is trained already: a name such as campplus, a file, or "
-    "train, which is a network trained on the corpus. Several stand side by side.",
+    help="Make the vectors with this extractor, which is trained already: a name such as campplus, or a file. "
+    "Several stand side by side.",
 )
 @click.option(
     "--systems",

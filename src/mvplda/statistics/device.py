@@ -77,6 +77,10 @@ class DeviceAccumulator(Accumulator):
     def _zeros(self, vectors: Tensor, *shape: int) -> Tensor:
         return vectors.new_zeros(shape, dtype=torch.float64)
 
+    def _shift(self, first: Tensor) -> Tensor:
+        shift: Tensor = super()._shift(first[:ROWS])  # a block is too large for the host
+        return shift
+
     def _centred(self, vectors: Tensor, shift: Tensor) -> Tensor:
         return vectors - shift
 

@@ -7,7 +7,7 @@ from ..frames import Clip
 from . import folder, public, rsr2015, synthetic  # noqa: F401
 from .corpus import CORPORA, Corpus, Protocol, load_corpus, register_corpus
 from .folder import read_table
-from .protocol import build_corpus, enrolments, listed_protocol
+from .protocol import build_corpus, enrolments
 
 __all__ = [
     "CORPORA",
@@ -16,7 +16,6 @@ __all__ = [
     "Protocol",
     "build_corpus",
     "enrolments",
-    "listed_protocol",
     "load_corpus",
     "read_table",
     "register_corpus",

@@ -13,14 +13,13 @@ import numpy as np
 
 from ..._typing import PathLike
 from ...exceptions import DataError, LabelError, ParameterError
-from ...io.files import column_of, fail, plain, read_groups, read_map
+from ...io.files import column_of, fail, plain, read_map
 from ...io.files import read_table as read_columns
-from ...io.trials import read_trials
 from ...io.vectors import labels_beside, open_vectors, read_vectors
 from ...io.vectors import read_columns as columns_beside
 from ..frames import Clip
 from .corpus import Corpus, ProtocolOptions, StringArray, named, register_corpus
-from .protocol import build_corpus, listed_protocol, training_rows
+from .protocol import build_corpus
 
 PATTERN = "{speaker}/{phrase}/*"
 INDEX = "index.csv"
@@ -242,9 +241,6 @@ def corpus_of_vectors(
     path: PathLike,
     labels: Mapping[str, str] | None = None,
     session: str | None = None,
-    *,
-    models: PathLike | None = None,
-    trials: PathLike | None = None,
     **protocol: Unpack[ProtocolOptions],
 ) -> Corpus:
     """The corpus of vectors that were made elsewhere.
@@ -256,9 +252,6 @@ def corpus_of_vectors(
         first. None: the columns speaker and phrase, or utt2spk and utt2phrase in their folder
     session : what orders the utterances of a cell, a column or a file; None: the order of the vectors
     protocol : see `ProtocolOptions`
-    models : the path of a ``spk2utt``: enrolments that are given. Then the vectors
-        of `training` (names of classes; all that no trial uses, if None) are trained on.
-    trials : the file of the trials; models and trials come together
     """
     labels = labels_beside(path, ("speaker", "phrase")) if labels is None else labels
     held = open_vectors(path).columns
@@ -277,16 +270,7 @@ def corpus_of_vectors(
         elif name is not None:
             columns[what] = _column(what, name, ids)
     classes = {view: columns[view] for view in labels}
-    sessions = columns.get("session")
-    if models is None or trials is None:
-        if models is not None or trials is not None:
-            raise LabelError("models and trials come together: enrolments, and what they meet")
-        return build_corpus("vectors", ids, classes, None, sessions, **protocol)
-    train = None
-    if protocol.get("training") is not None:
-        train = np.flatnonzero(training_rows(classes, protocol["training"]))
-    made = listed_protocol(ids, read_groups(models), read_trials(trials), train=train)
-    return Corpus("vectors", ids, classes, None, made, "", sessions)
+    return build_corpus("vectors", ids, classes, None, columns.get("session"), **protocol)
 
 
 def _column(view: str, file: str, names: StringArray) -> StringArray:

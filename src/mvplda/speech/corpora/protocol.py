@@ -149,9 +149,8 @@ def listed_protocol(
     ids: StringArray,
     models: Mapping[str, Sequence[str]],
     trials: Trials,
-    *,
-    train: IntArray | None = None,
-    groups: StringArray | None = None,
+    train: IntArray,
+    groups: StringArray,
     on_error: Literal["raise", "skip"] = "raise",
 ) -> Protocol:
     """The protocol of enrolments and trials that are listed.
@@ -160,7 +159,7 @@ def listed_protocol(
     ----------
     models : {model: ids of its utterances}
     trials : enrolment and test of every trial
-    train : rows to train on; None takes all that is neither enrolled nor tested
+    train : rows to train on
     groups : see `Protocol`
     on_error : "raise" refuses lists that name utterances which are not there; "skip" leaves those out, the
         enrolments that have no utterance left, and their trials, and logs how many
@@ -185,12 +184,6 @@ def listed_protocol(
         log.warning("left out: %d listed utterance(s): %s", len(missing), named(missing))
         trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(missing)]
     test = np.array(sorted(row_of[name] for name in trials.test.used), dtype=np.int64)
-    if train is None:
-        train = np.setdiff1d(np.arange(len(ids)), np.concatenate([test, *enrol.values()]))
-    if not (len(train) and len(test)):
-        raise DataError(
-            f"{len(train)} utterances to train on and {len(test)} tests; expected some of each"
-        )
     return Protocol(train, enrol, test, groups, trials)
 
 

@@ -72,9 +72,7 @@ def rsr2015(
     folder = root / "key/part1" if keys is None else Path(keys)
     wanted = list(EVALUATION) if gender is None else [gender]
     models, trials = _read_lists(folder, wanted)
-    protocol = listed_protocol(
-        ids, models, trials, train=train_rows, groups=genders, on_error=on_error
-    )
+    protocol = listed_protocol(ids, models, trials, train_rows, genders, on_error)
     return Corpus("rsr2015", ids, labels, listing.clips, protocol, SOURCE, session)
 
 

@@ -56,7 +56,6 @@ class SystemResult:
     evaluation: Evaluation
     intervals: Intervals | None
     seconds: float
-    note: str
     llr: bool
     groups: Mapping[str, Evaluation]
     sample: NDArray[Any]
@@ -144,7 +143,7 @@ class Results:
         """Plain values for JSON."""
         systems = {}
         for system in self.systems:
-            values: dict[str, Any] = {"title": system.title.strip(), "note": system.note}
+            values: dict[str, Any] = {"title": system.title.strip()}
             values |= {"seconds": round(system.seconds, 2), **system.evaluation.to_dict()}
             if system.intervals is not None:
                 values["intervals"] = system.intervals.to_dict()
@@ -214,8 +213,7 @@ def write_experiment_page(
     rows = []
     for system in results.systems:
         title = html.escape(system.title.strip())
-        note = f'<small class="interval">{html.escape(system.note)}</small>' if system.note else ""
-        rows.append([title + note, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
+        rows.append([title, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
     table = draw.html_table(["EER, %", *results.columns, "s"], rows)
     head, *others = results.claims()
     compared = draw.html_table(head, [[html.escape(cell) for cell in row] for row in others])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...bundle import Bundle
 from ...exceptions import DataError
+from ...io.vectors import write_vectors
 from ...metrics import Evaluation, compare_systems, evaluate, speaker_intervals
 from ...metrics.comparison import Comparison
 from ...metrics.intervals import Intervals
@@ -21,7 +22,15 @@ from ..corpora.corpus import Corpus
 from .configuration import Configuration, EvaluationSettings, to_toml
 from .results import Results, SystemResult, provenance, write_experiment_page
 from .systems import BEST, COMPARED, run_system, systems_named
-from .vectors import Reading, Say, Task, compared_views, make_vectors, read_corpus_vectors
+from .vectors import (
+    Reading,
+    Say,
+    Task,
+    compared_views,
+    extract_corpus,
+    read_corpus_vectors,
+    train_on_corpus,
+)
 
 NAMED = 20
 """Utterances that cannot be used are named up to this number."""
@@ -47,8 +56,7 @@ def run_experiment(
     output : folder: configuration.toml, extractor.onnx with its recipe, vectors.npz, model.safetensors
         (of the best system), table.txt, table.md, results.json and report.html
     vectors : files of vectors, which stand side by side; nothing is trained but the back-ends
-    extractors : side by side, as `mvplda.load_extractor` takes them. "train" stands for the network that is
-        trained on the corpus, and so does no extractor
+    extractors : side by side, as `mvplda.load_extractor` takes them; none: a network is trained on the corpus
     inputs : files and folders whose hashes stand in results.json
     report : write the page (needs matplotlib)
     """
@@ -63,7 +71,11 @@ def run_experiment(
     if vectors:
         made = read_corpus_vectors(corpus, vectors)
     else:
-        made = make_vectors(corpus, configuration, output, extractors, reading)
+        if extractors:
+            made = extract_corpus(corpus, extractors, reading)
+        else:
+            made = train_on_corpus(corpus, configuration, output / "extractor.onnx", reading)
+        write_vectors(output / "vectors.npz", made.vectors)
     notes = tuple(f"{name}: {reason}" for name, reason in made.skipped)
     if notes:
         say(f"{len(notes)} utterance(s) could not be used, all named in results.json:")
@@ -106,22 +118,21 @@ def run_systems(
     best = None
     for system in systems_named(settings.systems, len(task.views)):
         started = time.perf_counter()
-        scored = run_system(system, task, configuration.backend)
+        scores, model = run_system(system, task, configuration.backend)
         seconds = time.perf_counter() - started
-        own = sample.scores(scored.scores)
+        own = sample.scores(scores)
         result = SystemResult(
             system.name,
             system.heading(configuration.backend, task.views),
-            evaluate(scored.scores, task.kinds, settings.costs),
+            evaluate(scores, task.kinds, settings.costs),
             sample.intervals(own, settings),
             seconds,
-            scored.note,
             system.llr,
-            _by_group(scored.scores, task, settings.costs),
+            _by_group(scores, task, settings.costs),
             own,
         )
         if system.name == BEST:
-            best = scored.model
+            best = model
         if not done:
             say(Results((result,), {}).head())
         say(result.line())

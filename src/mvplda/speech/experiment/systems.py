@@ -35,15 +35,6 @@ Question = Callable[[Task, BackendSettings], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class SystemScores:
-    """Scores (models, tests) of one system, its fitted bundle, and a word on its settings."""
-
-    scores: NDArray[Any]
-    model: Bundle
-    note: str = ""
-
-
-@dataclass(frozen=True)
 class System:
     """A name for the command line, a title for the table, and what is fitted and asked.
 
@@ -285,8 +276,12 @@ def systems_named(names: Sequence[str], views: int = 2) -> list[System]:
     return fit
 
 
-def run_system(system: System, task: Task, settings: BackendSettings) -> SystemScores:
-    """Fit and score, on one BLAS thread: products are small, and sums do not depend on the number of cores.
+def run_system(
+    system: System, task: Task, settings: BackendSettings
+) -> tuple[NDArray[Any], Bundle]:
+    """Scores (models, tests) and the fitted bundle.
+
+    One BLAS thread: products are small, and sums do not depend on the number of cores.
 
     Warnings that a rank is capped or that ten iterations are few are not shown; that few speakers calibrate is.
     """
@@ -307,11 +302,7 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> SystemS
             scores = _calibrated(bundle, profiles, task.test, question.get("known", {}))
         else:
             scores = np.asarray(bundle.llr(profiles, task.test, **question))
-    ranks = getattr(bundle.scorer, "views_", {})
-    note = ""
-    if isinstance(ranks, dict) and all(ranks.values()):
-        note = f"ranks {' + '.join(map(str, ranks.values()))}"
-    return SystemScores(scores, bundle, note)
+    return scores, bundle
 
 
 def _calibrated(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...exceptions import DataError, LabelError
 from ...extractors import load_extractor
-from ...io.vectors import VectorSet, read_vectors, write_vectors
+from ...io.vectors import VectorSet, read_vectors
 from ...kinds import trial_kinds
 from ...labels import encode_labels
 from ..corpora.corpus import Corpus
@@ -22,9 +22,6 @@ from ..frames import Clip, extract_features
 from .configuration import Configuration
 
 Say = Callable[[str], None]
-TRAIN = "train"
-"""Among extractors: the network that is trained on the corpus."""
-EXTRACTOR_FILE = "extractor.onnx"
 
 
 @dataclass(frozen=True)
@@ -54,26 +51,6 @@ class Vectors:
     blocks: dict[str, int] | None = None
     history: tuple[Mapping[str, Any], ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
-
-
-def make_vectors(
-    corpus: Corpus,
-    configuration: Configuration,
-    output: Path,
-    extractors: Sequence[str | Path],
-    reading: Reading,
-) -> Vectors:
-    """Vectors of extractors side by side, of which one may be trained on the corpus; also written to vectors.npz."""
-    names = [str(name) for name in extractors] or [TRAIN]
-    made = None
-    if TRAIN in names:
-        made = train_on_corpus(corpus, configuration, output / EXTRACTOR_FILE, reading)
-    if made is None or len(names) > 1:
-        files = [str(output / EXTRACTOR_FILE) if name == TRAIN else name for name in names]
-        history = made.history if made is not None else ()
-        made = replace(_extract(corpus, files, reading), history=history)
-    write_vectors(output / "vectors.npz", made.vectors)
-    return made
 
 
 def train_on_corpus(
@@ -107,7 +84,7 @@ def train_on_corpus(
     return Vectors(vectors, None, trained.history, whole.skipped)
 
 
-def _extract(corpus: Corpus, extractors: Sequence[str], reading: Reading) -> Vectors:
+def extract_corpus(corpus: Corpus, extractors: Sequence[str | Path], reading: Reading) -> Vectors:
     """Vectors of extractors side by side."""
     clips = _clips(corpus)
     extractor = load_extractor(list(extractors))
