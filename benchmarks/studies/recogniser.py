@@ -88,7 +88,7 @@ def study(folder: Path) -> dict[str, Any]:
             MultiviewPLDA({"phrase": None}, prior="isotropic", prior_strength=0.2, max_iter=0),
         )
         hearing.fit(few[own], {"phrase": training["phrase"]})
-        heard = hearing.recognise(few[tests], "phrase", new=False)
+        heard = hearing.scorer.recognise(hearing.prepare(few[tests]), "phrase", new=False)
         guess = np.asarray(heard.classes)[heard.posteriors.argmax(axis=1)]
         right = float((guess == labels["phrase"][tests]).mean())
         name = f"{count} components, {100 * right:.1f} % right"

@@ -34,7 +34,7 @@ from .persistence import (
 )
 from .preprocessing import Step
 from .scoring.profiles import Profiles, SideLike
-from .scoring.question import Hypothesis, Question, Recognised, make_question
+from .scoring.question import Hypothesis, Question, make_question
 
 
 class Bundle(Persistent, BaseEstimator):
@@ -185,10 +185,6 @@ class Bundle(Persistent, BaseEstimator):
     ) -> Identification:
         """The best profiles of every test, as the scorer's `identify`."""
         return self._scorer().identify(*self._sides(profiles, test), *question, **options)
-
-    def recognise(self, test: SideLike, view: str, **options: Any) -> Recognised:
-        """Posteriors of the class of every test in a view, as the scorer's `recognise`."""
-        return self._scorer().recognise(self._side(test), view, **options)
 
     # -- calibrated answers ------------------------------------------------------------
 

@@ -32,6 +32,15 @@ def test_folders_name_speakers_and_phrases(tmp_path):
     assert several.labels == listed.labels
 
 
+def test_links_to_folders_are_followed_and_hidden_files_are_not_recordings(tmp_path):
+    _touch(tmp_path, "elsewhere/hello/1.wav", "elsewhere/hello/._1.wav")
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "anna").symlink_to(tmp_path / "elsewhere")
+    listed = list_recordings([tmp_path / "r"])
+    assert listed.ids == ["anna/hello/1"]
+    assert listed.labels == {"speaker": ["anna"], "phrase": ["hello"]}
+
+
 def test_where_folders_are_uneven_there_are_no_labels(tmp_path):
     _touch(tmp_path, "flat.wav", "anna/1.wav")
     assert list_recordings([tmp_path]).labels == {}

@@ -11,7 +11,7 @@ from cli_files import fails, said_by, scoring, vector_files, write_map
 from dense_scoring import cell_classes, joint_log_density, log_mean
 from problems import crossed, draw, random_parameters
 
-from mvplda import Bundle, Committee, CosineScorer, MultiviewPLDA, Question, Recognised, load
+from mvplda import Committee, CosineScorer, MultiviewPLDA, Question, Recognised, load
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
 
 VIEWS = {
@@ -314,8 +314,6 @@ def test_vectors_say_which_class_they_are_of():
     np.testing.assert_allclose(
         np.log(both) - np.log(both[:, :1]), 0.9 * np.log(found.posteriors / found.posteriors[:, :1])
     )
-    bundle = Bundle(None, model)
-    np.testing.assert_array_equal(bundle.recognise(X[:9], "phrase").posteriors, found.posteriors)
     with pytest.raises(LabelError, match="keeps no classes"):
         CosineScorer().fit(X).recognise(X[:2], "phrase")
     with pytest.raises(LabelError, match="keeps no class posteriors"):
@@ -329,7 +327,7 @@ def test_the_command_line_takes_posteriors(tmp_path):
     model = root / "model.safetensors"
     fitted_model = load(model)
     X = np.load(root / "x.npz")["X"]
-    found = fitted_model.recognise(X, "phrase")
+    found = fitted_model.scorer.recognise(fitted_model.prepare(X), "phrase")
     lines = ["test,p0,p1,p2,p3,p4,(none)"]
     for i, row in enumerate(found.posteriors):
         lines.append(",".join([f"u{i}", *(f"{share:.9g}" for share in row)]))

@@ -249,7 +249,6 @@ def read_claims(view: str, path: str, models: Names, classes: Names) -> Names:
 
 def read_posteriors(view: str, path: str, tests: Names, classes: Iterable[Any]) -> Recognised:
     """What a recogniser gives for every test, with classes as the model writes them."""
-
     from ..io.files import read_table
     from ..scoring.question import Recognised
 

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from glob import glob
 from pathlib import Path
 
 from ..exceptions import DataError, ParameterError
@@ -139,7 +140,9 @@ def _listed(path: Path, several: bool) -> list[tuple[str, Clip, tuple[str, ...]]
         return _tabled(path)
     if path.is_dir():
         base = path.resolve().parent if several else path.resolve()
-        files = sorted(file for file in path.resolve().rglob("*") if _is_sound(file))
+        # glob follows links to folders, which rglob does not, and leaves hidden files out
+        inside = glob("**", root_dir=path.resolve(), recursive=True)
+        files = sorted(path.resolve() / name for name in inside if _is_sound(path / name))
         if not files:
             raise DataError(f"there are no sound files under {path}")
         return [_named(file, base) for file in files]
@@ -168,8 +171,7 @@ def _tabled(path: Path) -> list[tuple[str, Clip, tuple[str, ...]]]:
 
 
 def _is_sound(file: Path) -> bool:
-    hidden = file.name.startswith(".")
-    return not hidden and file.suffix.lower() in SOUND and file.is_file()
+    return file.suffix.lower() in SOUND and file.is_file()
 
 
 def _named(file: Path, base: Path) -> tuple[str, Clip, tuple[str, ...]]:

@@ -385,14 +385,15 @@ class _Pairs:
             self._settle()
 
     def _settle(self) -> None:
-        keys = np.concatenate(self.keys)
-        order = np.argsort(keys, kind="stable")  # merges runs that are sorted already
-        keys = keys[order]
-        first = np.flatnonzero(np.diff(keys, prepend=-1))
-        self.keys = [keys[first]]
-        self.numbers = [np.add.reduceat(np.concatenate(self.numbers)[order], first)]
+        if len(self.keys) > 1:
+            keys = np.concatenate(self.keys)
+            order = np.argsort(keys, kind="stable")  # merges runs that are sorted already
+            keys = keys[order]
+            first = np.flatnonzero(np.diff(keys, prepend=-1))
+            self.keys = [keys[first]]
+            self.numbers = [np.add.reduceat(np.concatenate(self.numbers)[order], first)]
         self.pending = 0
-        self.settled = len(first)
+        self.settled = len(self.keys[0])
 
     def table(self, shape: tuple[int, int]) -> sparse.csr_array:
         self._settle()
