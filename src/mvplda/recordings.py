@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.preprocessing import normalize
 
 from . import training
+from ._progress import Progress
 from ._typing import Array, Card, Columns, Json, Names, PathLike
 from .bundle import Bundle
 from .decisions import Decision
@@ -94,6 +95,7 @@ def setup(
     extractors : names or files; none: those of the default model
     far : share of impostors of the worst kind that may pass
     enrolment : recordings per profile, as there will be in use
+    progress : write a line for every step to standard error
     """
     listed = list_recordings([source])
     named, pattern = read_names(listed, pattern)
@@ -102,6 +104,8 @@ def setup(
     if unread:
         notes.append(f"{len(unread)} files do not fit and were left out, such as {unread[0]}.")
     extractor = load_extractor(list(extractors)) if extractors else default_extractor()
+    if progress:
+        Progress("extracting vectors of recordings", len(named.ids)).step(0)
     extracted = extractor.extract(named.clips, on_error="skip", progress=progress)
     usable = [place for place, quality in enumerate(extracted.qualities) if quality.usable]
     if not usable:
@@ -115,6 +119,7 @@ def setup(
         far=far,
         enrolment=enrolment,
         notes=[*notes, *_left_out(named.ids, extracted)],
+        progress=progress,
     )
     result.voices = VoiceModel(result.bundle, extractor)
     return result
@@ -144,6 +149,7 @@ def setup_vectors(
     far: float = 0.01,
     enrolment: int = 1,
     notes: Sequence[str] = (),
+    progress: bool = False,
 ) -> Setup:
     """The same from vectors and labels, the speaker's first.
 
@@ -167,6 +173,7 @@ def setup_vectors(
     options: Json = {
         "enrolment": enrolment,
         "fars": (far, *(one for one in training.FARS if one != far)),
+        "progress": progress,
     }
     shipped = default_bundle(name)
     default = None
@@ -268,19 +275,19 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
     """What held-out people showed, in plain English."""
     lines = []
     for key, points in (bundle.points or {}).items():
-        point = next((one for one in points if one.far == far), None)
+        point = next((one for one in points if one.far == far and one.measured), None)
         if point is None or point.measured is None:
             continue
-        asked = key.replace("+", " and ").replace("|", ", ")
-        _, low, high = point.measured["frr"]
         rates = point.measured["far"]
-        worst = point.measured.get("worst") or max(rates, key=lambda kind: rates[kind][0])
-        _, least, most = rates[worst]
+        worst = max(rates, key=lambda kind: rates[kind][0])
+        source = f"{point.people} other people, NOT on yours: {point.basis}"
+        if point.basis == training.HELD_OUT:
+            source = f"{point.people} of your people, who were held out in turn"
         lines.append(
-            f"Same {asked}: at the threshold {point.threshold:.2f} for {100 * far:g} % false acceptances, of 100 "
-            f"owners {100 * low:.0f} to {100 * high:.0f} are not accepted; of 100 impostors of the worst kind "
-            f"({IMPOSTORS.get(worst, worst)}) {100 * least:.0f} to {100 * most:.0f} pass "
-            f"(95 % intervals over {point.people} people: {point.basis})."
+            f"Same {key.replace('+', ' and ').replace('|', ', ')}: at the threshold {point.threshold:.2f} for "
+            f"{100 * far:g} % false acceptances, of 100 owners {_of_100(point.measured['frr'])} are not accepted; "
+            f"of 100 impostors of the worst kind ({IMPOSTORS.get(worst, worst)}) {_of_100(rates[worst])} pass "
+            f"(95 % intervals, measured on {source})."
         )
         if point.measured.get("warning"):
             lines.append(f"  {point.measured['warning']}.")
@@ -294,3 +301,11 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
     return [
         "Errors could not be measured: that takes 8 people or more, with two recordings of the same each."
     ]
+
+
+def _of_100(interval: Sequence[float]) -> str:
+    """The interval of a rate, [estimate, lower end, upper end], in whole people of 100."""
+    low, high = (round(100 * end) for end in interval[1:])
+    if low == high:
+        return f"about {low}"
+    return f"{low} to {high}"
