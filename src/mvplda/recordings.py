@@ -26,6 +26,7 @@ from .voices import (
     MODEL_FILE,
     REPORT_FILE,
     ProfileBook,
+    Recorded,
     VoiceModel,
     cosine_model,
     default_bundle,
@@ -61,7 +62,7 @@ class Setup:
     vectors: VectorSet
     voices: VoiceModel | None = None
 
-    def verify(self, one: Any, other: Any, **options: Any) -> Decision:
+    def verify(self, one: Recorded, other: Recorded, **options: Any) -> Decision:
         """As `VoiceModel.verify`."""
         if self.voices is None:
             raise ParameterError("this model was made of vectors: recordings need their extractor")

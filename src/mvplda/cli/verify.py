@@ -122,7 +122,7 @@ def verify(
         voices = voices.deployed(profiles)
     bundle = voices.model_for(enrolled, test)
     point = bundle.point(question, **options)
-    decision = voices.verify(enrolled, test, question, point)
+    decision = voices.verify(enrolled, test, question, **options)
     about = {
         **decision.to_dict(),
         "verdict": decision.answer,
@@ -210,7 +210,7 @@ def identify(
     bundle = voices.model_for(side)
     question = Question(same) if same else speaker_question(bundle)
     point = bundle.point(question, **wanted)
-    found = voices.identify(side, profiles, question, point)
+    found = voices.identify(side, profiles, question, **wanted)
     ranking = found.candidates[:top]
     names = ("profile", "llr", "probability")
     about = {
