@@ -196,7 +196,7 @@ class Decision:
             return f"Nothing can be decided: {because}; {evidence}."
         if self.llr >= 0:
             # one view alone speaks against it, although all of them together do not
-            evidence = f"LLR of all together {self.llr:+.2f}"
+            return f"Not the same {things}: {because} (LLR of all together {self.llr:+.2f})."
         return f"Not the same {things}: {because}; {evidence}."
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from sklearn.preprocessing import normalize
 
 from . import training
 from ._progress import Progress
-from ._typing import Array, Card, Columns, Json, Names, PathLike
+from ._typing import Json, PathLike
 from .bundle import Bundle
 from .decisions import Decision
 from .exceptions import DataError, ParameterError
@@ -143,7 +143,7 @@ def setup_vectors(
     X: ArrayLike,
     labels: Mapping[str, ArrayLike],
     *,
-    marks: Iterable[str] | None = None,
+    marks: Sequence[str] = (),
     extractor: Extractor | None = None,
     name: str | None = None,
     blocks: Mapping[str, int] | None = None,
@@ -154,23 +154,24 @@ def setup_vectors(
 ) -> Setup:
     """The same from vectors and labels, the speaker's first.
 
-    marks : one text per vector, by which it is known again
+    marks : one text per vector, by which it is known again; none: its number
     extractor, name : what made the vectors, or its name
     """
     vectors = np.asarray(X)
     columns = {view: np.asarray(column) for view, column in labels.items()}
-    people = columns["speaker"]
-    names, counts = np.unique(people, return_counts=True)
+    names, counts = np.unique(columns["speaker"], return_counts=True)
     told = [*notes, f"{len(names)} people, {counts.min()} to {counts.max()} recordings each."]
     phrases = len(np.unique(columns.get("phrase", ())))
     if phrases < 2:
         columns.pop("phrase", None)
         told.append("No two phrases are named: the model is about voices only.")
-    elif len(names) >= ENOUGH_PEOPLE:
-        told.append(f"{phrases} phrases: the model is about voices and words.")
+        told.append("Where people say what they like, ask about the voice: --same speaker.")
+    else:
+        told.append(f"{phrases} phrases: a model of them is about voices and words.")
     if extractor is not None:
         name = extractor.name
         blocks = {part: stop - start for part, (start, stop) in extractor.blocks.items()}
+    blocks = blocks or training.blocks_of(name, vectors.shape[1]) or {"vectors": vectors.shape[1]}
     options: Json = {
         "enrolment": enrolment,
         "fars": (far, *(one for one in training.FARS if one != far)),
@@ -180,30 +181,38 @@ def setup_vectors(
     default = None
     if shipped is not None:
         default = training.deploy(shipped, vectors, columns, **options)
-        if "phrase" not in columns:
-            told.append("Where people say what they like, ask about the voice: --same speaker.")
-    few = (
-        f"{len(names)} people are too few to train a model of them ({ENOUGH_PEOPLE} are the least)"
-    )
     if len(names) >= ENOUGH_PEOPLE:
-        blocks = blocks or training.blocks_of(name, vectors.shape[1])
         expert = None if shipped is None else shipped.fitted_scorer
-        bundle = training.train(
-            vectors, columns, blocks=blocks, extractor=name, default=expert, **options
+        options["extractor"] = name
+        bundle = training.train(vectors, columns, blocks=blocks, default=expert, **options)
+        if default is not None:
+            # blocks of length 1 each weigh the same in a cosine
+            parts = np.split(vectors, np.cumsum([*blocks.values()])[:-1], axis=1)
+            unit = np.hstack([normalize(part) for part in parts])
+            folds = training.FOLDS
+            cosine = training.train(unit, columns, model="cosine", folds=folds, **options)
+            bundle = _better(bundle, default, cosine, told)
+    else:
+        told.append(
+            f"{len(names)} people are too few to train a model of them ({ENOUGH_PEOPLE} are the least)"
         )
         if default is not None:
-            blocks = blocks or {"vectors": vectors.shape[1]}
-            bundle = _better(bundle, default, vectors, columns, blocks, options, told)
-    elif default is not None:
-        bundle = default
-        told.append(f"{few}: the default model is used, in the domain that they show.")
-    else:
-        told.append(f"{few}: the extractor's cosine is used, which is about voices only.")
-        bundle = _cosine(vectors, people, extractor, name, options, told)
-    ids = [
-        f"{who}{MARK}{mark[:12]}"
-        for who, mark in zip(people, marks or map(str, range(len(vectors))), strict=True)
-    ]
+            bundle = default
+            told[-1] += ": the default model is used, in the domain that they show."
+        else:
+            told[-1] += ": the extractor's cosine is used, which is about voices only."
+            recipe = None if extractor is None else extractor.recipe
+            if extractor is not None and recipe is not None and len(names) < training.FEWEST_PEOPLE:
+                bundle = cosine_model(extractor)
+                told.append(
+                    "Its calibration is the default of the extractor, not one of your people."
+                )
+            else:
+                voices = {"speaker": columns["speaker"]}
+                options["extractor"] = name
+                bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
+    digests = [mark[:12] for mark in marks] or range(len(vectors))
+    ids = [f"{who}{MARK}{mark}" for who, mark in zip(columns["speaker"], digests, strict=True)]
     kept = np.sort(np.unique(ids, return_index=True)[1])
     if len(kept) < len(ids):
         told.append(f"{len(ids) - len(kept)} recordings are copies of others and were left out.")
@@ -212,64 +221,26 @@ def setup_vectors(
     return Setup(bundle, report, VectorSet(np.array(ids)[kept], vectors[kept], name))
 
 
-def _cosine(
-    X: Array,
-    people: Names,
-    extractor: Extractor | None,
-    name: str | None,
-    options: Mapping[str, Any],
-    told: list[str],
-) -> Bundle:
-    """The cosine, calibrated on these people where they are enough, else as the extractor's recipe is."""
-    folds = 2 if len(np.unique(people)) >= training.FEWEST_PEOPLE else 0
-    if not folds and extractor is not None and extractor.recipe is not None:
-        told.append("Its calibration is the default of the extractor, not one of your people.")
-        return cosine_model(extractor)
-    if not folds:
-        told.append("It is not calibrated: no threshold can be given.")
-    voices = {"speaker": people}
-    return training.train(X, voices, model="cosine", folds=folds, extractor=name, **options)
-
-
-def _better(
-    committee: Bundle,
-    default: Bundle,
-    X: Array,
-    labels: Columns,
-    blocks: Mapping[str, int],
-    options: Mapping[str, Any],
-    told: list[str],
-) -> Bundle:
+def _better(committee: Bundle, default: Bundle, cosine: Bundle, told: list[str]) -> Bundle:
     """Of two models that were measured in the same trials, the one with fewer errors; cosine stands beside them."""
-    if not all("held_out" in (bundle.card or {}) for bundle in (committee, default)):
-        told.append(
-            "Models could not be compared: the default model is used, in your people's domain."
-        )
-        return default
-    # blocks of length 1 each weigh the same in a cosine
-    parts = np.split(X, np.cumsum(list(blocks.values()))[:-1], axis=1)
-    unit = np.hstack([normalize(part) for part in parts])
-    cosine = training.train(unit, labels, model="cosine", folds=training.FOLDS, **options)
-    models = {
-        "a committee trained on your people": committee,
-        "the default model": default,
-        "cosine": cosine,
-    }
-    errors = {title: _worst_eer_and_cllr(bundle.card or {}) for title, bundle in models.items()}
-    first, second, _ = models
+    titles = ("a committee trained on your people", "the default model", "cosine")
+    errors = []
+    for bundle in (committee, default, cosine):
+        held = dict(bundle.card or {}).get("held_out")
+        if held is None:
+            told.append(
+                "Errors cannot be compared: the default model is used, in your people's domain."
+            )
+            return default
+        first = next(iter(held["errors"].values()))
+        errors.append((max(first["eer"].values()), first["cllr"]))
     # the committee is calibrated by the very trials: it has to be better in both
-    wins = all(mine < other for mine, other in zip(errors[first], errors[second], strict=True))
-    used = first if wins else second
-    told.append(f"Compared on people who were held out in turn; used is {used}:")
-    for title, (eer, cllr) in errors.items():
+    wins = np.less(errors[0], errors[1]).all()
+    used = 0 if wins else 1
+    told.append(f"Compared on people who were held out in turn; used is {titles[used]}:")
+    for title, (eer, cllr) in zip(titles, errors, strict=True):
         told.append(f"  {title}: EER of the worst kind {100 * eer:.2f} %, Cllr {cllr:.3f}")
-    return models[used]
-
-
-def _worst_eer_and_cllr(card: Card) -> tuple[float, float]:
-    """Errors to the first question that was measured."""
-    first = next(iter(card["held_out"]["errors"].values()))
-    return max(first["eer"].values()), first["cllr"]
+    return (committee, default)[used]
 
 
 def report_lines(bundle: Bundle, far: float) -> list[str]:

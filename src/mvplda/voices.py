@@ -354,31 +354,23 @@ def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> Thre
     """
     X = book.all_vectors()
     owners = np.array(book.owners)
-    names, person = np.unique(owners, return_inverse=True)
-    several = np.flatnonzero(np.bincount(person)[person] > 1)
-    if len(names) < 2 or not len(several):
-        raise DataError(
-            f"{book.path} has {len(names)} people, {len(np.unique(person[several]))} of them with two recordings or "
-            "more: a threshold takes two people, and somebody with two recordings"
-        )
     question = speaker_question(bundle)
-    tests = bundle.enrol(X)
-    whole = bundle.enrol(X, owners)
+    whole = book.enrolled(bundle)
     bundle = bundle.deployed(whole)
-    others = bundle.answer(whole, tests, question).llr
-    # of every recording, the profile of its person without it
-    rest = [np.flatnonzero((person == person[row]) & (np.arange(len(X)) != row)) for row in several]
-    ids = np.repeat(np.arange(len(several)), [len(rows) for rows in rest])
-    without = bundle.enrol(X[np.concatenate(rest)], ids)
-    own = bundle.answer(
-        without, tests, question, np.column_stack([np.arange(len(several)), several])
-    ).llr
-    enrolled = whole.ids.astype(str)
-    rows, columns = np.nonzero(enrolled[:, None] != owners)
-    return threshold_for(
-        np.concatenate([own, others[rows, columns]]),
-        np.repeat([True, False], [len(own), len(rows)]),
-        far,
-        np.concatenate([owners[several], enrolled[rows]]),
-        np.concatenate([owners[several], owners[columns]]),
-    )
+    llrs = bundle.answer(whole, X, question).llr
+    people = whole.ids.astype(str)[:, None]
+    own = people == owners
+    for row, column in np.argwhere(own):
+        # a recording is no part of the profile that it is tried against
+        rest = np.flatnonzero(own[row] & (np.arange(len(X)) != column))
+        llrs[row, column] = np.nan
+        if len(rest):
+            others = bundle.enrol(X[rest], ["others"] * len(rest))
+            llrs[row, column] = bundle.answer(others, X[[column]], question).llr[0, 0]
+    tried = np.isfinite(llrs)
+    if len(people) < 2 or not tried[own].any():
+        raise DataError(
+            f"{book.path} has {len(people)} people: a threshold takes two people, and somebody with two recordings"
+        )
+    enrolled, tested = np.broadcast_arrays(people, owners)
+    return threshold_for(llrs[tried], own[tried], far, enrolled[tried], tested[tried])

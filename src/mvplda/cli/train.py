@@ -84,7 +84,9 @@ if TYPE_CHECKING:
 )
 @output_option("Write the model to this file.")
 @seed_option("Draw the start with this seed; the same seed gives the same model.")
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress and no summary; warnings are still shown.")
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Show no progress and no summary; warnings are still shown."
+)
 def train(
     vectors: str,
     labels: tuple[tuple[str, str], ...],
