@@ -184,6 +184,8 @@ def setup_vectors(
     if len(names) >= ENOUGH_PEOPLE:
         expert = None if shipped is None else shipped.fitted_scorer
         options["extractor"] = name
+        if progress:
+            Progress(f"training a committee on {len(names)} people", 1).step(1)
         bundle = training.train(vectors, columns, blocks=blocks, default=expert, **options)
         if default is not None:
             # blocks of length 1 each weigh the same in a cosine

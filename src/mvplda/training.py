@@ -102,14 +102,12 @@ def train(
     fars : shares of false acceptances that thresholds are wanted for, the default first
     extractor : name of what made the vectors
     default : a fitted model of the same vectors, which becomes one more expert of a committee
-    progress : write a line for every step to standard error
+    progress : write a line to standard error whenever people are held out
     """
     vectors = np.asarray(X)
     columns = {view: np.asarray(column) for view, column in labels.items()}
     check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
     options = dict(settings or {})
-    if progress:
-        Progress(f"training {model}", 1).step(1)
     if model == COMMITTEE:
         sizes = dict(blocks or {"vectors": vectors.shape[1]})
         if sum(sizes.values()) != vectors.shape[1]:
@@ -403,7 +401,11 @@ def calibrate(
     calibrations: dict[str, HypothesisCalibrator] = {}
     points: dict[str, list[OperatingPoint]] = {}
     errors: dict[str, Card] = {}
-    for known in _known_views(bundle, views):
+    # what is known of a trial: nothing; or the class of the second view, whose classes come again
+    asked: dict[tuple[str, ...], list[tuple[str, ...]]] = {(): _questions_about(views)}
+    if len(views) == 2 and views[1] in getattr(bundle.fitted_scorer, "classes_", {}):
+        asked[views[1:]] = [views]
+    for known, questions in asked.items():
         try:
             logs, _ = held.answers(known=known)
         except LabelError:
@@ -412,7 +414,7 @@ def calibrate(
                 raise
             continue
         calibrator = HypothesisCalibrator().fit(logs, held.truth, speakers=held.people()[0])
-        for same in _questions_about(views, known):
+        for same in questions:
             question = Question(same, known=known or None)
             key = question_key(question, views)
             scores = question.ratio(views).of(calibrator.transform(logs))
@@ -452,7 +454,7 @@ def deploy(
         return there
     points: dict[str, Sequence[OperatingPoint]] = dict(bundle.points or {})
     errors: dict[str, Card] = {}
-    for same in _questions_about(views, ()):
+    for same in _questions_about(views):
         key = question_key(Question(same), bundle.views)
         points[key], errors[key] = held.measure(held.answers(same)[1], same, fars)
     if people >= ENOUGH_FOR_THRESHOLDS:
@@ -468,18 +470,9 @@ def _deployed_on(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
     return bundle.deployed(bundle.enrol(X, labels[speaker], known or None))
 
 
-def _known_views(bundle: Bundle, views: Sequence[str]) -> list[tuple[str, ...]]:
-    """Which views may be known: none; and those after the first, whose classes come again."""
-    known: list[tuple[str, ...]] = [()]
-    if len(views) == 2 and views[1] in getattr(bundle.fitted_scorer, "classes_", {}):
-        known.append((views[1],))
-    return known
-
-
-def _questions_about(views: Sequence[str], known: Sequence[str]) -> list[tuple[str, ...]]:
-    """All views together; each alone, where nothing is known."""
-    alone = [] if known or len(views) == 1 else [(view,) for view in views]
-    return [tuple(views), *alone]
+def _questions_about(views: Sequence[str]) -> list[tuple[str, ...]]:
+    """All views together, and each alone."""
+    return list(dict.fromkeys([tuple(views), *((view,) for view in views)]))
 
 
 def _fold_model(bundle: Bundle, X: Array, labels: Columns) -> Bundle:

@@ -34,7 +34,7 @@ from .train import read_labelled
 )
 @labels_option("VIEW=FILE or VIEW=COLUMN: labels of vectors, as in mvplda train.")
 @extractor_option(required=False)
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no line for every step that is done.")
 def setup(
     source: str,
     output: str,
