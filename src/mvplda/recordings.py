@@ -182,7 +182,7 @@ def setup_vectors(
     if shipped is not None:
         default = training.deploy(shipped, vectors, columns, **options)
     if len(names) >= ENOUGH_PEOPLE:
-        expert = None if shipped is None else shipped.fitted_scorer
+        expert = None if shipped is None else shipped.scorer
         options["extractor"] = name
         if progress:
             Progress(f"training a committee on {len(names)} people", 1).step(1)

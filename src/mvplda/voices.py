@@ -22,6 +22,7 @@ from .exceptions import (
     ParameterError,
 )
 from .extractors import Extracted, Extractor, load_extractor
+from .extractors.sound import Source
 from .io.vectors import VectorSet, read_columns, read_vectors
 from .metrics import threshold_for
 from .metrics.points import ThresholdPoint
@@ -39,7 +40,7 @@ DEFAULT_MODEL = Path(__file__).with_name("defaults") / "default.safetensors"
 """The model of the package: of several corpora, in a domain that enrolments tell."""
 DEFAULT_EXTRACTORS = ("campplus", "words")
 
-Recorded = Extracted | PathLike | Iterable[PathLike]
+Recorded = Extracted | PathLike | Iterable[Source]
 """One side of a comparison: a sound file, several, or what was made of them."""
 
 MARK = "#"

@@ -88,7 +88,8 @@ class Tool(click.Group):
             with warnings_as_lines():
                 return super().invoke(ctx)
         except click.UsageError as error:
-            error.exit_code = ANSWERING.get(str(ctx.invoked_subcommand), error.exit_code)
+            code = ANSWERING.get(str(ctx.invoked_subcommand), error.exit_code)
+            error.exit_code = code  # type: ignore[misc]
             raise
         except (MvpldaError, OSError, MemoryError) as error:
             if ctx.params.get("debug") and not isinstance(error, BrokenPipeError):

@@ -173,9 +173,9 @@ def _from_statistics(path: str, model: str, ranks: Json, options: Json) -> Bundl
     return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
 
 
-def _sizes(given: Mapping[str, str]) -> dict[str, int | None]:
+def _sizes(given: Mapping[str, str]) -> Json:
     """Ranks, or widths of blocks: positive whole numbers; a rank may be full."""
-    sizes: dict[str, int | None] = {}
+    sizes: Json = {}
     for name, text in given.items():
         if text != "full" and not (text.isdigit() and int(text) > 0):
             raise click.UsageError(
