@@ -481,11 +481,7 @@ def toml_value(value: Any) -> str:
     """A plain value as TOML, which Python reads and does not write; a list of tables has a line for each."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(toml_pairs(value)) + " }"
-    if isinstance(value, (tuple, list)):
-        parts = [toml_value(part) for part in value]
-        if any(isinstance(part, Mapping) for part in value):
-            return "[\n    " + ",\n    ".join(parts) + ",\n]"
-        return f"[{', '.join(parts)}]"
-    if isinstance(value, float):
-        return repr(float(value))
+    if isinstance(value, (tuple, list)) and any(isinstance(part, Mapping) for part in value):
+        return "[\n    " + ",\n    ".join(map(toml_value, value)) + ",\n]"
+    # text, numbers and lists of them are the same in JSON, but for the character that ends ASCII
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

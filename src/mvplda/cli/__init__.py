@@ -48,6 +48,9 @@ COMMANDS = {
     "serve": "serve",
 }
 
+ANSWERING = {"verify": 3, "identify": 3}
+"""Commands whose exit codes 0, 1 and 2 are answers, and the code where there was none."""
+
 
 class Tool(click.Group):
     """Loads commands lazily, shows warnings as lines, and ends in one line when the input is at fault."""
@@ -84,10 +87,15 @@ class Tool(click.Group):
                 load_plugin(module)
             with warnings_as_lines():
                 return super().invoke(ctx)
+        except click.UsageError as error:
+            code = ANSWERING.get(str(ctx.invoked_subcommand), error.exit_code)
+            error.exit_code = code  # type: ignore[misc]
+            raise
         except (MvpldaError, OSError, MemoryError) as error:
             if ctx.params.get("debug") and not isinstance(error, BrokenPipeError):
                 raise
-            _end(error, options_of(self.get_command(ctx, str(ctx.invoked_subcommand))))
+            name = str(ctx.invoked_subcommand)
+            _end(error, options_of(self.get_command(ctx, name)), ANSWERING.get(name, 1))
 
 
 def end_on_sigterm() -> None:
@@ -169,8 +177,8 @@ def in_a_line(text: str) -> str:
     return " ".join(words.split()) + blank + draft
 
 
-def _end(error: Exception, options: dict[str, str] | None = None) -> NoReturn:
-    """One line on standard error, and exit code 1; arguments of the library are called by the options."""
+def _end(error: Exception, options: dict[str, str] | None = None, code: int = 1) -> NoReturn:
+    """One line on standard error, and an exit code; arguments of the library are called by the options."""
     if isinstance(error, BrokenPipeError):
         # Whoever read has gone. Python would write a line about it when it closes standard output.
         with suppress(OSError, ValueError):
@@ -190,7 +198,7 @@ def _end(error: Exception, options: dict[str, str] | None = None) -> NoReturn:
     elif isinstance(error, MemoryError):
         text = f"there is not enough memory: {error}"
     click.echo(f"mvplda: {in_a_line(text)}", err=True)
-    sys.exit(1)
+    sys.exit(code)
 
 
 @click.group(
