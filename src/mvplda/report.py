@@ -128,20 +128,22 @@ def det_curve(
 def det_curves(axes: Axes, scores: Mapping[str, FloatArray], result: Evaluation) -> None:
     """Misses against false alarms on probit axes, of the targets against every kind, with EER and minDCF."""
     others = {kind: values for kind, values in scores.items() if kind != result.target}
-    curves = {kind: {kind: values} for kind, values in others.items()}
+    others["Total"] = np.concatenate(list(others.values()))
     cost = result.costs[0]
-    for i, (kind, parts) in enumerate({**curves, "Total": others}.items()):
-        curve = ScoreCurve(scores[result.target], parts)
+    for i, (kind, values) in enumerate(others.items()):
+        curve = ScoreCurve(scores[result.target], values)
         colour = INK if kind == "Total" else colour_of(kind, i)
         eer = curve.eer()
-        det_curve(axes, curve, colour, f"{kind} ({curve.n_nontargets:,}): EER {100 * eer:.2f} %")
+        det_curve(axes, curve, colour, f"{kind} ({len(values):,}): EER {100 * eer:.2f} %")
         miss, false_alarm = curve.rates(result[kind][f"min_dcf_threshold/{cost.name}"])
         for sign, x, y in (("o", eer, eer), ("x", float(false_alarm), float(miss))):
             if 0 < x < 1 and 0 < y < 1:
                 axes.plot([ndtri(x)], [ndtri(y)], sign, color=colour, markersize=6)
     det_axes(axes)
     axes.set_title(f"dot: EER; cross: minDCF {cost}", fontsize=SMALL)
-    legend_below(axes, 2, title=f"against {curve.n_targets:,} targets", title_fontsize=SMALL)
+    legend_below(
+        axes, 2, title=f"against {len(scores[result.target]):,} targets", title_fontsize=SMALL
+    )
 
 
 def det_axes(axes: Axes) -> None:

@@ -99,20 +99,6 @@ def _quantiles(values: Array, level: float, speakers: float) -> tuple[float, flo
     return float(low), float(high)
 
 
-def _p_value(differences: Array, speakers: float) -> float:
-    """Two-sided, of no difference; the observed trials count as one more resample."""
-    known = differences[~np.isnan(differences)]
-    tail = min(int((known <= 0).sum()), int((known >= 0).sum()))
-    z = float(ndtri(min(0.5, (tail + 1) / (len(known) + 1))))
-    return float(2 * stdtr(speakers - 1, z / math.sqrt(speakers / (speakers - 1))))
-
-
-def _ratios(a: Array, b: Array) -> Array:
-    """a / b of replicates; without an error of B, no error of A is one, and any is infinitely more."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where((a == 0) & (b == 0), 1.0, a / b)
-
-
 def compare_systems(
     scores_a: ArrayLike,
     scores_b: ArrayLike,
@@ -202,7 +188,11 @@ def _paired(a: Array, b: Array, level: float, speakers: float) -> PairedTest:
     if not np.isfinite(a[0]) or not np.isfinite(b[0]) or speakers < 2 or known < KNOWN:
         return PairedTest(float(a[0]), float(b[0]), level)
     low, high = _quantiles(differences[1:], level, speakers)
-    p_value = _p_value(differences[1:], speakers)
+    # two-sided, of no difference; the observed trials count as one more resample
+    drawn = differences[1:][~np.isnan(differences[1:])]
+    tail = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
+    z = float(ndtri(min(0.5, (tail + 1) / (len(drawn) + 1))))
+    p_value = float(2 * stdtr(speakers - 1, z / math.sqrt(speakers / (speakers - 1))))
     ends = _quantiles(ratios[1:], level, speakers)
     return PairedTest(
         float(a[0]), float(b[0]), level, float(differences[0]), low, high, p_value, *ends

@@ -246,22 +246,15 @@ def evaluate(
     chosen, targets, parts = split_by_kind(scores, kinds, target)
     for array in (targets, *parts.values()):
         array.sort()  # copies of our own
+    total = np.sort(np.concatenate(list(parts.values())), kind="stable")  # of sorted pieces
     rows: dict[str, Measures] = {}
-    present = {kind: [Side(part)] for kind, part in parts.items() if len(part)}
-    total = [side for sides in present.values() for side in sides]
-    for kind, sides in {**dict.fromkeys(parts), **present, TOTAL: total}.items():
-        values = {metric.name: math.nan for metric in metrics}
-        size = 0
-        if kind == TOTAL and len(present) == 1:
-            only = rows[next(iter(present))]
-            size = only.n_nontargets
-            values = only.values
-        elif sides:
-            curve = Curve(Side(targets), sides)
-            size = curve.n_nontargets
+    for kind, scored in {**parts, TOTAL: total}.items():
+        values = dict.fromkeys((metric.name for metric in metrics), math.nan)
+        if len(scored):
+            curve = Curve(Side(targets), Side(scored))
             stated = [metric for metric in metrics if metric.enough(curve)]
             values |= {metric.name: metric.value(curve) for metric in stated}
-        rows[kind] = Measures(len(targets), size, values)
+        rows[kind] = Measures(len(targets), len(scored), values)
     cost = spoofing or SpoofingCost()
     spoofs = parts.pop(SPOOF, np.empty(0))
     ordinary = np.concatenate(list(parts.values())) if parts else np.empty(0)

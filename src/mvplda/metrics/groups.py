@@ -15,7 +15,7 @@ from .._typing import Array
 from ..exceptions import DataError
 from ..kinds import Kinds, as_masks, target_kind
 from .intervals import plain
-from .jackknife import Interval, check_level, effective_number, jackknife_interval, unmet
+from .jackknife import Interval, check_level, effective_number, rate_interval
 from .weighted import Codes, for_every_trial, leave_out, speaker_codes
 
 
@@ -73,9 +73,7 @@ class _Trials:
         estimate, without = self.jackknife(self.rate)
         if np.isnan([estimate, *without]).any():
             return Interval(estimate, 0.0, 1.0)
-        speakers = self.speakers()
-        settings: Any = {"speakers": speakers, "most": 1.0, "unseen": unmet(level, speakers)}
-        return jackknife_interval(estimate, without, level, **settings)
+        return rate_interval(estimate, without, level, self.speakers())
 
 
 def group_errors(
