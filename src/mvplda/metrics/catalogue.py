@@ -356,7 +356,7 @@ def min_dcf(
 
     Examples
     --------
-    >>> from mvplda.metrics import min_dcf
+    >>> from mvplda.metrics.catalogue import min_dcf
     >>> min_dcf([2.0, 3.0, 1.0, 4.0], [0.0, -1.0, 1.5, -2.0])  # reject below 2: one miss in four
     0.25
     """

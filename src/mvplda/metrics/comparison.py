@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,7 @@ def compare_systems(
     for row in times[1:]:
         row[:-1] = np.bincount(rng.integers(n_speakers, size=n_speakers), minlength=n_speakers)
 
+    @cache  # the only kind is the total, too
     def measured(trials: WeightedTrials) -> Array:
         values = np.full((len(times), len(metrics)), np.nan)
         for b, multiplicity in enumerate(times):
@@ -164,16 +166,12 @@ def compare_systems(
         return values
 
     tests: dict[str, dict[str, PairedTest]] = {}
-    done: dict[WeightedTrials, Array] = {}
     for kind, trials in systems[0].items():
-        for one in (trials, systems[1][kind]):
-            if one not in done:  # the only kind is the total, too
-                done[one] = measured(one)
-        values = np.stack([done[trials], done[systems[1][kind]]])
+        pairs = zip(measured(trials).T, measured(systems[1][kind]).T, strict=True)
         speakers = min(trials.speakers())
         tests[kind] = {
-            metric.name: _paired(values[0, :, i], values[1, :, i], level, speakers)
-            for i, metric in enumerate(metrics)
+            metric.name: _paired(*pair, level, speakers)
+            for metric, pair in zip(metrics, pairs, strict=True)
         }
     return Comparison(tests, level, n_resamples, n_speakers)
 

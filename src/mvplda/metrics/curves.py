@@ -147,7 +147,8 @@ class Curve:
 
     def rates(self, thresholds: ArrayLike) -> tuple[Array, Array]:
         """Miss and false-alarm rates when scores at or above a threshold are accepted."""
-        return self.targets.share_below(thresholds), 1 - self.others.share_below(thresholds)
+        accepted = 1 - self.others.share_below(thresholds)
+        return self.targets.share_below(thresholds), np.asarray(accepted)
 
     @cached_property
     def hull(self) -> Hull:

@@ -72,11 +72,8 @@ class Evaluation:
 
     def tables(self) -> dict[str, list[Metric]]:
         """The metrics of every table, by its title."""
-        tables: dict[str, list[Metric]] = {}
-        for metric in self.metrics:
-            if metric.table is not None:
-                tables.setdefault(metric.table, []).append(metric)
-        return tables
+        titles = dict.fromkeys(metric.table for metric in self.metrics if metric.table is not None)
+        return {title: [m for m in self.metrics if m.table == title] for title in titles}
 
     def definitions(self, intervals: Intervals | None = None) -> list[str]:
         """What the columns mean, one sentence each, with every cost and weight."""
@@ -111,11 +108,8 @@ class Evaluation:
             values: dict[str, Any] = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
             for name, value in row.values.items():
                 family, _, point = name.partition("/")
-                number = float(value) if math.isfinite(value) else None
-                if point:
-                    values.setdefault(family, {})[point] = number
-                else:
-                    values[family] = number
+                place = values.setdefault(family, {}) if point else values
+                place[point or family] = float(value) if math.isfinite(value) else None
             about["kinds"][kind] = values
         return about
 
@@ -168,9 +162,8 @@ class Evaluation:
         The first metric of every kind, and the others that are headlines of the total.
         """
         first, *others = [metric for metric in self.metrics if metric.headline]
-        return [(kind, first, kind) for kind in self.rows] + [
-            (metric.heading, metric, TOTAL) for metric in others
-        ]
+        totals = [(metric.heading, metric, TOTAL) for metric in others]
+        return [(kind, first, kind) for kind in self.rows] + totals
 
 
 def split_by_kind(
