@@ -131,7 +131,7 @@ class Committee(BaseScorer, BaseEstimator):
         experts = {name: clone(expert) for name, expert in self.experts.items()}
         self._adopt(experts, vectors.shape[1])
         for name, expert in self.experts_.items():
-            expert.fit(vectors[:, slice(*self._columns_of(name))], labels)
+            self.experts_[name] = expert.fit(vectors[:, slice(*self._columns_of(name))], labels)
         self._find_views(tuple(labels))
         self.factors_ = {name: self._given_factors(name) for name in self.experts_}
         self.calibrator_ = None
@@ -469,6 +469,13 @@ def _classes_of(expert: BaseScorer) -> dict[str, Names]:
     return getattr(scorer_of(expert), "classes_", {})
 
 
+RIDGE = 3e-4
+"""Weight of the squared factors, each times the size of what it multiplies: few people leave factors moderate."""
+
+LEAST_SIZE = 1e-4
+"""A part of the evidence that is smaller than this share of the largest has no factor."""
+
+
 def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     """Factors that cost held-out trials least, and what they cost.
 
@@ -498,14 +505,13 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
         posterior /= total[:, None]
         posterior[rows, truth] -= 1.0
         posterior *= mass[:, None]
-        small = 1e-6 * theta  # keeps factors finite where all trials are told apart
+        small = RIDGE * theta
         return value + 0.5 * float(small @ theta), np.einsum(
             "nhe,nh->e", said, posterior
         ) / scale + small
 
-    bounds = [
-        (0.0, None if told else 0.0) for told in size > 0
-    ]  # what says nothing of anything has no factor
+    # a part that says next to nothing of these people would get any factor, and ruin the answers to others
+    bounds = [(0.0, None if told else 0.0) for told in size > LEAST_SIZE * size.max()]
     found = minimize(
         cost, 0.3 * size, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}
     )  # (V11)

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, IntArray
+from .._typing import AnyArray, Array, Columns, IntArray
 from ..backend import as_vectors, like
 from ..exceptions import DataError, LabelError
 from ..persistence import State, Tensors, fingerprint
@@ -40,6 +40,21 @@ LARGEST = 4.0
 
 MOST_CELLS = 600
 """Enrolled cells that a domain is learnt from, at most: more make no difference."""
+
+
+class InDomain:
+    """A fitted model of domains as an expert of a committee: fitting moves it to the domain of the vectors."""
+
+    def __init__(self, model: DomainPLDA) -> None:
+        self.model = model
+
+    def __sklearn_clone__(self) -> InDomain:
+        return self
+
+    def fit(self, X: Array, y: Columns) -> DomainPLDA:
+        people, *others = y
+        labels = {view: y[view] for view in others}
+        return self.model.deployed(self.model.enrol(X, y[people], labels or None)).settled()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from .._optional import need
 
@@ -34,6 +34,10 @@ class Settings(BaseSettings):
     )
     port: int = Field(
         default=8765, ge=1, le=65535, description="Listen at this port of the machine."
+    )
+    role: Literal["all", "verify", "identify"] = Field(
+        default="all",
+        description="Which decisions this instance makes: those about a claimed person, whose voice it is, or both.",
     )
     data: Path = Field(
         default=Path("mvplda-data"), description="Folder of the database and the master key."
