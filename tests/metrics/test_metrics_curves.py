@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from evaluation_problems import weighted_curve
+from evaluation_problems import act_dcf, min_dcf, weighted_curve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import det_curve, roc_curve
@@ -12,7 +12,7 @@ from sklearn.metrics import det_curve, roc_curve
 from mvplda.costs import PRESETS, DetectionCost, detection_cost, detection_costs
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.metrics import ScoreCurve, bayes_error_rates, cllr, eer
-from mvplda.metrics.catalogue import MinDCF, MinDCFThreshold, act_dcf, min_dcf
+from mvplda.metrics.catalogue import MinDCF, MinDCFThreshold
 from mvplda.metrics.curves import count_below, min_cllr
 
 tied_scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=14)

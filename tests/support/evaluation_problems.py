@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr
 
-from mvplda.metrics import trial_kinds
+from mvplda.costs import detection_cost
+from mvplda.metrics import ScoreCurve, trial_kinds
+from mvplda.metrics.catalogue import ActDCF, MinDCF
 from mvplda.metrics.curves import Curve, Side, softplus
 
 SPREAD = 0.7
@@ -52,3 +54,11 @@ def weighted_curve(targets, parts, weights):
     order = np.argsort(scores)
     others = Side(scores[order], each[order], softplus(scores[order]))
     return Curve(Side(np.sort(np.asarray(targets, float))), others)
+
+
+def min_dcf(targets, nontargets, cost="default"):
+    return MinDCF(detection_cost(cost)).value(ScoreCurve(targets, nontargets))
+
+
+def act_dcf(targets, nontargets, cost="default"):
+    return ActDCF(detection_cost(cost)).value(ScoreCurve(targets, nontargets))

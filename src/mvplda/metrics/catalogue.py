@@ -23,13 +23,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from numpy.typing import ArrayLike
 from scipy.special import entr
 
 from .._typing import Array
-from ..costs import Costs, DetectionCost, detection_cost, detection_costs
+from ..costs import Costs, DetectionCost, detection_costs
 from ..exceptions import ParameterError
-from .curves import Curve, ScoreCurve
+from .curves import Curve
 from .jackknife import Interval, jackknife_interval, rate_interval, unmet
 
 COARSEST = 0.1
@@ -347,24 +346,3 @@ def metrics_of(costs: Costs = ("default",), far: Iterable[float] = FARS) -> list
             )
     points = detection_costs(costs)
     return [metric for family in METRICS for metric in family(points, rates)]
-
-
-def min_dcf(
-    targets: ArrayLike, nontargets: ArrayLike, cost: str | DetectionCost = "default"
-) -> float:
-    """Least normalised detection cost over all thresholds.
-
-    Examples
-    --------
-    >>> from mvplda.metrics.catalogue import min_dcf
-    >>> min_dcf([2.0, 3.0, 1.0, 4.0], [0.0, -1.0, 1.5, -2.0])  # reject below 2: one miss in four
-    0.25
-    """
-    return MinDCF(detection_cost(cost)).value(ScoreCurve(targets, nontargets))
-
-
-def act_dcf(
-    targets: ArrayLike, nontargets: ArrayLike, cost: str | DetectionCost = "default"
-) -> float:
-    """Normalised detection cost of log-likelihood ratios at Bayes' threshold."""
-    return ActDCF(detection_cost(cost)).value(ScoreCurve(targets, nontargets))

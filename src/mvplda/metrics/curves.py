@@ -221,8 +221,8 @@ class ScoreCurve(Curve):
     """
 
     def __init__(self, targets: ArrayLike, nontargets: ArrayLike) -> None:
-        sides = [as_scores(targets, "target"), as_scores(nontargets, "non-target")]
-        super().__init__(*(Side(np.sort(scores)) for scores in sides))
+        accepted = np.sort(as_scores(targets, "target"))
+        super().__init__(Side(accepted), Side(np.sort(as_scores(nontargets, "non-target"))))
 
 
 def eer(targets: ArrayLike, nontargets: ArrayLike) -> float:
@@ -239,8 +239,9 @@ def eer(targets: ArrayLike, nontargets: ArrayLike) -> float:
 
 def cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
     """Cost of log-likelihood ratios, in bits: 0 is perfect, 1 is saying nothing."""
-    sides = [as_scores(targets, "target"), as_scores(nontargets, "non-target")]
-    return Curve(*map(Side, sides)).cllr()  # which need not be sorted
+    # which need not be sorted
+    sides = [Side(as_scores(targets, "target")), Side(as_scores(nontargets, "non-target"))]
+    return Curve(sides[0], sides[1]).cllr()
 
 
 def min_cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:

@@ -149,7 +149,9 @@ def jackknife_interval(
     return Interval(estimate, low, high, standard_error)
 
 
-def rate_interval(estimate: float, without: Array, level: float, speakers: float) -> Interval:
+def rate_interval(
+    estimate: float | Array, without: Array, level: float, speakers: float
+) -> Interval:
     """The interval of a share of trials: at worst all trials of speakers who were not met fail."""
     missing = unmet(level, speakers)
     return jackknife_interval(
