@@ -96,6 +96,7 @@ def run_experiment(
         notes=notes,
     )
     results.save(output)
+    say("\n" + results.beside_paper())
     if best is not None:
         best.extractor = made.vectors.extractor
         best.save(output / "model.safetensors")
