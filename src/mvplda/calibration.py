@@ -36,7 +36,10 @@ from .labels import as_array, encode_labels
 from .persistence import Persistent, Tensors, check_answers
 from .scoring.question import Hypothesis, Question
 
-__all__ = ["Answer", "HypothesisCalibrator", "LinearCalibrator", "question_key"]
+__all__ = [
+    "HypothesisCalibrator",
+    "LinearCalibrator",
+]
 
 LLR_DEVIATION = 30.0
 """Standard deviation over all trials that calibrated LLRs may well have: the prior of slopes."""

@@ -24,7 +24,8 @@ from .calibration import HypothesisCalibrator, question_key
 from .decisions import OperatingPoint
 from .exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from .labels import encode_labels
-from .metrics import cllr, eer, min_cllr, threshold_for
+from .metrics import cllr, eer, threshold_for
+from .metrics.curves import min_cllr
 from .models import SCORERS, Committee, MultiviewPLDA
 from .models.committee import scorer_of
 from .models.domain import DomainPLDA, InDomain

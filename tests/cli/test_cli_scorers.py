@@ -119,8 +119,6 @@ def test_cosine_needs_neither_views_nor_labels(root, data, centre):
     expected = Bundle(None, CosineScorer(centre)).fit(X)
     assert scores_of(root, "cosine") == pytest.approx(listed(expected, X), abs=1e-6)
     assert "same names no view" in fails(*scoring(root, "cosine"), "--same", "speaker")
-    page = ["evaluate", root / "out", "--trials", root / "trials", "--model", root / "cosine"]
-    said_by(*page, "--report", root / "page.html", code=0)
     assert "keeps no classes of a view" in fails(
         *scoring(root, "cosine"), "--known", f"phrase={root / 'utt2phrase'}"
     )
