@@ -18,8 +18,8 @@ from mvplda import SufficientStatistics
 from mvplda.inference.design import Design
 from mvplda.inference.em import m_step, moment_start, posterior
 from mvplda.inference.parameters import NoiseModel
-from mvplda.statistics import Accumulator, GrowingClasses, label_codes
-from mvplda.statistics.accumulator import common_origin
+from mvplda.statistics import Accumulator
+from mvplda.statistics.accumulator import GrowingClasses, common_origin, label_codes
 
 from .timing import best_of, extra_memory, in_another_process
 

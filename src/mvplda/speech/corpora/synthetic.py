@@ -207,7 +207,7 @@ def _make(root: Path, settings: dict[str, int], verbose: bool) -> None:
             rows += made
             if line is not None:
                 line.step(block[-1] + 1, f"{len(rows)} utterances")
-    write_table(root / INDEX, {key: [row[key] for row in rows] for key in rows[0]})
+    write_table(root / INDEX, {key: np.array([row[key] for row in rows]) for key in rows[0]})
     write_atomically(root / MANIFEST, json.dumps(settings).encode())
 
 

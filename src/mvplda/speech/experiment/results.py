@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from ... import __version__
 from ... import report as draw
 from ...backend import cores
-from ...metrics import Evaluation
 from ...metrics.comparison import Comparison, PairedTest
-from ...metrics.evaluation import aligned, markdown_rows
+from ...metrics.evaluation import Evaluation, aligned, markdown_rows
 from ...metrics.intervals import Intervals
 from ...persistence import write_atomically
 from .configuration import to_toml
