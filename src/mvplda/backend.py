@@ -317,10 +317,11 @@ class SparseTable:
         return torch.sparse.mm(self.matrix, right if right.ndim == 2 else right[:, None])
 
 
-def one_hot(group: NDArray[np.int64], size: int) -> sparse.csc_array:
+def one_hot(group: NDArray[np.int64], size: int, dtype: DTypeLike = np.float64) -> sparse.csc_array:
     """(size, n): 1 where a column is of the group of its row."""
-    ends = np.arange(len(group) + 1)
-    return sparse.csc_array((np.ones(len(group)), group, ends), shape=(size, len(group)))
+    n = len(group)
+    ends = np.arange(n + 1)
+    return sparse.csc_array((np.ones(n, dtype=dtype), group, ends), shape=(size, n))
 
 
 NUMPY = Numpy()

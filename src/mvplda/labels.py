@@ -8,6 +8,7 @@ such *anonymous* classes are numbered after the named ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -39,6 +40,11 @@ class ViewClasses:
         if self.cells is not None:
             return len(self.cells)
         return len(self.names) + self.anonymous
+
+
+def interaction(cells: IntArray) -> ViewClasses:
+    """The classes of an interaction view."""
+    return ViewClasses(np.empty(0, dtype=np.int64), 0, cells)
 
 
 @dataclass(frozen=True)
@@ -195,22 +201,27 @@ def encode_labels(
         raise LabelError(f"label columns have different lengths: {lengths}")
     for view in names:
         if ":" in view:
-            parts = parts_of(view)
-            classes[view], codes[view] = _encode_cells(
-                [codes[p] for p in parts], [len(classes[p]) for p in parts]
-            )
+            cells, codes[view] = distinct_rows([codes[part] for part in parts_of(view)])
+            classes[view] = interaction(cells)
     return LabelTable(names, classes, codes)
 
 
-def row_keys(columns: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
-    """One integer for every row of several columns of class numbers."""
-    if float(np.prod([float(s) for s in sizes])) > 2.0**62:
+def row_keys(columns: Sequence[IntArray]) -> IntArray:
+    """One integer for every row of several columns of class numbers, in the order of the rows."""
+    sizes = [int(column.max(initial=0)) + 1 for column in columns]
+    if math.prod(sizes) > 2**62:
         rows = np.stack(columns, axis=1)
-        return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
     key = np.zeros(len(columns[0]), dtype=np.int64)
     for column, size in zip(columns, sizes, strict=True):
         key = key * size + column
     return key
+
+
+def distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
+    """The rows of several columns of class numbers that occur, sorted, and which of them stands at every place."""
+    _, first, which = np.unique(row_keys(columns), return_index=True, return_inverse=True)
+    return np.stack([column[first] for column in columns], axis=1), which.reshape(-1)
 
 
 def distinct(values: Names) -> tuple[Names, IntArray, IntArray]:
@@ -239,14 +250,6 @@ def by_appearance(codes: IntArray) -> IntArray:
     """The same classes, numbered as they first appear: what is dealt by these numbers does not hang on names."""
     _, first, places = np.unique(codes, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[places.reshape(-1)]
-
-
-def _encode_cells(
-    columns: Sequence[IntArray], sizes: Sequence[int]
-) -> tuple[ViewClasses, IntArray]:
-    _, first, codes = np.unique(row_keys(columns, sizes), return_index=True, return_inverse=True)
-    cells = np.stack([column[first] for column in columns], axis=1)
-    return ViewClasses(np.empty(0, dtype=np.int64), 0, cells), codes.reshape(-1).astype(np.int64)
 
 
 def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, IntArray]:

@@ -254,7 +254,6 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
         explained -= float(xp.trace(s.class_zz))
     log_likelihood = -0.5 * (  # (E9)
         sums.n * (sums.dimension * LOG_2PI + parameters.sigma.log_determinant)
-        - sums.dimension * sums.log_weights
         + parameters.sigma.trace(sums.scatter_about(p.mean))
         + system.log_determinant
         - explained

@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._progress import Progress
-from .._typing import AnyArray, Array, Device, RandomState
+from .._typing import AnyArray, Array, Device, Labels, RandomState
 from ..backend import checked_vectors, is_torch, threads_for, to_host
 from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from ..inference.design import Design, Method, step_operations
@@ -177,7 +177,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         self.verbose = verbose
         self.callback = callback
 
-    def fit(self, X: ArrayLike, y: Any = None, *, weights: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels = None) -> Self:
         """Fit to labelled vectors.
 
         Parameters
@@ -186,8 +186,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         y : labels: dict of {view: labels}, DataFrame, Arrow table, structured array, or array (n,) or
             (n, n_views). What cuts labels into folds, such as scikit-learn's ``GridSearchCV``, needs
             one row a vector and so takes no dict: `mvplda.labels.label_rows` makes rows of a dict
-        weights : (n,) positive: the noise of a vector is ``noise_`` divided by its weight, so that vectors of short
-            utterances may count for less; give `enrol` weights on the same scale
         """
         if y is None and self.prior is None:
             raise LabelError(
@@ -205,9 +203,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             self._set_strengths(strengths, views)
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
             table = encode_labels(y, (*views, ":".join(views)), missing=self.missing)
-        statistics = SufficientStatistics.from_arrays(
-            X, table, second_moment=self._second_moment(), weights=weights
-        )
+        statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment())
         return self._fit(statistics, self._ranks(views))
 
     def fit_statistics(self, statistics: SufficientStatistics, *, device: Device = None) -> Self:
@@ -257,7 +253,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         views = tuple(wanted)
         check_published(self, views)
         kind = PRIORS[self.prior]
-        statistics, mean_weight = statistics.balanced()
         asked, ranks = choose_ranks(statistics, wanted, full=kind.full_rank)
         with warnings.catch_warnings():
             for category in kind.needless:
@@ -275,8 +270,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         if earlier is None:
             start = prior.start(sums, used, self.init, rng)
         else:
-            scaled = replace(earlier, noise=earlier.noise / mean_weight)
-            start = warm_parameters(scaled, used, noise_kind, statistics.origin, rng).on(sums.xp)
+            start = warm_parameters(earlier, used, noise_kind, statistics.origin, rng).on(sums.xp)
         objective: Objective = prior
         if self.algorithm == "paper":
             cell = ":".join(views)
@@ -292,7 +286,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
                 callback=self._watch(statistics, design.plan.measure),
             )
         p = fit.parameters
-        self._take(views, replace(p, mean=p.mean + statistics.origin, noise=mean_weight * p.noise))
+        self._take(views, replace(p, mean=p.mean + statistics.origin))
         self._take_fit(fit, statistics)
         self.diagnostics_ = conclude(
             diagnostics,
@@ -320,7 +314,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             design = replace(design, sums=sums.on_host())
         return design
 
-    def log_likelihood(self, X: ArrayLike, y: Any, *, weights: ArrayLike | None = None) -> float:
+    def log_likelihood(self, X: ArrayLike, y: Labels) -> float:
         """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
 
         Exact; only where the design is too large for that, and `algorithm` allows it, a lower bound, with a warning.
@@ -330,7 +324,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             self._vectors(X, reset=False),
             encode_labels(y, tuple(self.views_), missing=self.missing),
             second_moment=self._second_moment(),
-            weights=weights,
         )
         return self.log_likelihood_statistics(statistics)
 
@@ -355,12 +348,11 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     def _posterior(self, statistics: SufficientStatistics, method: Method) -> Posterior:
         """Of all classes behind some statistics, which are taken as new ones."""
         p = self.parameters_
-        statistics, mean_weight = statistics.balanced()
         sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
         design = Design.of(sums, p.ranks, method=method)
         if design.plan.factorised:
             design = replace(design, sums=sums.on_host())
-        moved = replace(p, mean=p.mean - statistics.origin, noise=p.noise / mean_weight)
+        moved = replace(p, mean=p.mean - statistics.origin)
         with threads_for(step_operations(design, p.ranks)):
             return posterior(design, moved.on(design.sums.xp))
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .._optional import LateModule
-from .._typing import Array
+from .._typing import Block, IntArray
 from ..backend import is_torch, to_host
-from ..exceptions import DataError, LabelError, ParameterError
-from .accumulator import Accumulator
+from ..exceptions import DataError, LabelError
+from .accumulator import SHIFT, Accumulator
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +53,7 @@ class DeviceAccumulator(Accumulator):
 
     block_bytes = 2**30
 
-    def _vectors(self, X: Any) -> Tensor:
+    def _vectors(self, X: Block) -> Tensor:
         x = check_tensor(X)
         if self._sums and x.device != self._sums[0].device:
             raise DataError(
@@ -62,7 +62,7 @@ class DeviceAccumulator(Accumulator):
         self._device = x.device
         return x if x.stride(1) == 1 else x.contiguous()
 
-    def _numbers(self, view: str, codes: Mapping[str, Any], n: int) -> Tensor:
+    def _numbers(self, view: str, codes: Mapping[str, Block], n: int) -> Tensor:
         given = super()._numbers(view, codes, n)
         numbers = given if is_torch(given) else torch.as_tensor(np.asarray(given))
         if numbers.is_floating_point() or numbers.dtype == torch.bool:
@@ -81,17 +81,12 @@ class DeviceAccumulator(Accumulator):
         shift: Tensor = super()._shift(first[:ROWS])  # a block is too large for the host
         return shift
 
-    def _centred(self, vectors: Tensor, shift: Tensor) -> Tensor:
-        return vectors - shift
-
-    def _squares(self, block: Tensor, weights: Array | None) -> Tensor:
-        if weights is not None:
-            raise ParameterError("weights= is for arrays on the host, not for torch tensors")
+    def _squares(self, block: Tensor) -> Tensor:
         if self.second_moment == "diagonal":
             return sum_of_squares(block)
         return sum_of_products(block, block)
 
-    def _add_classes(self, k: int, codes: Tensor, block: Tensor, weights: Array | None) -> None:
+    def _add_classes(self, k: int, codes: Tensor, block: Tensor) -> None:
         sums = self._sums[k]
         self._counts[k] += to_host(torch.bincount(codes, minlength=len(sums)))
         if len(sums) <= FEW_CLASSES:
@@ -100,9 +95,9 @@ class DeviceAccumulator(Accumulator):
         else:
             add_class_sums(sums, codes, block)
 
-    def _counted(self, keys: Tensor, weights: Array | None) -> tuple[Any, Any]:
-        cells, numbers = torch.unique(keys, return_counts=True)
-        return to_host(cells), to_host(numbers)
+    def _cells(self, rows: Tensor, columns: Tensor) -> tuple[IntArray, IntArray]:
+        keys, counts = torch.unique((rows << SHIFT) | columns, return_counts=True)
+        return to_host(keys), to_host(counts)
 
 
 def sum_of_products(left: Tensor, right: Tensor) -> Tensor:
