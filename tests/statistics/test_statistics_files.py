@@ -29,7 +29,6 @@ from mvplda.statistics import (
     merge,
     record,
 )
-from mvplda.statistics.accumulator import common_origin
 from mvplda.statistics.record import holds_statistics, load_with_sources, save_statistics
 
 
@@ -195,7 +194,7 @@ def test_a_real_limit_on_file_size(tmp_path: Path) -> None:
 
 def accumulated(X: Any, labels: Any, sizes: list[int], **options: Any) -> SufficientStatistics:
     sums, classes = (
-        Accumulator(X.shape[1], VIEWS, origin=common_origin(X[: sizes[0]]), **options),
+        Accumulator(X.shape[1], VIEWS, **options),
         GrowingClasses(VIEWS),
     )
     start = 0
@@ -245,14 +244,11 @@ def test_rows_that_are_not_finite_are_left_out_and_told() -> None:
     bad = [3, 256, 300, 599]
     X[bad, 2] = [np.nan, np.inf, -np.inf, np.nan]
     labels["speaker"][3] = "only here"
-    sums, classes = (
-        Accumulator(X.shape[1], VIEWS, origin=common_origin(X)),
-        GrowingClasses(VIEWS),
-    )
-    assert sums.origin is not None
-    assert np.isfinite(sums.origin).all()
+    sums, classes = Accumulator(X.shape[1], VIEWS), GrowingClasses(VIEWS)
     codes = classes.number({name: label_codes(column) for name, column in labels.items()})
     assert sums.add(X, codes, on_error="skip").tolist() == bad
+    assert sums.origin is not None
+    assert np.isfinite(sums.origin).all()
     good = np.setdiff1d(np.arange(600), bad)
     some = {name: column[good] for name, column in labels.items()}
     close(

@@ -123,7 +123,8 @@ class Design:
         design = cls(sums, plan, _grams_pay(sums, plan.leaf, iterations * ranks[plan.leaf]))
         if method == "variational" or (method == "auto" and not exact_pays(design, ranks)):
             others = tuple(k for k in range(sums.n_views) if k != plan.leaf)
-            return cls(sums, replace(plan, root=None, rest=others, factorised=True))
+            # class by class it is solved on the host
+            return cls(sums.on_host(), replace(plan, root=None, rest=others, factorised=True))
         if plan.dense_size > MAX_DENSE:
             raise DesignTooLargeError(
                 f"after elimination {plan.dense_size} latents remain in one dense system, more than {MAX_DENSE}: "

@@ -16,6 +16,8 @@ Here and in docs/math.md, sections 4 and 5::
     l, m    views of the rest, of J and K classes, ranks r and q
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -165,15 +167,13 @@ class Elimination(LeafEliminated):
     def _rest_block(self, matrix: AnyArray, l: int, m: int) -> AnyArray:
         """Rest views l and m of a rest matrix, as a writable (J_l, r_l, J_m, r_m)."""
         part = matrix[self.rest_slice[l], self.rest_slice[m]]
-        block: AnyArray = self.xp.split_axes(part, self.ranks[l], self.ranks[m])
-        return block
+        return self.xp.split_axes(part, self.ranks[l], self.ranks[m])
 
     def _diagonal_blocks(self, l: int) -> AnyArray:
         """(J, r, r): the covariance of every class of a rest view."""
         block = self._rest_block(self.V, l, l)
         every = self.xp.arange(block.shape[0])
-        blocks: AnyArray = block[every, :, every, :]
-        return blocks
+        return block[every, :, every, :]
 
     def _rest_pairs(self) -> Iterator[tuple[int, int]]:
         return ((l, m) for l in self.plan.rest for m in self.plan.rest if l <= m)
@@ -320,8 +320,7 @@ class Elimination(LeafEliminated):
             some = np.arange(start, min(start + step, n_patterns))
             inverse, solved = root.couplings(some)
             made.append(inverse + solved @ self.V @ solved.mT)
-        every: AnyArray = xp.concatenate(made)[xp.cached(root.tables.pattern)]
-        return every
+        return xp.concatenate(made)[xp.cached(root.tables.pattern)]
 
     def _leaf_covariances(self) -> AnyArray:
         e = self.plan.leaf
@@ -362,8 +361,7 @@ class Elimination(LeafEliminated):
                 cross = H @ solved[which] @ YV.mT
                 met += H @ covariance[which] @ H.mT - cross - cross.mT
             made.append(self._leaf_given(self.delta[xp.asarray(group[part])], met))
-        every: AnyArray = xp.concatenate(made)
-        return every
+        return xp.concatenate(made)
 
 
 def _set_both(matrix: AnyArray, rows: slice, columns: slice, block: AnyArray) -> None:
@@ -408,15 +406,11 @@ def sums_of_rows(F: AnyArray, n: AnyArray, means: AnyArray) -> ViewSums:
     )
 
 
-def leaf_given_data(
-    design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray
-) -> LeafRows | LeafGrams:
-    """delta(n_c) * (f_c' LB - n_c mean' LB) for every leaf class."""
-    return (LeafGrams if design.by_count else LeafRows)(design, delta, LB, at_mean)
-
-
 class LeafRows:
-    """Means of the leaf's classes, a row per class: first given the data alone, then less what other views explain."""
+    """Means of the leaf's classes, a row per class: first given the data alone, then less what other views explain.
+
+    To begin with they are delta(n_c) * (f_c' LB - n_c mean' LB).
+    """
 
     def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray) -> None:
         xp = design.sums.xp
@@ -431,8 +425,7 @@ class LeafRows:
 
     def met(self, k: int) -> AnyArray:
         """(C_k, r_e): sum over vectors of every class of view k of the leaf's mean."""
-        met: AnyArray = self.xp.cached_table(self.tables[k]).T @ self._means
-        return met
+        return self.xp.cached_table(self.tables[k]).T @ self._means
 
     def less(self, k: int, h: AnyArray) -> None:
         """Take off what view k explains, h (C_k, r_e)."""
@@ -462,8 +455,7 @@ class LeafGrams:
     # Q U is [F Z; n Z; N Z] before delta, by count (5.2): rows of Q belong to columns of A, and so to these sums.
 
     def met(self, k: int) -> AnyArray:
-        met: AnyArray = (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
-        return met
+        return (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
 
     def less(self, k: int, h: AnyArray) -> None:
         self.U[self.columns[k]] = -h

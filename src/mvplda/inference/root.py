@@ -10,6 +10,8 @@ Whatever is summed over root classes then needs a group's T_h' D_h^-1 T_h, and s
 are made once a fit. No U_q is made, but where the covariance of every single class is asked for.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -187,19 +189,10 @@ def _inverse(order: Index) -> Index:
     return rank
 
 
-def row_signatures(tables: list[sparse.csr_array]) -> NDArray[np.uint64]:
-    """Two 64-bit hashes a row, equal exactly when the rows are (but for a chance of about 2^-120)."""
+def row_signatures(tables: list[sparse.csr_array]) -> Array:
+    """Numbers that are equal exactly when the rows of all tables are (but for a chance of about 2^-100)."""
     rng = np.random.default_rng(20170406)
-    n = tables[0].shape[0]
-    keys = np.zeros((n, 2), dtype=np.uint64)
-    for table in tables:
-        row = np.repeat(np.arange(n), np.diff(table.indptr))
-        counts = np.ascontiguousarray(table.data, dtype=np.float64).view(np.uint64)
-        for column in range(2):
-            weights = rng.integers(1, 2**63, size=table.shape[1], dtype=np.uint64)
-            hashed = weights[table.indices] * (counts * np.uint64(2) + np.uint64(1))
-            np.add.at(keys[:, column], row, hashed)
-    return keys
+    return np.concatenate([table @ rng.random((table.shape[1], 2)) for table in tables], axis=1)
 
 
 @dataclass(frozen=True)
@@ -417,22 +410,20 @@ class Root:
                 Q[:, self._columns(m, run), self._columns(l, run)] = part.mT
         return Q
 
+    @cached_property
+    def _inverses(self) -> AnyArray:
+        """(H, r_a, r_a), of all groups: only covariances of single classes need them at once."""
+        return self.xp.concatenate([run.inverse for run in self.runs()])
+
     def couplings(self, patterns: Index) -> tuple[AnyArray, AnyArray]:
         """D^-1 (p, r_a, r_a) and D^-1 U (p, r_a, R) of some patterns."""
         xp = self.xp
         p = len(patterns)
-        group = self.tables.group[patterns]
-        inverse = xp.empty((p, self.rank, self.rank))
-        for run in self.runs():
-            inside = np.flatnonzero((group >= run.groups.start) & (group < run.groups.stop))
-            if len(inside):
-                own = run.inverse[xp.asarray(group[inside] - run.groups.start)]
-                inverse[xp.asarray(inside)] = own
+        inverse = self._inverses[xp.asarray(self.tables.group[patterns])]
         parts = [xp.zeros((p, self.rank, 0))]
         for l, blocks in self.rest.items():
             met = xp.asarray(self.tables.met[l][patterns].toarray()).reshape(-1, len(self.counts))
-            made = (met @ blocks.reshape(len(self.counts), -1)).reshape(
-                p, -1, self.rank, self.ranks[l]
-            )
+            made = met @ blocks.reshape(len(self.counts), -1)
+            made = made.reshape(p, -1, self.rank, self.ranks[l])
             parts.append(xp.permute(made, (0, 2, 1, 3)).reshape(p, self.rank, -1))
         return inverse, inverse @ xp.concatenate(parts, axis=2)

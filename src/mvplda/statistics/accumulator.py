@@ -4,6 +4,8 @@ An `Accumulator` knows classes by their numbers alone; ``SufficientStatistics.of
 the names come batch by batch, `GrowingClasses` numbers them as they appear and sorts them at the end.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -51,7 +53,6 @@ BLOCK_BYTES = 4 * 2**20
 
 SHIFT = 32
 PENDING = 2**18
-AMID = 4096
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,7 @@ class Sums(Generic[A_co]):
         """left right' of two (D, m), or only its diagonal, as the scatter is."""
         if self.has_products:
             return left @ right.T
-        diagonal: A = self.xp.einsum("dm,dm->d", left, right)
-        return diagonal
+        return self.xp.einsum("dm,dm->d", left, right)
 
     def scatter_about(self, mean: AnyArray) -> A_co:
         """Sum of (x - mean)(x - mean)', or of its diagonal."""
@@ -130,13 +130,6 @@ def amid(vectors: Array) -> Array:
             finite = vectors[np.isfinite(vectors).all(axis=1)]
             mean = finite.mean(axis=0) if len(finite) else np.zeros_like(mean)
     return np.where(np.isfinite(mean), mean, 0.0)
-
-
-def common_origin(X: ArrayLike) -> Array:
-    """A point amid the first vectors that float32 and float64 hold alike, so that parts about it add without loss."""
-    with np.errstate(over="ignore"):
-        mean = amid(np.asarray(as_vectors(X)[:AMID], dtype=np.float64)).astype(np.float32)
-    return np.where(np.isfinite(mean), mean, 0.0).astype(np.float64)
 
 
 class Accumulator:

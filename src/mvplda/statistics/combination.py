@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
+from scipy.spatial import KDTree
 
 from .._typing import IntArray, Names
 from ..backend import to_host
@@ -61,19 +62,16 @@ def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> Suffici
     DataError
         Something in `part` is not in `whole`: a class, a cell, or more vectors of one.
     LabelError
-        A vector in `part` has no label, so that nobody can say which one it is in `whole`.
+        A vector in `part` that has no label is not in `whole`.
     """
     if part.n >= whole.n:
         raise DataError(
             f"{part.n} vectors cannot be taken out of {whole.n}: at least one must be left"
         )
-    for column in base_columns(part.views):
-        if part.classes[column].anonymous:
-            raise LabelError(
-                f"{part.classes[column].anonymous} vector(s) to subtract have no label of {column!r} and cannot be "
-                "found again: give them labels, or leave them out"
-            )
-    result = _signed_sum([whole, part], [1, -1], ["the whole", "the part to subtract"])
+    _check_alike(whole, part, "the whole and the part to subtract")
+    moved = part.about(whole.origin)
+    same = {column: _same_vectors(whole, moved, column) for column in base_columns(whole.views)}
+    result = _signed_sum([whole, moved], [1, -1], ["the whole", "the part to subtract"], same)
     for view, counts in result.counts.items():
         _check_taken(counts.min(), class_name(result.classes, view, int(counts.argmin())))
     for (a, b), table in result.cooccurrence.items():
@@ -96,6 +94,27 @@ def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> Suffici
     return without_empty_classes(result)
 
 
+def _same_vectors(whole: SufficientStatistics, part: SufficientStatistics, column: str) -> IntArray:
+    """For vectors without label, each a class of its own: which of those of `whole` they are, by their sums."""
+    if part.classes[column].anonymous == 0:
+        return np.empty(0, dtype=np.int64)
+    if column not in whole.views:
+        raise LabelError(
+            f"vector(s) to subtract have no label of {column!r} and cannot be found again: "
+            f"that needs {column!r} among the views"
+        )
+    added, theirs = (
+        to_host(own.sums[column])[len(own.classes[column].names) :] for own in (whole, part)
+    )
+    reach = CLOSE * np.sqrt((whole.variance + (whole.total / whole.n) ** 2).sum())
+    distance, nearest = KDTree(added).query(theirs)
+    if (distance > reach).any() or len(np.unique(nearest)) < len(theirs):
+        raise LabelError(
+            f"a vector to subtract that has no label of {column!r} is not among those added"
+        )
+    return np.asarray(nearest)
+
+
 def _check_taken(count: float, which: str) -> None:
     if count < 0:
         raise DataError(
@@ -104,13 +123,16 @@ def _check_taken(count: float, which: str) -> None:
 
 
 def _signed_sum(
-    parts: Sequence[SufficientStatistics], signs: Sequence[int], called: Sequence[str]
+    parts: Sequence[SufficientStatistics],
+    signs: Sequence[int],
+    called: Sequence[str],
+    same: Places | None = None,
 ) -> SufficientStatistics:
-    """The sum of all parts, each times its sign."""
+    """The sum of all parts, each times its sign; `same` as in `_union_of_classes`."""
     first = parts[0]
     for part, name in zip(parts[1:], called[1:], strict=True):
         _check_alike(first, part, f"{called[0]} and {name}")
-    classes, numbers = _union_of_classes(parts, called)
+    classes, numbers = _union_of_classes(parts, called, same)
     n = 0
     total = np.zeros_like(first.total)
     scatter = np.zeros_like(first.scatter)
@@ -160,9 +182,12 @@ def _check_alike(a: SufficientStatistics, b: SufficientStatistics, which: str) -
 
 
 def _union_of_classes(
-    parts: Sequence[SufficientStatistics], called: Sequence[str]
+    parts: Sequence[SufficientStatistics], called: Sequence[str], same: Places | None
 ) -> tuple[dict[str, ViewClasses], list[Places]]:
-    """The union of the classes, and per part the new numbers of its classes."""
+    """The union of the classes, and per part the new numbers of its classes.
+
+    same : by column, which vectors without label of the first part those of the second are; None: others
+    """
     classes: dict[str, ViewClasses] = {}
     numbers: list[Places] = [{} for _ in parts]
     views = parts[0].views
@@ -172,9 +197,12 @@ def _union_of_classes(
         names, named = merge_names([own.names for own in known])
         # vectors without label are classes of their own, part after part
         ends = list(accumulate((own.anonymous for own in known), initial=len(names)))
-        classes[column] = ViewClasses(names, ends[-1] - len(names))
-        for i, places in enumerate(numbers):
-            places[column] = np.concatenate([named[i], np.arange(ends[i], ends[i + 1])])
+        alone = [np.arange(*pair) for pair in pairwise(ends)]
+        if same is not None:
+            alone[1] = alone[0][same[column]]
+        classes[column] = ViewClasses(names, len(np.unique(np.concatenate(alone))))
+        for places, own_named, own_alone in zip(numbers, named, alone, strict=True):
+            places[column] = np.concatenate([own_named, own_alone])
     for view in views:
         if ":" not in view:
             continue

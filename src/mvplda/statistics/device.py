@@ -6,6 +6,8 @@ summed in float32 over `ROWS` rows at most, and from there on in float64: second
 variances. float64 vectors are multiplied as such.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -17,7 +19,7 @@ import numpy as np
 
 from .._optional import LateModule
 from .._typing import Block, IntArray
-from ..backend import is_torch, to_host
+from ..backend import check_shape, is_torch, to_host
 from ..exceptions import DataError, LabelError
 from .accumulator import SHIFT, Accumulator
 
@@ -78,8 +80,7 @@ class DeviceAccumulator(Accumulator):
         return vectors.new_zeros(shape, dtype=torch.float64)
 
     def _shift(self, first: Tensor) -> Tensor:
-        shift: Tensor = super()._shift(first[:ROWS])  # a block is too large for the host
-        return shift
+        return super()._shift(first[:ROWS])  # a block is too large for the host
 
     def _squares(self, block: Tensor) -> Tensor:
         if self.second_moment == "diagonal":
@@ -121,8 +122,8 @@ def sum_of_squares(rows: Tensor) -> Tensor:
 def _stacks(rows: Tensor) -> list[Tensor]:
     """(n, w) as (n // ROWS, ROWS, w), and what is left over."""
     whole = len(rows) // ROWS * ROWS
-    stacks = [rows[:whole].reshape(-1, ROWS, rows.shape[1])] if whole else []
-    return stacks + ([rows[whole:][None]] if whole < len(rows) else [])
+    stacks = [rows[:whole].reshape(-1, ROWS, rows.shape[1]), rows[whole:][None]]
+    return [stack for stack in stacks if stack.numel()]
 
 
 def add_class_sums(sums: Tensor, codes: Tensor, rows: Tensor) -> None:
@@ -152,12 +153,7 @@ def has_triton() -> bool:
 def check_tensor(X: Tensor) -> Tensor:
     """Vectors as a float32 or float64 tensor (n, D), detached."""
     assert is_torch(X)
-    if X.ndim != 2:
-        raise DataError(
-            f"vectors are a tensor (n, D); got shape {tuple(X.shape)}. Reshape your data to two dimensions"
-        )
-    if X.shape[0] == 0 or X.shape[1] == 0:
-        raise DataError(f"there is nothing in vectors of shape {tuple(X.shape)}")
+    check_shape(X)
     if X.is_complex():
         raise DataError(f"vectors are real numbers; got {X.dtype}")
     X = X.detach()

@@ -352,10 +352,7 @@ def _from_state(tensors: Tensors, about: Json) -> SufficientStatistics:
     pairs = {}
     for i, (a, b) in enumerate(about["pairs"]):
         parts = tuple(tensors[f"pair/{i}/{key}"] for key in ("data", "indices", "indptr"))
-        table = sparse.csr_array(parts, shape=(len(counts[a]), len(counts[b])))
-        table.check_format(full_check=True)  # sparse products do not look whether places lie inside
-        _check_array(table.data, parts[1].shape, f"the table of {a!r} and {b!r}")
-        pairs[a, b] = table
+        pairs[a, b] = sparse.csr_array(parts, shape=(len(counts[a]), len(counts[b])))
     statistics = SufficientStatistics(
         views,
         int(about["n"]),
@@ -377,34 +374,33 @@ def _check(s: SufficientStatistics) -> None:
     A fingerprint says that a file is whole, not who wrote it.
     """
     D = len(s.total)
-    if s.n < 1:
-        raise ValueError(f"there are {s.n} vectors")
-    _check_array(s.origin, (D,), "the origin")
-    _check_array(s.total, (D,), "the total")
-    _check_array(s.scatter, (D,) * s.scatter.ndim, "the second moment")
-    if s.scatter.ndim > 2 or (diagonal_of(s.scatter) < 0).any():
-        raise ValueError("the second moment has a negative diagonal")
-    if set(s.cooccurrence) != set(combinations(s.views, 2)):
-        raise ValueError(f"the tables are of {sorted(s.cooccurrence)}, not of every pair of views")
+    shapes = {"origin": (s.origin, (D,)), "second moment": (s.scatter, (D,) * s.scatter.ndim)}
+    shapes["total"] = (s.total, (D,))
     for view in s.views:
         size = len(s.classes[view])
-        _check_array(s.counts[view], (size,), f"the counts of {view!r}")
-        _check_array(s.sums[view], (size, D), f"the sums of {view!r}")
-        cells = s.classes[view].cells
-        if cells is not None:
-            sizes = [len(s.classes[part]) for part in parts_of(view)]
-            if not ((cells >= 0) & (cells < sizes)).all():
-                raise ValueError(f"a cell of {view!r} names a class that is not there")
-    every = [*s.counts.values(), *(table.data for table in s.cooccurrence.values())]
-    if any(len(numbers) and not numbers.min() > 0 for numbers in every):
-        raise ValueError("a class or a cell has no vector")
-    totals = [float(numbers.sum()) for numbers in every]
-    if not np.allclose(totals, totals[0], rtol=1e-6):
-        raise ValueError("views and tables count different numbers of vectors")
-
-
-def _check_array(array: Names, shape: tuple[int, ...], what: str) -> None:
-    if array.shape != shape or array.dtype != np.float64:
-        raise ValueError(f"{what} is an array {shape}; got {array.dtype} {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{what} has numbers that are not finite")
+        shapes[f"counts of {view!r}"] = (s.counts[view], (size,))
+        shapes[f"sums of {view!r}"] = (s.sums[view], (size, D))
+    for pair, table in s.cooccurrence.items():
+        shapes[f"table of {pair}"] = (table.data, table.indices.shape)
+        table.check_format(full_check=True)  # sparse products do not look whether places lie inside
+    for what, (array, shape) in shapes.items():
+        if array.shape != shape or array.dtype != np.float64 or not np.isfinite(array).all():
+            raise ValueError(f"the {what} is no array {shape} of finite float64 numbers")
+    cells = [s.classes[view].cells for view in s.views]
+    sizes = [[len(s.classes[part]) for part in parts_of(view)] for view in s.views]
+    numbers = [*s.counts.values(), *(table.data for table in s.cooccurrence.values())]
+    totals = [float(own.sum()) for own in numbers]
+    holds = {
+        "there is a vector": s.n > 0,
+        "the second moment is positive": s.scatter.ndim < 3 and diagonal_of(s.scatter).min() >= 0,
+        "every pair of views has a table": set(s.cooccurrence) == set(combinations(s.views, 2)),
+        "the classes of every cell are there": all(
+            own is None or ((own >= 0) & (own < most)).all()
+            for own, most in zip(cells, sizes, strict=True)
+        ),
+        "every class and every cell has a vector": all(own.min(initial=1) > 0 for own in numbers),
+        "views and tables count the same vectors": np.allclose(totals, totals[0], rtol=1e-6),
+    }
+    for what, true in holds.items():
+        if not true:
+            raise ValueError(f"this is not so: {what}")
