@@ -207,9 +207,9 @@ def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
 
 def _file_of(path: str) -> tuple[str, str]:
     """The file behind a name, and what stands before it ("scp:" of Kaldi's names)."""
-    target = parse_name(path) if is_kaldi(path) else None
-    if target is None:
+    if not is_kaldi(path):
         return path, ""
+    target = parse_name(path)
     return str(target.scp or target.ark), "scp:" if target.scp else "ark:"
 
 

@@ -28,7 +28,7 @@ from .._typing import AnyArray, Array
 from ..backend import NUMPY, to_host
 from ..exceptions import DesignTooLargeError
 from ..statistics.accumulator import Sums
-from .root import RootTables
+from .root import RootTables, side_by_side
 
 Method = Literal["auto", "exact", "variational"]
 
@@ -154,11 +154,10 @@ class Design:
         xp = self.sums.xp
         end = self.sums.dimension + 1
         known_columns = slice(0, end)
-        columns = {}
-        for k, table in self.leaf_tables.items():
-            columns[k] = slice(end, end + table.shape[1])
-            end += table.shape[1]
-        others = slice(known_columns.stop, end)
+        widths = {k: table.shape[1] for k, table in self.leaf_tables.items()}
+        columns = side_by_side(widths, end)
+        others = slice(end, end + sum(widths.values()))
+        end = others.stop
         nothing = sparse.csr_array((len(group), 0))
         met = sparse.hstack([nothing, *self.leaf_tables.values()], format="csr")
         grams: AnyArray = xp.zeros((len(values), end, end))

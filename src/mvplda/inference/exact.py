@@ -22,13 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
 
 from .._typing import AnyArray
 from .design import FILLED, Design
-from .root import Root
+from .root import Root, side_by_side
 
 CHUNK_ELEMENTS = 2**22
 
@@ -53,17 +54,12 @@ class LeafEliminated:
         self.ranks = tuple(s.stop - s.start for s in where)
         self.others = [] if self.plan.root is None else [self.plan.root]
         self.others += self.plan.rest
-        self.columns: dict[int, slice] = {}
-        self.width = 0
-        for k in self.others:
-            self.columns[k] = slice(self.width, self.width + self.ranks[k])
-            self.width += self.ranks[k]
-        self.rest_slice: dict[int, slice] = {}
-        self.n_rest = 0
-        for l in self.plan.rest:
-            size = len(self.sums.counts[l]) * self.ranks[l]
-            self.rest_slice[l] = slice(self.n_rest, self.n_rest + size)
-            self.n_rest += size
+        self.columns = side_by_side({k: self.ranks[k] for k in self.others})
+        self.width = sum(self.ranks[k] for k in self.others)
+        sizes = {l: len(self.sums.counts[l]) * self.ranks[l] for l in self.plan.rest}
+        self.rest_slice = side_by_side(sizes)
+        self.n_rest = sum(sizes.values())
+        self.rest_pairs = list(combinations_with_replacement(self.plan.rest, 2))
         xp = self.xp
         lam = self._g(self.plan.leaf, self.plan.leaf).diagonal().clip(min=0.0)  # (E3)
         loads = xp.outer(xp.cached(design.leaf_counts[0]), lam)
@@ -154,7 +150,7 @@ class Elimination(LeafEliminated):
             for (l, m), taken in self.root.taken().items():
                 block = self._rest_block(M, l, m)
                 block -= xp.permute(taken, (0, 2, 1, 3))  # (E7)
-        for l, m in self._rest_pairs():
+        for l, m in self.rest_pairs:
             if l != m:
                 above = M[self.rest_slice[l], self.rest_slice[m]]
                 M[self.rest_slice[m], self.rest_slice[l]] = above.T
@@ -175,15 +171,12 @@ class Elimination(LeafEliminated):
         every = self.xp.arange(block.shape[0])
         return block[every, :, every, :]
 
-    def _rest_pairs(self) -> Iterator[tuple[int, int]]:
-        return ((l, m) for l in self.plan.rest for m in self.plan.rest if l <= m)
-
     def _rest_after_leaf(self) -> AnyArray:
         """(R, R): the rest's own precision, less what eliminating the leaf takes away; views l <= m."""
         xp = self.xp
         M: AnyArray = xp.zeros((self.n_rest, self.n_rest))
         r_e = self.delta.shape[1]
-        for l, m in self._rest_pairs():
+        for l, m in self.rest_pairs:
             block = self._rest_block(M, l, m)
             J, r, K, q = block.shape
             if l == m:
@@ -242,21 +235,21 @@ class Elimination(LeafEliminated):
         own = self._g(a, a) - H.T @ (weighted * H)  # (E6), (C, r_a, r_a)
         rest = {l: self._g(a, l) - H.T @ (weighted * self._g(e, l)) for l in self.plan.rest}
         chunk = min(CHUNK_ELEMENTS, self.xp.block_elements)
-        return Root(self.design.root_tables, self.xp, counts, own, rest, chunk)
+        return Root(a, self.design.root_tables, self.xp, counts, own, rest, chunk)
 
     def _solve_others(self, reduced: dict[int, AnyArray]) -> dict[int, AnyArray]:
         xp = self.xp
-        a = self.plan.root
+        root = self.root
         means: dict[int, AnyArray] = {}
         # Forward: the right-hand side less what the root takes off. Backward: rest, then root.
-        if self.root is not None and a is not None:
-            for l, taken in self.root.taken_sums(reduced[a]).items():
+        if root is not None:
+            for l, taken in root.taken_sums(reduced[root.view]).items():
                 reduced[l] -= taken
         if self.n_rest:
             right = xp.concatenate([reduced[l].reshape(-1) for l in self.plan.rest])
             means = self._by_view(xp.cho_solve(self._lower, right))
-        if self.root is not None and a is not None:
-            means[a] = self.root.means(reduced[a], means)
+        if root is not None:
+            means[root.view] = root.means(reduced[root.view], means)
         return means
 
     def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
@@ -268,7 +261,7 @@ class Elimination(LeafEliminated):
         by_class: list[AnyArray] = [xp.zeros((r, r)) for r in self.ranks]
         phi: AnyArray = xp.zeros((len(self.delta), self.width, self.width))
         flat = {}  # blocks of V, (J K, r q)
-        for l, m in self._rest_pairs():
+        for l, m in self.rest_pairs:
             V = self._rest_block(self.V, l, m)
             J, r, K, q = V.shape
             if l == m:
@@ -288,10 +281,10 @@ class Elimination(LeafEliminated):
             gram = xp.cached_columns(self.design.grams[l, m], slice(0, J * K))
             _set_both(phi, columns[l], columns[m], (gram @ flat[l, m]).reshape(-1, r, q))
         if self.design.direct:
-            for count, among, met in self._leaf_classes():
-                phi[count] += met.T @ self.V[among] @ met
-        a = self.plan.root
-        if self.root is not None and a is not None:
+            for count, among, times in self._leaf_classes():
+                phi[count] += times.T @ self.V[among] @ times
+        if self.root is not None:
+            a = self.root.view
             over_vectors, by_class[a], by_count, with_rest = self.root.covariance_sums(flat)
             S[where[a], where[a]] = over_vectors
             phi[:, columns[a], columns[a]] = by_count
@@ -306,7 +299,7 @@ class Elimination(LeafEliminated):
         """Cov(z_kc) of every class of a view, (C_k, r_k, r_k)."""
         if view in self.plan.rest:
             return self._diagonal_blocks(view)
-        if self.root is not None and view == self.plan.root:
+        if self.root is not None and view == self.root.view:
             return self._root_covariances(self.root)
         return self._leaf_covariances()
 
@@ -331,9 +324,9 @@ class Elimination(LeafEliminated):
         n_leaves = len(group)
         # several arrays of so many numbers per class at once
         step = max(1, CHUNK_ELEMENTS // (8 * max(self.ranks) * max(self.n_rest, r_e)))
-        a = self.plan.root
-        if self.root is not None and a is not None:
-            pattern = self.root.tables.pattern[tables[a].indices]
+        root = self.root
+        if root is not None:
+            pattern = root.tables.pattern[tables[root.view].indices]
         made = []
         for start in range(0, n_leaves, step):
             part = slice(start, min(start + step, n_leaves))
@@ -351,13 +344,13 @@ class Elimination(LeafEliminated):
                 counts = xp.asarray(tables[l][part].toarray())
                 wide = YV[:, :, self.rest_slice[l]].reshape(T, r_e, -1, self.ranks[l])
                 met += xp.einsum("tpjr,tj->tpr", wide, counts) @ self._g(e, l).T
-            if self.root is not None and a is not None:
+            if root is not None:
                 patterns, own_pattern = np.unique(pattern[part], return_inverse=True)
-                inverse, solved = self.root.couplings(patterns)
+                inverse, solved = root.couplings(patterns)
                 covariance = inverse + solved @ self.V @ solved.mT
                 which = xp.asarray(own_pattern)
                 n = xp.asarray(values[group[part]])
-                H = n[:, None, None] * self._g(e, a)
+                H = n[:, None, None] * self._g(e, root.view)
                 cross = H @ solved[which] @ YV.mT
                 met += H @ covariance[which] @ H.mT - cross - cross.mT
             made.append(self._leaf_given(self.delta[xp.asarray(group[part])], met))

@@ -42,26 +42,28 @@ class Parameters(Generic[A_co]):
     @staticmethod
     def given(mean: ArrayLike, loadings: Mapping[str, ArrayLike], noise: ArrayLike) -> Parameters:
         """Parameters from arrays that are checked to fit together."""
-        m = np.array(mean, dtype=np.float64)
-        n = np.array(noise, dtype=np.float64)
-        B = {view: np.array(loading, dtype=np.float64) for view, loading in loadings.items()}
-        D = len(m) if m.ndim == 1 else 0
-        if D == 0:
-            raise DataError(f"the mean has shape (D,); got {m.shape}")
-        if not B:
+        p = Parameters(
+            np.array(mean, dtype=np.float64),
+            tuple(np.array(loading, dtype=np.float64) for loading in loadings.values()),
+            np.array(noise, dtype=np.float64),
+        )
+        D = p.mean.size
+        if p.mean.ndim != 1 or D == 0:
+            raise DataError(f"the mean has shape (D,); got {p.mean.shape}")
+        if not loadings:
             raise DataError("there is no loading: give {view: (D, rank)} for at least one view")
-        for view, loading in B.items():
+        for view, loading in zip(loadings, p.loadings, strict=True):
             if loading.ndim != 2 or len(loading) != D or not 1 <= loading.shape[1] <= D:
                 raise DataError(
                     f"the loading of {view!r} has shape ({D}, rank), rank 1 to {D}; got {loading.shape}"
                 )
-        if n.shape not in ((D,), (D, D)):
+        if p.noise.shape not in ((D,), (D, D)):
             raise DataError(
-                f"the noise has shape ({D},) or ({D}, {D}), as the mean has width {D}; got {n.shape}"
+                f"the noise has shape ({D},) or ({D}, {D}), as the mean has width {D}; got {p.noise.shape}"
             )
-        if not all(np.isfinite(array).all() for array in (m, n, *B.values())):
+        if not p.is_finite():
             raise DataError("the parameters are not all finite")
-        return Parameters(m, tuple(B.values()), noise_of(n).checked().array)
+        return replace(p, noise=p.sigma.checked().array)
 
     @cached_property
     def sigma(self) -> FullNoise[A_co]:
@@ -93,9 +95,12 @@ class Parameters(Generic[A_co]):
     def _with(self, place: Callable[[Any], Any]) -> Parameters[Any]:
         return Parameters(place(self.mean), tuple(map(place, self.loadings)), place(self.noise))
 
-    def check_finite(self, when: str) -> None:
+    def is_finite(self) -> bool:
         arrays = (self.mean, self.noise, *self.loadings)
-        if not all(bool(namespace(a).isfinite(a).all()) for a in arrays):
+        return all(bool(namespace(a).isfinite(a).all()) for a in arrays)
+
+    def check_finite(self, when: str) -> None:
+        if not self.is_finite():
             raise NumericalError(
                 f"the parameters are not finite {when}: scale the vectors to ordinary size, "
                 "raise noise_floor, or lower the ranks"
@@ -270,7 +275,7 @@ class DiagonalNoise(FullNoise[A_co]):
         return float(self.xp.log(self.array).sum())
 
     def solve(self, matrix: A) -> A:
-        return matrix / (self.array[:, None] if matrix.ndim == 2 else self.array)  # type: ignore[assignment]
+        return matrix / (self.array[:, None] if matrix.ndim == 2 else self.array)  # type: ignore[return-value]
 
     def trace(self, scatter: AnyArray) -> float:
         return float((diagonal_of(scatter) / self.array).sum())

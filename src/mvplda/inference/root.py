@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, combinations_with_replacement, pairwise
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,12 @@ class RootTables:
         return min(float(met @ met), float(classes**2 * (self.widths**2).sum()))
 
 
+def side_by_side(sizes: Mapping[int, int], start: int = 0) -> dict[int, slice]:
+    """Where views of these sizes stand, one after the other."""
+    ends = accumulate(sizes.values(), initial=start)
+    return {k: slice(*ends_of) for k, ends_of in zip(sizes, pairwise(ends), strict=True)}
+
+
 def _inverse(order: Index) -> Index:
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
@@ -215,33 +222,34 @@ class Run:
     log_determinant: AnyArray
 
 
+@dataclass
 class Root:
     """The root's classes, factored.
 
+    view : its number
     counts : (C,) distinct leaf counts
     own : (C, r_a, r_a) what a vector in a leaf class of every count adds to D
     rest : per rest view (C, r_a, r_l), the same of U
     chunk : numbers that are worked on at a time
     """
 
-    def __init__(
-        self,
-        tables: RootTables,
-        xp: Numpy | Torch,
-        counts: AnyArray,
-        own: AnyArray,
-        rest: dict[int, AnyArray],
-        chunk: int,
-    ) -> None:
-        self.tables = tables
-        self.xp = xp
-        self.counts = counts
-        self.own = own
-        self.rest = rest
-        self.chunk = chunk
-        self.rank = own.shape[-1]
-        self.ranks = {l: blocks.shape[-1] for l, blocks in rest.items()}
-        self._kept: list[Run] | None = None
+    view: int
+    tables: RootTables
+    xp: Numpy | Torch
+    counts: AnyArray
+    own: AnyArray
+    rest: dict[int, AnyArray]
+    chunk: int
+    _kept: list[Run] | None = None
+
+    @property
+    def rank(self) -> int:
+        return self.own.shape[-1]
+
+    @cached_property
+    def ranks(self) -> dict[int, int]:
+        """Of the rest."""
+        return {l: blocks.shape[-1] for l, blocks in self.rest.items()}
 
     def runs(self) -> Iterator[Run]:
         """All groups, some at a time."""
@@ -282,22 +290,18 @@ class Root:
         classes = self.xp.cached(self.tables.classes)
         return sum(float(classes[run.groups] @ run.log_determinant) for run in self.runs())
 
-    def _pairs(self) -> Iterator[Pair]:
-        return ((l, m) for l in self.rest for m in self.rest if l <= m)
-
     def _table(self, l: int, m: int, run: Run) -> Any:
         table = self.tables.pairs(l, m, run.groups)
         return self.xp.cached_table(table) if self.tables.keeps_pairs else self.xp.table(table)
 
     def _columns(self, l: int, run: Run) -> slice:
         """Of a rest view in T_h."""
-        before = sum(r for m, r in self.ranks.items() if m < l)
-        return slice(run.slots * before, run.slots * (before + self.ranks[l]))
+        return side_by_side({m: run.slots * r for m, r in self.ranks.items()})[l]
 
     def taken(self) -> dict[Pair, AnyArray]:
         """Per pair of rest views (J_l, J_m, r_l, r_m), the sum over root classes of U_q' D_q^-1 U_q."""
         xp = self.xp
-        total: dict[Pair, Any] = dict.fromkeys(self._pairs(), 0.0)
+        total: dict[Pair, Any] = dict.fromkeys(combinations_with_replacement(self.rest, 2), 0.0)
         for run in self.runs():
             products = run.blocks.mT @ run.solved
             h = len(products)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, count, islice
 from typing import Generic, Literal
@@ -92,12 +92,9 @@ class Sums(Generic[A_co]):
 
     def on_host(self) -> Sums:
         """The same as NumPy arrays."""
-        return replace(
-            self,
-            total=to_host(self.total),
-            scatter=to_host(self.scatter),
-            sums=tuple(map(to_host, self.sums)),
-        )
+        sums = tuple(to_host(own) for own in self.sums)
+        total = to_host(self.total)
+        return Sums(self.n, total, to_host(self.scatter), self.counts, sums, self.cooccurrence)
 
     def together(self, k: int, l: int) -> sparse.csr_array:
         """Co-occurrence N_kl for any order of two different views."""
@@ -232,9 +229,11 @@ class Accumulator:
         self._rows += n
         out = np.concatenate(left_out)
         if len(out) < n:
-            kept = np.delete(np.arange(n), out) if len(out) else slice(None)
+            if len(out):
+                kept = np.delete(np.arange(n), out)
+                numbers = [own[kept] for own in numbers]
             for (k, l), pairs in self._pairs.items():
-                pairs.add(*self._cells(numbers[k][kept], numbers[l][kept]))
+                pairs.add(*self._cells(numbers[k], numbers[l]))
         return out
 
     def _vectors(self, X: ArrayLike) -> Block:
@@ -380,7 +379,9 @@ class GrowingClasses:
     def __init__(self, views: Sequence[str]) -> None:
         self.columns = base_columns(views)
         self._names = {column: _Names(column) for column in self.columns}
-        self._cells = {view: defaultdict(count().__next__) for view in views if ":" in view}
+        self._cells: dict[str, defaultdict[Hashable, int]] = {
+            view: defaultdict(count().__next__) for view in views if ":" in view
+        }
 
     def number(self, labels: Mapping[str, LabelCodes]) -> dict[str, IntArray]:
         """Class numbers of a batch's vectors in every label column and view."""
