@@ -160,7 +160,7 @@ def test_base_columns_in_order_of_mention() -> None:
         ({"a": ["x", 1]}, None, r"all strings or all numbers.*int.*str"),
         ({"a": [2**70, 1]}, None, "64-bit"),
         ({"a": [(1, 2), (3, 4)]}, None, r"one-dimensional; got shape \(2, 2\)"),
-        ({"a": "text"}, None, "got the string 'text'"),
+        ({"a": "text"}, None, "got 'text'"),
         ({"a": 5}, None, "got 5"),
         ({}, None, "there is no view"),
         ({"a:b": [1, 2]}, None, "rename the column"),
