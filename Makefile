@@ -1,5 +1,5 @@
 # make demo   the main job, end to end
-# make serve  a voice log-in with the default model: fetches its extractors; the page opens in the browser
+# make serve  a voice log-in with the default model: fetches its extractors and prints the address of its page
 # make serve-demo  the same with a toy network and synthetic people, where nothing can be fetched
 # make test   lint, types and the quick tests: under five minutes on two cores
 # make test-all  the slow tests: browser, databases, fetched weights, long searches for defects
@@ -44,7 +44,7 @@ $(SERVE_STAMP): pyproject.toml constraints.txt
 serve: $(SERVE_STAMP)
 	@$(SERVE)/bin/mvplda extractor get campplus words || \
 	  { echo "The extractors cannot be fetched here. To look at the page with a toy: make serve-demo"; exit 1; }
-	$(SERVE)/bin/mvplda serve --browse
+	$(SERVE)/bin/mvplda serve
 
 serve-demo: $(SERVE_STAMP)
 	$(SERVE)/bin/mvplda serve --demo

@@ -110,11 +110,6 @@ class DetectionCost:
         """Bayes' threshold for natural-log likelihood ratios: accept at or above it."""
         return threshold_from_costs(self.prior, self.miss_cost, self.false_alarm_cost)
 
-    @property
-    def effective_prior(self) -> float:
-        """The prior that, with both costs 1, asks for the same decisions."""
-        return 1 / (1 + math.exp(min(self.threshold, 700.0)))
-
     def at(self, miss: Any, false_alarm: Any) -> Any:
         """Normalised cost of a miss rate and a false-alarm rate."""
         return self.miss_weight * miss + self.false_alarm_weight * false_alarm

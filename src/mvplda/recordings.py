@@ -168,9 +168,10 @@ def setup_vectors(
         "enrolment": enrolment,
         "fars": (far, *(one for one in training.FARS if one != far)),
     }
-    default = default_bundle(name)
-    if default is not None:
-        default = training.deploy(default, vectors, columns, **options)
+    shipped = default_bundle(name)
+    default = None
+    if shipped is not None:
+        default = training.deploy(shipped, vectors, columns, **options)
         if "phrase" not in columns:
             told.append("Where people say what they like, ask about the voice: --same speaker.")
     few = (
@@ -178,7 +179,10 @@ def setup_vectors(
     )
     if len(names) >= ENOUGH_PEOPLE:
         blocks = blocks or training.blocks_of(name, vectors.shape[1])
-        bundle = training.train(vectors, columns, blocks=blocks, extractor=name, **options)
+        expert = None if shipped is None else shipped.fitted_scorer
+        bundle = training.train(
+            vectors, columns, blocks=blocks, extractor=name, default=expert, **options
+        )
         if default is not None:
             blocks = blocks or {"vectors": vectors.shape[1]}
             bundle = _better(bundle, default, vectors, columns, blocks, options, told)

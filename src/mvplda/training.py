@@ -26,6 +26,7 @@ from .labels import encode_labels
 from .metrics import cllr, eer, min_cllr, threshold_for
 from .models import SCORERS, Committee, MultiviewPLDA
 from .models.committee import scorer_of
+from .models.domain import DomainPLDA, InDomain
 from .models.heldout import Trials, held_out_trials
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
 from .scoring.question import Hypothesis, Question
@@ -78,6 +79,7 @@ def train(
     folds: int | None = None,
     fars: Sequence[float] = FARS,
     extractor: str | None = None,
+    default: DomainPLDA | None = None,
 ) -> Bundle:
     """Fit a model to vectors and labels; calibrate it and choose its thresholds by people who are held out.
 
@@ -94,6 +96,7 @@ def train(
     folds : of held-out people; 0: neither calibration nor thresholds. None: 4 for a committee, 0 for other models
     fars : shares of false acceptances that thresholds are wanted for, the default first
     extractor : name of what made the vectors
+    default : a fitted model of the same vectors, which becomes one more expert of a committee
     """
     vectors = np.asarray(X)
     columns = {view: np.asarray(column) for view, column in labels.items()}
@@ -107,6 +110,8 @@ def train(
             )
         options.setdefault("enrolment", enrolment)
         committee = make_committee(sizes, list(columns), labels=columns, **options)
+        if default is not None:
+            committee.experts = {**committee.experts, "default model": InDomain(default)}
         bundle = Bundle(None, committee, extractor)
         with warnings.catch_warnings():
             # The card says, once, that people are few.

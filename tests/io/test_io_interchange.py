@@ -125,9 +125,9 @@ def test_the_transform_that_is_written(tmp_path: Path) -> None:
     [
         (np.ones(3), np.eye(4), np.ones(3), "dimensions differ"),
         (np.ones(3), np.eye(3), np.ones(2), "dimensions differ"),
-        (np.ones(3), np.ones((3, 3)), np.ones(3), "not parameters of a PLDA model"),
+        (np.ones(3), np.ones((3, 3)), np.ones(3), "not a PLDA model of Kaldi"),
         (np.ones(3), np.eye(3), -np.ones(3), "psi holds variances"),
-        (np.ones(3), np.eye(3), np.zeros(3), "tells no classes apart"),
+        (np.ones(3), np.eye(3), np.zeros(3), "variances between classes, some above 0"),
         (np.full(3, np.nan), np.eye(3), np.ones(3), "not all finite"),
     ],
 )

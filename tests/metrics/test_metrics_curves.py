@@ -178,7 +178,6 @@ def test_infinite_scores_have_an_order_and_a_price():
 def test_act_dcf_by_hand_and_the_threshold_is_accepted():
     cost = DetectionCost("mine", 0.2, 2, 1)  # log(0.8 / 0.4) = log 2; default 0.4
     assert cost.threshold == pytest.approx(np.log(2))
-    assert cost.effective_prior == pytest.approx(1 / 3)
     assert (cost.miss_weight, cost.false_alarm_weight) == (1, pytest.approx(2))
     t = cost.threshold
     assert act_dcf([t, t + 1, t - 0.1, 5], [t, -1, -2, -3, -4], cost) == pytest.approx(

@@ -114,13 +114,13 @@ def test_groups_and_trials_are_one_a_vector():
             committee.fit(X, y, **wrong)
 
 
-def test_what_held_out_trials_cost_is_kept(tmp_path):
+def test_factors_are_kept(tmp_path):
     X, y, _, _ = _data()
     for factors in ("learnt", None):
         committee = Committee({"one": MultiviewPLDA(VIEWS)}, factors=factors).fit(X, y)
         committee.save(tmp_path / "committee")
-        assert load(tmp_path / "committee").cost_ == committee.cost_
-        assert np.isfinite(committee.cost_) == (factors == "learnt")
+        assert load(tmp_path / "committee").factors_ == committee.factors_
+        assert (committee.calibrator_ is None) == (factors != "learnt")
 
 
 def test_an_expert_of_one_view_is_a_model_of_that_view():

@@ -167,3 +167,29 @@ def test_what_cannot_be_fitted_or_scored_is_said(model: DomainPLDA) -> None:
     zeros[0, :6] = 0
     with pytest.raises(DataError, match="block of zeros"):
         model.evidence(zeros)
+
+
+def test_a_fitted_model_is_an_expert_of_a_committee(tmp_path):
+    """It is moved to the domain of the training vectors, keeps its covariances, and is written with the others."""
+    from mvplda import make_committee
+    from mvplda.models.domain import InDomain
+
+    X, labels = corpus()
+    model = DomainPLDA(BLOCKS).fit(X, labels)
+    own = {view: labels[view] for view in ("speaker", "phrase")}
+    shifted = X + np.random.default_rng(1).normal(scale=0.2, size=X.shape[1])
+    sizes = {name: columns for name, (columns, _) in BLOCKS.items()}
+    committee = make_committee(sizes, list(own))
+    committee.experts = {**committee.experts, "default model": InDomain(model)}
+    committee.fit(shifted, own)
+    expert = committee.experts_["default model"]
+    enrolled = model.enrol(shifted, own["speaker"], {"phrase": own["phrase"]})
+    np.testing.assert_array_equal(expert.mean_, model.deployed(enrolled).settled().mean_)
+    assert np.abs(expert.mean_ - model.mean_).max() > 0.01
+    for name in BLOCKS:
+        np.testing.assert_array_equal(expert.spreads_[name].own, model.spreads_[name].own)
+    committee.save(tmp_path / "committee.safetensors")
+    again = load(tmp_path / "committee.safetensors")
+    np.testing.assert_allclose(
+        again.llr(shifted[:5], shifted[5:9]), committee.llr(shifted[:5], shifted[5:9]), atol=1e-5
+    )

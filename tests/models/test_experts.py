@@ -13,7 +13,7 @@ import mvplda
 from mvplda import Bundle, MultiviewPLDA, Question, make_committee
 from mvplda.exceptions import FewSpeakersWarning, LabelError, ParameterError
 from mvplda.models.baselines import CascadeScorer, CosineScorer
-from mvplda.models.committee import Committee, weigh_experts
+from mvplda.models.committee import RIDGE, Committee, weigh_experts
 from mvplda.models.scorer import Scorer
 from mvplda.preprocessing import standard_chain
 
@@ -125,8 +125,10 @@ def test_two_experts_that_say_the_same_are_believed_half_as_much():
     one = Committee({"a": expert()}, columns={"a": (0, 4)}).fit(X, y)
     two = Committee({"a": expert(), "b": expert()}, columns={"a": (0, 4), "b": (0, 4)}).fit(X, y)
     for part, factor in one.factors_["a"].items():
-        assert two.factors_["a"][part] + two.factors_["b"][part] == pytest.approx(factor, rel=0.05)
-    np.testing.assert_allclose(two.llr(X[:9], X[9:30]), one.llr(X[:9], X[9:30]), atol=0.05)
+        assert two.factors_["a"][part] + two.factors_["b"][part] == pytest.approx(factor, rel=0.1)
+    np.testing.assert_allclose(
+        two.llr(X[:9], X[9:30]), one.llr(X[:9], X[9:30]), rtol=0.1, atol=0.05
+    )
 
 
 def test_factors_are_where_the_slope_vanishes():
@@ -141,9 +143,10 @@ def test_factors_are_where_the_slope_vanishes():
     def cost(theta):
         logs = said @ theta
         weight = (1 / np.bincount(truth))[truth]
+        size = np.sqrt((said**2).sum(axis=(0, 1)) / 3000)
+        errors = np.logaddexp.reduce(logs, axis=1) - logs[np.arange(3000), truth]
         return float(
-            (weight * (np.logaddexp.reduce(logs, axis=1) - logs[np.arange(3000), truth])).sum()
-            / weight.sum()
+            (weight * errors).sum() / weight.sum() + RIDGE / 2 * ((theta * size) ** 2).sum()
         )
 
     assert least == pytest.approx(cost(factors), abs=1e-5)

@@ -365,7 +365,7 @@ def test_profiles_by_position_and_by_name(rng, tmp_path):
     for unknown in (0, 4):
         with pytest.raises(LabelError, match=f"no profile {unknown} among 3"):
             mixed.select([2, unknown])
-    with pytest.raises(LabelError, match="called like 1; got '1'"):
+    with pytest.raises(LabelError, match="no profile '1' among 3, which are called like 1"):
         mixed.select(["1"])
     mixed.save(tmp_path / "profiles.safetensors")
     loaded = Profiles.load(tmp_path / "profiles.safetensors")

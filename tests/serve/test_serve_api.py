@@ -328,6 +328,15 @@ def test_who_is_it(bench):
     ] == [names[42]]
 
 
+def test_nobody_is_identified_among_nobody(bench):
+    name = bench.person(40)
+    ask = {"vector": bench.world.say(40, 0)[0].tolist()}
+    assert bench.calls("POST", "/v1/identify", json=ask).json()["profilesCount"] == 1
+    bench.calls("DELETE", f"/v1/profiles/{name}")
+    found = bench.calls("POST", "/v1/identify", json=ask).json()
+    assert (found["candidates"], found["noneOfThem"]) == ([], 1.0)
+
+
 def test_a_share_of_false_acceptances_sets_the_threshold(small):
     name, vector = small.person(40), small.world.say(40, 0)[0]
     strict = small.calls.verify(name, vector, far=0.004).json()

@@ -15,13 +15,13 @@ from .files import (
     Rows,
     Vectors,
     as_numbers,
-    as_text,
+    as_objects,
     column_of,
     fail,
     is_number,
     needed,
     plain,
-    table_blocks,
+    read_table,
     write_table,
 )
 from .numpy_files import ID_KEYS
@@ -31,39 +31,34 @@ class CsvReader(Reader):
     """Columns that hold numbers only, in the first line, are the vector; the rest are ids and labels."""
 
     def __init__(self, source: OnDisk, vectors: str | None = None, ids: str | None = None) -> None:
-        self.source = source
-        self.header, blocks = table_blocks(source)
-        first = next(blocks).fields
-        texts = [k for k, column in enumerate(first) if not is_number(column[0])]
-        place = column_of(self.header, [plain(name) for name in ID_KEYS])
+        header, columns = read_table(source)
+        self.path = source.name
+        self.fields = dict(zip(header, columns, strict=True))
+        place = column_of(header, [plain(name) for name in ID_KEYS])
         if ids is not None:
-            place = needed(source.name, self.header, [plain(ids)])
-        if place is None and texts:
-            place = texts[0]
-        self.wide = [k for k in range(len(first)) if k not in texts and k != place]
+            place = needed(self.path, header, [plain(ids)])
+        texts = [name for name, column in self.fields.items() if not is_number(column[0])]
+        self.id_column = next(iter(texts), None) if place is None else header[place]
+        self.has_ids = self.id_column is not None
+        self.wide = [name for name in header if name not in (*texts, self.id_column)]
+        self.columns = tuple(name for name in header if name not in self.wide)
         if not self.wide:
-            fail(source.name, "expected columns of numbers (NaN is none), one per dimension")
-        self.has_ids = place is not None
-        self.id_column = None if place is None else self.header[place]
-        self.columns = tuple(name for k, name in enumerate(self.header) if k not in self.wide)
+            fail(self.path, "expected columns of numbers (NaN is none), one per dimension")
 
     def batches(
         self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
     ) -> Iterator[Batch]:
-        path = self.source.name
-        start = 0
-        for block in table_blocks(self.source)[1]:
-            fields = dict(zip(self.header, block.fields, strict=True))
-            numbers = [
-                as_numbers(path, block.fields[k], block.lines, f"in column {self.header[k]!r}")
-                for k in self.wide
-            ]
-            names: Sequence[object] = range(start, start + len(block.lines))
-            if self.id_column is not None:
-                names = fields[self.id_column]
-            labels = {name: np.array(fields[name], dtype=object) for name in columns}
-            yield Batch(np.array(numbers).T, list(map(as_text, names)) if ids else None, labels)
-            start += len(names)
+        numbers = []
+        for name in self.wide:
+            values = self.fields[name]
+            # the header is line 1
+            lines = range(2, 2 + len(values))
+            numbers.append(as_numbers(self.path, values, lines, f"in column {name!r}"))
+        names = [str(row) for row in range(len(numbers[0]))]
+        if self.id_column is not None:
+            names = self.fields[self.id_column]
+        labels = {name: as_objects(self.fields[name]) for name in columns}
+        yield Batch(np.array(numbers).T, names if ids else None, labels)
 
 
 def write_csv(parts: Sequence[Path], ids: Names, X: Vectors) -> None:

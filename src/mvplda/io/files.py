@@ -336,9 +336,9 @@ def is_table(source: OnDisk, *wanted: Sequence[str]) -> bool:
     return all(column_of(header, names) is not None for names in wanted)
 
 
-def read_table(path: PathLike) -> tuple[list[str], list[list[str]]]:
+def read_table(path: PathLike | OnDisk) -> tuple[list[str], list[list[str]]]:
     """Header and columns of a whole table."""
-    header, blocks = table_blocks(OnDisk(path))
+    header, blocks = table_blocks(path if isinstance(path, OnDisk) else OnDisk(path))
     parts = zip(*(block.fields for block in blocks), strict=True)
     return header, [list(map(as_text, chain.from_iterable(column))) for column in parts]
 
@@ -516,15 +516,15 @@ def read_labels(paths: Mapping[str, PathLike], ids: Iterable[Any]) -> dict[str, 
     for view, path in paths.items():
         values = read_map(path)
         missing = [name for name in names if name not in values]
-        if names and len(missing) == len(names):
+        if missing == names != []:
             raise LabelError(
                 f"{path} lists none of the {len(names)} ids for view {view!r}: the first is {names[0]!r}, "
                 f"the file begins with {next(iter(values))!r}"
             )
         if missing:
-            said = unlabelled(view, str(path), len(missing), len(names), missing[0])
-            warnings.warn(said, stacklevel=2)
-        labels[view] = as_objects([values.get(name) for name in names])
+            counts = (len(missing), len(names))
+            warnings.warn(unlabelled(view, str(path), *counts, missing[0]), stacklevel=2)
+        labels[view] = as_objects(map(values.get, names))
     return labels
 
 

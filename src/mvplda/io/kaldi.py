@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,13 +94,8 @@ def looks_like_archive(head: bytes) -> bool:
     return re.match(rb"\s*\S+[ \t]+(\0B|\[)", head) is not None
 
 
-class Entry(NamedTuple):
-    """A vector that was found: its id, its archive, its place there, and the number of its line or entry."""
-
-    name: str
-    archive: str
-    place: int
-    number: int
+Entry = tuple[str, str, int, int]
+"""A vector that was found: its id, its archive, its place there, and the number of its line or entry."""
 
 
 class KaldiReader(Reader):
@@ -125,7 +121,7 @@ class KaldiReader(Reader):
             while some := list(islice(entries, step)):
                 X = self._vectors(some)
                 step = rows_of_batch(batch_bytes, X.shape[1] * X.itemsize)
-                yield Batch(X, [entry.name for entry in some])
+                yield Batch(X, [name for name, _, _, _ in some])
                 for data in self.opened.values():
                     if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
                         data.madvise(mmap.MADV_DONTNEED)
@@ -135,11 +131,12 @@ class KaldiReader(Reader):
 
     def _of_script(self) -> Iterator[Entry]:
         for number, line in enumerate(lines_of(self.source), 1):
-            fields = [field.decode() for field in line.strip().split(None, 1)]
+            fields = line.strip().split(None, 1)
             if not fields:
                 continue
-            name, where = fields[0], fields[-1]
-            if "|" in (where[0], where[-1]):
+            name = fields[0].decode()
+            where = fields[-1].decode()
+            if where.endswith("|") or where.startswith("|"):
                 reason = (
                     "is the output of a command, which is not run: write it to an archive first"
                 )
@@ -147,14 +144,14 @@ class KaldiReader(Reader):
             if len(fields) < 2 or where.endswith("]"):  # brackets: a part of a matrix
                 fail(self.path, f"{line.decode()!r}; expected 'id archive:offset'", number)
             archive, _, offset = where.rpartition(":")
-            if not re.fullmatch("[0-9]{1,18}", offset) or not archive:
+            if not (offset.isdecimal() and offset.isascii() and len(offset) < 19 and archive):
                 archive = where
                 offset = "0"
             if archive not in self.opened:
                 place = self._find(archive, name, number)
                 self.files = (*self.files, place)
                 self.opened[archive] = _mapped(OnDisk(place))
-            yield Entry(name, archive, int(offset), number)
+            yield name, archive, int(offset), number
 
     def _find(self, archive: str, name: str, number: int) -> str:
         for candidate in (Path(archive), Path(self.path).parent / archive):
@@ -167,47 +164,52 @@ class KaldiReader(Reader):
 
     def _of_archive(self) -> Iterator[Entry]:
         data = self.opened[self.path] = _mapped(self.source)
-        place = _behind_blanks(data, 0)
+        place = behind_blanks(data, 0)
         number = 0
         while place < len(data):
             number += 1
             found = ID.match(data, place)
             if found is None:
-                start = bytes(data[place : place + 20])
-                fail(self.path, f"entry {number} (byte {place}): expected an id; got {start!r}")
-            entry = Entry(found[1].decode(), self.path, found.end(), number)
+                came = bytes(data[place : place + 20])
+                fail(self.path, f"entry {number} (byte {place}): expected an id; got {came!r}")
+            start = found.end()
+            entry = (found[1].decode(), self.path, start, number)
             yield entry
-            plain = _plain(data, entry.place)
-            if plain is None or entry.place + plain[1] > len(data):
-                end = read_entry(data, entry.place, self._where(entry))[1]
+            # the numbers of most entries are read later, all at once
+            plain = _plain(data, start)
+            text = None if plain else BRACKETS.match(data, start)
+            if plain is not None and start + plain[1] <= len(data):
+                end = start + plain[1]
+            elif text is not None:
+                end = text.end()
             else:
-                end = entry.place + plain[1]
-            place = _behind_blanks(data, end)
+                end = read_entry(data, start, self._where(entry))[1]
+            place = behind_blanks(data, end)
 
     def _where(self, entry: Entry) -> str:
         """How errors call an entry."""
+        name, archive, place, number = entry
         if not self.is_script:
-            return f"{self.path}, entry {entry.number} ({entry.name!r})"
-        place = f"{entry.archive}:{entry.place}"
-        return f"{self.path}, line {entry.number} ({entry.name!r} in {place})"
+            return f"{self.path}, entry {number} ({name!r})"
+        return f"{self.path}, line {number} ({name!r} in {archive}:{place})"
 
     def _vectors(self, entries: Sequence[Entry]) -> NDArray[Any]:
         parts: list[tuple[str, NDArray[Any]]] = []
-        for archive, group in groupby(entries, key=lambda entry: entry.archive):
+        for archive, group in groupby(entries, key=itemgetter(1)):
             some = list(group)
             data = self.opened[archive]
-            X = _gathered(data, [entry.place for entry in some])
+            X = _gathered(data, [place for _, _, place, _ in some])
             if X is not None:
-                parts.append((some[0].name, X))
+                parts.append((some[0][0], X))
                 continue
             for entry in some:
-                array = np.atleast_2d(read_entry(data, entry.place, self._where(entry))[0])
+                array = np.atleast_2d(read_entry(data, entry[2], self._where(entry))[0])
                 if len(array) != 1:
                     fail(
                         self._where(entry),
                         f"a matrix of shape {array.shape}; expected a vector",
                     )
-                parts.append((entry.name, array))
+                parts.append((entry[0], array))
         return joined(self.path, parts)
 
 
@@ -280,7 +282,7 @@ def _mapped(source: OnDisk) -> Buffer:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _behind_blanks(data: Buffer, place: int) -> int:
+def behind_blanks(data: Buffer, place: int) -> int:
     blanks = BLANKS.match(data, place)
     return place if blanks is None else blanks.end()
 

@@ -162,7 +162,9 @@ class NpzReader(Reader):
                 X = archive[self.key]
                 names = np.arange(len(X)).astype(str)
                 if ids and self.id_column is not None:
-                    names = as_names(self.path, archive[self.id_column].tolist())
+                    names = archive[self.id_column]
+                    if names.dtype.kind != "U":
+                        names = as_names(self.path, names.tolist())
         for column, values in {**labels, "ids": names}.items():
             if len(values) != len(X):
                 reason = f"{len(values)} values of {column!r} for {len(X)} vectors"

@@ -49,18 +49,14 @@ class ParquetReader(Reader):
             self.schema = file.schema_arrow
             groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
             self._cuts = list(accumulate(group.num_rows for group in groups))
-        wide = [field.name for field in self.schema if _is_vectors(field.type)]
+        wide = [f.name for f in self.schema if _is_vectors(f.type)]
         chosen = self._chosen(wide, VECTOR_KEYS, vectors)
         if chosen is None:
             self._lacks(f"one column of vectors, called {VECTOR_KEYS[0]!r} or named by you")
         self.field = self.schema.field(chosen)
-        named: dict[bool, list[str]] = {True: [], False: []}
-        for field in self.schema:
-            text = types.is_string(field.type) or types.is_large_string(field.type)
-            if text or types.is_integer(field.type):
-                named[text].append(field.name)
-        there = self.schema.names if ids is not None else [*named[True], *named[False]]
-        self.id_column = self._chosen(there, ID_KEYS, ids)
+        kinds = (types.is_string, types.is_large_string, types.is_integer)
+        named = [f.name for is_kind in kinds for f in self.schema if is_kind(f.type)]
+        self.id_column = self._chosen(named if ids is None else self.schema.names, ID_KEYS, ids)
         self.has_ids = self.id_column is not None
         self.columns = tuple(name for name in self.schema.names if name != chosen)
 
@@ -77,9 +73,9 @@ class ParquetReader(Reader):
         """The column that is named, else one with a usual name, else the only one."""
         if named is not None and named not in there:
             self._lacks(f"a column {named!r}")
-        preferred = usual if named is None else [named]
-        only = there if len(there) == 1 else []
-        return next((name for name in (*preferred, *only) if name in there), None)
+        if named is not None or len(there) == 1:
+            return named or there[0]
+        return next((name for name in usual if name in there), None)
 
     def _lacks(self, what: str) -> None:
         columns = ", ".join(f"{field.name} ({field.type})" for field in self.schema)

@@ -17,7 +17,7 @@ Lists are read and written some lines at a time, and their ids are held as numbe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -55,7 +55,12 @@ from .files import (
 TRIALS = ("kaldi", "voxceleb", "rsr2015", "table")
 SCORES = ("kaldi", "table")
 WRITTEN = ("kaldi", "csv")
-LINES = {"kaldi": "'enrol test' or 'enrol test target|nontarget'", "voxceleb": "'1 enrol test'"}
+LINES = {
+    "kaldi": ([2, 3], "'enrol test' or 'enrol test target|nontarget'"),
+    "voxceleb": ([3], "'1 enrol test'"),
+    "scores": ([3], "'enrol test score', or a table"),
+}
+"""How many fields a line has, and what they are."""
 RSR2015_MARKS = {b"YNNN": "TC", b"NYNN": "TW", b"NNYN": "IC", b"NNNY": "IW", b"NNNN": ""}
 RSR2015_LINE = "'model,test.sph' and four marks Y or N for TC, TW, IC, IW, at most one Y"
 
@@ -166,14 +171,6 @@ def read_trials(path: PathLike, format: str | None = None, *, views: Sequence[st
     _check_format(format, TRIALS)
     source = OnDisk(path)
     format = format or _seen_trials(source, views)
-    places: tuple[int, int, int | None] = (1, 2, 0) if format == "voxceleb" else (0, 1, 2)
-    if format == "rsr2015":
-        blocks = _rsr2015_blocks(source)
-    elif format == "table":
-        header, blocks = table_blocks(source)
-        places = (needed(path, header, ENROL), needed(path, header, TEST), column_of(header, KIND))
-    else:
-        blocks = column_blocks(source, [3] if format == "voxceleb" else [2, 3], LINES[format])
     kind = Coder()
     lines: dict[str, int] = {}  # where each kind stands first
 
@@ -183,7 +180,7 @@ def read_trials(path: PathLike, format: str | None = None, *, views: Sequence[st
                 lines[name] = numbers[kinds.index(name)]
         kind.add(kinds)
 
-    enrol, test = _read_pairs(path, blocks, places, add)
+    enrol, test = _read_pairs(source, format, KIND, add)
     if not kind.parts:
         return Trials(enrol, test)
     coded = kind.result(path)
@@ -203,29 +200,37 @@ def read_scores(path: PathLike, format: str | None = None) -> Scores:
     """Read scores from a file, a pipe or ``-``, standard input; without a format, it is seen from the contents."""
     _check_format(format, SCORES)
     source = OnDisk(path)
-    places = (0, 1, 2)
-    if format == "table" or (format is None and is_table(source, ENROL, SCORE)):
-        header, blocks = table_blocks(source)
-        enrol, test, score = (needed(path, header, names) for names in (ENROL, TEST, SCORE))
-        places = (enrol, test, score)
-    else:
-        blocks = column_blocks(source, [3], "'enrol test score', or a table")
     scores = []
 
     def add(values: Sequence[Any], lines: Sequence[int]) -> None:
         scores.append(as_numbers(path, values, lines, "the score"))
 
-    pairs = _read_pairs(path, blocks, places, add)
+    table = format == "table" or (format is None and is_table(source, ENROL, SCORE))
+    pairs = _read_pairs(source, "table" if table else "scores", SCORE, add)
+    if not scores:
+        fail(path, "expected a column called score", 1)
     return Scores(*pairs, np.concatenate(scores))
 
 
 def _read_pairs(
-    path: PathLike,
-    blocks: Iterator[Columns],
-    places: tuple[int, int, int | None],
+    source: OnDisk,
+    format: str,
+    third: Sequence[str],
     add: Callable[[Sequence[Any], Sequence[int]], None],
 ) -> tuple[Coded, Coded]:
-    """Models and tests; what stands in the third column, where there is one, is given to `add` with its lines."""
+    """Models and tests; what stands in the third column, where there is one, is given to `add` with its lines.
+
+    third : names of that column in a table
+    """
+    path = source.name
+    places: tuple[int, int, int | None] = (1, 2, 0) if format == "voxceleb" else (0, 1, 2)
+    if format == "rsr2015":
+        blocks = _rsr2015_blocks(source)
+    elif format == "table":
+        header, blocks = table_blocks(source)
+        places = (needed(path, header, ENROL), needed(path, header, TEST), column_of(header, third))
+    else:
+        blocks = column_blocks(source, *LINES[format])
     enrol = Coder()
     test = Coder()
     for fields, lines in blocks:
@@ -282,7 +287,7 @@ def write_trials(path: PathLike, trials: Trials, format: str | None = None) -> N
     columns = {"enrol": trials.enrol, "test": trials.test}
     if trials.kind is not None:
         columns["kind"] = trials.kind
-    _write(path, columns, format, " ".join)
+    _write(path, columns, format, map(" ".join, rows_of(*columns.values())))
 
 
 def write_scores(path: PathLike, scores: Scores, format: str | None = None) -> None:
@@ -292,14 +297,12 @@ def write_scores(path: PathLike, scores: Scores, format: str | None = None) -> N
     give every number back, and no more: at most 9 for those of float32.
     """
     columns = {"enrol": scores.enrol, "test": scores.test, "score": scores.score}
-    _write(path, columns, format, lambda row: "{} {} {!r}".format(*row))
+    lines = (f"{e} {t} {s!r}" for e, t, s in rows_of(*columns.values()))
+    _write(path, columns, format, lines)
 
 
 def _write(
-    path: PathLike,
-    columns: Mapping[str, Any],
-    format: str | None,
-    as_line: Callable[[tuple[Any, ...]], str],
+    path: PathLike, columns: Mapping[str, Any], format: str | None, lines: Iterable[str]
 ) -> None:
     _check_format(format, WRITTEN)
     if format == "csv" or (format is None and suffix_of(path) == ".csv"):
@@ -308,7 +311,7 @@ def _write(
     for column in columns.values():
         if isinstance(column, Coded):
             check_ids(column.used)  # a kind that is not known is empty, which a line cannot hold
-    write_text(path, map(as_line, rows_of(*columns.values())))
+    write_text(path, lines)
 
 
 def _check_format(format: str | None, known: Sequence[str]) -> None:

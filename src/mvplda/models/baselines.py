@@ -19,7 +19,7 @@ from ..labels import are_named, base_columns, label_columns
 from ..persistence import State, Tensors, fingerprint, get_part, put_part
 from ..scoring.forms import JointForms, Part, ScoreForms, row_products
 from .multiview import PLDA
-from .scorer import BaseScorer, Scoring, side_by_side
+from .scorer import BaseScorer, Scoring, needed_labels, side_by_side
 
 
 class CosineScorer(BaseScorer, BaseEstimator):
@@ -43,6 +43,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
 
     NAME = "cosine"
     NEEDS_LABELS = False
+    FITTED = ("mean_", "views_")
 
     def __init__(self, centre: bool = True, views: Sequence[str] | None = None) -> None:
         self.centre = centre
@@ -86,19 +87,6 @@ class CosineScorer(BaseScorer, BaseEstimator):
     def _key(self) -> str:
         return fingerprint({"mean": self.mean_}, {"views": list(self.views_)})
 
-    def get_state(self) -> State:
-        check_is_fitted(self, "mean_")
-        views = None if self.views is None else list(self.views)
-        values = {"settings": {"centre": self.centre, "views": views}, "views": list(self.views_)}
-        return {"mean": np.ascontiguousarray(self.mean_, dtype=np.float64)}, values
-
-    @classmethod
-    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
-        scorer = cls(**values["settings"])
-        scorer.mean_ = arrays["mean"]
-        scorer.views_ = dict.fromkeys(values["views"], 0)
-        return scorer
-
 
 def unit_length(total: AnyArray, count: float) -> AnyArray:
     """Vectors of length 1; zero ones stay zero."""
@@ -140,13 +128,10 @@ class CascadeScorer(BaseScorer, BaseEstimator):
             raise ParameterError("views is empty: name at least one view")
         if any(":" in view for view in self.views):
             raise LabelError("a cascade has no interaction views")
-        if y is None:
-            raise LabelError(
-                "a cascade requires y to be passed, but the target y is None: give labels of every view"
-            )
-        columns = label_columns(y, tuple(self.views))
+        columns = needed_labels(y, tuple(self.views))
         self.models_ = {}
         for view, rank in self.views.items():
+            # each model sees all vectors, and takes the other views for noise
             model = PLDA(rank, **dict(self.settings or {}))
             self.models_[view] = model.fit(X, {view: columns[view]})
         self.views_ = {view: model.views_[view] for view, model in self.models_.items()}

@@ -17,15 +17,15 @@ from sklearn.utils.validation import check_is_fitted
 from .._typing import AnyArray, Array, FloatArray, IntArray, Names
 from ..backend import as_vectors
 from ..calibration import LinearCalibrator
-from ..exceptions import DataError, FewSpeakersWarning, LabelError, MvpldaWarning, ParameterError
-from ..labels import base_columns, label_columns
+from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
+from ..labels import base_columns
 from ..persistence import Persistent, State, Tensors, get_part, put_part
 from ..scoring.engine import Memory, log_likelihoods
 from ..scoring.forms import TOGETHER, JointForms, Part, ScoreForms, class_numbers
 from ..scoring.profiles import Profiles
 from ..scoring.question import Hypothesis, Question, Ratio, names_of, possible_hypotheses
 from .heldout import Trials, held_out_trials
-from .scorer import BaseScorer, Scoring, side_by_side
+from .scorer import BaseScorer, Scoring, needed_labels, side_by_side
 
 Factors = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
 
@@ -67,7 +67,6 @@ class Committee(BaseScorer, BaseEstimator):
     experts_ : dict of {name: fitted scorer}
     views_ : dict of {view: 0}, the base views that hypotheses are made of
     factors_ : dict of {name: {view or "together": factor}}
-    cost_ : mean of -log posterior(truth) over the held-out trials, all hypotheses alike; infinite without any
     calibrator_ : `LinearCalibrator` of the question "same in every view?", from the held-out trials; None without any
 
     Examples
@@ -122,13 +121,9 @@ class Committee(BaseScorer, BaseEstimator):
             trained on, where there are such, and of recordings. None: all
         """
         self._check_settings()
-        if y is None:
-            raise LabelError(
-                "a committee requires y to be passed, but the target y is None: give labels of every view"
-            )
+        labels = needed_labels(y)
         vectors = as_vectors(X)
         n = len(vectors)
-        labels = {name: np.asarray(column) for name, column in label_columns(y, None).items()}
         if groups is not None and np.shape(groups) != (n,):
             raise DataError(f"there are {n} vectors and groups of shape {np.shape(groups)}")
         if trials is not None and (np.shape(trials) != (n,) or np.asarray(trials).dtype != bool):
@@ -136,11 +131,10 @@ class Committee(BaseScorer, BaseEstimator):
         experts = {name: clone(expert) for name, expert in self.experts.items()}
         self._adopt(experts, vectors.shape[1])
         for name, expert in self.experts_.items():
-            expert.fit(vectors[:, slice(*self._columns_of(name))], labels)
+            self.experts_[name] = expert.fit(vectors[:, slice(*self._columns_of(name))], labels)
         self._find_views(tuple(labels))
         self.factors_ = {name: self._given_factors(name) for name in self.experts_}
         self.calibrator_ = None
-        self.cost_ = float("inf")
         if self.factors == "learnt":
             with warnings.catch_warnings():
                 # few people, or scores apart: the factors allow for it
@@ -223,6 +217,7 @@ class Committee(BaseScorer, BaseEstimator):
         said: list[Array] = []
         folds: list[tuple[Committee, Profiles, Profiles, Question, Trials]] = []
         for held, trials in dealt:
+            # a fold is a committee of its own, trained on the other people
             fold = clone(self).set_params(factors=None)
             fold.fit(X[held.train], {view: column[held.train] for view, column in labels.items()})
             profiles = fold.enrol(X[trials.enrol], trials.ids)
@@ -232,14 +227,16 @@ class Committee(BaseScorer, BaseEstimator):
             said.append(fold._said(profiles, tests, question, every, places, trials.pairs))
             folds.append((fold, profiles, tests, question, trials))
         kinds = np.concatenate([trials.kinds for *_, trials in folds] or [np.zeros(0, np.int64)])
+        # with trials of one kind there is nothing to tell apart
         if len(np.unique(kinds)) < 2:
             return
-        factors, self.cost_ = weigh_experts(np.concatenate(said), kinds)
+        factors, _ = weigh_experts(np.concatenate(said), kinds)
         for (name, part), factor in zip(places, factors.tolist(), strict=True):
             self.factors_[name][part] = factor
         scores = []
         people = []
         for fold, profiles, tests, question, trials in folds:
+            # the folds' experts have not met these people: their scores are as those of new people
             fold.factors_ = self.factors_
             scores.append(
                 fold.llr_trials(profiles, tests, trials.pairs, question, dtype=np.float64)
@@ -359,6 +356,7 @@ class Committee(BaseScorer, BaseEstimator):
             for view, names in _classes_of(expert).items():
                 if view not in self.views_:
                     continue
+                # experts that were trained on other recordings may know other classes
                 known = classes.setdefault(view, names)
                 if not np.array_equal(known, names):
                     classes[view] = np.concatenate([known, names[~np.isin(names, known)]])
@@ -422,7 +420,6 @@ class Committee(BaseScorer, BaseEstimator):
             "views": list(self.views_),
             "width": self.width_,
             "factors": self.factors_,
-            "cost": self.cost_ if np.isfinite(self.cost_) else None,
             "calibrator": calibrator,
         }
         return arrays, values
@@ -445,8 +442,6 @@ class Committee(BaseScorer, BaseEstimator):
             name: {part: float(factor) for part, factor in values["factors"][name].items()}
             for name in experts
         }
-        cost = values["cost"]
-        committee.cost_ = float("inf") if cost is None else float(cost)
         committee.calibrator_ = None
         if values["calibrator"] is not None:
             about = values["calibrator"]
@@ -474,6 +469,13 @@ def _classes_of(expert: BaseScorer) -> dict[str, Names]:
     return getattr(scorer_of(expert), "classes_", {})
 
 
+RIDGE = 3e-4
+"""Weight of the squared factors, each times the size of what it multiplies: few people leave factors moderate."""
+
+LEAST_SIZE = 1e-4
+"""A part of the evidence that is smaller than this share of the largest has no factor."""
+
+
 def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     """Factors that cost held-out trials least, and what they cost.
 
@@ -486,9 +488,11 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     occurring, truth = np.unique(truth, return_inverse=True)
     said = said[:, occurring]
     n = len(said)
+    # there are far more impostors than targets: each hypothesis weighs the same
     mass = (1.0 / np.bincount(truth))[truth]
     mass /= mass.sum()
     size = np.sqrt(np.einsum("nhe,nhe->e", said, said) / n)
+    # parts of one size are easier for the optimiser
     scale = np.maximum(size, 1e-12)
     rows = np.arange(n)
 
@@ -501,14 +505,13 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
         posterior /= total[:, None]
         posterior[rows, truth] -= 1.0
         posterior *= mass[:, None]
-        small = 1e-6 * theta  # keeps factors finite where all trials are told apart
+        small = RIDGE * theta
         return value + 0.5 * float(small @ theta), np.einsum(
             "nhe,nh->e", said, posterior
         ) / scale + small
 
-    bounds = [
-        (0.0, None if told else 0.0) for told in size > 0
-    ]  # what says nothing of anything has no factor
+    # a part that says next to nothing of these people would get any factor, and ruin the answers to others
+    bounds = [(0.0, None if told else 0.0) for told in size > LEAST_SIZE * size.max()]
     found = minimize(
         cost, 0.3 * size, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}
     )  # (V11)

@@ -22,16 +22,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, IntArray
+from .._typing import AnyArray, Array, Columns, IntArray
 from ..backend import as_vectors, like
 from ..exceptions import DataError, LabelError
-from ..labels import label_columns
 from ..persistence import State, Tensors, fingerprint
 from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.latents import PairTerm, vector_term
 from ..scoring.profiles import Profiles
 from ..scoring.worlds import Matches, Reading, Table
-from .scorer import BaseScorer, Scoring, side_by_side
+from .scorer import BaseScorer, Scoring, needed_labels, side_by_side
 
 STRENGTHS = {"own": 0.85, "noise": 0.92}
 """Share of the isotropic target in the covariance of a block's own view and of its noise; others are isotropic."""
@@ -41,6 +40,21 @@ LARGEST = 4.0
 
 MOST_CELLS = 600
 """Enrolled cells that a domain is learnt from, at most: more make no difference."""
+
+
+class InDomain:
+    """A fitted model of domains as an expert of a committee: fitting moves it to the domain of the vectors."""
+
+    def __init__(self, model: DomainPLDA) -> None:
+        self.model = model
+
+    def __sklearn_clone__(self) -> InDomain:
+        return self
+
+    def fit(self, X: Array, y: Columns) -> DomainPLDA:
+        people, *others = y
+        labels = {view: y[view] for view in others}
+        return self.model.deployed(self.model.enrol(X, y[people], labels or None)).settled()
 
 
 @dataclass(frozen=True)
@@ -117,9 +131,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         width = sum(columns for columns, _ in self.blocks.values())
         if vectors.shape[1] != width:
             raise DataError(f"the blocks have {width} columns, the vectors {vectors.shape[1]}")
-        if y is None:
-            raise LabelError("a model of domains requires y to be passed: labels of every view")
-        labels = {name: np.asarray(column) for name, column in label_columns(y, None).items()}
+        labels = needed_labels(y)
         views = list(dict.fromkeys(view for _, view in self.blocks.values()))
         missing = [view for view in views if view not in labels]
         if missing:
@@ -155,11 +167,13 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             means.append(centre)
             apart = u[rows] - centre
             before.append(moments(apart, own[rows], rest[rows]))
+            # spreads are of vectors that are scaled about their domain, as in use
             scaled = apart / np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), 1e-12)
             after.append(moments(scaled - scaled.mean(axis=0), own[rows], rest[rows]))
         D = u.shape[1]
         self.mean_[columns] = np.mean(means, axis=0)
         view, other, cell, noise = (np.mean(parts, axis=0) for parts in zip(*after, strict=True))
+        # few classes overstate what sets classes apart: covariances are drawn to isotropic ones
         self.spreads_[name] = Spread(
             _as_kept(shrunk(view, STRENGTHS["own"])),
             float(np.trace(other) + np.trace(cell)) / D,
@@ -210,6 +224,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         check_is_fitted(self, "mean_")
         if profiles is None:
             return self
+        # the posterior of the domain takes a solve of all cells with each other
         rows = np.arange(len(profiles.owner))
         if len(rows) > MOST_CELLS:
             rows = np.sort(np.random.default_rng(0).permutation(rows)[:MOST_CELLS])
@@ -231,6 +246,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             v = self.variances_[name]
             V = v.speaker * people + v.phrase * phrases
             V[np.diag_indices(len(rows))] += v.cell + v.take / weights
+            # what recurs (people, phrases) counts once, however often it is recorded
             share = np.linalg.solve(V, np.ones(len(rows)))  # V^-1 1
             precision = 1.0 / v.domain + share.sum()
             other.shift_[columns] = share @ (means[:, columns] - self.mean_[columns]) / precision
@@ -316,7 +332,6 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             own = np.asarray(arrays[f"own/{name}"], dtype=np.float64)
             noise = np.asarray(arrays[f"noise/{name}"], dtype=np.float64)
             scorer.spreads_[name] = Spread(own, float(values["other"][name]), noise)
-        scorer.check_state()
         return scorer
 
     def check_state(self) -> None:
@@ -353,6 +368,7 @@ def moments(X: Array, own: NDArray[Any], rest: NDArray[Any]) -> tuple[Array, Arr
     of_first = _pairs(sums, counts, first[example], *_sums(X, first))
     of_second = _pairs(sums, counts, second[example], *_sums(X, second))
     total = X.T @ X / len(X)
+    # what a cell has beyond its two classes
     cells = _positive(within - of_first - of_second)
     return _positive(of_first), _positive(of_second), cells, _positive(total - within)
 
@@ -369,6 +385,7 @@ def _pairs(parts: Array, sizes: Array, of: IntArray, totals: Array, counts: Arra
     several = pairs > 0
     if not several.any():
         return np.zeros((parts.shape[1], parts.shape[1]))
+    # every class weighs the same, whatever the number of its pairs
     weight = np.where(several, 1.0 / np.where(several, pairs, 1.0), 0.0)
     products = (totals * weight[:, None]).T @ totals - (parts * weight[of][:, None]).T @ parts
     return np.asarray(products / np.count_nonzero(several))

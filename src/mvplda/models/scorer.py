@@ -6,7 +6,7 @@ posteriors of hypotheses are made of these once, here, for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, IntArray, Names, PathLike
+from .._typing import AnyArray, Array, IntArray, Labels, Names, PathLike
 from ..backend import as_vectors, cast, dtype_name, empty, is_torch, namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
+from ..labels import label_columns
 from ..persistence import Persistent, check_answers
 from ..scoring.engine import (
     Comparison,
@@ -67,51 +68,17 @@ class Scorer(Protocol):
     `project` and `forms`; an entry point of the group ``mvplda.scorers`` makes it known to files and commands.
     """
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self: ...
-
-    def evidence(self, X: ArrayLike) -> Any: ...
-
-    def profiles(
-        self, y: Any, weights: Any, owner: Any, ids: Any = None, labels: Any = None
-    ) -> Profiles: ...
-
-    def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None) -> Profiles: ...
-
-    def llr(
-        self, enrol: SideLike, test: SideLike, question: Question | None = None, **asked: Any
-    ) -> Any: ...
-
-    def llr_trials(
-        self,
-        enrol: SideLike,
-        test: SideLike,
-        pairs: ArrayLike,
-        question: Question | None = None,
-        **asked: Any,
-    ) -> Any: ...
-
-    def log_likelihoods(
-        self, enrol: SideLike, test: SideLike, question: Question | None = None, **asked: Any
-    ) -> Any: ...
-
-    def hypotheses(
-        self, enrol: SideLike, test: SideLike, question: Question | None = None, **asked: Any
-    ) -> Any: ...
-
-    def identify(
-        self,
-        profiles: Profiles,
-        test: SideLike,
-        question: Question | None = None,
-        *,
-        top: int = 10,
-        **asked: Any,
-    ) -> Identification: ...
-
-    def save(self, path: PathLike) -> None: ...
-
-    @classmethod
-    def load(cls, path: PathLike) -> Self: ...
+    fit: Callable[..., Self]
+    evidence: Callable[..., AnyArray]
+    enrol: Callable[..., Profiles]
+    profiles: Callable[..., Profiles]
+    llr: Callable[..., AnyArray]
+    llr_trials: Callable[..., AnyArray]
+    log_likelihoods: Callable[..., dict[Hypothesis, AnyArray]]
+    hypotheses: Callable[..., dict[Hypothesis, AnyArray]]
+    identify: Callable[..., Identification]
+    save: Callable[[PathLike], None]
+    load: Callable[[PathLike], Self]
 
 
 SCORERS: dict[str, type[BaseScorer]] = {}
@@ -174,13 +141,19 @@ class BaseScorer(Persistent):
 
     def evidence(self, X: ArrayLike) -> AnyArray:
         """(n, r) what every vector adds to the sum that a profile is, in float64."""
-        check_is_fitted(self)
+        try:
+            width = self.width_in
+        except AttributeError:
+            # slow, and said of a scorer that has no width only
+            check_is_fitted(self)
+            raise
         vectors: AnyArray = X.double() if is_torch(X) else as_vectors(X)
-        if vectors.ndim != 2 or vectors.shape[1] != self.width_in:
+        if vectors.ndim != 2 or vectors.shape[1] != width:
             raise DataError(
-                f"X has {vectors.shape[-1]} features, but this scorer is expecting {self.width_in} features as input"
+                f"X has {vectors.shape[-1]} features, but this scorer is expecting {width} features as input"
             )
         y = self.project(vectors)
+        # one pass over sums finds what is not finite anywhere in a row
         is_odd = ~np.isfinite(to_host(y.sum(1)))
         if is_odd.any():
             raise DataError(
@@ -322,6 +295,7 @@ class BaseScorer(Persistent):
             raise DataError(
                 f"out holds {dtype_name(result)}, which would cut the scores off: give a float array"
             )
+        # the result of `out` is written in place, so that a memory map will do
         fill(comparison, result, threads)
         if question.countermeasure is not None:
             result[:] = question.with_spoofs(result, shape)
@@ -439,6 +413,7 @@ class BaseScorer(Persistent):
                 reading = tuple((c if v == view else -1,) * len(row) for v, row in rows)
                 for one in forms.alone(side, reading):
                     logs[group.profiles, c] += to_host(one.evaluate(squares))
+        # a new class has log-likelihood 0: it is what the others are relative to
         shares = np.exp(logs - logs.max(axis=1, keepdims=True))
         classes = (*names, None) if new else tuple(names)
         return Recognised(shares / shares.sum(axis=1, keepdims=True), classes)
@@ -501,6 +476,7 @@ class BaseScorer(Persistent):
             raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
         forms = forms or self.forms()
         key, memory = _MEMORIES.get(self, ("", Memory()))
+        # a scorer that was fitted again keeps nothing of before
         if key != self._key():
             memory = Memory()
             _MEMORIES[self] = self._key(), memory
@@ -522,6 +498,7 @@ class BaseScorer(Persistent):
                 self._share_class(comparison, question, view)
                 continue
             training = self.known_names(view) if view in question.known_views else None
+            # names are matched as text or numbers: both sides and training share one numbering
             carried = enrolled_names(profiles, view, question.claims(view))
             tested = tests.labels.get(view)
             if view in recognised:
@@ -537,6 +514,7 @@ class BaseScorer(Persistent):
                 columns = tuple(own_numbers.tolist())
             elif tested is not None:
                 comparison.test.names[view] = own_numbers
+            # labels of both sides are facts, unless the hypotheses are about them
             role: Role = "plain"
             if view in labelled:
                 role = "claim" if any(view in h for h in ratio.hypotheses) else "fact"
@@ -569,6 +547,16 @@ def _labelled(profiles: Profiles, tests: Profiles, question: Question) -> list[s
     """Base views in which the classes of both sides have names."""
     both = {*profiles.labels, *question.known_views}
     return list(dict.fromkeys([*(question.shared or {}), *(v for v in tests.labels if v in both)]))
+
+
+def needed_labels(y: Labels | None, views: Sequence[str] | None = None) -> dict[str, Names]:
+    """Labels by view, of a fit that cannot do without."""
+    if y is None:
+        raise LabelError(
+            "this scorer requires y to be passed, but the target y is None: give labels of every view"
+        )
+    columns = label_columns(y, None if views is None else tuple(views))
+    return {view: np.asarray(column) for view, column in columns.items()}
 
 
 def side_by_side(made: Sequence[AnyArray]) -> AnyArray:

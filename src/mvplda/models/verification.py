@@ -139,17 +139,20 @@ class LatentModel(BaseScorer):
 
     def _state(self) -> _State:
         """What scoring keeps of this model, made anew where its parameters have changed."""
-        check_is_fitted(self, "mean_")
-        p = self.parameters_
-        arrays = (p.mean, p.noise, *p.loadings)
         state = _STATES.get(self)
+        if state is None:
+            check_is_fitted(self, "mean_")
+        arrays = (self.mean_, self.noise_, *self.loadings_.values())
+        # arrays that cannot be written to are the same as long as they are the same objects
         if state is not None and len(state.arrays) == len(arrays):
             pairs = zip(arrays, state.arrays, strict=True)
             if all(a is b and not a.flags.writeable for a, b in pairs):
                 return state
+        # profiles carry this: those of another model are refused
         key = fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
         if state is None or state.key != key:
-            state = _State(key, arrays, LatentForms(LatentSpace.of(p), self.views_))
+            forms = LatentForms(LatentSpace.of(self.parameters_), self.views_)
+            state = _State(key, arrays, forms)
             _STATES[self] = state
         return state
 

@@ -61,6 +61,7 @@ class Several:
         a = self.rows[rows]
         b = self.columns[columns]
         xp = namespace(a)
+        # one product instead of a sum over worlds for every pair: both factors are at most 1
         total = xp.exp(a) @ xp.exp(b).T
         lost = total < TINY
         total[lost] = 1.0
@@ -114,6 +115,7 @@ class LogSum:
 
     def evaluate(self, each: Callable[[Product], AnyArray]) -> AnyArray | float:
         if not self.products:
+            # a side of the ratio without any world is impossible
             return -math.inf if self.constant is None else self.constant
         return log_sum([each(product) for product in self.products], self.constant)
 
@@ -139,6 +141,7 @@ class Terms:
         """Products above and below, for the quick ways: no worlds share a product, nothing shared is 0 and below."""
         if self.numerator.constant is not None or self.denominator.constant != 0.0:
             return None
+        # the quick ways know nothing of sums inside a product
         if any(product.several for product in self.products):
             return None
         return len(self.numerator.products), len(self.denominator.products)
@@ -158,6 +161,7 @@ class Terms:
 
 def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArray:
     """log sum exp of arrays and a constant, all but one pass in place: NumPy arrays are overwritten."""
+    # a single term needs no powers, and is most of what one-view models ask for
     first = arrays[0]
     if len(arrays) == 1 and constant is None:
         return first
@@ -172,6 +176,7 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
     top = np.asarray(np.maximum(values[0], lowest if constant is None else max(constant, lowest)))
     for array in values[1:]:
         np.maximum(top, array, out=top)
+    # the largest is taken out first: no power overflows, and at least one is 1
     powers = np.zeros_like(top) if constant is None else np.asarray(np.exp(constant - top))
     for array in values:
         array -= top
@@ -195,6 +200,7 @@ def fill_matrix(terms: Terms, out: AnyArray, threads: int | None = None) -> None
         return
     result = np.asarray(out)
     work = _work_of(terms, result)
+    # few columns take more rows, so that a block stays as large as the cache likes it
     step = BLOCK * max(1, BLOCK // max(n_columns, 1))
 
     def fill_rows(start: int) -> None:
@@ -218,9 +224,11 @@ def _work_of(terms: Terms, out: FloatArray) -> Callable[[slice], None]:
     if terms.shape == (1, 2):
         scales = [out.dtype.type(scale) for scale in (1.0, LOG2_E, LOG2_E)]
         lefts = [p.left * scale for p, scale in zip(products, scales, strict=True)]
+        # a strip is multiplied with every block of rows: it is laid out once
         turned = [[np.ascontiguousarray(p.right[strip].T) for p in products] for strip in strips]
 
         def compare(rows: slice) -> None:
+            # every thread has its own space, which all its strips share
             work = np.full((4, BLOCK * BLOCK), LOWEST, dtype=out.dtype)
             for columns, rights in zip(strips, turned, strict=True):
                 _two_against_one([left[rows] for left in lefts], rights, work, out[rows, columns])
@@ -289,6 +297,7 @@ def _log_of_sum(a: FloatArray, b: FloatArray, low: FloatArray, lowest: FloatArra
 def _multiply(left: FloatArray, right: FloatArray, out: FloatArray) -> None:
     """out = left right."""
     whole = 0
+    # BLAS packs large products, which costs more than thin ones take
     if THIN_ROWS * right.size < SMALL_PRODUCT:
         whole = len(left) // THIN_ROWS * THIN_ROWS
     if whole:
@@ -344,6 +353,7 @@ def _row_dots(
     left = np.asarray(product.left)
     right = np.asarray(product.right)
     dots = np.empty((1 if owner is None else owner.shape[1], len(rows)), dtype=left.dtype)
+    # gathered rows are overwritten again and again, so that they stay in the cache
     space = np.empty((2, min(GATHERED, len(rows)), left.shape[1]), dtype=left.dtype)
     for start in range(0, len(rows), GATHERED):
         some = slice(start, start + GATHERED)
@@ -376,6 +386,7 @@ class Best:
         """Take in the scores (rows, columns) of some rows and columns."""
         values = to_host(scores).T
         top = self.numbers.shape[1]
+        # sorting all rows would cost more than the scores: only the best are ordered
         places = np.broadcast_to(np.arange(values.shape[1]), values.shape)
         if top < values.shape[1]:
             places = np.argpartition(-values, top - 1, axis=1)[:, :top]
@@ -384,6 +395,7 @@ class Best:
 
     def merge(self, numbers: IntArray, scores: FloatArray, columns: Index = slice(None)) -> None:
         every = np.concatenate([self.scores[columns], scores], axis=1)
+        # equal scores keep the order of the profiles, whatever the bands are
         order = np.argsort(-every, axis=1, kind="stable")[:, : self.numbers.shape[1]]
         self.scores[columns] = np.take_along_axis(every, order, axis=1)
         names = np.concatenate([self.numbers[columns], numbers], axis=1)

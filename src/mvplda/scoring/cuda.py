@@ -84,6 +84,7 @@ def _split(side: torch.Tensor, *, left: bool) -> tuple[torch.Tensor, torch.Tenso
         # made once for as long as the factor lives
         x = side[:, :-2]
         unit = x.abs().max().clamp(min=1e-30) / TOP_OF_RANGE
+        # float16 has ten bits: two of them hold a float32 to 2^-21
         high = (x / unit).half()
         low = (x / unit - high).half()
         split = torch.cat([high, high, low] if left else [high, low, high], 1)
@@ -188,6 +189,7 @@ def best_rows(terms: Terms, top: int) -> tuple[torch.Tensor, torch.Tensor]:
 
     The best LLR of every lane of rows tells which lanes can hold the best rows; those are scored again.
     """
+    # the kernel keeps the best of rows: here the best of columns are wanted
     terms = transposed(terms)
     scorer = JointScorer(terms, strip=32)
     maxima = scorer.lane_maxima()
@@ -199,6 +201,7 @@ def best_rows(terms: Terms, top: int) -> tuple[torch.Tensor, torch.Tensor]:
         some = slice(start, start + step)
         rows = scorer.lane_columns(lanes[some]).flatten(1)
         outside = rows >= n_rows
+        # lanes reach beyond the last row: those are scored as the last, and left out
         rows = rows.clamp(max=n_rows - 1)
         value = torch.as_tensor(terms.llr(partial(_dots, some=some, rows=rows)))
         best = value.masked_fill(outside, float("-inf")).topk(top, dim=1)

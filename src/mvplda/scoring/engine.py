@@ -88,6 +88,7 @@ class Memory:
     """What scoring keeps of a scorer from call to call: nothing that it could not make again."""
 
     def __init__(self) -> None:
+        # all three are bounded, or go with the profiles that they are of
         self.worlds: dict[tuple[Hypothesis, Table, Table], list[World]] = {}
         self.groups: WeakKeyDictionary[Profiles, list[Group]] = WeakKeyDictionary()
         self.halves: WeakKeyDictionary[Profiles, dict[Hashable, Half]] = WeakKeyDictionary()
@@ -120,6 +121,7 @@ class _Seen:
         self.kept: dict[Hashable, Half] | None = None
         if group.whole and not comparison.has_names:
             self.kept = comparison.memory.halves.setdefault(side.profiles, {})
+        # quadratic forms, which all worlds with equal keys have in common
         self._squares: dict[Hashable, AnyArray] = {}
 
     def total(self, quadratics: Iterable[Quadratic]) -> AnyArray:
@@ -132,6 +134,7 @@ class _Seen:
     def half(self, forms: Sequence[PairForm], more: AnyArray | float, dtype: str) -> Half:
         """The factor of one world, whose own term has something added."""
         name = (self.is_enrolled, dtype, more, *(form.key for form in forms))
+        # what is added for every test by itself is of one call only
         if self.kept is None or not isinstance(more, float):
             return self.make(forms, more, dtype)
         if name not in self.kept:
@@ -163,6 +166,7 @@ class _Seen:
         for block in blocks:
             values[:, start : start + block.shape[1]] = block
             start += block.shape[1]
+        # own terms ride along as two more columns: [E, row, 1] [T, 1, column]'
         values[:, width:] = 1.0
         values[:, width if self.is_enrolled else width + 1] = own + more
         return Half(values, size)
@@ -222,6 +226,7 @@ class Comparison:
 
     def parts(self) -> Iterator[tuple[IntArray, IntArray, Terms]]:
         """Profiles, tests and terms of every part of the matrix whose sides have equal tables."""
+        # the enrolled side is made once, whatever the tests' tables are
         enrolled = [_Seen(self, self.enrol, group) for group in self.groups(self.enrol)]
         trained = [n.training for n in self.namings.values() if n.training is not None]
         readings = 1 + sum(len(numbers) for numbers in trained)
@@ -251,6 +256,7 @@ class Comparison:
         places = [
             group_places(some)[:, column] for some, column in zip(groups, pairs.T, strict=True)
         ]
+        # trials are sorted by the pair of groups that they fall in
         kind = places[0][0] * len(groups[1]) + places[1][0]
         order = np.argsort(kind, kind="stable")
         for here in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
@@ -268,6 +274,7 @@ class Comparison:
         profiles = side.profiles
         if side.names:
             return list(group_profiles(profiles, self.forms.base, side.names))
+        # profiles that are scored again and again are grouped once
         if profiles not in self.memory.groups:
             self.memory.groups[profiles] = list(group_profiles(profiles, self.forms.base, {}))
         return self.memory.groups[profiles]
@@ -286,10 +293,12 @@ class Comparison:
                             made[key] = self.forms.form(enrol.side, test.side, enrol.reading, key)
                         possible.append((weight + world.log_weight, world, made[key]))
                 sums.append(possible)
+            # forms are relative to tests of which nothing is known; what is known of them adds to this
             extra = self._extra(test, [world for some in sums for _, world, _ in some])
             # relative to the other hypotheses' worlds in which the sides share nothing, their term is 0
             apart = [weight for weight, _, forms in sums[1] if not forms]
             shift = -float(np.logaddexp.reduce(apart)) if apart else 0.0
+            # float32 first: most terms are small, and the sizes come with the products
             dtype = np.dtype(self.dtype).name
             while True:
                 sizes = [0.0]
@@ -318,6 +327,7 @@ class Comparison:
                 if column >= 0:
                     logs = self.heard[view][test.group.profiles, column]  # (V14)
                     extra[world.own] = extra[world.own] + like(logs, test.zeros)
+        # what all worlds add cancels in the ratio
         if len(extra) < 2:
             return {}
         best, rest = _largest(list(extra.values()))
@@ -349,6 +359,7 @@ def _log_sum(
     sizes: list[float],
 ) -> LogSum:
     """The sum over worlds: one product for all worlds whose forms have equal keys. Their sizes go into `sizes`."""
+    # products are what costs: worlds that differ in known classes alone share one
     together: dict[tuple[Hashable, ...], Possible] = {}
     for weight, world, forms in possible:
         key = tuple(form.key for form in forms)
@@ -401,8 +412,10 @@ def _largest(values: Sequence[AnyArray]) -> tuple[AnyArray, AnyArray]:
 def fill(comparison: Comparison, result: AnyArray, threads: int | None = None) -> None:
     """Write the LLR of every profile and test into `result`."""
     dtype = dtype_name(result)
+    # Python threads work on blocks: BLAS threads beside them would wait for each other
     with one_blas_thread():
         for rows, columns, terms in comparison.parts():
+            # one group on either side writes into the result, without a copy
             is_whole = (len(rows), len(columns)) == tuple(result.shape)
             if is_whole and terms.dtype in (None, dtype):
                 _fill(terms, result, threads)
@@ -446,6 +459,7 @@ def score_pairs(comparison: Comparison, pairs: IntArray) -> AnyArray:
     with one_blas_thread(), np.errstate(divide="ignore"):
         for here, rows, columns, terms in comparison.parts_of_pairs(pairs):
             evaluate = PairEvaluation(terms, len(rows))
+            # numbers of a list that is all of one kind need not be scattered
             target = result if here is None else result[like(here, result)]
             for start in range(0, len(rows), PAIR_CHUNK):
                 some = slice(start, start + PAIR_CHUNK)
@@ -471,6 +485,7 @@ def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, FloatArra
                 continue
         for some in bands(len(rows), len(columns), top):
             band = _made_rows(terms, some, len(columns), comparison.dtype, comparison.reference)
+            # a band is forgotten as soon as its best are known
             best.add(band, rows[some], columns)
     return best.numbers, best.scores.astype(comparison.dtype)
 
@@ -480,10 +495,14 @@ def log_likelihoods(
 ) -> dict[Hypothesis, AnyArray]:
     """Log-likelihood of every hypothesis in float64, relative to the last: of all pairs, or of a list (n,)."""
     logs: dict[Hypothesis, AnyArray] = {}
+    last = hypotheses[-1]
     for h in hypotheses:
-        # the last one is 0, which takes no products where the sides share nothing in it
-        ratio = Ratio({h: 0.0}, {hypotheses[-1]: 0.0})
-        one = replace(comparison, ratio=ratio, dtype=np.float64)
+        if h == last and logs:
+            # relative to itself, whatever worlds it has
+            first = logs[hypotheses[0]]
+            logs[h] = namespace(first).zeros_like(first)
+            continue
+        one = replace(comparison, ratio=Ratio({h: 0.0}, {last: 0.0}), dtype=np.float64)
         if pairs is None:
             logs[h] = empty(one.shape, np.float64, one.reference)
             fill(one, logs[h])

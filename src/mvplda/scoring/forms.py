@@ -52,6 +52,7 @@ class Quadratic(NamedTuple):
         squares : x M x' by key, which the worlds of a comparison share: their known classes move `linear` only
         """
         x = self.values
+        # worlds of many known classes ask for the same squares again
         if self.key not in squares:
             squares[self.key] = 0.0 * x[:, 0]
             if self.matrix is not None:
@@ -147,6 +148,7 @@ class ScoreForms:
     ) -> list[PairForm]:
         if any(match[0] < 0 for classes in matches for match in classes):
             return []
+        # a score is a bare product of the two sides
         identity = np.ones(enrol.shape[1])
         squares = self.square * identity if self.square else None
         row = Quadratic("row", enrol, squares)
@@ -201,6 +203,7 @@ class JointForms:
     def alone(self, side: list[Any], reading: Reading) -> list[Quadratic]:
         total = []
         for k, (part, own) in enumerate(zip(self.parts, side, strict=True)):
+            # an expert may count less for a view than for another, also where classes are known
             for some, factor in self._apply(part, self._read(part, reading), -1):
                 total += [one.times(k, factor) for one in part.forms.alone(own, some)]
         return total
@@ -241,6 +244,7 @@ class JointForms:
         ]
         factors = part.factors
         weighted = [([view], factors[view]) for view in views]
+        # what is said of views together counts beyond what is said of each, with a factor of its own
         if len(views) > 1:
             together = factors[TOGETHER]
             weighted = [(some, factor - together) for some, factor in weighted]

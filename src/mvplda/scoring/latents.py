@@ -55,9 +55,10 @@ class LatentSpace:
     @classmethod
     def of(cls, p: Parameters) -> LatentSpace:
         B = p.stacked()
+        # solved once for all vectors: the noise is never inverted
         LB = p.sigma.solve(B)
         gram = B.T @ LB
-        gram = (gram + gram.T) / 2
+        gram = _symmetric(gram)
         size = np.sqrt(np.diag(gram))
         # rounding, where the parameters are canonical
         gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = 0.0
@@ -90,6 +91,8 @@ class Layout:
     def __init__(self, table: Table, views: Mapping[str, int], gram: Array) -> None:
         self.table = table
         self.is_cell = len(table.weights) == 1
+        # tells precisions apart
+        self.key = (table.weights, table.classes)
         self.views = tuple(views)
         self.blocks: dict[tuple[int, tuple[int, ...]], slice] = {}
         self.width = 0
@@ -104,6 +107,7 @@ class Layout:
                     self.width += rank
                 row += range(self.blocks[key].start, self.blocks[key].stop)
             rows.append(row)
+        # cells that share a class share its latents
         self.places = np.asarray(rows, dtype=np.int64)
         self.precision = np.zeros((self.width, self.width))
         for place, weight in zip(self.places, table.weights, strict=True):
@@ -136,6 +140,7 @@ class KnownClasses:
     @classmethod
     def of(cls, means: Array, covariances: Array, n: int) -> KnownClasses:
         """Of the first n classes: behind those with names stand vectors without labels."""
+        # classes with equally many vectors have equal covariances: their forms share all products
         scale = np.abs(covariances).max(initial=1e-300)
         alike = np.arange(n)
         leaders: list[int] = []
@@ -150,8 +155,15 @@ class KnownClasses:
         return cls(means, covariances, roots[np.searchsorted(leaders, alike)], alike)
 
 
-Blocks = list[tuple[slice, KnownClasses, int]]
-"""The latents of a side whose class is a training class: where they stand, and which class it is."""
+class Substitution(NamedTuple):
+    """Latents of training classes are z = shift + scale z~ with z~ from N(0, I); others are their own z~ (V6).
+
+    alike : tells scales apart
+    """
+
+    alike: tuple[Hashable, ...]
+    shift: Array
+    scale: Array
 
 
 @dataclass(eq=False)
@@ -186,24 +198,30 @@ class PairTerm(NamedTuple):
     column: Array
     constant: float
 
+    def scaled(self, of_e: Array, of_t: Array) -> PairTerm:
+        """The term of y_e and y_t where this one is of y_e of_e and y_t of_t."""
+        row = of_e @ self.row @ of_e.T
+        column = of_t @ self.column @ of_t.T
+        return PairTerm(of_e @ self.left, of_t @ self.right, row, column, self.constant)
+
     def compact(self) -> PairTerm:
         """The same with the diagonals of matrices that have nothing else: of a canonical model with one view, all."""
-        left, right, row, column = map(_compact, self[:4])
+        matrices = []
+        for matrix in self[:4]:
+            diagonal = np.diag(matrix)
+            is_square = matrix.shape == (len(matrix), len(matrix))
+            if is_square and np.count_nonzero(matrix) == np.count_nonzero(diagonal):
+                matrix = diagonal.copy()
+            matrices.append(matrix)
+        left, right, row, column = matrices
         return PairTerm(left, right, row, column, self.constant)
-
-
-def _compact(matrix: Array) -> Array:
-    if matrix.shape != (len(matrix), len(matrix)):
-        return matrix
-    diagonal = np.diag(matrix)
-    return diagonal.copy() if np.count_nonzero(matrix) == np.count_nonzero(diagonal) else matrix
 
 
 def log_evidence_matrix(N: Array) -> tuple[Array, float]:
     """(r, r) W and constant k with  log of the integral of evidence x prior = y W y' + k."""
     lower = NUMPY.cholesky(np.eye(len(N)) + N)
     W = 0.5 * NUMPY.cho_solve(lower, np.eye(len(N)))
-    return (W + W.T) / 2, -float(np.log(lower.diagonal()).sum())  # (V1)
+    return _symmetric(W), -float(np.log(lower.diagonal()).sum())  # (V1)
 
 
 def reduce_evidence(N: Array, keep: IntArray) -> tuple[Array, Array]:
@@ -211,6 +229,7 @@ def reduce_evidence(N: Array, keep: IntArray) -> tuple[Array, Array]:
 
     Returns (rho, rho) N_kept and the map M, (r, rho), with y_kept = y M.
     """
+    # a Schur complement: what is left of N when the other latents are known no more
     others = np.setdiff1d(np.arange(len(N)), keep)
     M = np.zeros((len(N), len(keep)))
     M[keep, np.arange(len(keep))] = 1.0
@@ -220,7 +239,7 @@ def reduce_evidence(N: Array, keep: IntArray) -> tuple[Array, Array]:
     gain = NUMPY.cho_solve(lower, N[np.ix_(others, keep)])
     M[others] = -gain  # (V2)
     kept = N[np.ix_(keep, keep)] - N[np.ix_(keep, others)] @ gain
-    return (kept + kept.T) / 2, M
+    return _symmetric(kept), M
 
 
 def latent_term(N_e: Array, N_t: Array, keep_e: IntArray, keep_t: IntArray) -> PairTerm:
@@ -232,6 +251,7 @@ def latent_term(N_e: Array, N_t: Array, keep_e: IntArray, keep_t: IntArray) -> P
     joint, k_joint = log_evidence_matrix(kept_e + kept_t)
     own_e, k_e = log_evidence_matrix(kept_e)
     own_t, k_t = log_evidence_matrix(kept_t)
+    # a root on either side keeps the factors thin, and the product of equal size
     root = NUMPY.cholesky(2 * joint)
     return PairTerm(  # (V3)
         M_e @ root,
@@ -247,12 +267,13 @@ def vector_term(A: Array, B: Array, R: Array) -> PairTerm:
     lower_e = NUMPY.cholesky(A)
     lower_t = NUMPY.cholesky(B)
     gain = NUMPY.cho_solve(lower_t, R.T)  # the mean of e given t is t gain
+    # the covariance of e given t: positive definite, whatever is shared
     lower = NUMPY.cholesky(A - R @ gain)
     cross = NUMPY.cho_solve(lower, gain.T)
     row = (NUMPY.inverse(lower_e) - NUMPY.inverse(lower)) / 2
     column = -gain @ cross / 2
     constant = float(np.log(lower_e.diagonal()).sum() - np.log(lower.diagonal()).sum())
-    return PairTerm(cross, np.eye(len(B)), row, (column + column.T) / 2, constant)  # (V12)
+    return PairTerm(cross, np.eye(len(B)), row, _symmetric(column), constant)  # (V12)
 
 
 def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTerm:
@@ -323,6 +344,7 @@ class LatentForms:
     def side(self, table: Table, y: AnyArray) -> LatentSide:
         layout = self._layouts.get(table)
         if layout is None:
+            # forms are kept by layout: they go with it
             if len(self._layouts) >= KEPT_LAYOUTS:
                 self._layouts.clear()
                 self._forget()
@@ -331,10 +353,12 @@ class LatentForms:
         return LatentSide(layout, layout.gather(y), self.space)
 
     def alone(self, side: LatentSide, reading: Reading) -> list[Quadratic]:
-        blocks = self._blocks(side.layout, reading)
-        if not blocks:
+        known = self._substitution(side.layout, reading)
+        if not known.alike:
             return []
-        return [self._density(side, blocks, 1.0), self._density(side, [], -1.0)]
+        unread = tuple((-1,) * len(row) for row in reading)
+        nothing = self._substitution(side.layout, unread)
+        return [self._density(side, known, 1.0), self._density(side, nothing, -1.0)]
 
     def form(
         self, enrol: LatentSide, test: LatentSide, reading: Reading, matches: Matches
@@ -344,6 +368,7 @@ class LatentForms:
             made = self._make(enrol.layout, test.layout, reading, matches)
             if made is not None:
                 self._kept += len(made.term.row) + len(made.term.column)
+            # all at once: what is needed comes back within one call
             if self._kept > KEPT_NUMBERS:
                 self._forget()
             self._made[name] = made
@@ -360,23 +385,20 @@ class LatentForms:
     def _make(
         self, enrol: Layout, test: Layout, reading: Reading, matches: Matches
     ) -> _Made | None:
+        # what is not shared is in no cross term
         keep_e, keep_t = self._shared_latents(enrol, test, matches)
         if len(keep_e) == 0:
             return None
         in_vectors = enrol.is_cell and test.is_cell and self.space.is_wide and not self.published
-        known_e = self._blocks(enrol, reading)
-        known_t = self._blocks(test, reading_of(matches))
+        of_e = self._substitution(enrol, reading)
+        of_t = self._substitution(test, reading_of(matches))
         doubled: list[str] = []
         if self.published:
             pairs = zip(self.base, matches, strict=True)
             doubled = [view for view, classes in pairs if classes[0][0] >= 0]
         # worlds with equal keys have equal matrices: training classes with equal covariances among them
-        key = (
-            in_vectors,
-            *_key(enrol, known_e),
-            *_key(test, known_t),
-            *(keep_e.tobytes(), keep_t.tobytes(), *doubled),
-        )
+        sides = (*enrol.key, of_e.alike, *test.key, of_t.alike)
+        key = (in_vectors, *sides, keep_e.tobytes(), keep_t.tobytes(), *doubled)
         term = self._terms.get(key)
         if term is None:
             if len(doubled) == 1:
@@ -384,103 +406,78 @@ class LatentForms:
                 scale = np.sqrt(np.concatenate(scales))
                 term = published_term(enrol.precision, test.precision, scale)
             elif in_vectors:
-                shared = self._loading(known_e)[:, keep_e]
-                A = self._covariance(enrol, known_e)
-                term = vector_term(A, self._covariance(test, known_t), shared @ shared.T)
+                shared = self.space.whitened @ of_e.scale[:, keep_e]
+                A = self._covariance(enrol, of_e.scale)
+                term = vector_term(A, self._covariance(test, of_t.scale), shared @ shared.T)
             else:
-                term = self._of_latents(enrol, known_e, test, known_t, keep_e, keep_t)
+                N_e = _symmetric(of_e.scale.T @ enrol.precision @ of_e.scale)
+                N_t = _symmetric(of_t.scale.T @ test.precision @ of_t.scale)
+                term = latent_term(N_e, N_t, keep_e, keep_t).scaled(of_e.scale, of_t.scale)
             term = term.compact()
             self._terms[key] = term
             self._kept += sum(matrix.size for matrix in term[:4])
-        if not known_e and not known_t:
+        # without training classes all means are 0, and forms have no linear part
+        if not of_e.alike and not of_t.alike:
             return _Made(key, term, None, None, term.constant, in_vectors)
         # both sides about the means of their training classes: (e - o_e) ... (t - o_t)
-        o_e = self._offset(enrol, known_e, in_vectors)
-        o_t = self._offset(test, known_t, in_vectors)
-        cross_e = multiply(o_e, term.left)
-        cross_t = multiply(o_t, term.right)
-        square_e = multiply(o_e, term.row)
-        square_t = multiply(o_t, term.column)
+        o_e = self._mean(enrol, of_e, in_vectors)
+        o_t = self._mean(test, of_t, in_vectors)
+        cross_e = np.asarray(multiply(o_e, term.left))
+        cross_t = np.asarray(multiply(o_t, term.right))
+        square_e = np.asarray(multiply(o_e, term.row))
+        square_t = np.asarray(multiply(o_t, term.column))
         constant = term.constant + cross_e @ cross_t + square_e @ o_e + square_t @ o_t
-        row = -multiply(cross_t, term.left.T) - 2.0 * square_e
-        column = -multiply(cross_e, term.right.T) - 2.0 * square_t
-        linear = np.asarray(row), np.asarray(column)
-        return _Made(key, term, *linear, float(constant), in_vectors)
+        row = -np.asarray(multiply(cross_t, term.left.T)) - 2.0 * square_e
+        column = -np.asarray(multiply(cross_e, term.right.T)) - 2.0 * square_t
+        return _Made(key, term, row, column, float(constant), in_vectors)
 
-    def _of_latents(
-        self,
-        enrol: Layout,
-        known_e: Blocks,
-        test: Layout,
-        known_t: Blocks,
-        keep_e: IntArray,
-        keep_t: IntArray,
-    ) -> PairTerm:
-        """Latents of training classes are z = m + root z~ with z~ from N(0, I): the matrices are those of z~ (V6)."""
-        S_e = _scale(enrol, known_e)
-        S_t = _scale(test, known_t)
-        N_e = S_e.T @ enrol.precision @ S_e
-        N_t = S_t.T @ test.precision @ S_t
-        term = latent_term((N_e + N_e.T) / 2, (N_t + N_t.T) / 2, keep_e, keep_t)
-        row = S_e @ term.row @ S_e.T
-        column = S_t @ term.column @ S_t.T
-        return PairTerm(S_e @ term.left, S_t @ term.right, row, column, term.constant)
-
-    def _density(self, side: LatentSide, blocks: Blocks, factor: float) -> Quadratic:
+    def _density(self, side: LatentSide, known: Substitution, factor: float) -> Quadratic:
         """Log density as certain training classes, up to a constant that all readings share."""
         layout = side.layout
         in_vectors = layout.is_cell and self.space.is_wide
-        key = ("alone", *_key(layout, blocks))
+        key = ("alone", *layout.key, known.alike)
         if key not in self._alone:
             if in_vectors:
-                lower = NUMPY.cholesky(self._covariance(layout, blocks))
+                lower = NUMPY.cholesky(self._covariance(layout, known.scale))
+                matrix = -0.5 * NUMPY.inverse(lower)
                 constant = -float(np.log(np.diag(lower)).sum())
-                self._alone[key] = -0.5 * NUMPY.inverse(lower), constant
             else:
-                S = _scale(layout, blocks)
-                N = S.T @ layout.precision @ S
-                W, constant = log_evidence_matrix((N + N.T) / 2)  # (V1)
-                self._alone[key] = S @ W @ S.T, constant
-            self._kept += self._alone[key][0].size
+                N = _symmetric(known.scale.T @ layout.precision @ known.scale)
+                W, constant = log_evidence_matrix(N)  # (V1)
+                matrix = known.scale @ W @ known.scale.T
+            self._alone[key] = matrix, constant
+            self._kept += matrix.size
         matrix, constant = self._alone[key]
-        offset = self._offset(layout, blocks, in_vectors)
-        square = matrix @ offset
-        linear = -2.0 * square
-        constant += float(offset @ square)
-        if not in_vectors:
-            shift = _shift(layout, blocks)
-            linear = linear + shift
-            constant -= 0.5 * float(shift @ offset)  # (V6), where the offset is N m
-        values = side.vectors if in_vectors else side.y
-        return Quadratic(key, values, matrix, linear, constant, factor)
+        # the square about the mean, multiplied out: x M x' is the same for all classes alike
+        mean = self._mean(layout, known, in_vectors)
+        linear = -2.0 * matrix @ mean
+        constant -= 0.5 * float(mean @ linear)
+        if in_vectors:
+            return Quadratic(key, side.vectors, matrix, linear, constant, factor)
+        constant -= 0.5 * float(known.shift @ mean)
+        return Quadratic(key, side.y, matrix, linear + known.shift, constant, factor)  # (V6)
 
-    def _blocks(self, layout: Layout, reading: Reading) -> Blocks:
-        blocks = []
+    def _substitution(self, layout: Layout, reading: Reading) -> Substitution:
+        alike = []
+        shift = np.zeros(layout.width)
+        scale = np.eye(layout.width)
         for view, known in self.known.items():
-            for number, trained in enumerate(reading[self.base.index(view)]):
+            for number, c in enumerate(reading[self.base.index(view)]):
                 block = layout.blocks.get((layout.views.index(view), (number,)))
-                if trained >= 0 and block is not None:
-                    blocks.append((block, known, trained))
-        return blocks
+                if c >= 0 and block is not None:
+                    alike.append((block.start, int(known.alike[c])))
+                    shift[block] = known.means[c]
+                    scale[block, block] = known.roots[c]
+        return Substitution(tuple(alike), shift, scale)
 
-    def _offset(self, layout: Layout, blocks: Blocks, in_vectors: bool) -> Array:
-        """What the means of training classes take off the evidence, or off the whitened mean."""
-        if not in_vectors:
-            return np.asarray(layout.precision @ _shift(layout, blocks))  # (V6)
-        offset = np.zeros(len(self.space.whitened))
-        for block, known, c in blocks:
-            offset += self.space.whitened[:, block] @ known.means[c]
-        return offset
+    def _mean(self, layout: Layout, known: Substitution, in_vectors: bool) -> Array:
+        """What the means of training classes make of the evidence, or of the whitened mean."""
+        matrix = self.space.whitened if in_vectors else layout.precision
+        return np.asarray(matrix @ known.shift)  # (V6)
 
-    def _loading(self, blocks: Blocks) -> Array:
-        loading = self.space.whitened.copy()
-        for block, known, c in blocks:
-            loading[:, block] = loading[:, block] @ known.roots[c]
-        return loading
-
-    def _covariance(self, layout: Layout, blocks: Blocks) -> Array:
+    def _covariance(self, layout: Layout, scale: Array) -> Array:
         """Of the whitened mean of a cell."""
-        loading = self._loading(blocks)
+        loading = self.space.whitened @ scale
         return np.asarray(loading @ loading.T + np.eye(len(loading)) / layout.table.weights[0])
 
     def _shared_latents(
@@ -500,21 +497,5 @@ class LatentForms:
         return np.asarray(keep_e, dtype=np.int64), np.asarray(keep_t, dtype=np.int64)
 
 
-def _key(layout: Layout, blocks: Blocks) -> tuple[Hashable, ...]:
-    """Tells evidence matrices apart: sides with equal keys have equal ones."""
-    alike = tuple((block.start, int(known.alike[c])) for block, known, c in blocks)
-    return layout.table.weights, layout.table.classes, alike
-
-
-def _scale(layout: Layout, blocks: Blocks) -> Array:
-    scale = np.eye(layout.width)
-    for block, known, c in blocks:
-        scale[block, block] = known.roots[c]
-    return scale
-
-
-def _shift(layout: Layout, blocks: Blocks) -> Array:
-    shift = np.zeros(layout.width)
-    for block, known, c in blocks:
-        shift[block] = known.means[c]
-    return shift
+def _symmetric(matrix: Array) -> Array:
+    return (matrix + matrix.T) / 2

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._typing import AnyArray, Array, IntArray, Names
-from ..backend import like, sum_rows
+from .._typing import AnyArray, Array, IntArray, Labels, Names
+from ..backend import like, sum_rows, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, encode_labels, exact_names, label_columns, row_keys
 from ..persistence import Persistent, State, Tensors
@@ -63,42 +63,38 @@ class Profiles(Persistent):
     def __len__(self) -> int:
         return len(self.ids)
 
-    def number(self, ids: Any) -> IntArray:
+    def number(self, ids: ArrayLike) -> IntArray:
         """Positions of some ids."""
-        wanted = _plain_ids([ids] if np.ndim(ids) == 0 else ids)
-        if (
-            len(wanted)
-            and len(self)
-            and (wanted.dtype.kind in "US") != (self.ids.dtype.kind in "US")
-        ):
-            raise LabelError(
-                f"profiles are called like {self.ids[0].item()!r}; got {wanted[0].item()!r}"
-            )
+        wanted = _plain_ids([ids] if np.ndim(ids) == 0 else ids).tolist()
+        # of ids that occur twice the first counts
         place = {name: number for number, name in reversed(list(enumerate(self.ids.tolist())))}
-        found = [place.get(name, -1) for name in wanted.tolist()]
-        if -1 in found:
-            raise LabelError(
-                f"there is no profile {wanted[found.index(-1)].item()!r} among {len(self)}"
-            )
-        return np.asarray(found, dtype=np.int64)
+        for name in wanted:
+            if name not in place:
+                like_these = ", ".join(map(repr, self.ids[:3].tolist()))
+                raise LabelError(
+                    f"there is no profile {name!r} among {len(self)}, which are called like {like_these}"
+                )
+        return np.asarray([place[name] for name in wanted], dtype=np.int64)
 
-    def __getitem__(self, which: Any) -> Profiles:
+    def __getitem__(
+        self, which: slice | int | NDArray[np.integer | np.bool] | list[int]
+    ) -> Profiles:
         """Profiles by position: a slice, numbers or a mask; one number gives a set of one."""
         return self.take(np.atleast_1d(np.arange(len(self))[which]))
 
-    def select(self, ids: Any) -> Profiles:
+    def select(self, ids: ArrayLike) -> Profiles:
         """Some of the profiles, in the order asked for."""
         return self.take(self.number(ids))
 
-    def take(self, numbers: Any) -> Profiles:
+    def take(self, numbers: ArrayLike) -> Profiles:
         """Profiles by position, repeated where a position is."""
         numbers = np.arange(len(self))[np.asarray(numbers, dtype=np.int64)]
         bounds = np.searchsorted(self.owner, np.arange(len(self) + 1))
+        # cells of a profile lie side by side
         lengths = np.diff(bounds)[numbers]
         owner = np.repeat(np.arange(len(numbers)), lengths)
-        rows = np.arange(len(owner)) + np.repeat(
-            bounds[numbers] - np.cumsum(lengths) + lengths, lengths
-        )
+        first = bounds[numbers] - np.cumsum(lengths) + lengths
+        rows = np.arange(len(owner)) + np.repeat(first, lengths)
         return replace(
             self,
             ids=self.ids[numbers],
@@ -106,20 +102,14 @@ class Profiles(Persistent):
             y=self.y[like(rows, self.y)],
             weights=self.weights[rows],
             owner=owner,
-            labels={
-                view: CellLabels(cells.names, cells.codes[rows])
-                for view, cells in self.labels.items()
-            },
+            labels={v: CellLabels(c.names, c.codes[rows]) for v, c in self.labels.items()},
         )
 
     def get_state(self) -> State:
         arrays = {name: getattr(self, name) for name in ARRAYS}
         arrays |= {f"labels/{view}": cells.codes for view, cells in self.labels.items()}
         names = {view: cells.names.tolist() for view, cells in self.labels.items()}
-        plain = {
-            k: np.ascontiguousarray(v if isinstance(v, np.ndarray) else v.cpu().numpy())
-            for k, v in arrays.items()
-        }
+        plain = {name: np.ascontiguousarray(to_host(array)) for name, array in arrays.items()}
         return plain, {"ids": self.ids.tolist(), "model": self.model, "labels": names}
 
     @classmethod
@@ -129,39 +119,33 @@ class Profiles(Persistent):
             for view, names in values["labels"].items()
         }
         parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
-        profiles = cls(
-            ids=exact_names(values["ids"]), model=values["model"], labels=labels, **parts
-        )
-        rows = {
-            len(profiles.y),
-            len(profiles.weights),
-            *(len(cells.codes) for cells in labels.values()),
-        }
-        owner = profiles.owner
-        fits = (
-            profiles.y.ndim == 2
-            and rows == {len(owner)}
-            and len(profiles.counts) == len(profiles)
-            and np.array_equal(np.unique(owner), np.arange(len(profiles)))
-            and (np.diff(owner) >= 0).all()
-            and all(((c.codes >= -1) & (c.codes < len(c.names))).all() for c in labels.values())
-        )
-        if not fits:
-            raise FileFormatError("its arrays do not make profiles")
-        return profiles
+        ids = exact_names(values["ids"])
+        return cls(ids=ids, model=values["model"], labels=labels, **parts)
 
     def check_state(self) -> None:
-        numbers = {"y": self.y, "weights": self.weights}
-        odd = [name for name, array in numbers.items() if np.asarray(array).dtype.kind != "f"]
-        whole = {"counts": self.counts, "owner": self.owner}
-        odd += [name for name, array in whole.items() if np.asarray(array).dtype.kind not in "iu"]
-        if odd or self.weights.ndim != 1 or not (self.weights > 0).all() or (self.counts < 1).any():
-            raise FileFormatError(f"its arrays do not make profiles: {odd or 'weights or counts'}")
-        if len(set(self.ids.tolist())) != len(self):
-            raise FileFormatError("its profiles have the same id twice")
-        cells = np.stack([self.owner, *(cells.codes for cells in self.labels.values())], axis=1)
-        cells = cells[(cells >= 0).all(axis=1)]  # a missing label is a class of its own
-        if len(np.unique(cells, axis=0)) != len(cells):
+        kinds = {name: np.asarray(getattr(self, name)).dtype.kind for name in ARRAYS}
+        cells = list(self.labels.values())
+        rows = {len(self.y), len(self.weights), *(len(one.codes) for one in cells)}
+        codes = (
+            np.stack([self.owner, *(one.codes for one in cells)], axis=1)
+            if len(rows) == 1
+            else None
+        )
+        fits = (
+            kinds == {"y": "f", "weights": "f", "owner": "i", "counts": "i"}
+            and self.y.ndim == 2
+            and rows == {len(self.owner)}
+            and self.weights.ndim == 1
+            and (self.weights > 0).all()
+            and len(self.counts) == len(self) == len(set(self.ids.tolist()))
+            and (self.counts >= 1).all()
+            and _numbers_all(self.owner, len(self))
+            and all(((c.codes >= -1) & (c.codes < len(c.names))).all() for c in cells)
+        )
+        if not fits or codes is None:
+            raise FileFormatError("its arrays do not make profiles")
+        named = codes[(codes >= 0).all(axis=1)]  # a missing label is a class of its own
+        if len(np.unique(named, axis=0)) != len(named):
             raise FileFormatError("a profile has two rows of the same labels")
 
     def describe(self) -> dict[str, Any]:
@@ -180,13 +164,13 @@ SideLike = Profiles | ArrayLike
 
 def sum_evidence(
     y: AnyArray,
-    ids: Any,
-    labels: Any,
+    ids: ArrayLike | None,
+    labels: Labels | None,
     base: tuple[str, ...],
     model: str,
     *,
     method: Enrolment = "exact",
-    missing: Any = None,
+    missing: object = None,
     weights: ArrayLike | None = None,
 ) -> Profiles:
     """Profiles of vectors whose evidence is y: their sums, cell by cell.
@@ -200,34 +184,34 @@ def sum_evidence(
     if weights is not None:
         each = check_weights(weights, n)
         y = y * like(each[:, None], y)
-    names = owner = np.arange(n)
+    names = owner = cell = np.arange(n)
     if ids is not None:
         names, owner = number_ids(ids, n)
-    counts = np.bincount(owner, minlength=len(names))
+        cell = owner
+    owners = np.arange(len(names))
+    carried: dict[str, CellLabels] = {}
     if labels is not None:
         if method == "average":
             raise ParameterError("enrolment with labels is exact: use method='exact'")
         first, cell, carried = _cells(owner, labels, base, missing)
-        total = sum_rows(y, cell, len(first))
-        return Profiles(names, counts, total, _totals(cell, each), owner[first], model, carried)
-    total = y if ids is None else sum_rows(y, owner, len(names))
-    amount = _totals(owner, each, len(names))
+        owners = owner[first]
+    # a profile of one vector is its evidence: nothing is added up
+    total = y
+    if len(owners) < n or ids is not None:
+        total = sum_rows(y, cell, len(owners))
+    amount = np.bincount(cell, each, len(owners)).astype(np.float64)
     if method == "average":
         total = total / like(amount[:, None], total)
         amount = np.ones_like(amount)
-    return Profiles(names, counts, total, amount, np.arange(len(names)), model)
-
-
-def _totals(number: IntArray, each: Array, size: int = 0) -> Array:
-    return np.bincount(number, each, size).astype(np.float64)
+    return Profiles(names, np.bincount(owner), total, amount, owners, model, carried)
 
 
 def from_sums(
     y: AnyArray,
     weights: ArrayLike,
     owner: ArrayLike,
-    ids: Any,
-    labels: Any,
+    ids: ArrayLike | None,
+    labels: Labels | None,
     base: tuple[str, ...],
     width: int,
     model: str,
@@ -238,25 +222,30 @@ def from_sums(
     if tuple(y.shape) != (n, width):
         raise DataError(f"evidence of {n} cells has shape {(n, width)}; got {tuple(y.shape)}")
     each = check_weights(weights, n)
-    n_profiles = int(owners.max()) + 1 if n else 0
-    in_order = n > 0 and owners.dtype.kind in "iu" and (np.diff(owners) >= 0).all()
-    if not in_order or not np.array_equal(np.unique(owners), np.arange(n_profiles)):
+    n_profiles = int(owners.max(initial=-1)) + 1
+    if n == 0 or owners.dtype.kind not in "iu" or not _numbers_all(owners, n_profiles):
         raise DataError(
             "owner numbers the profile of every cell: 0, 1, ... in order, each at least once"
         )
     names = np.arange(n_profiles) if ids is None else _plain_ids(ids)
     if len(names) != n_profiles:
         raise LabelError(f"there are {n_profiles} profiles and {len(names)} ids")
+    # sums may be of weighted vectors: a count is of at least one
     counts = np.maximum(np.rint(np.bincount(owners, each)), 1).astype(np.int64)
     carried = {}
-    if labels is not None:
-        for view, column in label_columns(labels, None).items():
-            _check_base(view, base)
-            carried[view] = as_cell_labels(view, as_array(column), n)
+    for view, column in ({} if labels is None else label_columns(labels, None)).items():
+        _check_base(view, base)
+        carried[view] = as_cell_labels(view, as_array(column), n)
     return Profiles(names, counts, y, each, owners.astype(np.int64), model, carried)
 
 
-def as_cell_labels(view: str, array: Any, n: int) -> CellLabels:
+def _numbers_all(owner: IntArray, n_profiles: int) -> bool:
+    """Whether cells are in the order of their profiles, of which none is left out."""
+    in_order = bool((np.diff(owner) >= 0).all())
+    return in_order and np.array_equal(np.unique(owner), np.arange(n_profiles))
+
+
+def as_cell_labels(view: str, array: Names, n: int) -> CellLabels:
     """Labels of n cells; None is a missing one."""
     if array.shape != (n,):
         raise LabelError(
@@ -277,7 +266,7 @@ def _check_base(view: str, base: tuple[str, ...]) -> None:
         raise LabelError(f"labels name no view of the model: {view!r}; it has {sorted(base)}")
 
 
-def number_ids(ids: Any, n: int) -> tuple[Names, IntArray]:
+def number_ids(ids: ArrayLike, n: int) -> tuple[Names, IntArray]:
     """Ids in order of first appearance, and the number of every vector's id."""
     array = _plain_ids(ids)
     if array.shape != (n,):
@@ -285,13 +274,12 @@ def number_ids(ids: Any, n: int) -> tuple[Names, IntArray]:
             f"there are {n} vectors and ids of shape {array.shape}: give one id a vector"
         )
     names, first, inverse = np.unique(array, return_index=True, return_inverse=True)
+    # profiles are in the order in which their ids appear
     order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return names[order], rank[inverse.reshape(-1)]
+    return names[order], np.argsort(order)[inverse.reshape(-1)]
 
 
-def _plain_ids(ids: Any) -> Names:
+def _plain_ids(ids: Labels) -> Names:
     """Ids as text or numbers."""
     array = as_array(ids)
     if array.dtype == object:
@@ -323,7 +311,7 @@ def check_weights(weights: ArrayLike, n: int) -> Array:
 
 
 def _cells(
-    owner: IntArray, labels: Any, base: tuple[str, ...], missing: Any
+    owner: IntArray, labels: Labels, base: tuple[str, ...], missing: object
 ) -> tuple[IntArray, IntArray, dict[str, CellLabels]]:
     """First vector of every cell, cell of every vector, and the cells' labels; cells are in order of profiles."""
     table = encode_labels(labels, None, missing=missing)
@@ -331,12 +319,11 @@ def _cells(
         raise LabelError(
             f"there are {len(owner)} vectors and {len(table)} labels: give one label a vector"
         )
-    for view in table.views:
-        _check_base(view, base)
     keys = row_keys([owner, *(table.codes[v] for v in table.views)])
     _, first, cell = np.unique(keys, return_index=True, return_inverse=True)
     carried = {}
     for view in table.views:
+        _check_base(view, base)
         names = table.classes[view].names
         codes = table.codes[view][first]
         carried[view] = CellLabels(names, np.where(codes < len(names), codes, -1))
@@ -352,42 +339,37 @@ def check_sides(profiles: Profiles, model: str, which: str) -> None:
         raise DataError(f"there are no {which} profiles")
 
 
-def enrolled_names(profiles: Profiles, view: str, claims: Any) -> CellLabels:
+def enrolled_names(profiles: Profiles, view: str, claims: ArrayLike | None) -> CellLabels:
     """The classes of enrolled cells: those that are claimed, one a profile, or the labels that they carry."""
+    carried = profiles.labels.get(view)
+    if claims is None and carried is not None:
+        return carried
     if claims is None:
-        if view not in profiles.labels:
-            raise ParameterError(
-                f"known names view {view!r}, in which the profiles have no labels: give labels={{{view!r}: ...}} when "
-                f"they are enrolled, or known={{{view!r}: the class of every profile}}"
-            )
-        return profiles.labels[view]
-    if view in profiles.labels:
+        raise ParameterError(
+            f"known names view {view!r}, in which the profiles have no labels: give labels={{{view!r}: ...}} when "
+            f"they are enrolled, or known={{{view!r}: the class of every profile}}"
+        )
+    if carried is not None:
         raise ParameterError(
             f"the profiles have labels of view {view!r} already: say known=[{view!r}]"
         )
-    array = as_array(claims)
-    if array.shape != (len(profiles),):
-        raise LabelError(
-            f"known[{view!r}] names one class a profile: {len(profiles)}; got shape {array.shape}"
-        )
-    claimed = as_cell_labels(view, array, len(profiles))
+    claimed = as_cell_labels(view, as_array(claims), len(profiles))
     return CellLabels(claimed.names, claimed.codes[profiles.owner])
 
 
 def heard_labels(
     view: str, said: Recognised, training: Names | None, tests: Profiles
 ) -> tuple[CellLabels, Array]:
-    """The classes that a recogniser tells of, as labels of its columns, and the logarithms of what it says."""
+    """The classes of a recogniser's posteriors, as labels of its columns, and the logarithms of the posteriors."""
     if view in tests.labels:
         raise ParameterError(
             f"the tests have labels of view {view!r}, and posteriors besides: give one of the two"
         )
-    names = said.named(view, training)
+    names = np.array(said.named(view, training), dtype=object)
     logs = said.logs(view, len(names), len(tests))
-    known = exact_names([name for name in names if name is not None], f"classes of view {view!r}")
-    codes = np.full(len(names), -1)
-    codes[[name is not None for name in names]] = np.arange(len(known))
-    return CellLabels(known, codes), logs
+    is_named = np.array([name is not None for name in names])
+    codes = np.where(is_named, np.cumsum(is_named) - 1, -1)
+    return CellLabels(exact_names(names[is_named], f"classes of view {view!r}"), codes), logs
 
 
 def match_names(
@@ -399,14 +381,24 @@ def match_names(
     """
     sides = [enrol] if test is None else [enrol, test]
     sources = [cells.names for cells in sides] + ([] if training is None else [training])
-    _check_types(view, [names for names in sources if len(names)])
-    every = np.unique(_joined(sources))
-    numbers = [_numbers(cells, every) for cells in sides]
+    named = {
+        "text" if names.dtype.kind == "U" else "numbers": names for names in sources if len(names)
+    }
+    if len(named) > 1:
+        some = " and ".join(f"{what}, like {_some(names)}" for what, names in named.items())
+        raise LabelError(
+            f"classes of view {view!r} are named by {some}: give all names as one type"
+        )
+    # all names one after the other, none changed by the types of the others
+    every = np.unique(exact_names(name for names in sources for name in names.tolist()))
+    numbers = []
+    for cells in sides:
+        place = np.searchsorted(every, cells.names.astype(every.dtype))
+        numbers.append(np.append(place, -1)[cells.codes])  # a missing label has the code -1
     trained = None
     if training is not None:
-        known = training.astype(every.dtype)
         trained = np.full(len(every), -1)
-        trained[np.searchsorted(every, known)] = np.arange(len(known))
+        trained[np.searchsorted(every, training.astype(every.dtype))] = np.arange(len(training))
         carried = np.unique(np.concatenate(numbers))
         carried = carried[carried >= 0]
         unseen = every[carried[trained[carried] < 0]]
@@ -427,30 +419,6 @@ def match_names(
                 stacklevel=5,
             )
     return numbers[0], numbers[-1], trained
-
-
-def _numbers(cells: CellLabels, every: Names) -> IntArray:
-    place = np.append(
-        np.searchsorted(every, cells.names.astype(every.dtype)), -1
-    )  # a missing label has the code -1
-    return np.asarray(place[cells.codes], dtype=np.int64)
-
-
-def _joined(sources: list[Names]) -> Names:
-    """All names one after the other, none changed by the types of the others."""
-    return exact_names(name for names in sources for name in names.tolist())
-
-
-def _check_types(view: str, sources: list[Names]) -> None:
-    kinds: dict[str, Names] = {}
-    for names in sources:
-        kind = names.dtype.kind
-        kinds["text" if kind == "U" else "numbers" if kind in "biuf" else names.dtype.name] = names
-    if len(kinds) > 1:
-        some = " and ".join(f"{what}, like {_some(names)}" for what, names in kinds.items())
-        raise LabelError(
-            f"classes of view {view!r} are named by {some}: give all names as one type"
-        )
 
 
 def _some(names: Names) -> str:

@@ -105,7 +105,7 @@ class Question:
     def known_views(self) -> tuple[str, ...]:
         return tuple(self.known or ())
 
-    def claims(self, view: str) -> object:
+    def claims(self, view: str) -> Any:
         """The class of every profile in a known view; None where it is the label that the profile carries."""
         return self.known.get(view) if isinstance(self.known, Mapping) else None
 
@@ -158,6 +158,7 @@ class Question:
                 )
             if view in given:
                 raise ParameterError(f"view {view!r} is asked about and given at once")
+        # labels settle a view, unless it is just their truth that is asked about
         facts = [view for view in labelled if view not in asked]
         free = [view for view in base if view not in facts]
         if self.same is None:
@@ -171,6 +172,7 @@ class Question:
         weights = self._weights(possible, free, facts)
         for side, is_for in zip(sides, (True, False), strict=True):
             here = [h for h in possible if (set(asked) <= set(h)) == is_for]
+            # weights are normalised on either side: a prior of targets is no part of a ratio
             named = {h: weights[h] for h in here if h in weights} or dict.fromkeys(here, 1.0)
             total = sum(named.values())
             if not total > 0:
@@ -361,6 +363,7 @@ class Recognised:
             raise DataError(
                 f"posteriors of view {view!r} are probabilities, at least 0 and not all 0 of a test"
             )
+        # a recogniser's prior is divided out: what is left is a likelihood
         ratio = said / prior
         ratio /= ratio.max(axis=1, keepdims=True)
         with np.errstate(divide="ignore"):

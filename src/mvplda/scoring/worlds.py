@@ -91,6 +91,7 @@ def group_profiles(
             table = Table(base, (size,), ((0,),) * len(base), ((-1,),) * len(base))
             yield Group(table, members, members[:, None], whole=len(sizes) == 1)
         return
+    # cells are put in one order, so that equal tables look equal
     codes = {view: _own_codes(profiles, view) for view in base}
     order = np.lexsort([*codes.values(), weights, *names.values(), profiles.owner])
     starts = np.searchsorted(profiles.owner, np.arange(len(profiles) + 1))
@@ -102,6 +103,7 @@ def group_profiles(
         first = [np.argmax(c[rows][:, :, None] == c[rows][:, None, :], 2) for c in codes.values()]
         named = [names[view][rows] for view in names]
         key = np.concatenate([weights[rows], *first, *named], axis=1)
+        # profiles are of one kind where weights, shared classes and names agree
         _, examples, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
         for example, some in zip(examples, _members(kind.reshape(-1), len(examples)), strict=True):
             classes = []
@@ -255,6 +257,7 @@ def worlds(
             chosen[i] = [tuple(match if c == t else FRESH for c in range(len(test.names[i])))]
         for matches in product(*(option for option in chosen if option is not None)):
             times_of[matches] += times
+    # meetings are equally likely; some lead to the same world
     total = sum(times_of.values())
     return [World(matches, float(np.log(n / total))) for matches, n in times_of.items()]
 
@@ -277,6 +280,7 @@ def _otherwise(
     if naming.training is not None:
         for name in np.flatnonzero(naming.training >= 0):
             names.setdefault(int(name), -1)
+    # whoever it is instead: nobody known, or one of the others
     others = [FRESH]
     others += [(e, naming.seen(name), -1) for name, e in names.items() if name not in tested]
     claimed = [c for c, name in enumerate(tested) if name >= 0]
@@ -291,6 +295,7 @@ def _outside(
 ) -> list[tuple[Match, ...]]:
     """The test's classes are none of the enrolled: another known class where that is known, or a new one."""
     if naming.heard is not None:
+        # posteriors count for each class by itself: a class that is not listed is impossible
         left = [name for name in naming.heard if name < 0 or name not in enrolled]
         listed = [((-1, naming.seen(name), naming.heard.index(name)),) for name in left]
         return list(listed) or [((-1, -1, len(naming.heard)),)]
@@ -298,5 +303,6 @@ def _outside(
     unknown = all(naming.seen(name) < 0 for name in enrolled)
     if naming.training is None or len(tested) > 1 or unknown:
         return [fresh]
+    # a new class is as likely as each of the known ones
     others = np.setdiff1d(np.flatnonzero(naming.training >= 0), enrolled)
     return [fresh, *(((-1, naming.seen(int(name)), -1),) for name in others)]

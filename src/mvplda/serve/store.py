@@ -224,7 +224,7 @@ def prepared(statement: str) -> sa.TextClause:
     """A statement with values called :name; ``IN :names`` takes a list."""
     text = sa.text(statement)
     if ":names" in statement:
-        return text.bindparams(sa.bindparam("names", expanding=True))
+        return text.bindparams(sa.bindparam("names", type_=sa.Text, expanding=True))
     return text
 
 

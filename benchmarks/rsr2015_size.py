@@ -1,0 +1,100 @@
+"""A tree of RSR2015's published size: empty sound files, its lists, and given random vectors; time and peak memory.
+
+python -m benchmarks.rsr2015_size FOLDER
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from mvplda.io.trials import rsr2015_utterance
+from mvplda.speech.corpora import load_corpus
+from mvplda.speech.experiment import Reading, read_recipe, run_experiment
+
+PEOPLE = {"male": range(1, 158), "female": range(1, 144)}
+EVALUATED = {"male": range(101, 158), "female": range(95, 144)}
+PHRASES = range(1, 31)
+DIMENSION = 256
+MARKS = {(True, True): "Y,N,N,N", (True, False): "N,Y,N,N", (False, True): "N,N,Y,N"}
+
+
+def file_of(gender: str, speaker: str, session: int, phrase: int) -> str:
+    return f"{gender}/{speaker}/{speaker}_{session:02d}_{phrase:03d}.sph"
+
+
+def write_tree(root: Path) -> None:
+    """81,000 empty files, and lists of 30.5 million trials."""
+    for gender, numbers in PEOPLE.items():
+        for number in numbers:
+            speaker = f"{gender[0]}{number:03d}"
+            (root / "sph" / gender / speaker).mkdir(parents=True)
+            for session in range(1, 10):
+                for phrase in PHRASES:
+                    (root / "sph" / file_of(gender, speaker, session, phrase)).touch()
+    for kind in ("trn", "ndx"):
+        (root / "key/part1" / kind).mkdir(parents=True)
+    for gender, numbers in EVALUATED.items():
+        people = [f"{gender[0]}{number:03d}" for number in numbers]
+        tests = [
+            (speaker, phrase, file_of(gender, speaker, session, phrase))
+            for speaker in people
+            for session in (2, 3, 5, 6, 8, 9)
+            for phrase in PHRASES
+        ]
+        name = f"3sess-pwd_eval_{gender[0]}"
+        enrolments = (root / f"key/part1/trn/{name}.trn").open("w")
+        trials = (root / f"key/part1/ndx/{name}.ndx").open("w")
+        with enrolments, trials:
+            for speaker in people:
+                for phrase in PHRASES:
+                    model = f"{speaker}_{phrase:03d}"
+                    files = [file_of(gender, speaker, session, phrase) for session in (1, 4, 7)]
+                    enrolments.write(",".join([model, *files]) + "\n")
+                    for who, what, file in tests:
+                        mark = MARKS.get((who == speaker, what == phrase), "N,N,N,Y")
+                        trials.write(f"{model},{file},{mark}\n")
+
+
+def write_vectors(root: Path, path: Path) -> None:
+    """Speakers, phrases and noise, drawn."""
+    rng = np.random.default_rng(0)
+    files = sorted(file.relative_to(root / "sph").as_posix() for file in root.rglob("*.sph"))
+    ids = np.array([rsr2015_utterance(file.removesuffix(".sph")) for file in files])
+    speakers = np.unique([file.split("/")[1] for file in files], return_inverse=True)[1]
+    phrases = np.array([int(file[-7:-4]) for file in files])
+    X = rng.normal(size=(speakers.max() + 1, DIMENSION))[speakers]
+    X += rng.normal(size=(phrases.max() + 1, DIMENSION))[phrases]
+    X += 1.5 * rng.normal(size=X.shape)
+    np.savez(path, X=X.astype(np.float32), ids=ids)
+
+
+def say(text: str) -> None:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{text}   [peak {peak:.2f} GB]", flush=True)
+
+
+def main() -> None:
+    root = Path(sys.argv[1])
+    vectors = root / "vectors.npz"
+    if not vectors.is_file():
+        write_tree(root)
+        write_vectors(root, vectors)
+    say("start")
+    started = time.perf_counter()
+    corpus = load_corpus("rsr2015", root)
+    say(f"{corpus.summary()}\nlists: {time.perf_counter() - started:.0f} s")
+    systems = ["cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw"]
+    settings = read_recipe("paper", {"name": "rsr2015"})
+    settings = settings.with_changes({"evaluation.systems": systems})
+    run_experiment(
+        corpus, settings, root / "out", Reading(say=say), vectors=[vectors], report=False
+    )
+
+
+if __name__ == "__main__":
+    main()
