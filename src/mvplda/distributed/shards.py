@@ -122,7 +122,8 @@ class _Rows:
                 f"{self.file} has {len(self.labels)} labels, {self.path} has more vectors"
             )
         if values.dtype.kind == "U":
-            values = np.where(values == "", None, values)  # an array of text has no other "none"
+            nobody = np.array(None, dtype=object)
+            values = np.where(values == "", nobody, values)  # text has no other "none"
         return label_codes(values, missing=self.missing)
 
     def finish(self, end: int, last: bool) -> None:

@@ -290,7 +290,7 @@ def effective_rank(singular_values: Array) -> float:
 
 
 def _components(table: sparse.csr_array) -> int:
-    graph = sparse.block_array([[None, table], [table.T, None]])
+    graph: sparse.coo_array = sparse.block_array([[None, table], [table.T, None]])  # type: ignore[arg-type]
     return int(connected_components(graph, directed=False)[0])
 
 

@@ -332,18 +332,19 @@ class Elimination(LeafEliminated):
             part = slice(start, min(start + step, n_leaves))
             T = part.stop - start
             YV = xp.zeros((T, r_e, self.n_rest))  # Y_t V, where Y_t has the blocks n_tj G_el (5.4)
+            counts = {}
             for l in self.plan.rest:
                 rows = self.V[self.rest_slice[l]].reshape(tables[l].shape[1], -1)  # (J, r_l R)
                 some = tables[l][part]
+                counts[l] = xp.asarray(some.toarray())
                 sparsely = some.nnz < FILLED * some.shape[0] * some.shape[1]
-                counts = xp.table(some) if sparsely else xp.asarray(some.toarray())
-                summed = counts @ rows  # classes that were met, before G_el
+                # classes that were met, before G_el
+                summed = (xp.table(some) if sparsely else counts[l]) @ rows
                 YV += self._g(e, l) @ summed.reshape(T, self.ranks[l], self.n_rest)
             met = xp.zeros((T, r_e, r_e))  # X Cov(s_t) X': Y_t V Y_t', then the root's three terms
             for l in self.plan.rest:
-                counts = xp.asarray(tables[l][part].toarray())
                 wide = YV[:, :, self.rest_slice[l]].reshape(T, r_e, -1, self.ranks[l])
-                met += xp.einsum("tpjr,tj->tpr", wide, counts) @ self._g(e, l).T
+                met += xp.einsum("tpjr,tj->tpr", wide, counts[l]) @ self._g(e, l).T
             if root is not None:
                 patterns, own_pattern = np.unique(pattern[part], return_inverse=True)
                 inverse, solved = root.couplings(patterns)
