@@ -75,7 +75,7 @@ class Plan:
             steps.append(f"then {views[self.root]}")
         names = ", ".join(views[k] for k in self.rest)
         if self.factorised:
-            return f"variational, {steps[0]}, then class by class (a bound) ({names})"
+            return f"variational, {steps[0]}, then class by class ({names}); log-likelihoods are lower bounds"
         if self.rest:
             steps.append(f"then one dense system of size {self.dense_size} ({names})")
         return "exact, " + ", ".join(steps)

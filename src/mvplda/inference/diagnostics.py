@@ -198,12 +198,14 @@ def _examine_view(
             messages,
             RankCappedWarning,
             f"view {view!r}: rank {asked} lowered to {rank}, as much as {holds} can hold",
+            frames=6,
         )
     if counts.max() <= 1:
         _warn(
             messages,
             UnidentifiableViewWarning,
             f"every class of view {view!r} has one vector: its loading cannot be told from the noise",
+            frames=6,
         )
     return ViewDiagnostics(
         classes=classes,
@@ -294,7 +296,7 @@ def _components(table: sparse.csr_array) -> int:
     return int(connected_components(graph, directed=False)[0])
 
 
-def _warn(messages: list[str], category: type[Warning], text: str) -> None:
-    """Warn whoever called `fit`, some frames above."""
+def _warn(messages: list[str], category: type[Warning], text: str, frames: int = 5) -> None:
+    """Warn whoever called `fit`, so many frames above."""
     messages.append(text)
-    warnings.warn(text, category, stacklevel=5)
+    warnings.warn(text, category, stacklevel=frames)
