@@ -25,8 +25,8 @@ from ..io.files import BATCH_BYTES, Batch, OnDisk, is_stream, unlabelled
 from ..io.kaldi import is_kaldi, parse_name
 from ..io.vectors import checked_names, open_vectors
 from ..labels import base_columns, check_view_names
-from ..statistics import Accumulator, GrowingClasses, LabelCodes, SufficientStatistics, merge
-from ..statistics.accumulator import SecondMoment
+from ..statistics import Accumulator, SufficientStatistics, merge
+from ..statistics.accumulator import GrowingClasses, LabelCodes, SecondMoment
 from ..statistics.record import load_with_sources, save_statistics
 from .engines import Tree, ordered_map
 from .shards import Ids, Labels, Piece, Unlisted, check_ids, cut, numbers_of
@@ -209,8 +209,8 @@ def _file_of(path: str) -> tuple[str, str]:
     """The file behind a name, and what stands before it ("scp:" of Kaldi's names)."""
     if not is_kaldi(path):
         return path, ""
-    target = parse_name(path)
-    return str(target.scp or target.ark), "scp:" if target.scp else "ark:"
+    ark, scp = parse_name(path)
+    return str(scp or ark), "scp:" if scp else "ark:"
 
 
 def _on_disk(path: str, copies: list[OnDisk]) -> str:

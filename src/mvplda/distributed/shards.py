@@ -18,9 +18,17 @@ from .._optional import need
 from .._typing import Block as Column
 from .._typing import Names as ClassNames
 from ..exceptions import FileFormatError, LabelError
-from ..io.files import LONGEST_ID, Batch, Names, Reader, Rows, read_map, wrap_reader_errors
+from ..io.files import (
+    LONGEST_ID,
+    Batch,
+    Names,
+    Reader,
+    Rows,
+    read_map,
+    wrap_reader_errors,
+)
 from ..io.vectors import open_vectors
-from ..statistics import LabelCodes, label_codes
+from ..statistics.accumulator import LabelCodes, label_codes
 
 CACHED_LISTS = 8
 UNLISTED = -2

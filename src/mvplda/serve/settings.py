@@ -32,7 +32,9 @@ class Settings(BaseSettings):
         default="127.0.0.1",
         description="Address to listen at; others than the machine's own need API keys.",
     )
-    port: int = Field(default=8765, ge=1, le=65535, description="Port to listen at.")
+    port: int = Field(
+        default=8765, ge=1, le=65535, description="Listen at this port of the machine."
+    )
     role: Literal["all", "verify", "identify"] = Field(
         default="all",
         description="Which decisions this instance makes: those about a claimed person, whose voice it is, or both.",
