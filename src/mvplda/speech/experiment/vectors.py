@@ -81,8 +81,10 @@ def train_on_corpus(
     features = whole.features.take(used)
     if configuration.network.weights > LARGE:
         hours = estimated_hours(features, labels, configuration.network, training)
-        resumed = training.checkpoint or "nothing: -s training.checkpoint=FILE writes one"
-        reading.say(f"about {hours:.1f} hours on this machine; it can be resumed from {resumed}")
+        reading.say(
+            f"about {hours:.1f} hours on this machine; it goes on after an interruption with"
+        )
+        reading.say(f"-s training.checkpoint={training.checkpoint or 'FILE'}")
     trained = train(features, labels, configuration.network, training, verbose=reading.verbose)
     extractor = write_extractor(trained, recipe, path)
     X = trained.extract(whole.features, training.device)
