@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from ...exceptions import DataError, LabelError
 from ...extractors import load_extractor
+from ...extractors.sound import Clip
 from ...io.vectors import VectorSet, read_vectors
 from ...kinds import trial_kinds
 from ...labels import encode_labels
 from ..corpora.corpus import Corpus
-from ..frames import Clip, extract_features
+from ..frames import extract_features
 from .configuration import Configuration
 
 LARGE = 10**7
