@@ -58,10 +58,10 @@ def write_onnx(
     if enrolled < 1:
         raise ParameterError(f"a profile has at least 1 vector; got {enrolled}")
     question = Question(**asked)
-    named = question.known_views or question.recognised or question.shared
+    named = question.known_views or question.recognised
     if named or question.countermeasure is not None:
         raise ParameterError(
-            "known classes and countermeasures are not part of a graph: leave known=, recognised=, shared= and "
+            "known classes and countermeasures are not part of a graph: leave known=, recognised= and "
             "countermeasure= out of the question"
         )
     bundle = scorer if isinstance(scorer, Bundle) else Bundle(None, scorer)

@@ -30,7 +30,7 @@ from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.latents import PairTerm, vector_term
 from ..scoring.profiles import Profiles
 from ..scoring.worlds import Matches, Reading, Table
-from .scorer import BaseScorer, Scoring, needed_labels, side_by_side
+from .scorer import BaseScorer, needed_labels, side_by_side
 
 STRENGTHS = {"own": 0.85, "noise": 0.92}
 """Share of the isotropic target in the covariance of a block's own view and of its noise; others are isotropic."""
@@ -255,9 +255,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     # -- scoring -----------------------------------------------------------------
 
-    def forms(self, scoring: Scoring = "exact") -> JointForms:
+    def forms(self) -> JointForms:
         check_is_fitted(self, "mean_")
-        self._check_exact(scoring)
         # kept with the matrices that they have made, for as long as mean and domain are these
         if self._forms is None or self._forms[0] is not self.shift_:
             self._forms = self.shift_, self._make_forms()

@@ -318,15 +318,6 @@ def _cells(
     return first, cell.reshape(-1), carried
 
 
-def check_sides(profiles: Profiles, model: str, which: str) -> None:
-    if profiles.model != model:
-        raise DataError(
-            f"the {which} profiles were made by another model: enrol them again with this one"
-        )
-    if len(profiles) == 0:
-        raise DataError(f"there are no {which} profiles")
-
-
 def enrolled_names(profiles: Profiles, view: str, claims: ArrayLike | None) -> CellLabels:
     """The classes of enrolled cells: those that are claimed, one a profile, or the labels that they carry."""
     carried = profiles.labels.get(view)
