@@ -154,7 +154,7 @@ class Committee(BaseScorer, BaseEstimator):
             value = getattr(self, what)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
                 raise ParameterError(f"{what} is a whole number, at least {least}; got {value!r}")
-        if isinstance(self.factors, str) and self.factors != "learnt":
+        if self.factors not in ("learnt", None) and not isinstance(self.factors, Mapping):
             raise ParameterError(
                 f"factors is 'learnt', a dict of them or None; got {self.factors!r}"
             )
@@ -270,9 +270,8 @@ class Committee(BaseScorer, BaseEstimator):
                 )
 
     def _find_views(self, columns: tuple[str, ...]) -> None:
-        every: set[str] = set()
-        for expert in self.experts_.values():
-            every |= set(base_columns(tuple(scorer_of(expert).views_)))
+        experts = [scorer_of(expert) for expert in self.experts_.values()]
+        every = {view for expert in experts for view in base_columns(tuple(expert.views_))}
         self.views_ = dict.fromkeys([view for view in columns if view in every] or columns, 0)
         self._check_names(self.speaks_of, "speaks_of")
         named = {f"expert {name!r} speaks of": v for name, v in (self.speaks_of or {}).items()}
@@ -357,10 +356,8 @@ class Committee(BaseScorer, BaseEstimator):
     @property
     def missing(self) -> Any:
         """The label that stands for none in the experts' training."""
-        for expert in self.experts_.values():
-            if scorer_of(expert).missing is not None:
-                return scorer_of(expert).missing
-        return None
+        labels = [scorer_of(expert).missing for expert in self.experts_.values()]
+        return next((label for label in labels if label is not None), None)
 
     def _key(self) -> str:
         check_is_fitted(self, "experts_")

@@ -179,15 +179,13 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             float(np.trace(other) + np.trace(cell)) / D,
             _as_kept(shrunk(noise, STRENGTHS["noise"])),
         )
-        traces = [
-            np.mean([np.trace(part) for part in parts]) for parts in zip(*before, strict=True)
-        ]
+        traces = np.mean([[np.trace(part) for part in parts] for parts in before], axis=0)
         is_speaker = next(iter(self.views_)) == self.blocks[name][1]
         speaker, phrase = traces[:2] if is_speaker else traces[1::-1]
         spread = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
         delta = (self.delta or {}).get(name, spread)
-        numbers = (speaker, phrase, traces[2], traces[3], delta)
-        self.variances_[name] = Variances(*(max(float(x), 1e-6) for x in numbers))
+        numbers = np.maximum([speaker, phrase, *traces[2:], delta], 1e-6)
+        self.variances_[name] = Variances(*numbers.tolist())
 
     # -- evidence and the domain -----------------------------------------------
 
@@ -276,12 +274,11 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         return len(self.mean_)
 
     def _columns(self) -> list[tuple[str, slice, str]]:
-        found = []
-        start = 0
-        for name, (columns, view) in self.blocks.items():
-            found.append((name, slice(start, start + columns), view))
-            start += columns
-        return found
+        stops = np.cumsum([columns for columns, _ in self.blocks.values()]).tolist()
+        return [
+            (name, slice(stop - columns, stop), view)
+            for (name, (columns, view)), stop in zip(self.blocks.items(), stops, strict=True)
+        ]
 
     # -- files ---------------------------------------------------------------------
 
@@ -466,7 +463,7 @@ class UnitForms:
                     domain = self.doubt * np.eye(len(self.centre))
                     shared = domain + self.spread.own if sign > 0 else domain
                     A = self._covariance(*e[1:]) + domain
-                    term = vector_term(A, self._covariance(*t[1:]) + domain, shared).compact()
+                    term = vector_term(A, self._covariance(*t[1:]) + domain, shared)
                     self._terms[key] = term
                 row = Quadratic((met, key), e.vectors, term.row, None, term.constant, sign)
                 column = Quadratic((number, key), t.vectors, term.column, None, 0.0, sign)

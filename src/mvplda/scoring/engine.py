@@ -34,8 +34,8 @@ from ..backend import (
 from ..exceptions import DataError
 from .blocks import (
     Best,
+    ListScorer,
     LogSum,
-    PairEvaluation,
     Product,
     Several,
     Terms,
@@ -443,10 +443,10 @@ def score_pairs(comparison: Comparison, pairs: IntArray) -> AnyArray:
         return result
     with one_blas_thread(), np.errstate(divide="ignore"):
         for here, rows, columns, terms in comparison.parts_of_pairs(pairs):
-            evaluate = PairEvaluation(terms, len(rows))
+            score = ListScorer(terms, len(rows))
             for start in range(0, len(rows), PAIR_CHUNK):
                 some = slice(start, start + PAIR_CHUNK)
-                scores = evaluate(like(rows[some], result), like(columns[some], result))
+                scores = score(like(rows[some], result), like(columns[some], result))
                 if not isinstance(scores, float):
                     scores = cast(scores, dtype_name(result))
                 result[like(here[some], result)] = scores

@@ -42,6 +42,11 @@ class Table:
     classes: tuple[tuple[int, ...], ...]
     names: tuple[tuple[int, ...], ...]
 
+    @classmethod
+    def plain(cls, base: tuple[str, ...], weight: float) -> Table:
+        """Of profiles with one cell and no names."""
+        return cls(base, (weight,), ((0,),) * len(base), ((-1,),) * len(base))
+
     def unread(self) -> Reading:
         """No class is a training class."""
         return tuple((-1,) * len(names) for names in self.names)
@@ -94,8 +99,7 @@ def group_profiles(
         if (weights != weights[0]).any():
             sizes, kind = np.unique(weights, return_inverse=True)
         for size, members in zip(sizes.tolist(), _members(kind, len(sizes)), strict=True):
-            table = Table(base, (size,), ((0,),) * len(base), ((-1,),) * len(base))
-            yield Group(table, members, members[:, None], whole=len(sizes) == 1)
+            yield Group(Table.plain(base, size), members, members[:, None], whole=len(sizes) == 1)
         return
     # cells are put in one order, so that equal tables look equal
     codes = {view: _own_codes(profiles, view) for view in base}
