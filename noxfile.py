@@ -30,7 +30,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
     """The tests without the slow ones; arguments go to pytest."""
-    install(session, "audio,extractors,hdf5,parquet,plot,serve", "test")
+    install(session, "all", "test")
     session.run("pytest", "-m", "not slow", *session.posargs)
 
 

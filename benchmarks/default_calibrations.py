@@ -24,7 +24,8 @@ import soundfile
 from mvplda.calibration import LinearCalibrator
 from mvplda.extractors import load_extractor
 from mvplda.extractors.recipe import Calibration
-from mvplda.metrics import cllr, eer, min_cllr
+from mvplda.metrics import cllr, eer
+from mvplda.metrics.curves import min_cllr
 
 JOINED = (1, 2, 4, 8, 16)
 EACH = 4

@@ -18,8 +18,8 @@ from mvplda import SufficientStatistics
 from mvplda.inference.design import Design
 from mvplda.inference.em import m_step, moment_start, posterior
 from mvplda.inference.parameters import NoiseModel
-from mvplda.statistics import GrowingClasses, HostAccumulator, label_codes
-from mvplda.statistics.accumulator import common_origin
+from mvplda.statistics import Accumulator
+from mvplda.statistics.accumulator import GrowingClasses, common_origin, label_codes
 
 from .timing import best_of, extra_memory, in_another_process
 
@@ -77,13 +77,13 @@ class Source:
 def gather(source: Source) -> tuple[SufficientStatistics, dict[str, float]]:
     """Statistics of all batches; CPU seconds of drawing and of summing."""
     spent = {"generation": 0.0, "statistics": 0.0}
-    sums: HostAccumulator | None = None
+    sums: Accumulator | None = None
     classes = GrowingClasses(VIEWS)
     clock = time.process_time()
     for X, speaker, phrase in source.batches():
         before, clock = clock, time.process_time()
         spent["generation"] += clock - before
-        sums = sums or HostAccumulator(X.shape[1], VIEWS, origin=common_origin(X))
+        sums = sums or Accumulator(X.shape[1], VIEWS, origin=common_origin(X))
         sums.add(
             X, classes.number({"speaker": label_codes(speaker), "phrase": label_codes(phrase)})
         )

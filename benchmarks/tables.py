@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from mvplda.speech.experiment.results import PUBLISHED
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 PAPER_RESULTS = RESULTS / "paper"
@@ -23,11 +25,8 @@ MARKED = re.compile(r"<!-- table (.+?) -->\n(.*?)<!-- end of table -->", re.DOTA
 
 KINDS = ("IW", "IC", "TW", "Total")
 PAPER = {
-    "RSR2015, the paper's": (
-        (0.95, 0.03, 0.02),
-        (7.86, 6.50, 3.23),
-        (3.14, 0.11, 0.09),
-        (1.45, 0.73, 0.41),
+    "RSR2015, the paper's": tuple(
+        tuple(system[kind] for system in PUBLISHED.values()) for kind in KINDS
     ),
     "Huiting202, the paper's": (
         (0.86, 0.17, 0.13),
@@ -134,7 +133,7 @@ CHOICES = {
         "campplus + words",
         "best",
     ),
-    "hundreds of speakers and more": (
+    "more than 800 speakers": (
         "`MultiviewPLDA(views)`, with the interaction",
         "campplus",
         "joint, interaction",
@@ -266,6 +265,12 @@ def choices() -> list[str]:
         rows.append([have, use, *(f"{errors[kind][0]:.2f}" for kind in ("Total", "other phrase"))])
     heading = ["you have", "use", "same speaker *and* phrase", "same speaker, other phrase"]
     return _lines(heading, rows, left=2)
+
+
+def speakers(number: int) -> list[str]:
+    """One of the two tables of errors by training speakers."""
+    text = (RESULTS / "speakers/table.md").read_text(encoding="utf-8")
+    return text.strip().split("\n\n")[number].splitlines()
 
 
 def domains() -> list[str]:
@@ -405,6 +410,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "the claim": claim,
     "backends": backends,
     "choices": choices,
+    "speakers, both": lambda: speakers(0),
+    "speakers, voice": lambda: speakers(1),
     "domains": domains,
     "recogniser": recogniser,
     "spoofing": spoofing,

@@ -32,7 +32,7 @@ for n in sizes:
         name: (point[name], around.of("Total", name))
         for name in ("frr_at_far/0.01", "threshold_at_far/0.01")
     }
-    curves[n] = ScoreCurve(scores[kinds["TC"]], {"Total": scores[~kinds["TC"]]})
+    curves[n] = ScoreCurve(scores[kinds["TC"]], scores[~kinds["TC"]])
     miss, ends = found[n]["frr_at_far/0.01"]
     print(
         f"{n:3} speakers: FRR {100 * miss:.1f} % [{100 * ends.low:.1f}, {100 * ends.high:.1f}] at a FAR of 1 %"

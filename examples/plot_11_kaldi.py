@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from mvplda import make_two_views
 from mvplda.cli import main
-from mvplda.io import Trials, VectorSet, write_groups, write_map, write_trials, write_vectors
+from mvplda.io import Trials, VectorSet, write_map, write_trials, write_vectors
 from mvplda.metrics import trial_kinds
 
 folder = Path(tempfile.mkdtemp())
@@ -32,7 +32,8 @@ tests = np.array([f"test{i:05}" for i in range(len(unseen.test))])
 write_vectors(folder / "enrol.scp", VectorSet(enrol, unseen.enrol))
 write_vectors(folder / "test.scp", VectorSet(tests, unseen.test))
 models = [f"m{i}" for i in unseen.ids[::3]]
-write_groups(folder / "spk2utt", dict(zip(models, enrol.reshape(-1, 3).tolist(), strict=True)))
+members = map(" ".join, enrol.reshape(-1, 3).tolist())
+write_map(folder / "spk2utt", dict(zip(models, members, strict=True)))
 claimed = {view: own[::3] for view, own in unseen.enrol_labels.items()}
 masks = trial_kinds(claimed, unseen.test_labels)
 rows, columns = (a.ravel() for a in np.indices(masks["TC"].shape))

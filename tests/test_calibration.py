@@ -23,7 +23,8 @@ from mvplda.exceptions import (
     ParameterError,
     ReversedScoresWarning,
 )
-from mvplda.metrics import cllr, min_cllr
+from mvplda.metrics import cllr
+from mvplda.metrics.curves import min_cllr
 
 N = 20_000
 

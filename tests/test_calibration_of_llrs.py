@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda.metrics import cllr, min_cllr
+from mvplda.metrics import cllr
+from mvplda.metrics.curves import min_cllr
 from mvplda.toy import known_model
 
 N = 40_000

@@ -143,5 +143,5 @@ def test_toy_vectors_are_of_the_sizes_asked_for_and_drawn_alike():
     ],
 )
 def test_toy_vectors_say_what_does_not_fit(wrong, message):
-    with pytest.raises(mvplda.ParameterError, match=message):
+    with pytest.raises(mvplda.exceptions.ParameterError, match=message):
         mvplda.make_two_views(**wrong)

@@ -105,8 +105,8 @@ def test_a_page_says_its_finding_first_and_what_the_kinds_mean(tmp_path):
     assert f"kind IC (other speaker, same phrase): {eer['IC']}." in page
     assert "There are no intervals: give the speakers" in page
     threshold = f"<td>{result['Total']['threshold_at_far/0.01']:.3f}</td>"
-    assert page.index("<td>1 %</td>" + threshold) < page.index("Errors and costs by kind")
-    assert "<td>0.01 %</td><td>too few trials to say</td>" in page
+    assert page.index("Errors and costs by kind") < page.index(threshold)
+    assert "<td>too few</td>" in page
     assert "<dt>TW</dt><dd>same speaker, other phrase</dd>" in page
     assert '<div class="scroll" tabindex="0"' in page
     before = page[: page.index("<details>")]
@@ -124,13 +124,10 @@ def test_a_page_says_whether_scores_are_calibrated(shift, calibrated):
     assert ("Run mvplda calibrate" in advice) == (not calibrated)
 
 
-def test_bars_have_their_intervals_and_systems_their_colours():
+def test_systems_have_their_colours():
     _, axes = figures.figure(4, 4)
     table = {"a": {"IW": 0.01}, "b": {"IW": 0.02}}
-    figures.bars_of_systems(axes, table, ("IW",), {"b": {"IW": (0.0, 0.05)}})
-    (line,) = axes.get_lines()
-    assert line.get_ydata()[1] == pytest.approx(5.0)
-    assert line.get_ydata()[0] > 0
+    figures.bars_of_systems(axes, table, ("IW",))
     colours = figures.system_colours(table)
     assert [bar.get_facecolor()[:3] for bar in axes.patches] == [
         pytest.approx(to_rgb(colours[name])) for name in "ab"

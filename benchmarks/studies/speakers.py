@@ -27,7 +27,7 @@ WORKERS = 4
 
 TITLES = {
     "cosine": "cosine, CAM++",
-    "plda": "PLDA (speaker x phrase; speaker for the last column)",
+    "plda": "PLDA (speaker x phrase; of speakers, for the voice)",
     "joint": "two views, maximum likelihood",
     "interaction": "the same with the interaction",
     "prior": "two views with the interaction, isotropic prior",

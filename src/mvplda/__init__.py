@@ -9,22 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._optional import import_late
-from .exceptions import (
-    DataError,
-    DesignTooLargeError,
-    FileFormatError,
-    LabelError,
-    LikelihoodFellWarning,
-    MissingExtraError,
-    MvpldaError,
-    MvpldaWarning,
-    NumericalError,
-    ParameterError,
-    RankCappedWarning,
-    UnidentifiableViewWarning,
-    UnknownExtractorWarning,
-    UnlabelledWarning,
-)
+from .exceptions import MvpldaError, MvpldaWarning
 
 __version__ = "0.1.0"
 
@@ -35,27 +20,15 @@ __all__ = [
     "CascadeScorer",
     "Committee",
     "CosineScorer",
-    "DataError",
-    "DesignTooLargeError",
-    "FileFormatError",
     "Identification",
-    "LabelError",
-    "LikelihoodFellWarning",
-    "MissingExtraError",
     "MultiviewPLDA",
     "MvpldaError",
     "MvpldaWarning",
-    "NumericalError",
-    "ParameterError",
     "Profiles",
     "Question",
-    "RankCappedWarning",
     "Recognised",
     "Scorer",
     "SufficientStatistics",
-    "UnidentifiableViewWarning",
-    "UnknownExtractorWarning",
-    "UnlabelledWarning",
     "__version__",
     "load",
     "load_extractor",

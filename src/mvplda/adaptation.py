@@ -31,7 +31,7 @@ from .models.baselines import CascadeScorer, CosineScorer
 from .models.committee import Committee
 from .models.multiview import MultiviewPLDA
 
-__all__ = ["adapt", "interpolate", "mean_share", "recentred", "shift_mean"]
+__all__ = ["adapt", "interpolate", "shift_mean"]
 
 
 def mean_share(X: ArrayLike, mean: Array) -> float:

@@ -234,8 +234,7 @@ class Bundle(Persistent, BaseEstimator):
 
     def doubt(self, question: Question | None = None) -> float:
         """Of the calibration for a question: the probability that the model tells nothing about a trial."""
-        calibrator = self.calibration(question)
-        return 0.0 if calibrator is None else calibrator.doubt_
+        return getattr(self.calibration(question), "doubt_", 0.0)
 
     def operating_points(self, question: Question | None = None) -> list[OperatingPoint]:
         """The points that were measured for a question; none where nothing was."""
@@ -243,10 +242,15 @@ class Bundle(Persistent, BaseEstimator):
         return list((self.points or {}).get(key, ()))
 
     def point(self, question: Question | None = None, **wanted: Any) -> OperatingPoint:
-        """The operating point for a question: as wanted, see `mvplda.decisions.point_for`, else the model's own."""
-        calibrator = self.calibration(question)
-        limit = np.inf if calibrator is None else calibrator.largest_llr
-        return point_for(self.operating_points(question), largest_llr=limit, **wanted)
+        """The operating point for a question: as wanted, see `mvplda.decisions.point_for`, else the model's own.
+
+        Points were measured without spoofs: with a countermeasure they do not hold.
+        """
+        points = self.operating_points(question)
+        if question is not None and question.countermeasure is not None:
+            points = []
+        limit = getattr(self.calibration(question), "largest_llr", np.inf)
+        return point_for(points, largest_llr=limit, **wanted)
 
     @property
     def views(self) -> tuple[str, ...]:

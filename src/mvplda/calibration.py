@@ -29,15 +29,17 @@ from .exceptions import (
     FewSpeakersWarning,
     LabelError,
     NumericalError,
-    ParameterError,
     ReversedScoresWarning,
 )
 from .kinds import NONTARGETS, SPELLINGS, TARGETS
 from .labels import as_array, encode_labels
-from .persistence import Persistent, check_answers
+from .persistence import Persistent, Tensors, check_answers
 from .scoring.question import Hypothesis, Question
 
-__all__ = ["Answer", "HypothesisCalibrator", "LinearCalibrator", "question_key"]
+__all__ = [
+    "HypothesisCalibrator",
+    "LinearCalibrator",
+]
 
 LLR_DEVIATION = 30.0
 """Standard deviation over all trials that calibrated LLRs may well have: the prior of slopes."""
@@ -69,7 +71,6 @@ class LinearCalibrator(Persistent, BaseEstimator):
     ----------
     slopes_ : (m,)
     intercept_ : float
-    n_scores_ : int, m
     n_speakers_ : int, speakers of the target trials; None where `fit` was not given any
 
     Examples
@@ -84,7 +85,7 @@ class LinearCalibrator(Persistent, BaseEstimator):
     """
 
     KIND: ClassVar[str] = "calibrator"
-    FITTED: ClassVar[tuple[str, ...]] = ("slopes_", "intercept_", "n_scores_", "n_speakers_")
+    FITTED: ClassVar[tuple[str, ...]] = ("slopes_", "intercept_", "n_speakers_")
 
     def __init__(self, prior: float = 0.5, by_kind: bool = False) -> None:
         self.prior = prior
@@ -118,7 +119,6 @@ class LinearCalibrator(Persistent, BaseEstimator):
                 others = ~targets & (groups == group)
                 weights[others] = 1.0 / others.sum()
             weights[~targets] *= (1 - self.prior) / weights[~targets].sum()
-        self.n_scores_ = scores.shape[1]
         self.n_speakers_ = None
         worth = float(targets.sum())
         if speakers is not None:
@@ -138,7 +138,7 @@ class LinearCalibrator(Persistent, BaseEstimator):
         self.intercept_ = float(line.intercept_[0] - odds - self.slopes_ @ centre)
         if not np.isfinite(self.intercept_):
             raise NumericalError("the calibration is not finite: scale the scores to ordinary size")
-        if self.n_scores_ == 1 and self.slopes_[0] < 0:
+        if len(self.slopes_) == 1 and self.slopes_[0] < 0:
             warnings.warn(
                 f"the slope is {self.slopes_[0]:.3g}: higher scores came with fewer targets. Is the score a distance, "
                 "or are the labels turned round?",
@@ -151,9 +151,10 @@ class LinearCalibrator(Persistent, BaseEstimator):
         """(n,) calibrated natural-log LLRs."""
         check_is_fitted(self, "slopes_")
         columns = as_scores(scores)
-        if columns.shape[1] != self.n_scores_:
+        m = len(self.slopes_)
+        if columns.shape[1] != m:
             raise DataError(
-                f"there are {columns.shape[1]} score(s) per trial; this calibrator was fitted to {self.n_scores_}"
+                f"there are {columns.shape[1]} score(s) per trial; this calibrator was fitted to {m}"
             )
         return np.asarray(columns @ self.slopes_ + self.intercept_)
 
@@ -247,11 +248,6 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     All are learnt by multinomial logistic regression on trials of people who were held out. Each hypothesis weighs
     the same, however many trials it has. Few speakers leave factors near 1 and constants near 0.
 
-    Parameters
-    ----------
-    strength : float
-        Of the prior on factors and constants: it weighs as many speakers.
-
     Attributes
     ----------
     factors_ : dict of {view or "together": factor}
@@ -281,9 +277,6 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     doubt_: float
     n_speakers_: int
 
-    def __init__(self, strength: float = 1.0) -> None:
-        self.strength = strength
-
     def fit(
         self,
         logs: Mapping[Hypothesis, Array],
@@ -301,8 +294,6 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         speakers : (n,) speaker of every trial's enrolment
         corpora : (n,) where every trial comes from: all corpora then weigh the same. None: one corpus
         """
-        if not self.strength > 0:
-            raise ParameterError(f"strength is positive; got {self.strength}")
         hypotheses = list(logs)
         inputs, names = _parts_of_evidence(logs)
         truth = np.asarray(truth)
@@ -320,9 +311,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         # speaks for it would be taken for an error.
         known = inputs[:, occurring]
         places = np.searchsorted(occurring, truth)
-        factors, constants, self.doubt_ = _fit_multinomial(
-            known, places, mass, self.n_speakers_ / self.strength
-        )
+        factors, constants, self.doubt_ = _fit_multinomial(known, places, mass, self.n_speakers_)
         self.factors_ = dict(zip(names, factors.tolist(), strict=True))
         self.constants_ = dict.fromkeys(map(hypothesis_name, hypotheses), 0.0)
         for place, constant in zip(occurring.tolist(), constants.tolist(), strict=True):
@@ -341,14 +330,15 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         calibrated = np.logaddexp(np.log1p(-self.doubt_) + share, uniform)
         return {h: calibrated[..., place] for place, h in enumerate(logs)}
 
+    @classmethod
+    def from_state(cls, arrays: Tensors, values: Json) -> Self:
+        # files name a strength of the prior, which is 1
+        return super().from_state(arrays, {**values, "settings": {}})
+
     def check_state(self) -> None:
-        views = [view for view in self.factors_ if view != TOGETHER]
-        every = [tuple(views), *((view,) for view in views), ()]
-
-        def answer(X: Array) -> list[Array]:
-            return [*self.transform(dict.fromkeys(every, X)).values()]
-
-        check_answers(self, answer, 1)
+        alone = [(view,) for view in self.factors_ if view != TOGETHER]
+        every: list[Hypothesis] = [sum(alone, ()), *alone, ()]
+        check_answers(self, lambda X: [*self.transform(dict.fromkeys(every, X)).values()], 1)
 
     @property
     def largest_llr(self) -> float:

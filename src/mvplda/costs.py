@@ -62,7 +62,7 @@ class DetectionCost:
 
     Examples
     --------
-    >>> from mvplda.metrics import DetectionCost
+    >>> from mvplda.costs import DetectionCost
     >>> print(DetectionCost("sdsv", 0.01, 10, 1))
     sdsv (C_miss=10, C_fa=1, P_target=0.01)
     """

@@ -16,7 +16,6 @@ from scipy.special import expit
 
 from ._typing import Array, Json
 from .calibration import Answer, hypothesis_name
-from .costs import threshold_from_costs
 from .exceptions import ParameterError
 from .spoofing import SPOOF
 
@@ -106,59 +105,41 @@ def point_for(
     *,
     far: float | None = None,
     threshold: float | None = None,
-    prior: float | None = None,
-    miss_cost: float = 1.0,
-    false_alarm_cost: float = 1.0,
     largest_llr: float = math.inf,
 ) -> OperatingPoint:
-    """The operating point that a caller asks for: by a threshold, by false acceptances, or by a prior and costs.
+    """The operating point that a caller asks for, by a threshold or by false acceptances.
 
     Parameters
     ----------
     points : the model's own, measured on held-out people
     far : share of impostors of the worst kind that may pass. Where the model has points, the one that promises as
         much; else a calibrated LLR exceeds t for at most exp(-t) of the impostors
-    threshold : the LLR itself
-    prior, miss_cost, false_alarm_cost : probability of a target before the recording, and what errors cost
+    threshold : the LLR itself; `mvplda.costs.threshold_from_costs` has that of a prior and costs
     largest_llr : that the model's calibration gives
 
     None of them: the model's first point, else 1 % of the impostors.
     """
-    if [far, threshold, prior].count(None) < 2:
-        raise ParameterError("a threshold comes from one of far, threshold and prior, not from two")
-    if prior is None and (miss_cost, false_alarm_cost) != (1.0, 1.0):
-        raise ParameterError("costs decide together with a prior: give the probability of a target")
     if threshold is not None:
+        if far is not None:
+            raise ParameterError("a threshold comes from far or from threshold, not from both")
         return OperatingPoint(threshold, basis="as asked for")
-    if prior is not None:
-        limit = threshold_from_costs(prior, miss_cost, false_alarm_cost)
-        return OperatingPoint(limit, limit, basis=f"costs and a prior of {prior:g}")
-    if far is not None and not 0 < far < 1:
-        raise ParameterError(f"a share of false acceptances lies between 0 and 1; got {far}")
-    if points:
-        return _measured_point(points, far)
+    if far is None and points:
+        return points[0]
     wanted = 0.01 if far is None else far
+    if not 0 < wanted < 1:
+        raise ParameterError(f"a share of false acceptances lies between 0 and 1; got {far}")
+    promised = {point.far: point for point in points if point.far is not None}
+    enough = [share for share in promised if share <= wanted + 1e-12]
+    if enough:
+        return promised[max(enough)]
     limit = -math.log(wanted)
-    if limit > largest_llr:
+    least = min(promised, default=math.exp(-largest_llr))
+    if promised or limit > largest_llr:
         raise ParameterError(
-            f"this model cannot promise false acceptances of {100 * wanted:g} %: the people that it was calibrated "
-            f"on allow no LLR above {largest_llr:.1f}. Ask for {100 * math.exp(-largest_llr):.2g} % or more, or "
-            "calibrate on more people"
+            f"this model cannot promise false acceptances of {100 * wanted:g} %: the people that it was measured or "
+            f"calibrated on are too few. Ask for {100 * least:.2g} % or more, or use a model of more people"
         )
     return OperatingPoint(limit, far=wanted, basis="a calibrated LLR, not measured")
-
-
-def _measured_point(points: Sequence[OperatingPoint], far: float | None) -> OperatingPoint:
-    promised = {point.far: point for point in points if point.far is not None}
-    if far is None or not promised:
-        return points[0]
-    enough = [share for share in promised if share <= far + 1e-12]
-    if not enough:
-        raise ParameterError(
-            f"this model cannot promise false acceptances of {100 * far:g} %: it was measured on too few people. "
-            f"Ask for {100 * min(promised):g} % or more, or use a model of more people"
-        )
-    return promised[max(enough)]
 
 
 @dataclass(frozen=True)
@@ -202,26 +183,21 @@ class Decision:
         """The decision in one sentence."""
         things = " and ".join(VIEW_WORDS.get(view, view) for view in self.views) or "voice"
         odds = math.exp(min(abs(self.llr), 50.0))
-        digits = ".1f" if odds < 100 else ",.0f"
-        amount = format(odds, ".0e" if odds >= 1e6 else digits)
+        amount = f"{odds:.1f}" if odds < 100 else f"{odds:,.0f}"
+        if odds >= 1e6:
+            amount = f"{odds:.0e}"
         which = "the same" if self.llr >= 0 else "different ones"
         evidence = f"{amount} times more likely with {which} (LLR {self.llr:+.2f})"
-        if self.answer == "accept":
+        if self.reason is None:
             return f"The same {things}: {evidence}."
-        because = self.reason_text()
-        if self.answer == "reject" and self.llr >= 0:
+        view = self.reason.removeprefix("wrong_")
+        because = REASONS.get(self.reason, f"the {view} does not fit")
+        if self.answer == "inconclusive":
+            return f"Nothing can be decided: {because}; {evidence}."
+        if self.llr >= 0:
             # one view alone speaks against it, although all of them together do not
             return f"Not the same {things}: {because} (LLR of all together {self.llr:+.2f})."
-        if self.answer == "reject":
-            return f"Not the same {things}: {because}; {evidence}."
-        return f"Nothing can be decided: {because}; {evidence}."
-
-    def reason_text(self) -> str:
-        """The reason in words."""
-        if self.reason is None:
-            return ""
-        view = self.reason.removeprefix("wrong_")
-        return REASONS.get(self.reason, f"the {view} does not fit")
+        return f"Not the same {things}: {because}; {evidence}."
 
 
 def decide(
@@ -331,10 +307,8 @@ def without_doubt(llrs: Array, doubt: float) -> Array:
     if doubt == 0:
         return llrs
     # for and against, each by itself: the smaller one would be lost in 1 minus the larger
-    for_it, against = (
-        np.log(np.maximum((expit(sign * llrs) - doubt / 2) / (1 - doubt), SMALLEST))
-        for sign in (1.0, -1.0)
-    )
+    both = expit(np.stack([llrs, -llrs]))
+    for_it, against = np.log(np.maximum((both - doubt / 2) / (1 - doubt), SMALLEST))
     return np.asarray(np.where(np.isneginf(llrs), -np.inf, for_it - against))
 
 

@@ -55,6 +55,20 @@ STANDARD = "-"
 """Stands for standard input or output."""
 EXTRACTOR_SUFFIX = ".extractor"
 """A file of this name beside vectors says what made them."""
+KINDS = {
+    b"PAR1": "a Parquet file",
+    b"\x93NUMPY": "a NumPy array (.npy)",
+    b"PK\x03\x04": "a NumPy archive (.npz)",
+    b"\x89HDF": "an HDF5 file",
+    b"ARROW1": "an Arrow file",
+    b"RIFF": "a WAV recording",
+    b"fLaC": "a FLAC recording",
+    b"OggS": "an Ogg recording",
+    b"ID3": "an MP3 recording",
+    b"<": "a page of HTML or XML",
+    b"{": "a JSON file",
+}
+"""What a file is that begins so."""
 DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
 """Names of open descriptors: links that lead to no name that could be replaced."""
 
@@ -122,6 +136,11 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"a value is {name}")
 
 
+def kind_of(head: bytes) -> str:
+    """What a file is that begins with these bytes, where that can be seen; else nothing."""
+    return next((what for start, what in KINDS.items() if head.startswith(start)), "")
+
+
 def read_metadata(path: PathLike) -> dict[str, str]:
     """Metadata of a safetensors file; its tensors are not read."""
     return _read(path, lambda _: None)[1]
@@ -142,7 +161,12 @@ def _read(path: PathLike, tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, s
         with safe_open(path, framework="numpy") as file:
             return tensors(file), dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
-        raise FileFormatError(f"{path} is truncated or not a safetensors file: {error}") from error
+        with path.open("rb") as opened:
+            head = opened.read(8)
+        came = kind_of(head) or f"a file that begins with {head!r}"
+        raise FileFormatError(
+            f"{path} is truncated or not a safetensors file, which was expected: it is {came}"
+        ) from error
 
 
 def fingerprint(tensors: Tensors, about: Json) -> str:
@@ -497,11 +521,7 @@ def toml_value(value: Any) -> str:
     """A plain value as TOML, which Python reads and does not write; a list of tables has a line for each."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(toml_pairs(value)) + " }"
-    if isinstance(value, (tuple, list)):
-        parts = [toml_value(part) for part in value]
-        if any(isinstance(part, Mapping) for part in value):
-            return "[\n    " + ",\n    ".join(parts) + ",\n]"
-        return f"[{', '.join(parts)}]"
-    if isinstance(value, float):
-        return repr(float(value))
+    if isinstance(value, (tuple, list)) and any(isinstance(part, Mapping) for part in value):
+        return "[\n    " + ",\n    ".join(map(toml_value, value)) + ",\n]"
+    # text, numbers and lists of them are the same in JSON, but for the character that ends ASCII
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

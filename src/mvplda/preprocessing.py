@@ -30,12 +30,7 @@ from .statistics.record import HARDLY_VARIES, hardly_vary
 
 __all__ = [
     "Centring",
-    "LengthNormalisation",
-    "RectifiedRoot",
-    "Reduction",
-    "Whitening",
     "standard_chain",
-    "unit_chain",
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from sklearn.preprocessing import normalize
 
 from . import training
-from ._typing import Array, Card, Columns, Json, Names, PathLike
+from ._progress import Progress
+from ._typing import Json, PathLike
 from .bundle import Bundle
 from .decisions import Decision
 from .exceptions import DataError, ParameterError
@@ -25,6 +26,7 @@ from .voices import (
     MODEL_FILE,
     REPORT_FILE,
     ProfileBook,
+    Recorded,
     VoiceModel,
     cosine_model,
     default_bundle,
@@ -60,7 +62,7 @@ class Setup:
     vectors: VectorSet
     voices: VoiceModel | None = None
 
-    def verify(self, one: Any, other: Any, **options: Any) -> Decision:
+    def verify(self, one: Recorded, other: Recorded, **options: Any) -> Decision:
         """As `VoiceModel.verify`."""
         if self.voices is None:
             raise ParameterError("this model was made of vectors: recordings need their extractor")
@@ -94,6 +96,7 @@ def setup(
     extractors : names or files; none: those of the default model
     far : share of impostors of the worst kind that may pass
     enrolment : recordings per profile, as there will be in use
+    progress : write a line for every step to standard error
     """
     listed = list_recordings([source])
     named, pattern = read_names(listed, pattern)
@@ -102,6 +105,8 @@ def setup(
     if unread:
         notes.append(f"{len(unread)} files do not fit and were left out, such as {unread[0]}.")
     extractor = load_extractor(list(extractors)) if extractors else default_extractor()
+    if progress:
+        Progress("extracting vectors of recordings", len(named.ids)).step(0)
     extracted = extractor.extract(named.clips, on_error="skip", progress=progress)
     usable = [place for place, quality in enumerate(extracted.qualities) if quality.usable]
     if not usable:
@@ -115,6 +120,7 @@ def setup(
         far=far,
         enrolment=enrolment,
         notes=[*notes, *_left_out(named.ids, extracted)],
+        progress=progress,
     )
     result.voices = VoiceModel(result.bundle, extractor)
     return result
@@ -137,65 +143,78 @@ def setup_vectors(
     X: ArrayLike,
     labels: Mapping[str, ArrayLike],
     *,
-    marks: Iterable[str] | None = None,
+    marks: Sequence[str] = (),
     extractor: Extractor | None = None,
     name: str | None = None,
     blocks: Mapping[str, int] | None = None,
     far: float = 0.01,
     enrolment: int = 1,
     notes: Sequence[str] = (),
+    progress: bool = False,
 ) -> Setup:
     """The same from vectors and labels, the speaker's first.
 
-    marks : one text per vector, by which it is known again
+    marks : one text per vector, by which it is known again; none: its number
     extractor, name : what made the vectors, or its name
     """
     vectors = np.asarray(X)
     columns = {view: np.asarray(column) for view, column in labels.items()}
-    people = columns["speaker"]
-    names, counts = np.unique(people, return_counts=True)
+    names, counts = np.unique(columns["speaker"], return_counts=True)
     told = [*notes, f"{len(names)} people, {counts.min()} to {counts.max()} recordings each."]
     phrases = len(np.unique(columns.get("phrase", ())))
     if phrases < 2:
         columns.pop("phrase", None)
         told.append("No two phrases are named: the model is about voices only.")
-    elif len(names) >= ENOUGH_PEOPLE:
-        told.append(f"{phrases} phrases: the model is about voices and words.")
+        told.append("Where people say what they like, ask about the voice: --same speaker.")
+    else:
+        told.append(f"{phrases} phrases: a model of them is about voices and words.")
     if extractor is not None:
         name = extractor.name
         blocks = {part: stop - start for part, (start, stop) in extractor.blocks.items()}
+    blocks = blocks or training.blocks_of(name, vectors.shape[1]) or {"vectors": vectors.shape[1]}
     options: Json = {
         "enrolment": enrolment,
         "fars": (far, *(one for one in training.FARS if one != far)),
+        "progress": progress,
     }
     shipped = default_bundle(name)
     default = None
     if shipped is not None:
         default = training.deploy(shipped, vectors, columns, **options)
-        if "phrase" not in columns:
-            told.append("Where people say what they like, ask about the voice: --same speaker.")
-    few = (
-        f"{len(names)} people are too few to train a model of them ({ENOUGH_PEOPLE} are the least)"
-    )
     if len(names) >= ENOUGH_PEOPLE:
-        blocks = blocks or training.blocks_of(name, vectors.shape[1])
-        expert = None if shipped is None else shipped.fitted_scorer
-        bundle = training.train(
-            vectors, columns, blocks=blocks, extractor=name, default=expert, **options
+        expert = None if shipped is None else shipped.scorer
+        options["extractor"] = name
+        if progress:
+            Progress(f"training a committee on {len(names)} people", 1).step(1)
+        bundle = training.train(vectors, columns, blocks=blocks, default=expert, **options)
+        if default is not None:
+            # blocks of length 1 each weigh the same in a cosine
+            parts = np.split(vectors, np.cumsum([*blocks.values()])[:-1], axis=1)
+            unit = np.hstack([normalize(part) for part in parts])
+            folds = training.FOLDS
+            cosine = training.train(unit, columns, model="cosine", folds=folds, **options)
+            bundle = _better(bundle, default, cosine, told)
+    else:
+        told.append(
+            f"{len(names)} people are too few to train a model of them ({ENOUGH_PEOPLE} are the least)"
         )
         if default is not None:
-            blocks = blocks or {"vectors": vectors.shape[1]}
-            bundle = _better(bundle, default, vectors, columns, blocks, options, told)
-    elif default is not None:
-        bundle = default
-        told.append(f"{few}: the default model is used, in the domain that they show.")
-    else:
-        told.append(f"{few}: the extractor's cosine is used, which is about voices only.")
-        bundle = _cosine(vectors, people, extractor, name, options, told)
-    ids = [
-        f"{who}{MARK}{mark[:12]}"
-        for who, mark in zip(people, marks or map(str, range(len(vectors))), strict=True)
-    ]
+            bundle = default
+            told[-1] += ": the default model is used, in the domain that they show."
+        else:
+            told[-1] += ": the extractor's cosine is used, which is about voices only."
+            recipe = None if extractor is None else extractor.recipe
+            if extractor is not None and recipe is not None and len(names) < training.FEWEST_PEOPLE:
+                bundle = cosine_model(extractor)
+                told.append(
+                    "Its calibration is the default of the extractor, not one of your people."
+                )
+            else:
+                voices = {"speaker": columns["speaker"]}
+                options["extractor"] = name
+                bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
+    digests = [mark[:12] for mark in marks] or range(len(vectors))
+    ids = [f"{who}{MARK}{mark}" for who, mark in zip(columns["speaker"], digests, strict=True)]
     kept = np.sort(np.unique(ids, return_index=True)[1])
     if len(kept) < len(ids):
         told.append(f"{len(ids) - len(kept)} recordings are copies of others and were left out.")
@@ -204,83 +223,45 @@ def setup_vectors(
     return Setup(bundle, report, VectorSet(np.array(ids)[kept], vectors[kept], name))
 
 
-def _cosine(
-    X: Array,
-    people: Names,
-    extractor: Extractor | None,
-    name: str | None,
-    options: Mapping[str, Any],
-    told: list[str],
-) -> Bundle:
-    """The cosine, calibrated on these people where they are enough, else as the extractor's recipe is."""
-    folds = 2 if len(np.unique(people)) >= training.FEWEST_PEOPLE else 0
-    if not folds and extractor is not None and extractor.recipe is not None:
-        told.append("Its calibration is the default of the extractor, not one of your people.")
-        return cosine_model(extractor)
-    if not folds:
-        told.append("It is not calibrated: no threshold can be given.")
-    voices = {"speaker": people}
-    return training.train(X, voices, model="cosine", folds=folds, extractor=name, **options)
-
-
-def _better(
-    committee: Bundle,
-    default: Bundle,
-    X: Array,
-    labels: Columns,
-    blocks: Mapping[str, int],
-    options: Mapping[str, Any],
-    told: list[str],
-) -> Bundle:
+def _better(committee: Bundle, default: Bundle, cosine: Bundle, told: list[str]) -> Bundle:
     """Of two models that were measured in the same trials, the one with fewer errors; cosine stands beside them."""
-    if not all("held_out" in (bundle.card or {}) for bundle in (committee, default)):
-        told.append(
-            "Models could not be compared: the default model is used, in your people's domain."
-        )
-        return default
-    # blocks of length 1 each weigh the same in a cosine
-    parts = np.split(X, np.cumsum(list(blocks.values()))[:-1], axis=1)
-    unit = np.hstack([normalize(part) for part in parts])
-    cosine = training.train(unit, labels, model="cosine", folds=training.FOLDS, **options)
-    models = {
-        "a committee trained on your people": committee,
-        "the default model": default,
-        "cosine": cosine,
-    }
-    errors = {title: _worst_eer_and_cllr(bundle.card or {}) for title, bundle in models.items()}
-    first, second, _ = models
+    titles = ("a committee trained on your people", "the default model", "cosine")
+    errors = []
+    for bundle in (committee, default, cosine):
+        held = dict(bundle.card or {}).get("held_out")
+        if held is None:
+            told.append(
+                "Errors cannot be compared: the default model is used, in your people's domain."
+            )
+            return default
+        first = next(iter(held["errors"].values()))
+        errors.append((max(first["eer"].values()), first["cllr"]))
     # the committee is calibrated by the very trials: it has to be better in both
-    wins = all(mine < other for mine, other in zip(errors[first], errors[second], strict=True))
-    used = first if wins else second
-    told.append(f"Compared on people who were held out in turn; used is {used}:")
-    for title, (eer, cllr) in errors.items():
+    wins = np.less(errors[0], errors[1]).all()
+    used = 0 if wins else 1
+    told.append(f"Compared on people who were held out in turn; used is {titles[used]}:")
+    for title, (eer, cllr) in zip(titles, errors, strict=True):
         told.append(f"  {title}: EER of the worst kind {100 * eer:.2f} %, Cllr {cllr:.3f}")
-    return models[used]
-
-
-def _worst_eer_and_cllr(card: Card) -> tuple[float, float]:
-    """Errors to the first question that was measured."""
-    first = next(iter(card["held_out"]["errors"].values()))
-    return max(first["eer"].values()), first["cllr"]
+    return (committee, default)[used]
 
 
 def report_lines(bundle: Bundle, far: float) -> list[str]:
     """What held-out people showed, in plain English."""
     lines = []
     for key, points in (bundle.points or {}).items():
-        point = next((one for one in points if one.far == far), None)
+        point = next((one for one in points if one.far == far and one.measured), None)
         if point is None or point.measured is None:
             continue
-        asked = key.replace("+", " and ").replace("|", ", ")
-        _, low, high = point.measured["frr"]
         rates = point.measured["far"]
-        worst = point.measured.get("worst") or max(rates, key=lambda kind: rates[kind][0])
-        _, least, most = rates[worst]
+        worst = max(rates, key=lambda kind: rates[kind][0])
+        source = f"{point.people} other people, NOT on yours: {point.basis}"
+        if point.basis == training.HELD_OUT:
+            source = f"{point.people} of your people, who were held out in turn"
         lines.append(
-            f"Same {asked}: at the threshold {point.threshold:.2f} for {100 * far:g} % false acceptances, of 100 "
-            f"owners {100 * low:.0f} to {100 * high:.0f} are not accepted; of 100 impostors of the worst kind "
-            f"({IMPOSTORS.get(worst, worst)}) {100 * least:.0f} to {100 * most:.0f} pass "
-            f"(95 % intervals over {point.people} people: {point.basis})."
+            f"Same {key.replace('+', ' and ').replace('|', ', ')}: at the threshold {point.threshold:.2f} for "
+            f"{100 * far:g} % false acceptances, of 100 owners {_of_100(point.measured['frr'])} are not accepted; "
+            f"of 100 impostors of the worst kind ({IMPOSTORS.get(worst, worst)}) {_of_100(rates[worst])} pass "
+            f"(95 % intervals, measured on {source})."
         )
         if point.measured.get("warning"):
             lines.append(f"  {point.measured['warning']}.")
@@ -294,3 +275,11 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
     return [
         "Errors could not be measured: that takes 8 people or more, with two recordings of the same each."
     ]
+
+
+def _of_100(interval: Sequence[float]) -> str:
+    """The interval of a rate, [estimate, lower end, upper end], in whole people of 100."""
+    low, high = (round(100 * end) for end in interval[1:])
+    if low == high:
+        return f"about {low}"
+    return f"{low} to {high}"

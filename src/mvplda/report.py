@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from ._optional import need
 from ._typing import FloatArray
 from .exceptions import MissingExtraError, MissingPicturesWarning
-from .metrics import Evaluation, ScoreCurve, bayes_error_rates
-from .persistence import check_writable, write_atomically
+from .metrics import ScoreCurve, bayes_error_rates
+from .metrics.evaluation import Evaluation
+from .persistence import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,8 +52,6 @@ SMALL = "small"
 Paint = Callable[["Axes"], None]
 Pictures = Mapping[str, tuple[str, Paint]]
 """Name -> caption, and how to draw."""
-Ends = Mapping[str, Mapping[str, tuple[float, float]]]
-"""Lower and upper end of an interval, by system and kind of trial."""
 
 
 def figure(width: float, height: float) -> tuple[Figure, Any]:
@@ -69,92 +69,80 @@ def bars_of_systems(
     axes: Axes,
     table: Mapping[str, Mapping[str, float]],
     columns: tuple[str, ...],
-    ends: Ends | None = None,
 ) -> None:
-    """EER of every system by kind of trial, on a log axis, with intervals where there are some.
-
-    No error at all is a written 0.
-    """
+    """EER of every system by kind of trial, on a log axis; no error at all is a written 0."""
     width = 0.8 / len(table)
-    colours = system_colours(table)
-    across: Any = axes.get_xaxis_transform()
-    axes.set_yscale("log")
-    for i, (system, row) in enumerate(table.items()):
-        places = np.arange(len(columns)) + (i - (len(table) - 1) / 2) * width
-        errors = np.array([100 * row[column] for column in columns])
-        heights = np.where(errors > 0, errors, np.nan)
-        axes.bar(places, heights, width, label=system, color=colours[system])
-        for place, column in zip(places, columns, strict=True):
-            around = (ends or {}).get(system, {}).get(column)
-            if row[column] == 0:
-                axes.text(place, 0.01, "0", transform=across, ha="center", fontsize="x-small")
-            elif around is not None:
-                low = max(100 * around[0], 1e-6)  # a log axis has no zero
-                axes.plot([place, place], [low, 100 * around[1]], color=INK, linewidth=0.8)
-    axes.set_xticks(np.arange(len(columns)), columns)
     errors = 100 * np.array([[row[column] for column in columns] for row in table.values()])
-    least = np.min(errors[errors > 0], initial=100.0)
-    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(least / 2, None), ylabel="EER, % (log scale)")
+    least = errors[errors > 0].min(initial=100.0) / 2
+    colours = system_colours(table)
+    axes.set_yscale("log")
+    for i, system in enumerate(table):
+        places = np.arange(len(columns)) + (i - (len(table) - 1) / 2) * width
+        heights = np.where(errors[i] > 0, errors[i], np.nan)
+        axes.bar(places, heights, width, label=system, color=colours[system])
+        for place in places[errors[i] == 0]:
+            axes.text(place, least, "0", ha="center", fontsize="x-small")
+    axes.set_xticks(np.arange(len(columns)), columns)
+    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(least, None), ylabel="EER, % (log scale)")
     axes.legend(fontsize=SMALL, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
 
 
-def legend_below(axes: Axes, columns: int, **options: Any) -> None:
+def legend_below(axes: Axes, columns: int, title: str | None = None) -> None:
     """A legend under the axes, where it covers no data."""
-    place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "frameon": False}
-    axes.legend(fontsize=SMALL, ncols=columns, **place, **options)
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.13),
+        frameon=False,
+        fontsize=SMALL,
+        ncols=columns,
+        title=title,
+        title_fontsize=SMALL,
+    )
 
 
-def colour_of(kind: str, place: int = 0) -> str:
+def colour_of(kind: str, place: int) -> str:
     """The colour of a kind of trials."""
     return KIND_COLOURS.get(kind, PALETTE[place % len(PALETTE)])
 
 
-def det_curve(
-    axes: Axes, curve: ScoreCurve, colour: str, label: str, linewidth: float = 1.5
-) -> None:
-    """Misses against false alarms, as far as there are both: an error that did not happen has no place on the axes.
-
-    A curve ends in a square where a single error is left. How far it goes is a matter of how many
-    trials there are, not of how good they are.
-    """
-    _, miss, false_alarm = curve.steps()
-    both = (miss > 0) & (miss < 1) & (false_alarm > 0) & (false_alarm < 1)
-    points = ndtri(np.stack([false_alarm[both], miss[both]]))
-    axes.plot(*points, color=colour, label=label, linewidth=linewidth)
-    ends = points[:, [0, -1][: points.shape[1]]]
-    axes.plot(*ends, "s", color=colour, markersize=3.5)
-
-
 def det_curves(axes: Axes, scores: Mapping[str, FloatArray], result: Evaluation) -> None:
-    """Misses against false alarms on probit axes, of the targets against every kind, with EER and minDCF."""
+    """Misses against false alarms on probit axes, of the targets against every kind, with EER and minDCF.
+
+    An error that did not happen has no place on the axes, so a curve ends in a square where a single
+    error is left. How far it goes is a matter of how many trials there are, not of how good they are.
+    """
+    targets = scores[result.target]
     others = {kind: values for kind, values in scores.items() if kind != result.target}
-    curves = {kind: {kind: values} for kind, values in others.items()}
+    others["Total"] = np.concatenate(list(others.values()))
     cost = result.costs[0]
-    for i, (kind, parts) in enumerate({**curves, "Total": others}.items()):
-        curve = ScoreCurve(scores[result.target], parts)
+    for i, (kind, values) in enumerate(others.items()):
+        curve = ScoreCurve(targets, values)
         colour = INK if kind == "Total" else colour_of(kind, i)
-        eer = curve.eer()
-        det_curve(axes, curve, colour, f"{kind} ({curve.n_nontargets:,}): EER {100 * eer:.2f} %")
-        miss, false_alarm = curve.rates(result[kind][f"min_dcf_threshold/{cost.name}"])
-        for sign, x, y in (("o", eer, eer), ("x", float(false_alarm), float(miss))):
-            if 0 < x < 1 and 0 < y < 1:
-                axes.plot([ndtri(x)], [ndtri(y)], sign, color=colour, markersize=6)
-    det_axes(axes)
-    axes.set_title(f"dot: EER; cross: minDCF {cost}", fontsize=SMALL)
-    legend_below(axes, 2, title=f"against {curve.n_targets:,} targets", title_fontsize=SMALL)
-
-
-def det_axes(axes: Axes) -> None:
-    """Probit axes of misses against false alarms, both in percent."""
+        eer = result[kind]["eer"]
+        label = f"{kind} ({len(values):,}): EER {100 * eer:.2f} %"
+        points = _probits(*curve.steps()[1:])
+        axes.plot(*points, color=colour, label=label)
+        axes.plot(*points[:, [0, -1][: points.shape[1]]], "s", color=colour, markersize=3.5)
+        axes.plot(*_probits(eer, eer), "o", color=colour)
+        best = curve.rates(result[kind][f"min_dcf_threshold/{cost.name}"])
+        axes.plot(*_probits(*best), "x", color=colour)
     ticks = ndtri(np.array(DET_TICKS))
     span = ndtri(np.array([0.00005, 0.5]))
     labels = [f"{100 * t:g}" for t in DET_TICKS]
     axes.plot(span, span, linestyle=":", **THIN)
-    axes.set(xlim=span, ylim=span, xlabel="false alarms, %", ylabel="misses, %")
+    axes.set(xlim=span, ylim=span, xlabel="false alarms, %", ylabel="misses, %", aspect="equal")
     axes.set_xticks(ticks, labels)
     axes.set_yticks(ticks, labels)
-    axes.set_aspect("equal")
     axes.grid(alpha=0.25)
+    axes.set_title(f"dot: EER; cross: minDCF {cost}", fontsize=SMALL)
+    legend_below(axes, 2, f"against {len(targets):,} targets")
+
+
+def _probits(miss: ArrayLike, false_alarm: ArrayLike) -> FloatArray:
+    """(2, n) points of a DET plot, false alarms first, where both errors happened and both did not always."""
+    rates = np.reshape([false_alarm, miss], (2, -1))
+    points: FloatArray = ndtri(rates[:, ((rates > 0) & (rates < 1)).all(axis=0)])
+    return points
 
 
 def score_histograms(axes: Axes, scores: Mapping[str, FloatArray]) -> None:
@@ -167,9 +155,10 @@ def score_histograms(axes: Axes, scores: Mapping[str, FloatArray]) -> None:
     bins = np.linspace(ends[:, 0].min(), ends[:, 1].max(), 90)
     for i, (kind, values) in enumerate(shown.items()):
         counts, edges = np.histogram(np.clip(values, bins[0], bins[-1]), bins)
-        look: Any = {"color": colour_of(kind, i)}
-        axes.stairs(counts / len(values), edges, fill=True, alpha=0.35, label=kind, **look)
-        axes.stairs(counts / len(values), edges, **look)
+        shares = counts / len(values)
+        colour = colour_of(kind, i)
+        axes.stairs(shares, edges, fill=True, alpha=0.35, label=kind, color=colour)
+        axes.stairs(shares, edges, color=colour)
     axes.axvline(0, **THIN)
     axes.set(xlabel="score (natural-log likelihood ratio)", ylabel="share of the trials of a kind")
     legend_below(axes, 4)
@@ -180,8 +169,7 @@ def bayes_error_plot(axes: Axes, targets: FloatArray, others: FloatArray) -> Non
     rates = bayes_error_rates(targets, others)
     actual, minimum = rates.normalised()
     axes.plot(rates.log_odds, actual, color=PALETTE[4], label="actual")
-    after: Any = {"linestyle": "--", "label": "after the best recalibration"}
-    axes.plot(rates.log_odds, minimum, color=PALETTE[0], **after)
+    axes.plot(rates.log_odds, minimum, "--", color=PALETTE[0], label="after the best recalibration")
     axes.axhline(1, **THIN)
     axes.axvline(np.log(0.01 / 0.99), linestyle=":", **THIN)
     axes.set(
@@ -192,32 +180,13 @@ def bayes_error_plot(axes: Axes, targets: FloatArray, others: FloatArray) -> Non
     legend_below(axes, 4)
 
 
-def variance_bars(axes: Axes, shares: Mapping[str, float]) -> None:
-    """How much of the vectors' variance every view explains."""
-    values = [100 * share for share in shares.values()][::-1]
-    bars = axes.barh(list(shares)[::-1], values, color=PALETTE[: len(values)])
-    axes.bar_label(bars, fmt="%.1f %%", padding=4, fontsize=SMALL)
-    axes.set(xlabel="share of the variance, %", xlim=(0, 1.18 * max(values)))
-
-
-def convergence_plot(axes: Axes, log_likelihoods: FloatArray) -> None:
-    """Log-likelihood by iteration of EM, less its last value."""
-    axes.plot(log_likelihoods - log_likelihoods[-1], "o-", color=PALETTE[0], markersize=3)
-    _whole_numbers(axes)
-    axes.set(xlabel="iteration", ylabel="log-likelihood less the last one, nat")
-
-
-def _whole_numbers(axes: Axes) -> None:
-    axes.xaxis.set_major_locator(need("matplotlib.ticker").MaxNLocator(integer=True))
-
-
 def training_plot(axes: Axes, history: Sequence[Mapping[str, Any]]) -> None:
     """Loss of a network by epoch, and below it the errors on its own classes and on those held out, in per cent."""
     epochs = [record["epoch"] for record in history]
     losses = [record["loss"] for record in history]
     axes.plot(epochs, losses, "o-", color=INK, markersize=3, label="loss (left axis)")
     axes.set(xlabel="epoch", ylabel="loss", ylim=(0, None))
-    _whole_numbers(axes)
+    axes.xaxis.set_major_locator(need("matplotlib.ticker").MaxNLocator(integer=True))
     right = axes.twinx()
     right.set(ylabel="error, %", ylim=(0, 100))
     errors = {
@@ -285,20 +254,18 @@ class Report:
     """What a page shows.
 
     scores : by kind of trial
-    model : a fitted one, where the page is to show the variance that its views explain, and how EM went
     """
 
     title: str
     result: Evaluation
     scores: Mapping[str, FloatArray]
     intervals: Intervals | None = None
-    model: Any = None
 
     def pictures(self) -> dict[str, tuple[str, Paint]]:
         """Name, caption and how to draw, of every picture that there is data for."""
         target = self.scores[self.result.target]
         others = np.concatenate([v for k, v in self.scores.items() if k != self.result.target])
-        pictures: dict[str, tuple[str, Paint]] = {
+        return {
             "det": (
                 "Detection error trade-off: misses against false alarms at every threshold, on probit axes. A curve "
                 "ends, in a square, where a single error is left: how far it goes tells how many trials there are.",
@@ -313,16 +280,6 @@ class Report:
                 lambda axes: bayes_error_plot(axes, target, others),
             ),
         }
-        if hasattr(self.model, "explained_variance_ratio_"):  # cosine and cascade have none
-            pictures["variance"] = (
-                "How much of the vectors' variance every view explains.",
-                lambda axes: variance_bars(axes, self.model.explained_variance_ratio_),
-            )
-            pictures["convergence"] = (
-                "Log-likelihood of the training data by iteration.",
-                lambda axes: convergence_plot(axes, self.model.log_likelihoods_),
-            )
-        return pictures
 
     def finding(self) -> str:
         """The result in a sentence or two."""
@@ -344,21 +301,6 @@ class Report:
                 f" Hardest are the impostors of the kind {words}: {100 * others[hardest]:.2f} %."
             )
         return text
-
-    def thresholds(self) -> list[list[str]]:
-        """What a threshold costs: a head, and a row for every false-alarm rate that was asked for."""
-        total = self.result["Total"]
-        rows = [["accept at most, of impostors", "threshold", "then rejected, of right speakers"]]
-        for metric in self.result.metrics:
-            family, _, rate = metric.name.partition("/")
-            if family != "frr_at_far":
-                continue
-            cells = ["too few trials to say", ""]
-            if not np.isnan(total[metric.name]):
-                rejected = self.result.cell(metric, "Total", self.intervals, INTERVAL)
-                cells = [f"{total[f'threshold_at_far/{rate}']:.3f}", f"{rejected} %"]
-            rows.append([f"{100 * float(rate):g} %", *cells])
-        return rows
 
     def advice(self) -> list[str]:
         """What to do next."""
@@ -399,12 +341,6 @@ def write_report(report: Report, path: str | Path) -> list[Path]:
 def folder_beside(path: Path) -> Path:
     """The folder of what belongs to a page."""
     return path.with_name(f"{path.stem}-files")
-
-
-def check_page(path: Path) -> Path:
-    """Whether a page can be written there, and the folder of what belongs to it."""
-    check_writable(path)
-    return folder_beside(path)
 
 
 @contextmanager
@@ -463,9 +399,6 @@ def _body(report: Report, cells: str, markdown: str) -> str:
     if words:
         body += f'<dl class="kinds">{words}</dl>'
     body += f"<h2>What to do next</h2>{notes_list(report.advice(), 'advice')}"
-    head, *costs = report.thresholds()
-    if costs:
-        body += f"<h2>Thresholds and what they cost</h2>{html_table(head, costs)}"
     for title, metrics in result.tables().items():
         # the counts come last, so that what was asked for stands beside the kind on a narrow screen
         grid = result.grid(metrics, report.intervals, INTERVAL)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
+from ._progress import Progress
 from ._typing import Array, Card, Columns, IntArray, Json, Labels, Names
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator, question_key
 from .decisions import OperatingPoint
 from .exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from .labels import encode_labels
-from .metrics import cllr, eer, min_cllr, threshold_for
+from .metrics import cllr, eer, threshold_for
+from .metrics.curves import min_cllr
 from .models import SCORERS, Committee, MultiviewPLDA
 from .models.committee import scorer_of
 from .models.domain import DomainPLDA, InDomain
@@ -39,6 +41,9 @@ FEWEST_PEOPLE = 8
 
 ENOUGH_FOR_THRESHOLDS = 20
 """With fewer people a model that was trained elsewhere keeps the thresholds that it came with."""
+
+HELD_OUT = "measured on people who were held out in turn"
+"""The basis of thresholds that were measured on the people whom a model is for."""
 
 FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 """Shares of false acceptances that operating points are measured for; the first is the default."""
@@ -80,6 +85,7 @@ def train(
     fars: Sequence[float] = FARS,
     extractor: str | None = None,
     default: DomainPLDA | None = None,
+    progress: bool = False,
 ) -> Bundle:
     """Fit a model to vectors and labels; calibrate it and choose its thresholds by people who are held out.
 
@@ -97,6 +103,7 @@ def train(
     fars : shares of false acceptances that thresholds are wanted for, the default first
     extractor : name of what made the vectors
     default : a fitted model of the same vectors, which becomes one more expert of a committee
+    progress : write a line to standard error whenever people are held out
     """
     vectors = np.asarray(X)
     columns = {view: np.asarray(column) for view, column in labels.items()}
@@ -132,7 +139,15 @@ def train(
     if folds is None:
         folds = FOLDS if model == COMMITTEE else 0
     if folds:
-        calibrate(bundle, vectors, columns, enrolment=enrolment, folds=folds, fars=fars)
+        calibrate(
+            bundle,
+            vectors,
+            columns,
+            enrolment=enrolment,
+            folds=folds,
+            fars=fars,
+            progress=progress,
+        )
     return bundle
 
 
@@ -267,16 +282,21 @@ class HeldOut:
         labels: Columns,
         enrolment: int,
         folds: int,
+        title: str = "",
     ) -> HeldOut:
         """Hold people out in turn; no trials where there are too few.
 
         model_of : the model of some vectors and their labels
+        title : of the lines that show progress; none without one
         """
         dealt = held_out_trials(
             labels, folds=folds, enrolment=enrolment, most_tests=TESTS, most_trials=TRIALS
         )
         models = []
-        for fold, _ in dealt:
+        line = Progress(f"{title}: holding people out", len(dealt))
+        for number, (fold, _) in enumerate(dealt, 1):
+            if title:
+                line.step(number)
             others = {view: column[fold.train] for view, column in labels.items()}
             models.append(model_of(X[fold.train], others))
         return cls(models, [trials for _, trials in dealt], X, labels)
@@ -332,15 +352,14 @@ class HeldOut:
             if not np.isfinite(point.threshold):
                 continue
             frr = point.frr
-            people = round(point.speakers)
+            people = len(np.unique(self.people()))
             measured = {
                 "far": {kind: [one.estimate, one.low, one.high] for kind, one in point.far.items()},
                 "frr": [frr.estimate, frr.low, frr.high],
-                "worst": point.worst,
-                "warning": point.warning(),
+                # in the words of those who were held out, not of how many they are worth
+                "warning": replace(point, speakers=people).warning(),
             }
-            basis = f"{people} people who were held out in turn"
-            points.append(OperatingPoint(point.threshold, 0.0, far, measured, people, basis))
+            points.append(OperatingPoint(point.threshold, 0.0, far, measured, people, HELD_OUT))
         targets = scores[kinds == "target"]
         others = {str(name): scores[kinds == name] for name in np.unique(kinds) if name != "target"}
         every = np.concatenate(list(others.values()))
@@ -364,6 +383,7 @@ def calibrate(
     enrolment: int = 1,
     folds: int = FOLDS,
     fars: Sequence[float] = FARS,
+    progress: bool = False,
 ) -> None:
     """Give a fitted bundle calibrations, operating points and a card, by people who are held out in turn.
 
@@ -373,7 +393,8 @@ def calibrate(
     card = dict(bundle.card or {})
     columns = {view: column for view, column in labels.items() if view in bundle.views}
     views = tuple(columns)
-    held = HeldOut.deal(partial(_fold_model, bundle), X, columns, enrolment, folds)
+    title = str(card.get("model", "model")) if progress else ""
+    held = HeldOut.deal(partial(_fold_model, bundle), X, columns, enrolment, folds, title)
     if not held.trials:
         none = f"none: it takes {FEWEST_PEOPLE} people or more with two recordings of the same, to hold some out"
         bundle.card = {**card, "calibration": none}
@@ -381,7 +402,11 @@ def calibrate(
     calibrations: dict[str, HypothesisCalibrator] = {}
     points: dict[str, list[OperatingPoint]] = {}
     errors: dict[str, Card] = {}
-    for known in _known_views(bundle, views):
+    # what is known of a trial: nothing; or the class of the second view, whose classes come again
+    asked: dict[tuple[str, ...], list[tuple[str, ...]]] = {(): _questions_about(views)}
+    if len(views) == 2 and views[1] in getattr(bundle.fitted_scorer, "classes_", {}):
+        asked[views[1:]] = [views]
+    for known, questions in asked.items():
         try:
             logs, _ = held.answers(known=known)
         except LabelError:
@@ -390,7 +415,7 @@ def calibrate(
                 raise
             continue
         calibrator = HypothesisCalibrator().fit(logs, held.truth, speakers=held.people()[0])
-        for same in _questions_about(views, known):
+        for same in questions:
             question = Question(same, known=known or None)
             key = question_key(question, views)
             scores = question.ratio(views).of(calibrator.transform(logs))
@@ -409,6 +434,7 @@ def deploy(
     enrolment: int = 1,
     folds: int = FOLDS,
     fars: Sequence[float] = FARS,
+    progress: bool = False,
 ) -> Bundle:
     """A bundle that was trained elsewhere, in the domain of some people, and what it gets wrong among them.
 
@@ -423,12 +449,13 @@ def deploy(
     there = _deployed_on(bundle, X, columns)
     there.scorer = there.fitted_scorer.settled()
     there.card = {**dict(bundle.card or {}), "deployed_on": people}
-    held = HeldOut.deal(partial(_deployed_on, bundle), X, columns, enrolment, folds)
+    title = "default model" if progress else ""
+    held = HeldOut.deal(partial(_deployed_on, bundle), X, columns, enrolment, folds, title)
     if not held.trials:
         return there
     points: dict[str, Sequence[OperatingPoint]] = dict(bundle.points or {})
     errors: dict[str, Card] = {}
-    for same in _questions_about(views, ()):
+    for same in _questions_about(views):
         key = question_key(Question(same), bundle.views)
         points[key], errors[key] = held.measure(held.answers(same)[1], same, fars)
     if people >= ENOUGH_FOR_THRESHOLDS:
@@ -444,18 +471,9 @@ def _deployed_on(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
     return bundle.deployed(bundle.enrol(X, labels[speaker], known or None))
 
 
-def _known_views(bundle: Bundle, views: Sequence[str]) -> list[tuple[str, ...]]:
-    """Which views may be known: none; and those after the first, whose classes come again."""
-    known: list[tuple[str, ...]] = [()]
-    if len(views) == 2 and views[1] in getattr(bundle.fitted_scorer, "classes_", {}):
-        known.append((views[1],))
-    return known
-
-
-def _questions_about(views: Sequence[str], known: Sequence[str]) -> list[tuple[str, ...]]:
-    """All views together; each alone, where nothing is known."""
-    alone = [] if known or len(views) == 1 else [(view,) for view in views]
-    return [tuple(views), *alone]
+def _questions_about(views: Sequence[str]) -> list[tuple[str, ...]]:
+    """All views together, and each alone."""
+    return list(dict.fromkeys([tuple(views), *((view,) for view in views)]))
 
 
 def _fold_model(bundle: Bundle, X: Array, labels: Columns) -> Bundle:

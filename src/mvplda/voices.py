@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ._typing import FloatArray, PathLike
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator
-from .decisions import Decision, OperatingPoint, Verdict, decide, name_among
+from .decisions import Decision, Verdict, decide, name_among
 from .exceptions import (
     DataError,
     FetchError,
     FileFormatError,
     LabelError,
     ParameterError,
-    UnknownExtractorWarning,
 )
 from .extractors import Extracted, Extractor, load_extractor
+from .extractors.sound import Source
 from .io.vectors import VectorSet, read_columns, read_vectors
 from .metrics import threshold_for
 from .metrics.points import ThresholdPoint
 from .models import CosineScorer, Scorer
-from .persistence import atomic_write, compare_extractors, load
+from .persistence import atomic_write, load
 from .scoring.profiles import Profiles
 from .scoring.question import Question
 
@@ -41,6 +39,9 @@ REPORT_FILE = "report.txt"
 DEFAULT_MODEL = Path(__file__).with_name("defaults") / "default.safetensors"
 """The model of the package: of several corpora, in a domain that enrolments tell."""
 DEFAULT_EXTRACTORS = ("campplus", "words")
+
+Recorded = Extracted | PathLike | Iterable[Source]
+"""One side of a comparison: a sound file, several, or what was made of them."""
 
 MARK = "#"
 """Between the name of a profile and the digest of a recording of it."""
@@ -64,10 +65,10 @@ def load_model(path: PathLike) -> Bundle:
     return Bundle(None, held)
 
 
-def default_extractor(names: Sequence[str] = DEFAULT_EXTRACTORS, *, threads: int = 1) -> Extractor:
+def default_extractor(names: Sequence[str] = DEFAULT_EXTRACTORS) -> Extractor:
     """The extractors of the default model, or others in their place."""
     try:
-        return load_extractor(list(names), threads=threads)
+        return load_extractor(list(names), threads=1)
     except (OSError, FetchError, ParameterError) as error:
         raise ParameterError(
             f"the extractors of the default model are not here ({error}). Fetch them: mvplda extractor get "
@@ -105,13 +106,7 @@ def cosine_model(extractor: Extractor, speech_s: float = 1.0) -> Bundle:
     calibrator.doubt_ = 2.0 / (1.0 + float(np.exp(calibration.most)))
     calibrator.n_speakers_ = 0
     card = {"model": "cosine", "basis": f"default calibration, not yours: {calibration.basis}"}
-    return Bundle(
-        None,
-        scorer,
-        extractor=extractor.name,
-        calibrations={"speaker": calibrator},
-        card=card,
-    )
+    return Bundle(None, scorer, extractor.name, {"speaker": calibrator}, card=card)
 
 
 @dataclass(frozen=True)
@@ -153,15 +148,13 @@ class VoiceModel:
 
         path : None: the model of the package, or the cosine of extractors that it does not take
         """
-        if path is not None:
-            bundle = load_model(path)
-            return cls(
-                bundle, load_extractor(list(extractors) or extractor_names(bundle.extractor))
-            )
-        if not extractors:
+        if path is None and extractors:
+            extractor = load_extractor(list(extractors))
+            return cls(default_bundle(extractor.name), extractor)
+        if path is None:
             return cls(load_model(DEFAULT_MODEL), default_extractor())
-        extractor = load_extractor(list(extractors))
-        return cls(default_bundle(extractor.name), extractor)
+        bundle = load_model(path)
+        return cls(bundle, load_extractor(list(extractors) or extractor_names(bundle.extractor)))
 
     def deployed(self, profiles: ProfileBook) -> VoiceModel:
         """The same in the domain of what is enrolled in a file: see `Bundle.deployed`."""
@@ -176,7 +169,7 @@ class VoiceModel:
         speech = [sum(q.speech_s for q in side.qualities) for side in sides if side.qualities]
         return cosine_model(self.extractor, min(speech, default=1.0))
 
-    def side(self, recordings: Any) -> Extracted:
+    def side(self, recordings: Recorded) -> Extracted:
         """Vectors and quality of a sound file, or of several; one that cannot be read is an error."""
         if isinstance(recordings, Extracted):
             return recordings
@@ -186,11 +179,10 @@ class VoiceModel:
 
     def verify(
         self,
-        one: Any,
-        other: Any,
+        one: Recorded,
+        other: Recorded,
         question: Question | None = None,
-        point: OperatingPoint | None = None,
-        **wanted: Any,
+        **wanted: float | None,
     ) -> Decision:
         """Decide whether two sides, of one or more recordings each, are the same.
 
@@ -198,38 +190,34 @@ class VoiceModel:
         ----------
         one, other : a sound file, several, or what `side` made of them
         question : None: the same in every view?
-        point : None: the model's own, or as `wanted` of `mvplda.decisions.point_for`, such as far=0.001
+        wanted : as in `mvplda.decisions.point_for`, such as far=0.001; nothing: the model's own threshold
         """
         sides = self.side(one), self.side(other)
         bundle = self.model_for(*sides)
         enrolled, tested = (bundle.enrol(side.X, ["one"] * len(side.X)) for side in sides)
         answer = bundle.answer(enrolled, tested, question).take(0, 0)
-        if point is None:
-            point = bundle.point(question, **wanted)
-        return decide(answer, point, quality=[q for side in sides for q in side.qualities])
+        quality = [one for side in sides for one in side.qualities]
+        return decide(answer, bundle.point(question, **wanted), quality=quality)
 
     def identify(
         self,
-        test: Any,
+        test: Recorded,
         profiles: ProfileBook,
         question: Question | None = None,
-        point: OperatingPoint | None = None,
-        **wanted: Any,
+        **wanted: float | None,
     ) -> Ranking:
         """Whose voice it is, of the profiles of a file; the model is deployed in their domain.
 
         question : None: the same speaker?
-        point, wanted : for one profile, as in `verify`
+        wanted : for one profile, as in `verify`
         """
         side = self.side(test)
         bundle = self.deployed(profiles).model_for(side)
         asked = question or speaker_question(bundle)
         enrolled = profiles.enrolled(bundle)
         answer = bundle.answer(enrolled, bundle.enrol(side.X, ["test"] * len(side.X)), asked)
-        if point is None:
-            point = bundle.point(asked, **wanted)
         llrs = answer.llr[:, 0]
-        naming = name_among(llrs, point, doubt=bundle.doubt(asked))
+        naming = name_among(llrs, bundle.point(asked, **wanted), doubt=bundle.doubt(asked))
         names = [str(name) for name in enrolled.ids]
         verdict: Verdict = "reject" if naming.none > 0.5 else "inconclusive"
         named = None
@@ -313,14 +301,11 @@ class ProfileBook:
 
     def check(self, extractor: str | None) -> None:
         """Refuse an extractor other than the one that made the profiles."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UnknownExtractorWarning)
-            try:
-                compare_extractors(
-                    f"the profiles in {self.path}", self.extractor, "the extractor given", extractor
-                )
-            except UnknownExtractorWarning as error:
-                raise DataError(f"{error}. Enrol them again with this extractor") from error
+        if extractor != self.extractor:
+            raise DataError(
+                f"the profiles in {self.path} are vectors of the extractor {self.extractor or '(not known)'}, the "
+                f"extractor given is {extractor or '(not known)'}: take the same, or enrol them again with this one"
+            )
 
     def add(self, name: str, extractor: str | None, X: FloatArray, marks: Sequence[str]) -> None:
         """Add vectors to a profile, which need not be there yet; one that is in it already is an error.
@@ -344,15 +329,13 @@ class ProfileBook:
     def remove(self, name: str) -> int:
         """Take a profile out; how many recordings it had."""
         removed = self.of(name).rows
-        left = [row for row, owner in enumerate(self.owners) if owner != name]
-        owners = [self.owners[row] for row in left]
-        if owners and self.vectors is not None:
-            fewer = replace(self.vectors, ids=self.vectors.ids[left], X=self.vectors.X[left])
-            self.write(fewer, owners)
+        X = np.delete(self.all_vectors(), removed, axis=0)
+        owners = [owner for owner in self.owners if owner != name]
+        if self.vectors is not None and owners:
+            ids = np.delete(self.vectors.ids, removed)
+            self.write(replace(self.vectors, ids=ids, X=X), owners)
         else:
             self.path.unlink()
-            self.vectors = None
-            self.owners = []
         return len(removed)
 
     def write(self, vectors: VectorSet, owners: Sequence[str]) -> None:
@@ -372,31 +355,23 @@ def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> Thre
     """
     X = book.all_vectors()
     owners = np.array(book.owners)
-    names, person = np.unique(owners, return_inverse=True)
-    several = np.flatnonzero(np.bincount(person)[person] > 1)
-    if len(names) < 2 or not len(several):
-        raise DataError(
-            f"{book.path} has {len(names)} people, {len(np.unique(person[several]))} of them with two recordings or "
-            "more: a threshold takes two people, and somebody with two recordings"
-        )
     question = speaker_question(bundle)
-    tests = bundle.enrol(X)
-    whole = bundle.enrol(X, owners)
+    whole = book.enrolled(bundle)
     bundle = bundle.deployed(whole)
-    others = bundle.answer(whole, tests, question).llr
-    # of every recording, the profile of its person without it
-    rest = [np.flatnonzero((person == person[row]) & (np.arange(len(X)) != row)) for row in several]
-    ids = np.repeat(np.arange(len(several)), [len(rows) for rows in rest])
-    without = bundle.enrol(X[np.concatenate(rest)], ids)
-    own = bundle.answer(
-        without, tests, question, np.column_stack([np.arange(len(several)), several])
-    ).llr
-    enrolled = whole.ids.astype(str)
-    rows, columns = np.nonzero(enrolled[:, None] != owners)
-    return threshold_for(
-        np.concatenate([own, others[rows, columns]]),
-        np.repeat([True, False], [len(own), len(rows)]),
-        far,
-        np.concatenate([owners[several], enrolled[rows]]),
-        np.concatenate([owners[several], owners[columns]]),
-    )
+    llrs = bundle.answer(whole, X, question).llr
+    people = whole.ids.astype(str)[:, None]
+    own = people == owners
+    for row, column in np.argwhere(own):
+        # a recording is no part of the profile that it is tried against
+        rest = np.flatnonzero(own[row] & (np.arange(len(X)) != column))
+        llrs[row, column] = np.nan
+        if len(rest):
+            others = bundle.enrol(X[rest], ["others"] * len(rest))
+            llrs[row, column] = bundle.answer(others, X[[column]], question).llr[0, 0]
+    tried = np.isfinite(llrs)
+    if len(people) < 2 or not tried[own].any():
+        raise DataError(
+            f"{book.path} has {len(people)} people: a threshold takes two people, and somebody with two recordings"
+        )
+    enrolled, tested = np.broadcast_arrays(people, owners)
+    return threshold_for(llrs[tried], own[tried], far, enrolled[tried], tested[tried])

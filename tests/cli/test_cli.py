@@ -178,17 +178,12 @@ def test_every_page_of_help_says_what_its_options_are():
         for name in getattr(command, "list_commands", lambda _: [])(None):
             yield from commands(command.get_command(None, name), (*path, name))
 
-    own = {"train", "score", "evaluate", "info", "convert", "completion", "network"}
+    own = {"train", "score", "evaluate", "info", "convert", "network"}
     for path, command in commands(main, ()):
         assert command.help, path
         if path and path[0] in own:
             silent = [p.name for p in command.params if isinstance(p, click.Option) and not p.help]
             assert not silent, (path, silent)
-
-
-def test_completion_is_printed_for_every_shell():
-    for shell in ("bash", "zsh", "fish"):
-        assert "_MVPLDA_COMPLETE" in run_here("completion", shell)[1]
 
 
 def test_labels_that_lie_beside_the_vectors_need_no_list(tmp_path):

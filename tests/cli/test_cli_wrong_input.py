@@ -166,7 +166,6 @@ def test_scores_and_keys(root, tmp_path, name):
 @pytest.mark.parametrize(
     "command",
     [
-        ["evaluate", "{root}/scores", "--trials", "{root}/trials", "--title", "no page"],
         ["evaluate", "{root}/scores", "{root}/trials", "--trials", "{root}/trials"],
         [
             "evaluate",

@@ -307,9 +307,9 @@ def test_a_pattern_can_be_given(place):
     assert some.ids == ["s0/p1/0", "s1/p1/0"]
     repeated, _ = read_names(replace(listed, ids=["a_a", "a_b", "b_b", "c"]), "{speaker}_{speaker}")
     assert repeated.ids == ["a_a", "b_b"]
-    with pytest.raises(mvplda.ParameterError, match="names no speaker"):
+    with pytest.raises(mvplda.exceptions.ParameterError, match="names no speaker"):
         read_names(listed, "{phrase}/*")
-    with pytest.raises(mvplda.DataError, match="no recording fits"):
+    with pytest.raises(mvplda.exceptions.DataError, match="no recording fits"):
         read_names(listed, "{speaker}_*")
 
 

@@ -25,6 +25,7 @@ from shard_files import (
     write_shard,
     write_shards,
 )
+from text_archives import write_text_archive
 
 from mvplda import SufficientStatistics
 from mvplda.distributed import gather, gathering
@@ -124,7 +125,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
 def test_text_vectors_and_several_archives_in_one_script(tmp_path: Path) -> None:
     X, labels = corpus(n=120)
     ids = np.array([f"u{i:03d}" for i in range(120)])
-    write_vectors(f"ark,t:{tmp_path}/a.ark", VectorSet(ids[:40], X[:40]))
+    write_text_archive(tmp_path / "a.ark", VectorSet(ids[:40], X[:40]))
     write_vectors(tmp_path / "b.scp", VectorSet(ids[40:], X[40:]))
     text = (tmp_path / "a.ark").read_bytes()
     lines = [

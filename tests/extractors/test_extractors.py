@@ -50,7 +50,6 @@ def cosine(a, b):
         ({"inputs": ("feats",), "output": "embs"}, "wespeaker"),
         ({"inputs": ("x",), "output": "embedding"}, "3d-speaker"),
         ({"inputs": ("feature",), "output": "embedding"}, "3d-speaker"),
-        ({"inputs": ("audio_signal", "length"), "output": "embs", "bins_first": True}, "nemo"),
         ({"inputs": ("waveform",), "output": "embedding", "samples": True}, "raw-samples"),
     ],
 )
@@ -89,8 +88,8 @@ def test_a_file_that_is_not_understood_prints_what_it_has_and_a_recipe_that_work
     with pytest.raises(FileFormatError) as caught:
         load_extractor(file)
     said = str(caught.value)
-    assert "spectrum (B, T, 80)" in said
-    assert "code (B, 6)" in said
+    assert "spectrum" in said
+    assert "code" in said
     draft = said.partition("\n\n")[2]
     (tmp_path / "strange.toml").write_text(draft)
     assert load_extractor(file).name.startswith("strange-")
@@ -180,7 +179,6 @@ def test_a_file_other_than_its_recipe_vouches_for_is_refused(tmp_path):
 GOLDEN_FRAMES = {
     "3d-speaker": [238.0, 3.78354, 1.0025, 3.8033, -5.096, 0.0511, -0.0452],
     "campplus": [238.0, 3.81656, 1.3522, 3.8033, -5.096, 0.0511, -0.0452],
-    "nemo": [240.0, 0.99791, 0.0153, 0.996, -1.1209, -0.6927, -0.631],
     "wespeaker": [238.0, 3.84575, 2.7565, 3.8252, -5.0394, 0.0242, -0.0437],
 }
 """Of the code's own signal: how many there are, how large they are, and five of their numbers."""
@@ -265,15 +263,6 @@ def test_kaldis_frames_are_those_of_another_implementation(seconds):
     ours = make_frames(samples[40:], replace(recipe, features=settings))
     assert len(ours) >= len(theirs)
     np.testing.assert_allclose(ours[: len(theirs), 8:], theirs[:, 8:], atol=2e-2)
-
-
-@pytest.mark.parametrize("seconds", [0.31, 1.0, 2.777])
-def test_nemos_frames_are_those_of_another_implementation(seconds):
-    samples = voice(seconds)
-    theirs = oracle("nemo80")(samples).T
-    ours = make_frames(samples, families()["nemo"])
-    np.testing.assert_allclose(ours, theirs[: len(ours)], atol=2e-3)
-    assert not theirs[len(ours) :].any()
 
 
 # Vectors.

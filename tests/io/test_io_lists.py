@@ -32,7 +32,6 @@ from mvplda.io import (
     read_map,
     read_scores,
     read_trials,
-    write_groups,
     write_map,
     write_scores,
     write_trials,
@@ -68,7 +67,7 @@ def test_lists_round_trip(tmp_path: Path) -> None:
     write_map(path, values)
     assert read_map(path) == values
     groups = {"s": ("a", "b"), "ü": ("c",)}
-    write_groups(path, groups)
+    write_map(path, {name: " ".join(ids) for name, ids in groups.items()})
     assert read_groups(path) == groups
 
 
@@ -143,8 +142,6 @@ def test_what_lines_cannot_hold_is_not_written(tmp_path: Path) -> None:
         lambda: write_map(path, {"a b": "x"}),
         lambda: write_map(path, {"a": "x\ny"}),
         lambda: write_map(path, {"a": ""}),
-        lambda: write_groups(path, {"a": []}),
-        lambda: write_groups(path, {"a": "bc"}),
         lambda: write_trials(path, Trials(np.array(["a b"]), np.array(["t"]))),
         lambda: write_trials(path, Trials(np.array(["a"]), np.array(["t"]), np.array([""]))),
         lambda: write_scores(path, Scores(np.array([""]), np.array(["t"]), np.array([1.0]))),

@@ -13,12 +13,12 @@ from mvplda import (
     Committee,
     CosineScorer,
     MultiviewPLDA,
-    ParameterError,
     Question,
     make_two_views,
 )
 from mvplda.calibration import HypothesisCalibrator, question_key
 from mvplda.cli import main
+from mvplda.exceptions import ParameterError
 from mvplda.io.onnx import write_onnx
 from mvplda.models.domain import DomainPLDA
 from mvplda.preprocessing import standard_chain, unit_chain

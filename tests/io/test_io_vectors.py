@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from text_archives import write_text_archive
 
 from mvplda.exceptions import (
     DataError,
@@ -61,8 +62,8 @@ def test_kaldi_prefixes(vectors: VectorSet, tmp_path: Path, written: str) -> Non
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_text_archive(vectors: VectorSet, tmp_path: Path, end: str) -> None:
-    write_vectors(f"ark,t:{tmp_path}/x.ark", vectors)
     path = tmp_path / "x.ark"
+    write_text_archive(path, vectors)
     path.write_bytes(path.read_bytes().replace(b"\n", end.encode()))
     found = read_vectors(path)
     assert found.ids.tolist() == IDS
@@ -188,10 +189,8 @@ def test_select(vectors: VectorSet) -> None:
 
 def small(tmp_path: Path, name: str) -> Path:
     X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-    write_vectors(
-        f"ark,t:{tmp_path / name}" if name == "t.ark" else tmp_path / name,
-        VectorSet(np.array(IDS[:3]), X),
-    )
+    write = write_text_archive if name == "t.ark" else write_vectors
+    write(tmp_path / name, VectorSet(np.array(IDS[:3]), X))
     return tmp_path / name
 
 

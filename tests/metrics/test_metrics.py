@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from mvplda.exceptions import DataError
-from mvplda.metrics import ScoreCurve, cllr, eer, eer_by_kind, min_cllr, trial_kinds
+from mvplda.metrics import ScoreCurve, cllr, eer, eer_by_kind, trial_kinds
+from mvplda.metrics.curves import min_cllr
 
 scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12)
 

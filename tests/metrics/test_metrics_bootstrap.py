@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evaluation_problems import phrase_blind, simulate
+from evaluation_problems import phrase_blind, simulate, weighted_curve
 from problems import there
 from scipy.stats import norm
 from scipy.stats import t as student
 
 from mvplda.exceptions import DataError, ParameterError
-from mvplda.metrics import ScoreCurve, cllr, compare_systems, evaluate, trial_kinds
+from mvplda.metrics import cllr, compare_systems, evaluate, trial_kinds
 from mvplda.metrics.weighted import speaker_codes, weighted_trials
 
 
@@ -48,7 +48,7 @@ def test_a_resample_is_the_evaluation_of_the_drawn_speakers():
         if kind == "Total":
             shares = {k: size / len(drawn_scores[k]) for k, size in once.items()}
         parts = {k: drawn_scores[k] for k in shares}
-        right = ScoreCurve(drawn_scores["TC"], parts, weights=shares)
+        right = weighted_curve(drawn_scores["TC"], parts, shares)
         errors = [metric for metric in expected.metrics if metric.is_error]
         found = {metric.name: metric.value(curve) for metric in errors}
         wanted = {metric.name: metric.value(right) for metric in errors}

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 from cli_files import said_by, write_map
-from evaluation_problems import SPREAD, simulate
+from evaluation_problems import SPREAD, simulate, weighted_curve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import there
@@ -92,17 +92,12 @@ def by_counting(targets, nontargets, rate):
 def test_operating_points_by_trying_every_threshold(targets, nontargets, rate):
     """Nothing but a threshold below every score is left out of the trial: all rates there are known."""
     curve = ScoreCurve(targets, nontargets)
-    parts = (
-        ScoreCurve(targets, {"a": nontargets[:1], "b": nontargets[1:]})
-        if len(nontargets) > 1
-        else curve
-    )
     who = np.arange(len(targets) + len(nontargets))
     sides = (who, who + len(who))
     flags = who < len(targets)
     weighed = weighted_trials(np.concatenate([targets, nontargets]), flags, sides)["Total"]
     threshold, miss, false_alarm = by_counting(targets, nontargets, rate)
-    for one in (curve, parts, there(weighed.under(np.ones(2 * len(who) + 1)))):
+    for one in (curve, there(weighed.under(np.ones(2 * len(who) + 1)))):
         found = one.threshold_for(rate)
         assert tuple(map(float, one.rates(found))) == pytest.approx((miss, false_alarm))
         assert found == threshold
@@ -110,7 +105,7 @@ def test_operating_points_by_trying_every_threshold(targets, nontargets, rate):
 
 def test_weights_of_kinds_count_in_a_false_alarm_rate():
     """Ten a, one b, each kind half of the weight: a b above all is too many at 49 %, and not at 50 %."""
-    curve = ScoreCurve([0.5], {"a": np.arange(10.0), "b": [20.0]}, weights={"a": 0.05, "b": 0.5})
+    curve = weighted_curve([0.5], {"a": np.arange(10.0), "b": [20.0]}, {"a": 0.05, "b": 0.5})
     assert curve.threshold_for(0.5) == 20.0
     assert curve.threshold_for(0.49) == math.inf
     assert curve.threshold_for(0.7) == 6.0

@@ -5,15 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda import (
-    PLDA,
-    Committee,
-    DataError,
-    LabelError,
-    MultiviewPLDA,
-    ParameterError,
-    load,
-)
+from mvplda import PLDA, Committee, MultiviewPLDA, load
+from mvplda.exceptions import DataError, LabelError, ParameterError
 
 VIEWS = {"speaker": 2, "phrase": 2}
 

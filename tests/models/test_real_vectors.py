@@ -14,7 +14,8 @@ import pytest
 
 from mvplda import Bundle, MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
-from mvplda.metrics import cllr, eer_by_kind, min_cllr, trial_kinds
+from mvplda.metrics import cllr, eer_by_kind, trial_kinds
+from mvplda.metrics.curves import min_cllr
 from mvplda.normalisation import adaptive_snorm
 from mvplda.preprocessing import standard_chain
 

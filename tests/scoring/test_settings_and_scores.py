@@ -7,16 +7,8 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from mvplda import (
-    Bundle,
-    DataError,
-    LabelError,
-    MultiviewPLDA,
-    ParameterError,
-    SufficientStatistics,
-    load,
-)
-from mvplda.exceptions import AudioError
+from mvplda import Bundle, MultiviewPLDA, SufficientStatistics, load
+from mvplda.exceptions import AudioError, DataError, LabelError, ParameterError
 from mvplda.io import Scores, Trials, match
 from mvplda.preprocessing import Centring, standard_chain
 from mvplda.spoofing import SpoofingCost, with_countermeasure

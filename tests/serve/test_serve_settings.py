@@ -34,6 +34,21 @@ def test_options_come_before_the_environment(tmp_path, monkeypatch):
     assert "--far (MVPLDA_FAR)" in found.output
 
 
+@pytest.mark.parametrize(
+    ("role", "verifies", "identifies"),
+    [("all", 200, 200), ("verify", 200, 404), ("identify", 404, 200)],
+)
+def test_an_instance_may_have_one_kind_of_decision(tmp_path, role, verifies, identifies):
+    with make_bench(sqlite_store(tmp_path), Settings(role=role)) as bench:
+        vectors = bench.world.say(40, 0, 4)
+        profile = bench.calls.create()
+        for vector in vectors[:3]:
+            bench.calls.enrol(profile, vector)
+        assert bench.calls.verify(profile, vectors[3]).status_code == verifies
+        body = {"vector": vectors[3].tolist()}
+        assert bench.calls("POST", "/v1/identify", json=body).status_code == identifies
+
+
 def test_vectors_can_be_refused(tmp_path):
     with make_bench(sqlite_store(tmp_path), Settings(vectors=False)) as bench:
         answer = bench.calls.enrol(bench.calls.create(), bench.world.say(40, 0)[0])

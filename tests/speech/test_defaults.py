@@ -49,7 +49,7 @@ def outcome(domain: str, seed: int) -> defaults.Outcome:
 def test_no_kind_of_impostor_passes_the_threshold_more_often_than_promised() -> None:
     trials = [outcome("one", 0), outcome("two", 1)]
     views = ("speaker", "phrase")
-    calibrated = defaults.Calibrated.of(trials)
+    calibrated = defaults.Calibrated(trials)
     threshold = calibrated.threshold(views, 0.01)
     rates = []
     for kind in (1, 2, 3):
@@ -65,7 +65,8 @@ def test_no_kind_of_impostor_passes_the_threshold_more_often_than_promised() -> 
 
 
 def test_what_never_happened_may_happen_to_one_of_few() -> None:
-    share, low, high = defaults.share_over_people(np.zeros(100, dtype=bool), np.arange(100) % 10)
+    never = np.zeros(100, dtype=bool)
+    share, low, high = defaults.share_over_people(never, np.arange(100) % 10, ~never)
     assert (share, low) == (0.0, 0.0)
     assert high == pytest.approx(1 - 0.05**0.1)
 

@@ -129,6 +129,19 @@ def test_a_run_leaves_its_table_its_model_and_where_they_come_from(tmp_path):
     assert read_configuration(tmp_path / "out" / "configuration.toml") == configuration
 
 
+def test_the_papers_table_stands_beside_ours(task):
+    changes = {"evaluation.resamples": 0, "evaluation.systems": ["cosine-plain", "jplda-exact-raw"]}
+    configuration = Configuration().with_changes(changes)
+    results, _ = run_systems(task, configuration, TrialSample.of(task), lambda text: None)
+    head, cosine, line, exact = results.beside_paper().splitlines()
+    assert "IC, paper" in head
+    ours = f"{100 * results['cosine-plain'].evaluation['IC']['eer']:.2f}"
+    assert cosine.split()[4:6] == ["7.86", ours]
+    assert set(line) == {"-"}
+    assert exact.startswith("jPLDA exact")
+    assert replace(results, systems=results.systems[1:]).beside_paper() == ""
+
+
 def test_groups_are_kept_apart_and_shown_each():
     ids, labels, X = drawn(speakers=16)
     corpus = build_corpus("toy", ids, labels, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
+from mvplda.exceptions import FileFormatError, LabelError, ParameterError
 from mvplda.speech.frames import FeatureSet
 from mvplda.speech.networks import (
     PaperNetwork,
@@ -105,16 +106,9 @@ def test_a_training_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path)
 
 
 def test_what_cannot_be_trained_on_is_named():
-    features, labels = toy()
+    features, _ = toy()
     with pytest.raises(LabelError, match="at least 2"):
         train(features, {"speaker": ["a"] * len(features)}, PAPER)
-    with pytest.raises(LabelError, match="3 labels"):
-        train(features, {"speaker": ["a", "b", "c"]}, PAPER)
-    frames = features.frames.copy()
-    frames[features.offsets[3]] = np.nan
-    broken = FeatureSet(features.ids, frames, features.offsets)
-    with pytest.raises(DataError, match="'3' contain NaN"):
-        train(broken, labels, PAPER)
     with pytest.raises(ParameterError, match="device"):
         training.choose_device("abacus")
 
@@ -134,7 +128,7 @@ def test_the_loss_is_the_sum_over_views():
 
 def test_batches_hold_every_frame_once():
     features, labels = toy()
-    codes, _ = training.number_classes(labels, len(features))
+    codes, _ = training.number_classes(labels)
     frames = torch.arange(len(features.frames)).float()[:, None]
     source = training.FrameBatches(features, frames, codes, 0, 7)
     seen = torch.cat([x for x, _ in source.chunks(np.random.default_rng(0))])
@@ -147,6 +141,14 @@ def test_stacked_frames_stay_inside_their_utterance():
     source = training.FrameBatches(features, torch.from_numpy(features.frames), codes, 2, 4)
     stacked = source.stacked(torch.arange(5)).numpy()
     np.testing.assert_array_equal(stacked, np.repeat([[0], [0], [0], [1], [1]], 5, axis=1))
+
+
+def test_hours_are_estimated_from_a_few_utterances():
+    features, labels = toy()
+    once = training.estimated_hours(features, labels, PAPER, Training(epochs=10, batch=16))
+    twice = training.estimated_hours(features, labels, PAPER, Training(epochs=1000, batch=16))
+    assert 0 < once < twice < 1
+    assert PaperNetwork().weights == 5 * 2048**2
 
 
 # Restricted Boltzmann machines
@@ -162,6 +164,15 @@ def machine(gaussian, seed=0):
     )
 
 
+def free_energy(machine, visible):
+    """F(v) of every row, (n,); -log p(v) up to the log of the partition function."""
+    field = torch.addmm(machine.hidden_bias, visible, machine.weight)
+    taken = torch.nn.functional.softplus(field).sum(dim=1)
+    if machine.gaussian:
+        return 0.5 * ((visible - machine.visible_bias) ** 2).sum(dim=1) - taken
+    return -visible @ machine.visible_bias - taken
+
+
 @pytest.mark.parametrize("gaussian", [False, True])
 def test_the_free_energy_sums_over_all_hidden_states(gaussian):
     m = machine(gaussian)
@@ -172,7 +183,7 @@ def test_the_free_energy_sums_over_all_hidden_states(gaussian):
         energy = energy + 0.5 * ((visible - m.visible_bias) ** 2).sum(dim=1, keepdim=True)
     else:
         energy = energy - (visible @ m.visible_bias)[:, None]
-    torch.testing.assert_close(m.free_energy(visible), -torch.logsumexp(-energy, dim=1))
+    torch.testing.assert_close(free_energy(m, visible), -torch.logsumexp(-energy, dim=1))
 
 
 @pytest.mark.parametrize("gaussian", [False, True])
@@ -182,7 +193,7 @@ def test_gradients_are_those_of_the_free_energy(gaussian):
     parameters = (m.weight, m.visible_bias, m.hidden_bias)
     for parameter in parameters:
         parameter.requires_grad_(True)
-    m.free_energy(visible).mean().backward()
+    free_energy(m, visible).mean().backward()
     made = m.gradients(visible)
     for parameter, gradient in zip(parameters, made, strict=True):
         torch.testing.assert_close(parameter.grad, gradient.detach())
@@ -193,9 +204,10 @@ def test_pretrained_layers_keep_what_is_in_the_frames():
     network = PaperNetwork(
         hidden=24, layers=3, context=1, pretraining=Pretraining(gaussian_epochs=3, epochs=2)
     )
-    trained = train(features, labels, network, Training(epochs=1, batch=64))
-    assert [layer["layer"] for layer in trained.health] == [1, 2, 3]
-    assert min(layer["deviation"] for layer in trained.health) > 0.1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of layers that are constant
+        trained = train(features, labels, network, Training(epochs=1, batch=64))
+    assert trained.extract(features).std(axis=0).mean() > 0.01
 
 
 # Settings

@@ -20,16 +20,8 @@ from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.labels import encode_labels
 from mvplda.persistence import packed_pieces
-from mvplda.statistics import (
-    Accumulator,
-    GrowingClasses,
-    LabelCodes,
-    accumulator,
-    label_codes,
-    merge,
-    record,
-)
-from mvplda.statistics.accumulator import common_origin
+from mvplda.statistics import Accumulator, accumulator, merge, record
+from mvplda.statistics.accumulator import GrowingClasses, LabelCodes, common_origin, label_codes
 from mvplda.statistics.record import holds_statistics, load_with_sources, save_statistics
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr
 
-from mvplda.metrics import trial_kinds
+from mvplda.costs import detection_cost
+from mvplda.metrics import ScoreCurve, trial_kinds
+from mvplda.metrics.catalogue import ActDCF, MinDCF
+from mvplda.metrics.curves import Curve, Side, softplus
 
 SPREAD = 0.7
 
@@ -42,3 +45,20 @@ def phrase_blind(rng, speakers=60, phrases=5, mean=9.0):
     )
     scores = effect + rng.normal(0, 1.0, same.shape)
     return scores, trial_kinds(labels, labels), speaker, speaker
+
+
+def weighted_curve(targets, parts, weights):
+    """The curve where one trial of a kind weighs as much as is said of the kind."""
+    scores = np.concatenate([np.asarray(part, float) for part in parts.values()])
+    each = np.repeat([float(weights[kind]) for kind in parts], [len(p) for p in parts.values()])
+    order = np.argsort(scores)
+    others = Side(scores[order], each[order], softplus(scores[order]))
+    return Curve(Side(np.sort(np.asarray(targets, float))), others)
+
+
+def min_dcf(targets, nontargets, cost="default"):
+    return MinDCF(detection_cost(cost)).value(ScoreCurve(targets, nontargets))
+
+
+def act_dcf(targets, nontargets, cost="default"):
+    return ActDCF(detection_cost(cost)).value(ScoreCurve(targets, nontargets))

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-from click.shell_completion import CompletionItem
 
 from .. import __version__
 from .._plugins import load_entry_points, load_plugin
@@ -34,7 +33,6 @@ COMMANDS = {
     "threshold": "verify",
     "info": "files",
     "convert": "files",
-    "completion": "files",
     "extractor": "extractors",
     "extract": "extractors",
     "quality": "extractors",
@@ -47,6 +45,9 @@ COMMANDS = {
     "network": "experiment",
     "serve": "serve",
 }
+
+ANSWERING = {"verify": 3, "identify": 3}
+"""Commands whose exit codes 0, 1 and 2 are answers, and the code where there was none."""
 
 
 class Tool(click.Group):
@@ -84,10 +85,15 @@ class Tool(click.Group):
                 load_plugin(module)
             with warnings_as_lines():
                 return super().invoke(ctx)
+        except click.UsageError as error:
+            code = ANSWERING.get(str(ctx.invoked_subcommand), error.exit_code)
+            error.exit_code = code  # type: ignore[misc]
+            raise
         except (MvpldaError, OSError, MemoryError) as error:
             if ctx.params.get("debug") and not isinstance(error, BrokenPipeError):
                 raise
-            _end(error, options_of(self.get_command(ctx, str(ctx.invoked_subcommand))))
+            name = str(ctx.invoked_subcommand)
+            _end(error, options_of(self.get_command(ctx, name)), ANSWERING.get(name, 1))
 
 
 def end_on_sigterm() -> None:
@@ -95,11 +101,7 @@ def end_on_sigterm() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminated)
-
-
-def _terminated(number: int, frame: Any) -> NoReturn:
-    sys.exit(128 + number)
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def keeping_inputs(command: click.Command) -> click.Command:
@@ -150,17 +152,14 @@ def _texts(value: Any) -> list[str]:
 
 def options_of(command: click.Command | None) -> dict[str, str]:
     """What the options of a command, and of those in a group, are called in the library, and how they are written."""
+    # mvplda stats has it, and a later command may want it
+    options = {"second_moment": "--second-moment"}
     inner = command.commands.values() if isinstance(command, click.Group) else ()
-    params = (
-        []
-        if command is None
-        else [*command.params, *(param for one in inner for param in one.params)]
-    )
-    found = {str(param.name): param.opts[-1] for param in params if isinstance(param, click.Option)}
-    return {
-        "second_moment": "--second-moment",
-        **found,
-    }  # which mvplda stats has, and a later command may want
+    for one in (command, *inner):
+        for param in [] if one is None else one.params:
+            if isinstance(param, click.Option):
+                options[str(param.name)] = param.opts[-1]
+    return options
 
 
 def in_a_line(text: str) -> str:
@@ -169,8 +168,8 @@ def in_a_line(text: str) -> str:
     return " ".join(words.split()) + blank + draft
 
 
-def _end(error: Exception, options: dict[str, str] | None = None) -> NoReturn:
-    """One line on standard error, and exit code 1; arguments of the library are called by the options."""
+def _end(error: Exception, options: dict[str, str] | None = None, code: int = 1) -> NoReturn:
+    """One line on standard error, and an exit code; arguments of the library are called by the options."""
     if isinstance(error, BrokenPipeError):
         # Whoever read has gone. Python would write a line about it when it closes standard output.
         with suppress(OSError, ValueError):
@@ -190,7 +189,7 @@ def _end(error: Exception, options: dict[str, str] | None = None) -> NoReturn:
     elif isinstance(error, MemoryError):
         text = f"there is not enough memory: {error}"
     click.echo(f"mvplda: {in_a_line(text)}", err=True)
-    sys.exit(1)
+    sys.exit(code)
 
 
 @click.group(
@@ -314,11 +313,6 @@ class Registered(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not one of {', '.join(map(repr, self._names()))}.", param, ctx)
         return str(value)
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
-
 
 def looked_up(path: str, names: Iterable[Any], what: str) -> list[str]:
     """What a map such as utt2spk lists for these ids; an id that it does not list is an error."""
@@ -354,6 +348,10 @@ def once(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     return found
 
 
+PROGRAMMERS = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
+"""Warnings that say nothing to users."""
+
+
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
     """Show warnings as single lines on standard error, each text once; those for programmers are not shown."""
@@ -371,16 +369,10 @@ def warnings_as_lines() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always")
-            for category in (
-                DeprecationWarning,
-                PendingDeprecationWarning,
-                ImportWarning,
-                ResourceWarning,
-            ):
+            for category in PROGRAMMERS:
                 warnings.simplefilter("ignore", category)
-            warnings.showwarning = lambda message, *_, **__: say(
-                message
-            )  # restored by catch_warnings
+            # restored by catch_warnings
+            warnings.showwarning = lambda message, *_, **__: say(message)
             yield
     finally:
         logging.getLogger("mvplda").removeHandler(logged)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .._typing import FloatArray
     from ..io.trials import Scores, Trials
     from ..kinds import Coded
-    from ..metrics import Evaluation
     from ..metrics.comparison import Comparison
+    from ..metrics.evaluation import Evaluation
     from ..metrics.groups import GroupErrors
     from ..metrics.intervals import Intervals
 
@@ -94,11 +94,6 @@ FAR_ABOVE = 1.5
     type=Written(),
     help="Write a page to this file, and its plots and tables to a folder beside it.",
 )
-@click.option("--title", help="Give the page this title.  [default: the name of the score file]")
-@click.option(
-    "--model",
-    help="Show in the report how much of the variance every view of this model explains, and how EM went.",
-)
 @JSON
 @click.option(
     "--format",
@@ -122,10 +117,9 @@ def evaluate(scores: tuple[str, ...], key: str, **options: Any) -> None:
     systems = named_systems(scores)
     _check_call(options, len(systems))
     from .. import metrics
+    from ..report import Report, write_report
     from ..spoofing import SpoofingCost
-    from ..voices import load_model
 
-    fitted = None if options["model"] is None else load_model(options["model"]).scorer
     lead, *others = systems
     trials, values = scored_trials(key, systems[lead])  # once: the list may come through a pipe
     if options["enrol_phrases"] is not None:
@@ -157,15 +151,10 @@ def evaluate(scores: tuple[str, ...], key: str, **options: Any) -> None:
     warn_uncalibrated(result)
     if options["report"] is not None:
         by_kind = {kind: values[kinds == kind] for kind in kinds.used}
-        title = options["title"] or Path(systems[lead]).name
-        _write_page(options["report"], title, result, by_kind, found.intervals.get(lead), fitted)
-
-
-def _write_page(path: str, title: str, *contents: Any) -> None:
-    from ..report import Report, write_report
-
-    written = write_report(Report(title, *contents), path)
-    click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
+        title = Path(systems[lead]).name
+        report = Report(title, result, by_kind, found.intervals.get(lead))
+        written = write_report(report, options["report"])
+        click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
 
 
 @dataclass
@@ -207,10 +196,8 @@ class Found:
 
 def _check_call(options: dict[str, Any], systems: int) -> None:
     """Whether the options go together, before anything is read."""
-    from ..report import check_page
+    from ..report import folder_beside
 
-    if options["report"] is None and (options["model"] or options["title"]):
-        raise click.UsageError("--model and --title are for a page: give --report too")
     if (options["enrol_phrases"] is None) != (options["test_phrases"] is None):
         raise click.UsageError("kinds of trials need both --enrol-phrases and --test-phrases")
     if options["by"] is not None and (options["test_speakers"] is None or not options["far"]):
@@ -219,7 +206,7 @@ def _check_call(options: dict[str, Any], systems: int) -> None:
         return
     if systems > 1:
         raise click.UsageError("--report is for one system: give one score file")
-    check_folder(check_page(Path(options["report"])))
+    check_folder(folder_beside(Path(options["report"])))
 
 
 def named_systems(scores: tuple[str, ...]) -> dict[str, str]:

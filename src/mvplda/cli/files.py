@@ -1,9 +1,9 @@
-"""mvplda info, mvplda convert, mvplda completion"""
+"""mvplda info, mvplda convert"""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -30,21 +30,9 @@ def info(file: str, as_json: bool) -> None:
     """
     from ..io.files import is_stream
 
-    about = (
-        _about_vectors(file)
-        if _names_vectors(file) or is_stream(file)
-        else _about_safetensors(file)
-    )
-    if as_json:
-        click.echo(json.dumps(about, indent=2))
-        return
-    for name, value in about.items():
-        if isinstance(value, dict):
-            click.echo(f"{name}:")
-            for key, item in value.items():
-                click.echo(f"  {key}: {_shown(item)}")
-        else:
-            click.echo(f"{name}: {_shown(value)}")
+    of_vectors = _names_vectors(file) or is_stream(file)
+    about = _about_vectors(file) if of_vectors else _about_safetensors(file)
+    click.echo(json.dumps(about, indent=2) if as_json else "\n".join(_lines(about)))
 
 
 def _names_vectors(file: str) -> bool:
@@ -54,8 +42,14 @@ def _names_vectors(file: str) -> bool:
     return is_kaldi(file) or file.lower().removesuffix(".gz").endswith(SUFFIXES)
 
 
-def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _lines(about: dict[str, Any], indent: str = "") -> Iterator[str]:
+    for name, value in about.items():
+        if isinstance(value, dict):
+            yield f"{indent}{name}:"
+            yield from _lines(value, indent + "  ")
+        else:
+            shown = f"{value:.4g}" if isinstance(value, float) else value
+            yield f"{indent}{name}: {shown}"
 
 
 def _about_vectors(file: str) -> dict[str, Any]:
@@ -228,19 +222,3 @@ def _convert_plda(source: str, target: str) -> None:
     if not isinstance(model, MultiviewPLDA):
         raise ParameterError(f"{source} holds a {type(model).__name__}, which is no PLDA model")
     write_kaldi_plda(target, model)
-
-
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print what a shell needs to complete commands and options.
-
-    Example: mvplda completion bash >> ~/.bashrc
-    """
-    from click.shell_completion import get_completion_class
-
-    from . import main
-
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(main, {}, Path("mvplda").name, "_MVPLDA_COMPLETE").source())

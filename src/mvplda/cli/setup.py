@@ -34,7 +34,7 @@ from .train import read_labelled
 )
 @labels_option("VIEW=FILE or VIEW=COLUMN: labels of vectors, as in mvplda train.")
 @extractor_option(required=False)
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress while recordings are read.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no line for every step that is done.")
 def setup(
     source: str,
     output: str,
@@ -80,6 +80,7 @@ def setup(
             name=data.extractor,
             far=far,
             enrolment=enrolment,
+            progress=not quiet,
         )
     result.save(output)
     click.echo(result.report)

@@ -84,7 +84,9 @@ if TYPE_CHECKING:
 )
 @output_option("Write the model to this file.")
 @seed_option("Draw the start with this seed; the same seed gives the same model.")
-@click.option("-q", "--quiet", is_flag=True, help="Print no summary; warnings are still shown.")
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Show no progress and no summary; warnings are still shown."
+)
 def train(
     vectors: str,
     labels: tuple[tuple[str, str], ...],
@@ -115,9 +117,7 @@ def train(
     from .. import training
     from ..statistics.record import holds_statistics
 
-    wrong: list[str] = []
-    ranks = _sizes("rank", once("--view", views), {"full": None}, wrong)
-    widths = _sizes("width", once("--block", blocks), {}, wrong)
+    ranks = _sizes(once("--view", views))
     options = {name: _value(text) for name, text in once("--set", settings).items()}
     sources = once("--labels", labels)
     gathered = holds_statistics(vectors)
@@ -126,16 +126,20 @@ def train(
         model = "multiview" if gathered or ranked else training.COMMITTEE
     if model not in training.model_names():
         names = ", ".join(training.model_names())
-        wrong.append(f"there is no model {model!r}: --model is one of {names}")
-    elif model != training.COMMITTEE and training.needs_labels(model):
+        raise click.UsageError(f"there is no model {model!r}: --model is one of {names}")
+    needs_labels = training.needs_labels(model)
+    if model != training.COMMITTEE and needs_labels:
         options.setdefault("random_state", seed)
     if gathered:
         if sources or reduce is not None or folds:
-            wrong.append("statistics hold no vectors: leave out --labels, --reduce and --folds")
-        bundle = _from_statistics(vectors, model, ranks, options, wrong)
+            raise click.UsageError(
+                "statistics hold no vectors: leave out --labels, --reduce and --folds"
+            )
+        bundle = _from_statistics(vectors, model, ranks, options)
     else:
-        needed = training.needs_labels(model) or bool(sources or views or folds)
-        data, table = read_labelled(vectors, sources, ranks, wrong, needed)
+        needed = needs_labels or bool(sources or views or folds)
+        data, table = read_labelled(vectors, sources, ranks, needed)
+        widths = _sizes(once("--block", blocks))
         bundle = training.train(
             data.X,
             table,
@@ -147,44 +151,38 @@ def train(
             enrolment=enrolment,
             folds=folds,
             extractor=data.extractor,
+            progress=not quiet,
         )
     bundle.save(output)
     if not quiet:
         click.echo("\n".join(summary(bundle)), err=True)
 
 
-def _complain(wrong: list[str]) -> None:
-    """All that is wrong with a call, at once."""
-    if wrong:
-        raise click.UsageError("; ".join(wrong))
-
-
-def _from_statistics(path: str, model: str, ranks: Json, options: Json, wrong: list[str]) -> Bundle:
+def _from_statistics(path: str, model: str, ranks: Json, options: Json) -> Bundle:
     from ..bundle import Bundle
     from ..models import SCORERS
     from ..statistics.record import load_with_sources
 
     kind: Any = SCORERS.get(model)
     if not hasattr(kind, "fit_statistics"):
-        wrong.append(
+        raise click.UsageError(
             f"{path} holds statistics, which --model {model} cannot be fitted to: take multiview or plda"
         )
-    _complain(wrong)
     statistics, about = load_with_sources(path)
     scorer = kind.with_ranks(ranks or dict.fromkeys(statistics.views), options)
     return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
 
 
-def _sizes(what: str, given: Mapping[str, str], words: Mapping[str, Any], wrong: list[str]) -> Json:
-    """Positive whole numbers, or what some words stand for."""
-    sizes = dict(words)
-    for text in given.values():
-        if text.isdigit() and int(text) > 0:
-            sizes[text] = int(text)
-        elif text not in words:
-            others = "".join(f", or {word}" for word in words)
-            wrong.append(f"a {what} is a positive whole number{others}; got {text!r}")
-    return {name: sizes.get(text) for name, text in given.items()}
+def _sizes(given: Mapping[str, str]) -> Json:
+    """Ranks, or widths of blocks: positive whole numbers; a rank may be full."""
+    sizes: Json = {}
+    for name, text in given.items():
+        if text != "full" and not (text.isdigit() and int(text) > 0):
+            raise click.UsageError(
+                f"the size of {name} is a positive whole number, or full for a view; got {text!r}"
+            )
+        sizes[name] = None if text == "full" else int(text)
+    return sizes
 
 
 def _value(text: str) -> Any:
@@ -196,16 +194,9 @@ def _value(text: str) -> Any:
 
 
 def read_labelled(
-    path: str,
-    sources: Mapping[str, str],
-    views: Iterable[str] = (),
-    wrong: Sequence[str] = (),
-    needed: bool = True,
+    path: str, sources: Mapping[str, str], views: Iterable[str] = (), needed: bool = True
 ) -> tuple[VectorSet, dict[str, Names]]:
-    """Vectors, and their labels by view from columns beside them or from lists.
-
-    wrong : what is wrong with the call besides labels that are missing; all of it is said at once
-    """
+    """Vectors, and their labels by view from columns beside them or from lists."""
     from ..io.files import is_stream, read_labels
     from ..io.vectors import labels_beside, open_vectors, read_columns, read_vectors
     from ..labels import base_columns
@@ -213,17 +204,17 @@ def read_labelled(
     named = base_columns(tuple(views))
     columns = () if is_stream(path) else open_vectors(path).columns
     wanted = named or tuple(sources) or ("speaker", "phrase")
-    problems = list(wrong)
     places: dict[str, str] = {}
     if needed:
-        problems += unused_labels(sources, named)
+        refuse_unused(sources, named)
         places = {**labels_beside(path, wanted), **sources}
         missing = [view for view in named or ("speaker",) if view not in places]
         if missing and (named or not places):
-            there = [column for column in columns if column not in ("ids", "X")]
-            beside = f", or a column of {path}, which has {', '.join(there)}" if there else ""
-            problems.append(f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}")
-    _complain(problems)
+            there = ", ".join(column for column in columns if column not in ("ids", "X"))
+            beside = f", or a column of {path}, which has {there}" if there else ""
+            raise click.UsageError(
+                f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}"
+            )
     lists = {view: place for view, place in places.items() if place not in columns}
     data = read_vectors(path, named=bool(lists))
     beside_vectors = read_columns(path, [place for place in places.values() if place in columns])
@@ -234,11 +225,12 @@ def read_labelled(
     return data, {view: table[view] for view in wanted if view in table}
 
 
-def unused_labels(labels: Iterable[str], views: Sequence[str]) -> list[str]:
+def refuse_unused(labels: Iterable[str], views: Sequence[str]) -> None:
     """Labels that no view uses are a slip of the pen."""
-    unused = [view for view in labels if views and view not in views]
-    used = ", ".join(views)
-    return [f"--labels {view}=...: no view uses it; the views are {used}" for view in unused[:1]]
+    for view in labels:
+        if views and view not in views:
+            used = ", ".join(views)
+            raise click.UsageError(f"--labels {view}=...: no view uses it; the views are {used}")
 
 
 def summary(bundle: Bundle) -> list[str]:
@@ -293,7 +285,7 @@ def adapt(
     bundle = load_model(model)
     data = read_side(bundle, vectors)
     sources = once("--labels", labels)
-    _complain(unused_labels(sources, bundle.views))
+    refuse_unused(sources, bundle.views)
     table = read_labels(sources, data.ids) if labels else None
     bundle.adapt(data.X, table, weight).save(output)
     click.echo(f"wrote a model adapted to {len(data)} vectors to {output}", err=True)
@@ -397,7 +389,7 @@ def stats(
         raise click.UsageError("give shards, or statistics files to --add")
     if rest and not views and not labels:
         raise click.UsageError("name the views: --view speaker, or --labels speaker=FILE")
-    _complain(unused_labels(places, base_columns(views)))
+    refuse_unused(places, base_columns(views))
     with warnings_as_lines():
         loaded = {path: load_with_sources(path) for path in (*files, *subtracted)}
         parts = [loaded[path][0] for path in files]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ..exceptions import MvpldaError
-from . import SPOOF_PRIOR, Number, in_a_line
+from . import SPOOF_PRIOR, Number
 from .evaluate import JSON, RATE
 from .extractors import extractor_option, recordings_in, warn
 
@@ -23,48 +21,17 @@ if TYPE_CHECKING:
     from ..scoring.question import Question
     from ..voices import VoiceModel
 
-TROUBLE = 3
-"""Exit code of commands whose 1 and 2 are answers."""
 EXIT = {"accept": 0, "reject": 1, "inconclusive": 2}
-
-
-class Answering(click.Command):
-    """A command whose exit code is its answer: what cannot be answered ends with 3."""
-
-    def make_context(self, *args: Any, **options: Any) -> click.Context:
-        with answering():
-            return super().make_context(*args, **options)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with answering(bool(ctx.find_root().params.get("debug"))):
-            return super().invoke(ctx)
-
-
-@contextmanager
-def answering(debug: bool = False) -> Iterator[None]:
-    """End with 3 where the call or the input is at fault."""
-    try:
-        yield
-    except click.UsageError as error:
-        error.show()
-        sys.exit(TROUBLE)
-    except BrokenPipeError:
-        raise
-    except (MvpldaError, OSError) as error:
-        if debug:
-            raise
-        click.echo(f"mvplda: {in_a_line(str(error))}", err=True)
-        sys.exit(TROUBLE)
 
 
 def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What an answer rests on."""
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text."),
+        JSON,
         click.option("--threshold", type=Number(), help="Accept from this LLR on."),
         click.option(
             "--far",
-            type=Number(0, 1, min_open=True, max_open=True),
+            type=RATE,
             help="Accept so that at most this share of the worst kind of impostors passes.  [default: the model's "
             "first operating point, else 0.01]",
         ),
@@ -94,7 +61,7 @@ def _basis(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> str:
     return f"It rests on {about}, {state}; threshold: {point.basis}"
 
 
-@click.command(cls=Answering)
+@click.command()
 @click.argument("one")
 @click.argument("other", required=False)
 @extractor_option(required=False)
@@ -155,7 +122,7 @@ def verify(
         voices = voices.deployed(profiles)
     bundle = voices.model_for(enrolled, test)
     point = bundle.point(question, **options)
-    decision = voices.verify(enrolled, test, question, point)
+    decision = voices.verify(enrolled, test, question, **options)
     about = {
         **decision.to_dict(),
         "verdict": decision.answer,
@@ -169,10 +136,7 @@ def verify(
         f"{_basis(bundle, decision.calibrated, point)}.",
     ]
     for name, p in decision.probabilities.items():
-        shared = f"the same {name.replace('+', ' and ')}".replace(
-            "the same nothing", "nothing the same"
-        )
-        lines.append(f"  {shared}: {100 * p:.2f} %")
+        lines.append(f"  same {name.replace('+', ' and ')}: {100 * p:.2f} %")
     lines += _faults(decision.faults)
     if {q.digest for q in test.qualities} & {q.digest for q in enrolled.qualities}:
         lines.append("Mind: a recording stands on both sides: it is compared with itself.")
@@ -208,7 +172,7 @@ def _question(options: Json) -> Question:
     return Question(same, known=known, countermeasure=countermeasure, spoof_prior=spoof_prior)
 
 
-@click.command(cls=Answering)
+@click.command()
 @click.argument("test")
 @extractor_option(required=False)
 @click.option(
@@ -246,7 +210,7 @@ def identify(
     bundle = voices.model_for(side)
     question = Question(same) if same else speaker_question(bundle)
     point = bundle.point(question, **wanted)
-    found = voices.identify(side, profiles, question, point)
+    found = voices.identify(side, profiles, question, **wanted)
     ranking = found.candidates[:top]
     names = ("profile", "llr", "probability")
     about = {

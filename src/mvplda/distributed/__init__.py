@@ -5,6 +5,6 @@
 ``gathering``  the statistics of one shard and of all; shards that are done, on disk, so that a killed run goes on
 """
 
-from .gathering import BadShard, Gathered, ShardReport, gather
+from .gathering import gather
 
-__all__ = ["BadShard", "Gathered", "ShardReport", "gather"]
+__all__ = ["gather"]

@@ -26,8 +26,8 @@ from ..io.files import BATCH_BYTES, Batch, OnDisk, is_stream, unlabelled
 from ..io.kaldi import is_kaldi, parse_name
 from ..io.vectors import checked_names, open_vectors
 from ..labels import base_columns, check_view_names
-from ..statistics import Accumulator, GrowingClasses, LabelCodes, SufficientStatistics, merge
-from ..statistics.accumulator import SecondMoment, common_origin
+from ..statistics import Accumulator, SufficientStatistics, merge
+from ..statistics.accumulator import GrowingClasses, LabelCodes, SecondMoment, common_origin
 from ..statistics.record import load_with_sources, save_statistics
 from .engines import Tree, ordered_map
 from .shards import Labels, Piece, Unlisted, check_ids, cut, numbers_of
@@ -213,10 +213,10 @@ def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
 
 def _file_of(path: str) -> tuple[str, str]:
     """The file behind a name, and what stands before it ("scp:" of Kaldi's names)."""
-    target = parse_name(path) if is_kaldi(path) else None
-    if target is None:
+    if not is_kaldi(path):
         return path, ""
-    return str(target.scp or target.ark), "scp:" if target.scp else "ark:"
+    ark, scp = parse_name(path)
+    return str(scp or ark), "scp:" if scp else "ark:"
 
 
 def _on_disk(path: str, copies: list[OnDisk]) -> str:

@@ -27,10 +27,7 @@ from ..io.files import (
     wrap_reader_errors,
 )
 from ..io.vectors import check_once, open_vectors
-from ..statistics import (
-    LabelCodes,
-    label_codes,
-)
+from ..statistics.accumulator import LabelCodes, label_codes
 
 CACHED_LISTS = 8
 UNLISTED = -2

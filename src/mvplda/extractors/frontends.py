@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from .._optional import need
-from .._typing import Array, FloatArray
+from .._typing import FloatArray
 from ..exceptions import AudioError, FetchError, FileFormatError
 from .recipe import Features, Recipe
 
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
 
 Frames = NDArray[np.float32]
 
-LENGTH_S, SHIFT_S = 0.025, 0.010
-NEMO_FFT = 512
-NEMO_FLOOR = 2.0**-24
-NEMO_DEVIATION = 1e-5
+LENGTH_S = 0.025
+LEAST_DEVIATION = 1e-5
 
 
 def make_frames(samples: FloatArray, recipe: Recipe) -> Frames:
@@ -35,14 +32,13 @@ def make_frames(samples: FloatArray, recipe: Recipe) -> Frames:
         raise AudioError(
             f"the sound is too short for one frame: {len(scaled)} samples at {recipe.rate} a second"
         )
-    make = _nemo if settings.kind == "nemo" else _kaldi
-    frames = make(scaled, recipe.rate, settings)
+    frames = _kaldi(scaled, recipe.rate, settings)
     if settings.normalisation == "none":
         return frames
     wide = frames.astype(np.float64)
     wide -= wide.mean(axis=0)
     if settings.normalisation == "mean+variance":
-        wide /= wide.std(axis=0, ddof=1 if len(wide) > 1 else 0) + NEMO_DEVIATION
+        wide /= wide.std(axis=0, ddof=1 if len(wide) > 1 else 0) + LEAST_DEVIATION
     return np.asarray(wide, dtype=np.float32)
 
 
@@ -84,42 +80,6 @@ def with_deltas(static: Frames, order: int, window: int = 2) -> Frames:
         repeated = np.convolve(repeated, taps)
         columns.append(ndimage.correlate1d(wide, repeated, axis=0, mode="nearest"))
     return np.concatenate(columns, axis=1).astype(np.float32)
-
-
-def _nemo(samples: Frames, rate: int, settings: Features) -> Frames:
-    """Log mel energies of a pre-emphasised signal; a window of 25 ms lies in the middle of 512 samples.
-
-    NeMo counts ``samples // shift`` frames, and leaves the last that a centred transform gives out.
-    """
-    emphasised = samples.copy()
-    emphasised[1:] -= np.float32(settings.preemphasis) * samples[:-1]
-    length = round(LENGTH_S * rate)
-    before = (NEMO_FFT - length) // 2
-    window = np.pad(np.hanning(length), (before, NEMO_FFT - length - before))
-    count = max(1, len(samples) // round(SHIFT_S * rate))
-    power = _power(emphasised, window, rate)[:count]
-    energies = power @ _slaney_filters(rate, settings.bins)
-    return np.asarray(np.log(energies + NEMO_FLOOR), dtype=np.float32)
-
-
-def _power(samples: Frames, window: Array, rate: int) -> Array:
-    """(T, bins) power spectra of windows centred at multiples of the shift, zeros outside the signal."""
-    around = np.pad(samples.astype(np.float64), len(window) // 2)
-    windows = np.lib.stride_tricks.sliding_window_view(around, len(window))
-    spectrum = np.fft.rfft(windows[:: round(SHIFT_S * rate)] * window)
-    return np.asarray(spectrum.real**2 + spectrum.imag**2)
-
-
-@lru_cache(maxsize=4)
-def _slaney_filters(rate: int, bins: int) -> Array:
-    """(bins of the transform, mel bins) triangles of equal area on Slaney's scale: linear below 1 kHz, which is 15."""
-    top = 15 + 27 * np.log(rate / 2000) / np.log(6.4)
-    mel = np.linspace(0, top, bins + 2)
-    edges = np.where(mel < 15, mel * 200 / 3, 1000 * np.exp(np.log(6.4) * (mel - 15) / 27))
-    hz = np.fft.rfftfreq(NEMO_FFT, 1 / rate)[:, None]
-    widths = np.diff(edges)
-    triangles = np.minimum((hz - edges[:-2]) / widths[:-1], (edges[2:] - hz) / widths[1:])
-    return np.asarray(np.maximum(0, triangles) * (2 / (edges[2:] - edges[:-2])))
 
 
 def open_session(path: Path, threads: int) -> InferenceSession:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,6 @@ from .frontends import make_frames, open_session
 from .recipe import Golden, Match, Recipe, families, read_recipe, to_toml
 from .sound import Sound, golden_signal
 from .speech import Part, bandwidth_hz
-
-if TYPE_CHECKING:
-    pass
 
 Vector = NDArray[np.float32]
 
@@ -40,7 +36,7 @@ views = ["speaker"]          # what its vectors tell apart
 scale = 1.0                  # ? 32768.0 where training read 16-bit numbers
 
 [features]
-kind = "kaldi"               # ? kaldi, nemo, samples
+kind = "kaldi"               # ? kaldi, samples
 bins = 80                    # ? energies of a frame
 window = "hamming"           # ? hamming, povey, hanning
 normalisation = "mean"       # ? none, mean, mean+variance
@@ -73,6 +69,8 @@ class OnnxNetwork:
     def __init__(self, path: PathLike, recipe: Recipe | None = None, threads: int = 1) -> None:
         self.path = Path(path)
         self._session = open_session(self.path, threads)
+        self._inputs = {port.name: port.shape for port in self._session.get_inputs()}
+        self._outputs = {port.name: port.shape for port in self._session.get_outputs()}
         self.recipe = self._with_ports(recipe or self._understood())
         self.rate = self.recipe.rate
         self.views = self.recipe.views
@@ -167,10 +165,7 @@ class OnnxNetwork:
     def _run(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
         """(batch, dimension) of frames (batch, time, bins), or of samples (batch, n)."""
         ports = self.recipe.network
-        missing = -frames.shape[1] % self.recipe.features.pad_frames
         fed = frames
-        if missing:
-            fed = np.pad(fed, ((0, 0), (0, missing), (0, 0)))
         if ports.layout == "bins-time":
             fed = fed.transpose(0, 2, 1)
         elif ports.layout == "time-bins-one":
@@ -204,7 +199,7 @@ class OnnxNetwork:
         draft = FILL_IN.format(
             name=self.path.stem,
             families=", ".join(families()),
-            output=self._session.get_outputs()[-1].name,
+            output=list(self._outputs)[-1],
         )
         raise FileFormatError(
             f"{self.path}: it is not known what this network wants, and a guess would give wrong vectors without a "
@@ -213,17 +208,16 @@ class OnnxNetwork:
 
     def _fits(self, recipe: Recipe) -> bool:
         """Whether the names, the shape and the rate are those of a family."""
-        inputs = self._session.get_inputs()
-        outputs = {port.name for port in self._session.get_outputs()}
         match = recipe.match
-        shape = inputs[0].shape
-        rank = 2 if recipe.network.layout == "samples" else 3
-        width = shape[1 if recipe.network.layout == "bins-time" else -1]
+        layout = recipe.network.layout
+        shape = next(iter(self._inputs.values()))
+        rank = 2 if layout == "samples" else 3
+        width = shape[1 if layout == "bins-time" else -1]
         # sherpa-onnx writes the rate
         rate = self._session.get_modelmeta().custom_metadata_map.get("sample_rate", "")
         return (
-            {port.name for port in inputs} <= set(match.inputs)
-            and (not match.outputs or not outputs.isdisjoint(match.outputs))
+            set(self._inputs) <= set(match.inputs)
+            and (not match.outputs or not set(match.outputs).isdisjoint(self._outputs))
             and len(shape) == rank
             and (rank == 2 or isinstance(width, str) or width == recipe.features.bins)
             and rate in ("", str(recipe.rate))
@@ -231,13 +225,11 @@ class OnnxNetwork:
 
     def _with_ports(self, recipe: Recipe) -> Recipe:
         """The recipe with the names that the file has, where it leaves them open."""
-        inputs = [port.name for port in self._session.get_inputs()]
-        outputs = [port.name for port in self._session.get_outputs()]
-        lengths = recipe.network.lengths if recipe.network.lengths in inputs else ""
-        self._input = next(name for name in inputs if name != lengths)
-        usual = [name for name in outputs if name in recipe.match.outputs]
-        wanted = recipe.network.output or [*usual, *outputs][0]
-        if wanted not in outputs:
+        lengths = recipe.network.lengths if recipe.network.lengths in self._inputs else ""
+        self._input = next(name for name in self._inputs if name != lengths)
+        usual = [name for name in self._outputs if name in recipe.match.outputs]
+        wanted = recipe.network.output or [*usual, *self._outputs][0]
+        if wanted not in self._outputs:
             raise FileFormatError(
                 f"{self.path}: the recipe {recipe.name!r} names {wanted!r}, which the file has not. {self._ports()}"
             )
@@ -266,12 +258,7 @@ class OnnxNetwork:
 
     def _ports(self) -> str:
         """What the file has, for errors."""
-        ports = [self._session.get_inputs(), self._session.get_outputs()]
-        inputs, outputs = (
-            ", ".join(f"{one.name} ({', '.join(map(str, one.shape))})" for one in side)
-            for side in ports
-        )
-        return f"The file has the inputs {inputs} and the outputs {outputs}."
+        return f"The file has the inputs {self._inputs} and the outputs {self._outputs}."
 
 
 def prepared(part: Part, recipe: Recipe) -> Sound:

@@ -24,7 +24,7 @@ from ..persistence import toml_value
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-Kind = Literal["kaldi", "mfcc", "nemo", "graph", "samples"]
+Kind = Literal["kaldi", "mfcc", "graph", "samples"]
 Level = Literal["none", "peak"]
 Normalisation = Literal["none", "mean", "mean+variance"]
 Layout = Literal["time-bins", "bins-time", "time-bins-one", "samples"]
@@ -71,12 +71,11 @@ class Samples:
 class Features:
     """How frames are made.
 
-    kind : "kaldi" (filter banks as Kaldi's), "mfcc" (Kaldi's cepstra, the first being the log energy), "nemo",
+    kind : "kaldi" (filter banks as Kaldi's), "mfcc" (Kaldi's cepstra, the first being the log energy),
         "graph" (another ONNX file beside the network's) or "samples" (none: the network takes samples)
     bins, window, low_hz, high_hz, preemphasis : of filter banks; a high_hz of 0 is half the rate
     cepstra, deltas : of "mfcc": coefficients of a frame, and how often their regression over time is appended
     normalisation : over the time of an utterance
-    pad_frames : the number of frames becomes a multiple of this, by zeros
     file, multiply, add : of a graph, and what is done to its frames
     """
 
@@ -89,7 +88,6 @@ class Features:
     cepstra: int = 13
     deltas: int = 2
     normalisation: Normalisation = "mean"
-    pad_frames: int = 1
     file: str = ""
     multiply: float = 1.0
     add: float = 0.0
@@ -210,6 +208,7 @@ class Recipe:
             del tables[name][key]
         # settings that recipes once had: with them, fingerprints are those of models that exist
         tables["windows"]["coverage"] = 0.0
+        tables["features"]["pad_frames"] = 1
         tables["output"] |= {"rectify": False, "unit": False}
         return json.dumps({"version": VERSION, "rate": self.rate, **tables}, sort_keys=True)
 
@@ -290,19 +289,14 @@ def families() -> dict[str, Recipe]:
 
 def to_toml(recipe: Recipe) -> str:
     """The text of a recipe: what differs from the defaults."""
-    lines = [f"name = {toml_value(recipe.name)}", *_differing(recipe, Recipe(recipe.name))]
-    for one in fields(recipe):
-        table = getattr(recipe, one.name)
-        if is_dataclass(table):
-            differing = _differing(table, type(table)())  # type: ignore[arg-type, misc]
-            lines += ["", f"[{one.name}]", *differing] if differing else []
-    return "\n".join(lines) + "\n"
-
-
-def _differing(record: DataclassInstance, default: object) -> list[str]:
-    values = {one.name: getattr(record, one.name) for one in fields(record)}
-    return [
-        f"{name} = {toml_value(value)}"
-        for name, value in values.items()
-        if value != getattr(default, name) and not is_dataclass(value)
-    ]
+    usual = asdict(Recipe(""))
+    lines = []
+    tables = []
+    for name, value in asdict(recipe).items():
+        if isinstance(value, dict):
+            changed = {key: one for key, one in value.items() if one != usual[name][key]}
+            pairs = [f"{key} = {toml_value(one)}" for key, one in changed.items()]
+            tables += ["", f"[{name}]", *pairs] if pairs else []
+        elif value != usual[name]:
+            lines.append(f"{name} = {toml_value(value)}")
+    return "\n".join(lines + tables) + "\n"

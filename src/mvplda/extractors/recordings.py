@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..exceptions import DataError, ParameterError
 from ..io.files import fail, read_map, read_table
-from .sound import SUFFIXES, Clip, container
+from .sound import HEAD, SUFFIXES, Clip, container
 
 SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff", *SUFFIXES)
 TABLES = (".csv", ".tsv")
@@ -142,14 +142,16 @@ def _listed(path: Path, several: bool) -> list[tuple[str, Clip, tuple[str, ...]]
         base = path.resolve().parent if several else path.resolve()
         # glob follows links to folders, which rglob does not, and leaves hidden files out
         inside = glob("**", root_dir=path.resolve(), recursive=True)
-        files = sorted(path.resolve() / name for name in inside if _is_sound(path / name))
+        files = sorted(path.resolve() / name for name in inside if is_sound(path / name))
         if not files:
             raise DataError(f"there are no sound files under {path}")
         return [_named(file, base) for file in files]
-    if path.suffix.lower() in SOUND or container(path):
-        return [(path.stem, Clip(path), ())]
     if not path.exists():
         raise DataError(f"there is no file or folder {path}")
+    with path.open("rb") as file:
+        known = path.suffix.lower() in SOUND or container(file.read(HEAD))
+    if known:
+        return [(path.stem, Clip(path), ())]
     entries = read_map(path)
     return [(name, Clip(Path(file)), ()) for name, file in entries.items()]
 
@@ -170,7 +172,8 @@ def _tabled(path: Path) -> list[tuple[str, Clip, tuple[str, ...]]]:
     return listed
 
 
-def _is_sound(file: Path) -> bool:
+def is_sound(file: Path) -> bool:
+    """Whether there is a file whose suffix is one of sound."""
     return file.suffix.lower() in SOUND and file.is_file()
 
 

@@ -156,7 +156,6 @@ def _of_file(
     most_s: float = inf,
     most_bytes: float = inf,
 ) -> Iterator[Sound]:
-    clip = clip or Clip(Path())
     try:
         with _opened(source) as opened:
             head = opened.read(HEAD)
@@ -167,6 +166,7 @@ def _of_file(
         _fail(source, "is empty: it has no bytes")
     if size > most_bytes:
         _fail(source, f"is too large: {size} bytes, at most {most_bytes} are taken")
+    clip = clip or Clip(Path())
     kind = container(head)
     if kind and clip == Clip(clip.path):
         yield from _parts(_decoded(source, rate, kind, most_s), longest_s * rate)
@@ -183,6 +183,7 @@ def _of_file(
     with _open(source) as file:
         length = _checked_length(file, source, clip, most_s, sphere.get("sample_count", ""))
         count = max(1, ceil(length / (longest_s * file.samplerate)))
+        least = LEAST_LEVEL if file.subtype in FEW_BITS else TINY
         heard = False
         # one after the other: a damaged header may promise millions of them
         for part in range(count):
@@ -192,7 +193,7 @@ def _of_file(
             if clip.channel is not None:
                 samples = samples[:, [clip.channel]]
             loudest = np.abs(samples).max()
-            if loudest < (LEAST_LEVEL if file.subtype in FEW_BITS else TINY):
+            if loudest < least:
                 continue
             heard = True
             mono = samples.mean(axis=1)
@@ -227,13 +228,9 @@ def _checked_length(file: SoundFile, source: File, clip: Clip, most_s: float, pr
     end = clip.start + length
     if clip.length is None or end > file.frames:
         sizes = _CUT.search(file.extra_info)
-        if sizes and int(sizes[2]) < int(sizes[1]) < STREAMED:
-            _fail(
-                source,
-                f"is truncated: its header promises {sizes[1]} bytes of sound, {sizes[2]} are there",
-            )
+        cut = sizes is not None and int(sizes[2]) < int(sizes[1]) < STREAMED
         missing = promised.isdigit() and int(promised) > file.frames
-        if missing or _OGG_CUT.search(file.extra_info):
+        if cut or missing or _OGG_CUT.search(file.extra_info):
             _fail(source, "is truncated: its header promises more than there is")
     if not file.frames:
         _fail(source, "is empty: it has a header but no samples")
@@ -285,25 +282,23 @@ def _open(source: File) -> SoundFile:
         return need("soundfile").SoundFile(readable)
     # soundfile takes the suffix .raw to mean samples without a header, and misses their rate
     except (RuntimeError, OSError, TypeError) as error:
-        why = getattr(error, "error_string", error)
-        _fail(source, f"is damaged or not a sound file: {why}", error)
+        _fail(
+            source,
+            f"is damaged or not a sound file: {getattr(error, 'error_string', error)}",
+            error,
+        )
 
 
-def container(source: File) -> str:
+def container(head: bytes) -> str:
     """Which container that libsndfile does not read a file is, by its first bytes; empty for others.
 
     The suffix does not count.
     """
-    head = source[:HEAD] if isinstance(source, bytes) else b""
-    if not isinstance(source, bytes) and Path(source).is_file():
-        with open(source, "rb") as file:
-            head = file.read(HEAD)
     if head.startswith(b"fLaC") and int.from_bytes(head[FLAC_LENGTH]) % 2**36:
         return ""
-    for magic, kind in CONTAINERS.items():
-        if magic in (head[: len(magic)], head[4:8]):
-            return kind
-    return ""
+    return next(
+        (kind for magic, kind in CONTAINERS.items() if magic in (head[: len(magic)], head[4:8])), ""
+    )
 
 
 def _opened(source: File) -> BinaryIO:
@@ -379,19 +374,21 @@ def of_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
 
 def _decoded(source: File, rate: int, kind: str, most_s: float) -> Iterator[Sound]:
     """Blocks of one channel at the rate, of a container that PyAV reads."""
-    if kind == "matroska":
-        with _opened(source) as file:
-            if _cut_matroska(file, file.seek(0, os.SEEK_END)):
-                _fail(source, "is truncated: its last part is not whole")
     length = 0
     heard = False
-    for block in _by_av(source, rate, kind):
-        _check_samples(block, source)
-        length += len(block)
-        if length > most_s * rate:
-            _fail(source, f"is too long: at most {most_s:g} s are taken")
-        heard = heard or bool(block.any())
-        yield block
+    av = need("av")
+    try:
+        for block in _by_av(source, rate, kind):
+            _check_samples(block, source)
+            length += len(block)
+            if length > most_s * rate:
+                _fail(source, f"is too long: at most {most_s:g} s are taken")
+            heard = heard or bool(block.any())
+            yield block
+    except AudioError:
+        raise
+    except (av.FFmpegError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        _fail(source, f"is damaged: {error}", error)
     if not length:
         _fail(source, "is empty: it has a header but no samples")
     if not heard:
@@ -400,8 +397,11 @@ def _decoded(source: File, rate: int, kind: str, most_s: float) -> Iterator[Soun
 
 def _by_av(source: File, rate: int, kind: str) -> Iterator[Sound]:
     av = need("av")
-    try:
-        with _opened(source) as file, av.open(file, "r", format=kind) as opened:
+    with _opened(source) as file:
+        if kind == "matroska" and _cut_matroska(file, file.seek(0, os.SEEK_END)):
+            _fail(source, "is truncated: its last part is not whole")
+        file.seek(0)
+        with av.open(file, "r", format=kind) as opened:
             if not opened.streams.audio:
                 _fail(source, "is damaged, or has no sound in it")
             own_rate = int(opened.streams.audio[0].rate)
@@ -410,26 +410,16 @@ def _by_av(source: File, rate: int, kind: str) -> Iterator[Sound]:
             length = 0
             for frame in opened.decode(audio=0):
                 if frame.sample_rate != own_rate:
-                    _fail(
-                        source,
-                        f"changes its rate from {own_rate} to {frame.sample_rate} Hz: not read here",
-                    )
+                    _fail(source, f"changes its rate from {own_rate} Hz: not read here")
                 length += frame.samples
                 for piece in plain.resample(frame):
                     yield resample.resample_chunk(piece.to_ndarray().mean(axis=0, dtype=np.float32))
             # damage within a file is skipped in silence; its header has, where it is there, how long it was
-            whole = kind != "matroska" or len(opened.streams) > 1
-            promised = 0.0 if whole else (opened.duration or 0) / av.time_base
-            if length < (promised - LOST_S) * own_rate:
-                _fail(
-                    source,
-                    f"is damaged: {length / own_rate:.1f} s of {promised:.1f} s could be read",
-                )
+            alone = kind == "matroska" and len(opened.streams) == 1
+            promised = (opened.duration or 0) / av.time_base
+            if alone and length < (promised - LOST_S) * own_rate:
+                _fail(source, f"is damaged: {promised:.1f} s could not all be read")
             yield resample.resample_chunk(np.empty(0, np.float32), last=True)
-    except AudioError:
-        raise
-    except (av.FFmpegError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        _fail(source, f"is damaged: {error}", error)
 
 
 def _cut_matroska(file: BinaryIO, size: int) -> bool:

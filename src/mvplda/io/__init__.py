@@ -3,7 +3,7 @@
 Models of Kaldi are read in `mvplda.io.plda`.
 """
 
-from .files import read_groups, read_labels, read_map, write_groups, write_map
+from .files import read_groups, read_labels, read_map, write_map
 from .trials import (
     Scores,
     Trials,
@@ -26,7 +26,6 @@ __all__ = [
     "read_scores",
     "read_trials",
     "read_vectors",
-    "write_groups",
     "write_map",
     "write_scores",
     "write_trials",

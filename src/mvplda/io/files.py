@@ -14,12 +14,13 @@ import warnings
 import weakref
 import zlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from .._typing import Array, FloatArray, PathLike
 from ..exceptions import FileFormatError, LabelError, MvpldaError, UnlabelledWarning
 from ..kinds import Coded
-from ..persistence import STANDARD, atomic_write
+from ..persistence import STANDARD, atomic_write, kind_of
 
 Column = Sequence[Any]
 """Fields of a table: bytes of a file with blanks, text of CSV."""
@@ -47,31 +48,12 @@ BLANKS = " \t\n\r\v\f"
 UNWRITABLE = re.compile(f"[{BLANKS}\0]")
 MARK = b"\xef\xbb\xbf"
 """The byte order mark."""
-KINDS = {
-    b"PAR1": "a Parquet file",
-    b"\x93NUMPY": "a NumPy array (.npy)",
-    b"PK\x03\x04": "a NumPy archive (.npz)",
-    b"\x89HDF": "an HDF5 file",
-    b"ARROW1": "an Arrow file",
-    b"RIFF": "a WAV recording",
-    b"fLaC": "a FLAC recording",
-    b"OggS": "an Ogg recording",
-    b"ID3": "an MP3 recording",
-    b"<": "a page of HTML or XML",
-    b"{": "a JSON file",
-}
-"""What a file is that begins so."""
 
 
 def fail(path: PathLike, reason: str, line: int | None = None) -> NoReturn:
     """Raise the error that names the file, and the line counted from 1."""
     where = f"{path}" if line is None else f"{path}, line {line}"
     raise FileFormatError(f"{where}: {reason}")
-
-
-def kind_of(head: bytes) -> str:
-    """What a file is that begins with these bytes, where that can be seen; else nothing."""
-    return next((what for start, what in KINDS.items() if head.startswith(start)), "")
 
 
 @contextmanager
@@ -196,11 +178,6 @@ def _check_text(path: PathLike, block: bytes, first: int) -> None:
         fail(path, reason, first + block.count(b"\n", 0, place))
 
 
-def read_lines(path: PathLike) -> list[bytes]:
-    """All lines of a text file."""
-    return list(lines_of(OnDisk(path)))
-
-
 def filled_lines(source: OnDisk, count: int) -> list[bytes]:
     """The first lines that are not blank."""
     lines = list(islice((line for line in lines_of(source) if line.strip()), count))
@@ -250,13 +227,9 @@ def write_text(path: PathLike, lines: Iterable[str]) -> None:
 
 def repeated(names: Iterable[object]) -> tuple[int, object | None]:
     """How many entries repeat an earlier one, and the first that does."""
-    seen: set[object] = set()
-    again = []
-    for name in names:
-        if name in seen:
-            again.append(name)
-        seen.add(name)
-    return len(again), next(iter(again), None)
+    counts = Counter(names)
+    again = [name for name, count in counts.items() if count > 1]
+    return counts.total() - len(counts), next(iter(again), None)
 
 
 # Tables: lines of fields, CSV, tab-separated text and Parquet, some rows at a time.
@@ -288,13 +261,8 @@ def needed(path: PathLike, header: Sequence[str], names: Sequence[str]) -> int:
     return place
 
 
-class Columns(NamedTuple):
-    """The fields of some rows of a table by column, and the number of every row's line."""
-
-    fields: list[Column]
-    lines: Sequence[int]
-
-
+Columns = tuple[list[Column], Sequence[int]]
+"""The fields of some rows of a table by column, and the number of every row's line."""
 Row = tuple[int, Column]
 """The number of a line, and its fields."""
 
@@ -339,7 +307,7 @@ def is_table(source: OnDisk, *wanted: Sequence[str]) -> bool:
 def read_table(path: PathLike | OnDisk) -> tuple[list[str], list[list[str]]]:
     """Header and columns of a whole table."""
     header, blocks = table_blocks(path if isinstance(path, OnDisk) else OnDisk(path))
-    parts = zip(*(block.fields for block in blocks), strict=True)
+    parts = zip(*(fields for fields, _ in blocks), strict=True)
     return header, [list(map(as_text, chain.from_iterable(column))) for column in parts]
 
 
@@ -353,7 +321,7 @@ def _blocks(
             if len(row) != width or width not in widths:
                 fail(path, f"{len(row)} field(s); expected {expected}", number)
         lines, fields = zip(*block, strict=True)
-        yield Columns(list(zip(*fields, strict=True)), lines)
+        yield list(zip(*fields, strict=True)), lines
     if not width:
         fail(path, f"there are no lines of {expected}")
 
@@ -400,18 +368,12 @@ def is_number(value: Any) -> bool:
 def rows_of(*columns: Any) -> Iterator[tuple[Any, ...]]:
     """The entries of some columns side by side, as Python has them; text that is coded is spelled some at a time."""
     for start in range(0, len(columns[0]), WRITTEN_ROWS):
-        some = (column[start : start + WRITTEN_ROWS] for column in columns)
-        yield from zip(*map(_listed, some), strict=True)
-
-
-def _listed(values: Any) -> Column:
-    """A column as Python has it; numbers of float32 become those that are written with the same digits, at most 9."""
-    if isinstance(values, list | tuple):
-        return values
-    if values.dtype == np.float32:
-        values = values.astype(np.str_).astype(np.float64)
-    entries: list[Any] = values.tolist()
-    return entries
+        some = [column[start : start + WRITTEN_ROWS] for column in columns]
+        for i, values in enumerate(some):
+            if values.dtype == np.float32:
+                # numbers that are written with the same digits, at most 9
+                some[i] = values.astype(np.str_).astype(np.float64)
+        yield from zip(*(values.tolist() for values in some), strict=True)
 
 
 def write_table(path: PathLike, columns: Mapping[str, Any]) -> None:
@@ -475,10 +437,9 @@ def read_map(
 def read_groups(path: PathLike, *, commas: bool = False) -> dict[str, tuple[str, ...]]:
     """Groups such as ``spk2utt`` or an enrolment list: name, then ids."""
     entries = read_map(path, "'name id id ...'", commas=commas)
-    return {
-        name: tuple(part.decode() for part in rest.encode().split())
-        for name, rest in entries.items()
-    }
+    # bytes are split at the blanks of ASCII only
+    lists = {name: rest.encode().split() for name, rest in entries.items()}
+    return {name: tuple(map(bytes.decode, ids)) for name, ids in lists.items()}
 
 
 def write_map(path: PathLike, values: Mapping[str, Any]) -> None:
@@ -490,17 +451,6 @@ def write_map(path: PathLike, values: Mapping[str, Any]) -> None:
                 f"the value {text[:40]!r} does not fit a line: it is empty or has outer blanks"
             )
     write_text(path, map(" ".join, zip(check_ids(values), texts, strict=True)))
-
-
-def write_groups(path: PathLike, groups: Mapping[str, Sequence[str]]) -> None:
-    """Write ``name id id ...`` lines, all or nothing."""
-    for name, members in groups.items():
-        if isinstance(members, str) or not len(members):
-            raise LabelError(
-                f"the group {name!r} has {members!r}; expected a sequence of at least one id"
-            )
-    lines = [" ".join(check_ids([name, *members])) for name, members in groups.items()]
-    write_text(path, lines)
 
 
 def read_labels(paths: Mapping[str, PathLike], ids: Iterable[Any]) -> dict[str, NDArray[Any]]:

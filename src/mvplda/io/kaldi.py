@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,39 +54,30 @@ FIRST_ROWS = 64
 """Of a script or an archive: the width of its vectors is not known before."""
 
 
-class Target(NamedTuple):
-    """What a Kaldi name means: archive and script (either may be absent), and whether the archive is text."""
-
-    ark: str | None
-    scp: str | None
-    text: bool = False
-
-
 def is_kaldi(path: PathLike) -> bool:
     """Whether this names a Kaldi archive: a prefix such as ``ark:``, or a suffix ``.ark`` or ``.scp``."""
     return PREFIX.fullmatch(str(path)) is not None or suffix_of(path) in (".ark", ".scp")
 
 
-def parse_name(path: PathLike) -> Target:
-    """Take ``ark,t:x``, ``scp:x``, ``ark,scp:x,y`` or a bare path apart."""
+def parse_name(path: PathLike) -> tuple[str | None, str | None]:
+    """The archive and the script that ``ark:x``, ``scp:x``, ``ark,scp:x,y`` or a bare path names."""
     parts = PREFIX.fullmatch(str(path))
     if parts is None:
         name = str(path)
-        return Target(None, name) if suffix_of(path) == ".scp" else Target(name, None)
-    options = parts[2].split(",")
+        return (None, name) if suffix_of(path) == ".scp" else (name, None)
     name = parts[3].strip()
     if not name or "|" in (name[0], name[-1]):
         raise ParameterError(
             f"{path}: expected a file after the prefix; commands are not run. Write their output first"
         )
     if parts[1] == "scp":
-        return Target(None, name)
-    if "scp" not in options:
-        return Target(name, None, "t" in options)
+        return None, name
+    if ",scp" not in parts[2]:
+        return name, None
     ark, _, scp = name.partition(",")
     if not ark or not scp:
         raise ParameterError(f"{path}: expected two files, as in 'ark,scp:x.ark,x.scp'")
-    return Target(ark, scp, "t" in options)
+    return ark, scp
 
 
 def looks_like_archive(head: bytes) -> bool:
@@ -106,9 +97,9 @@ class KaldiReader(Reader):
     """
 
     def __init__(self, path: PathLike, source: OnDisk | None = None) -> None:
-        target = parse_name(path)
-        self.is_script = target.scp is not None
-        self.path = str(target.scp or target.ark)
+        ark, scp = parse_name(path)
+        self.is_script = scp is not None
+        self.path = str(scp or ark)
         self.source = source or OnDisk(self.path)
         self.opened: dict[str, Buffer] = {}
 
@@ -289,9 +280,11 @@ def behind_blanks(data: Buffer, place: int) -> int:
 
 def kaldi_files(path: PathLike) -> list[Path]:
     """What is written under a name: the archive, and the script where the name asks for one."""
-    ark, scp, _ = parse_name(path)
-    if STANDARD in (ark, scp):
-        raise ParameterError(f"{path}: archives are written to files, not to standard output")
+    ark, scp = parse_name(path)
+    if STANDARD in (ark, scp) or re.match("ark,(.*,)?t[,:]", str(path)):
+        raise ParameterError(
+            f"{path}: archives are written to files, not to standard output, and in binary, not as text"
+        )
     if scp is None:
         return [Path(str(ark))]
     return [Path(ark or Path(scp).with_suffix(".ark")), Path(scp)]
@@ -299,18 +292,13 @@ def kaldi_files(path: PathLike) -> list[Path]:
 
 def write_kaldi(path: PathLike, parts: Sequence[Path], ids: Names, X: Vectors) -> None:
     """Write an archive, and a script where the name asks for one, to the files given."""
-    text = parse_name(path).text
     archive = kaldi_files(path)[0]
     lines = []
     with parts[0].open("wb") as file:
         for name, row in zip(ids.tolist(), X, strict=True):
             file.write(f"{name} ".encode())
             lines.append(f"{name} {archive}:{file.tell()}\n")
-            if text:
-                digits = " ".join(map(_digits, row))
-                file.write(f" [ {digits} ]\n".encode())
-            else:
-                file.write(BINARY + binary_array(row))
+            file.write(BINARY + binary_array(row))
     for script in parts[1:]:
         script.write_bytes("".join(lines).encode())
 
@@ -321,8 +309,3 @@ def binary_array(array: NDArray[Any]) -> bytes:
     sizes = b"".join(b"\4" + struct.pack("<i", size) for size in array.shape)
     numbers = array.astype(FLOATS[kind.encode()]).tobytes()
     return f"{kind}{'VM'[array.ndim - 1]} ".encode() + sizes + numbers
-
-
-def _digits(value: Any) -> str:
-    """The shortest digits that give a number back."""
-    return np.format_float_positional(value, trim="-") if 1e-4 <= abs(value) < 1e6 else str(value)

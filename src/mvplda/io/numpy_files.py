@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -67,21 +66,22 @@ class NpyReader(Reader):
     ) -> Iterator[Batch]:
         first, end = rows or (0, len(self.array))
         step = rows_of_batch(batch_bytes, self.array.shape[1] * self.array.itemsize)
-        names = self._names() if ids else iter(())
-        names = islice(names, first, None)
+        names = self._names() if ids else None
         for start in range(first, end, step):
             stop = min(start + step, end)
-            some = list(islice(names, stop - start))
-            if ids and len(some) < stop - start:
-                self._miscounted(start + len(some))
-            yield Batch(self._rows(start, stop), some if ids else None)
-        if end == len(self.array) and any(names):
-            self._miscounted(f"more than {end}")
+            yield Batch(self._rows(start, stop), None if names is None else names[start:stop])
 
-    def _names(self) -> Iterator[str]:
+    def _names(self) -> list[str]:
+        size = len(self.array)
         if not self.files:
-            return map(str, range(len(self.array)))
-        return (line.decode().strip(" \t") for line in lines_of(OnDisk(self.files[0])))
+            return list(map(str, range(size)))
+        names = [line.decode().strip(" \t") for line in lines_of(OnDisk(self.files[0]))]
+        while len(names) > size and not names[-1]:
+            names.pop()  # blank lines at the end
+        if len(names) != size:
+            vectors = f"the {size} vectors of {self.path}"
+            fail(self.files[0], f"{len(names)} ids for {vectors}; expected as many")
+        return names
 
     def _rows(self, start: int, stop: int) -> NDArray[Any]:
         width = self.array.shape[1]
@@ -95,10 +95,6 @@ class NpyReader(Reader):
             else:
                 X = np.array(self.array[start:stop], order="C")
         return X.astype(dtype.newbyteorder("="), copy=False)
-
-    def _miscounted(self, count: int | str) -> None:
-        vectors = f"the {len(self.array)} vectors of {self.path}"
-        fail(self.files[0], f"{count} ids for {vectors}; expected as many")
 
 
 class Header(NamedTuple):

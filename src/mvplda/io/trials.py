@@ -279,7 +279,7 @@ def _rsr2015_blocks(source: OnDisk) -> Iterator[Columns]:
                 fail(source.name, f"the marks {given!r}; expected {RSR2015_LINE}", line)
             kinds.append(kind)
         utterances = [rsr2015_utterance(name.decode()) for name in tests]
-        yield Columns([models, utterances, kinds], lines)
+        yield [models, utterances, kinds], lines
 
 
 def write_trials(path: PathLike, trials: Trials, format: str | None = None) -> None:

@@ -234,7 +234,7 @@ def labels_beside(path: PathLike, views: Iterable[str]) -> dict[str, str]:
 
 def read_extractor(path: PathLike) -> str | None:
     """The name of what made these vectors, where a note beside them tells."""
-    note = _note(_main_file(path))
+    note = _note(main_file(path))
     if is_stream(path) or not note.is_file():
         return None
     try:
@@ -259,7 +259,7 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
     if not np.isfinite(vectors.X).all():
         raise DataError(f"some vectors are not finite: nothing was written to {path}")
     files = written_files(path)
-    notes = [] if vectors.extractor is None else [_note(_main_file(path))]
+    notes = [] if vectors.extractor is None else [_note(main_file(path))]
     with atomic_write(*files, *notes) as parts:
         if is_kaldi(path):
             write_kaldi(path, parts[: len(files)], vectors.ids, vectors.X)
@@ -288,12 +288,12 @@ def written_files(path: PathLike) -> list[Path]:
     return [Path(path), *[Path(path).with_suffix(".ids")] * (suffix == ".npy")]
 
 
-def _main_file(path: PathLike) -> PathLike:
+def main_file(path: PathLike) -> PathLike:
     """What one names to read the vectors: the script where there is one."""
     if not is_kaldi(path):
         return path
-    target = parse_name(path)
-    return str(target.scp or target.ark)
+    ark, scp = parse_name(path)
+    return str(scp or ark)
 
 
 def _note(file: PathLike) -> Path:

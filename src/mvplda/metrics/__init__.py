@@ -14,24 +14,19 @@ groups : errors of groups of people at a common threshold
 points : a threshold for a wanted false-alarm rate, and what it costs
 """
 
-from ..costs import PRESETS, DetectionCost
 from ..kinds import trial_kinds
-from .catalogue import METRICS, Metric, act_dcf, min_dcf
+from .catalogue import METRICS, Metric
 from .comparison import compare_systems
-from .curves import ScoreCurve, bayes_error_rates, cllr, eer, min_cllr
-from .evaluation import Evaluation, eer_by_kind, evaluate
+from .curves import ScoreCurve, bayes_error_rates, cllr, eer
+from .evaluation import eer_by_kind, evaluate
 from .groups import group_errors
 from .intervals import speaker_intervals
 from .points import threshold_for
 
 __all__ = [
     "METRICS",
-    "PRESETS",
-    "DetectionCost",
-    "Evaluation",
     "Metric",
     "ScoreCurve",
-    "act_dcf",
     "bayes_error_rates",
     "cllr",
     "compare_systems",
@@ -39,8 +34,6 @@ __all__ = [
     "eer_by_kind",
     "evaluate",
     "group_errors",
-    "min_cllr",
-    "min_dcf",
     "speaker_intervals",
     "threshold_for",
     "trial_kinds",

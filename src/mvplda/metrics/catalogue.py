@@ -23,14 +23,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from numpy.typing import ArrayLike
 from scipy.special import entr
 
 from .._typing import Array
-from ..costs import Costs, DetectionCost, detection_cost, detection_costs
+from ..costs import Costs, DetectionCost, detection_costs
 from ..exceptions import ParameterError
-from .curves import Curve, ScoreCurve
-from .jackknife import Interval, jackknife_interval, unmet
+from .curves import Curve
+from .jackknife import Interval, jackknife_interval, rate_interval, unmet
 
 COARSEST = 0.1
 """A minDCF that one trial moves by more than this has no interval."""
@@ -177,9 +176,9 @@ class MinDCF(_DetectionCostMetric):
         return missing * max(self.cost.miss_weight, self.cost.false_alarm_weight)
 
     def probe(self, whole: Curve) -> Probe | None:
-        of_target, of_other = whole.largest_shares()
-        costs = (self.cost.miss_weight * of_target, self.cost.false_alarm_weight * of_other)
-        return None if max(costs) > COARSEST else Metric.probe(self, whole)
+        miss = self.cost.miss_weight * whole.targets.largest_share()
+        false_alarm = self.cost.false_alarm_weight * whole.others.largest_share()
+        return None if max(miss, false_alarm) > COARSEST else Metric.probe(self, whole)
 
 
 class ActDCF(_DetectionCostMetric):
@@ -268,26 +267,11 @@ class _AtRate(Metric):
         )
 
     def enough(self, curve: Curve) -> bool:
-        return 3 * curve.largest_shares()[1] <= self.rate * (1 + 1e-9)
+        return 3 * curve.others.largest_share() <= self.rate * (1 + 1e-9)
 
     def probe(self, whole: Curve) -> Probe | None:
         threshold = whole.threshold_for(self.rate)
         return lambda curve: curve.rates(threshold)
-
-
-def rates_at(
-    threshold: float, whole: Curve, without: Array, level: float, speakers: tuple[float, float]
-) -> tuple[Interval, Interval]:
-    """Intervals of the miss and the false-alarm rate at a threshold, which stays where it is.
-
-    without : (groups, 2) both rates without each speaker or group
-    """
-    intervals = []
-    for i, rate in enumerate(whole.rates(threshold)):
-        unseen = unmet(level, speakers[i])
-        settings: Any = {"speakers": speakers[i], "most": 1.0, "unseen": unseen}
-        intervals.append(jackknife_interval(float(rate), without[:, i], level, **settings))
-    return intervals[0], intervals[1]
 
 
 def threshold_ends(whole: Curve, far: Interval) -> tuple[float, float]:
@@ -296,7 +280,7 @@ def threshold_ends(whole: Curve, far: Interval) -> tuple[float, float]:
     There is no upper end where the least is below what a single trial is of the rate.
     """
     low = whole.threshold_for(far.high)
-    if far.low < whole.largest_shares()[1]:
+    if far.low < whole.others.largest_share():
         return low, math.inf
     return low, whole.threshold_for(far.low)
 
@@ -314,7 +298,7 @@ class ThresholdAt(_AtRate):
 
     def interval(self, whole: Curve, without: Array, level: float, speakers: float) -> Interval:
         threshold = self.value(whole)
-        far = rates_at(threshold, whole, without, level, (speakers, speakers))[1]
+        far = rate_interval(whole.rates(threshold)[1], without[:, 1], level, speakers)
         return Interval(threshold, *threshold_ends(whole, far))
 
 
@@ -330,8 +314,8 @@ class MissesAt(_AtRate):
         return float(curve.rates(curve.threshold_for(self.rate))[0])
 
     def interval(self, whole: Curve, without: Array, level: float, speakers: float) -> Interval:
-        threshold = whole.threshold_for(self.rate)
-        own, far = rates_at(threshold, whole, without, level, (speakers, speakers))
+        rates = whole.rates(whole.threshold_for(self.rate))
+        own, far = (rate_interval(rates[i], without[:, i], level, speakers) for i in (0, 1))
         estimate = own.estimate
         low_end, high_end = threshold_ends(whole, far)
         least = float(whole.rates(low_end)[0])
@@ -362,24 +346,3 @@ def metrics_of(costs: Costs = ("default",), far: Iterable[float] = FARS) -> list
             )
     points = detection_costs(costs)
     return [metric for family in METRICS for metric in family(points, rates)]
-
-
-def min_dcf(
-    targets: ArrayLike, nontargets: ArrayLike, cost: str | DetectionCost = "default"
-) -> float:
-    """Least normalised detection cost over all thresholds.
-
-    Examples
-    --------
-    >>> from mvplda.metrics import min_dcf
-    >>> min_dcf([2.0, 3.0, 1.0, 4.0], [0.0, -1.0, 1.5, -2.0])  # reject below 2: one miss in four
-    0.25
-    """
-    return MinDCF(detection_cost(cost)).value(ScoreCurve(targets, nontargets))
-
-
-def act_dcf(
-    targets: ArrayLike, nontargets: ArrayLike, cost: str | DetectionCost = "default"
-) -> float:
-    """Normalised detection cost of log-likelihood ratios at Bayes' threshold."""
-    return ActDCF(detection_cost(cost)).value(ScoreCurve(targets, nontargets))

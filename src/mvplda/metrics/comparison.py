@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -99,20 +100,6 @@ def _quantiles(values: Array, level: float, speakers: float) -> tuple[float, flo
     return float(low), float(high)
 
 
-def _p_value(differences: Array, speakers: float) -> float:
-    """Two-sided, of no difference; the observed trials count as one more resample."""
-    known = differences[~np.isnan(differences)]
-    tail = min(int((known <= 0).sum()), int((known >= 0).sum()))
-    z = float(ndtri(min(0.5, (tail + 1) / (len(known) + 1))))
-    return float(2 * stdtr(speakers - 1, z / math.sqrt(speakers / (speakers - 1))))
-
-
-def _ratios(a: Array, b: Array) -> Array:
-    """a / b of replicates; without an error of B, no error of A is one, and any is infinitely more."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where((a == 0) & (b == 0), 1.0, a / b)
-
-
 def compare_systems(
     scores_a: ArrayLike,
     scores_b: ArrayLike,
@@ -169,6 +156,7 @@ def compare_systems(
     for row in times[1:]:
         row[:-1] = np.bincount(rng.integers(n_speakers, size=n_speakers), minlength=n_speakers)
 
+    @cache  # the only kind is the total, too
     def measured(trials: WeightedTrials) -> Array:
         values = np.full((len(times), len(metrics)), np.nan)
         for b, multiplicity in enumerate(times):
@@ -178,16 +166,12 @@ def compare_systems(
         return values
 
     tests: dict[str, dict[str, PairedTest]] = {}
-    done: dict[WeightedTrials, Array] = {}
     for kind, trials in systems[0].items():
-        for one in (trials, systems[1][kind]):
-            if one not in done:  # the only kind is the total, too
-                done[one] = measured(one)
-        values = np.stack([done[trials], done[systems[1][kind]]])
+        pairs = zip(measured(trials).T, measured(systems[1][kind]).T, strict=True)
         speakers = min(trials.speakers())
         tests[kind] = {
-            metric.name: _paired(values[0, :, i], values[1, :, i], level, speakers)
-            for i, metric in enumerate(metrics)
+            metric.name: _paired(*pair, level, speakers)
+            for metric, pair in zip(metrics, pairs, strict=True)
         }
     return Comparison(tests, level, n_resamples, n_speakers)
 
@@ -202,7 +186,11 @@ def _paired(a: Array, b: Array, level: float, speakers: float) -> PairedTest:
     if not np.isfinite(a[0]) or not np.isfinite(b[0]) or speakers < 2 or known < KNOWN:
         return PairedTest(float(a[0]), float(b[0]), level)
     low, high = _quantiles(differences[1:], level, speakers)
-    p_value = _p_value(differences[1:], speakers)
+    # two-sided, of no difference; the observed trials count as one more resample
+    drawn = differences[1:][~np.isnan(differences[1:])]
+    tail = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
+    z = float(ndtri(min(0.5, (tail + 1) / (len(drawn) + 1))))
+    p_value = float(2 * stdtr(speakers - 1, z / math.sqrt(speakers / (speakers - 1))))
     ends = _quantiles(ratios[1:], level, speakers)
     return PairedTest(
         float(a[0]), float(b[0]), level, float(differences[0]), low, high, p_value, *ends

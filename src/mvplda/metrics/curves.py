@@ -3,15 +3,14 @@
 Conventions are NIST's: a *miss* is a target below the threshold, a *false
 alarm* a non-target at or above it; scores are natural-log likelihood ratios.
 
-Targets and non-targets are sorted apart, in the precision in which they came;
-the ROC is then pooled a stretch of targets at a time, so that a hundred million
-scores take their own size once more and little else.
+Targets and non-targets are sorted apart, in the precision in which they came.
+The hull of the ROC needs the distinct scores of targets only, of which there are few.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -23,12 +22,11 @@ from scipy.special import expit, ndtr
 
 from .._typing import Array, FloatArray
 from ..exceptions import DataError, ParameterError
-from ..kinds import Kinds
 
 Scores = FloatArray
 Ranks = NDArray[np.intp]
 ROUNDING = 1e-12  # a rate that is more by less than this is no more
-STRETCH = 1 << 18  # targets pooled at a time, and scores turned to float64 at a time
+STRETCH = 1 << 18  # scores turned to float64 at a time
 
 
 def as_scores(values: ArrayLike, name: str) -> Scores:
@@ -84,65 +82,56 @@ def count_below(
 
 @dataclass(frozen=True)
 class Side:
-    """Sorted scores of targets, or of a kind of non-targets.
+    """Sorted scores of targets or of non-targets.
 
-    weights : of every score, or of each of them
+    weights : of every score; 1 each unless given
     costs : what every score costs in Cllr, in nat, where this was computed before
     """
 
     scores: Scores
-    weights: float | Array = 1.0
+    weights: Array | None = None
     costs: Array | None = None
 
     @cached_property
-    def _cumulated(self) -> Array:
-        below = np.zeros(len(self.scores) + 1)
-        np.cumsum(self.weights, out=below[1:])
-        return below
-
-    def below(self, ranks: Any) -> Any:
-        """What so many of the lowest scores weigh."""
-        if isinstance(self.weights, float):
-            return self.weights * ranks
-        return self._cumulated[ranks]
+    def below(self) -> Array:
+        """(scores + 1,) what so many of the lowest scores weigh."""
+        if self.weights is None:
+            return np.arange(len(self.scores) + 1.0)
+        return np.append(0.0, np.cumsum(self.weights))
 
     @property
     def total(self) -> float:
-        return float(self.below(len(self.scores)))
+        return float(self.below[-1])
 
-    def rejected(self, thresholds: ArrayLike) -> Array:
-        """What lies below every threshold weighs so much."""
-        return np.asarray(self.below(count_below(self.scores, thresholds)))
+    def share_below(self, thresholds: ArrayLike) -> Array:
+        """What lies below every threshold, as a share of all."""
+        return np.asarray(self.below[count_below(self.scores, thresholds)] / self.total)
+
+    def largest_share(self) -> float:
+        """How much of the whole a single trial is at most."""
+        return (1.0 if self.weights is None else float(np.max(self.weights))) / self.total
 
     def cost(self, sign: float) -> float:
         """Mean cost in Cllr, in nat; targets have the sign -1."""
-        if self.costs is None:
+        if self.costs is None or self.weights is None:
             return softplus_mean(self.scores, sign)
         with np.errstate(invalid="ignore"):
             mean = float(np.dot(self.weights, self.costs)) / self.total
         if np.isnan(mean):  # 0 * infinity is a trial that is not there
-            there = np.where(np.asarray(self.weights) > 0, self.costs, 0.0)
+            there = np.where(self.weights > 0, self.costs, 0.0)
             mean = float(np.dot(there, self.weights)) / self.total
         return mean
 
 
-def ranks_at_targets(targets: Scores, others: Sequence[Scores]) -> Iterator[list[Ranks]]:
-    """Stretches of the ROC: how many targets, and others of every kind, lie below each corner that there can be.
+def ranks_at_targets(targets: Scores, others: Scores) -> list[Ranks]:
+    """How many targets, and how many others, lie below each corner that the hull of the ROC can have.
 
     Corners can lie below and above every distinct target score, nowhere else: non-targets between two
     targets are one group whatever their order, and so are all scores that tie with a target.
     """
-    arrays = [targets, *others]
-    start = 0
-    while start < len(targets):
-        stop = min(start + STRETCH, len(targets))
-        stop = int(np.searchsorted(targets, targets[stop - 1], side="right"))  # no tie is cut
-        values = np.unique(targets[start:stop])
-        ranks = [
-            np.stack([count_below(a, values), count_below(a, values, "right")]) for a in arrays
-        ]
-        yield [pair.T.reshape(-1) for pair in ranks]
-        start = stop
+    values = targets[np.append(True, targets[1:] != targets[:-1])]
+    both = [(count_below(a, values), count_below(a, values, "right")) for a in (targets, others)]
+    return [np.stack(pair, axis=1).reshape(-1) for pair in both]
 
 
 class Curve:
@@ -151,71 +140,43 @@ class Curve:
     ranks : of `ranks_at_targets`, where these were computed before
     """
 
-    def __init__(
-        self, targets: Side, others: Sequence[Side], ranks: list[list[Ranks]] | None = None
-    ) -> None:
+    def __init__(self, targets: Side, others: Side, ranks: list[Ranks] | None = None) -> None:
         self.targets = targets
-        self.others = list(others)
+        self.others = others
         self._ranks = ranks
-        if not others:
-            raise DataError("there are no non-target scores: at least one is needed")
-
-    @property
-    def n_targets(self) -> int:
-        return len(self.targets.scores)
-
-    @property
-    def n_nontargets(self) -> int:
-        return sum(len(side.scores) for side in self.others)
-
-    @property
-    def _all_others(self) -> float:
-        return sum(side.total for side in self.others)
 
     def rates(self, thresholds: ArrayLike) -> tuple[Array, Array]:
         """Miss and false-alarm rates when scores at or above a threshold are accepted."""
-        miss = self.targets.rejected(thresholds) / self.targets.total
-        rejected = sum(side.rejected(thresholds) for side in self.others)
-        return np.asarray(miss), np.asarray(1 - rejected / self._all_others)
+        accepted = 1 - self.others.share_below(thresholds)
+        return self.targets.share_below(thresholds), np.asarray(accepted)
 
     @cached_property
     def hull(self) -> Hull:
         """The convex hull of the ROC, ties pooled."""
-        sides = [self.targets, *self.others]
-        ranks = self._ranks or ranks_at_targets(sides[0].scores, [o.scores for o in self.others])
-        below = [np.zeros((2, 1))]
-        for stretch in ranks:
-            target, *rest = (side.below(own) for side, own in zip(sides, stretch, strict=True))
-            points = np.stack([target, sum(rest)])
-            below.append(pool(points) if self.n_targets > STRETCH else points)
-        below.append(np.array([[self.targets.total], [self._all_others]]))
-        return Hull(*pool(np.concatenate(below, axis=1)))
+        sides = (self.targets, self.others)
+        ranks = self._ranks or ranks_at_targets(self.targets.scores, self.others.scores)
+        # the first point is where nothing is rejected, the last where all is
+        corners = [
+            side.below[np.concatenate([[0], own, [-1]])]
+            for side, own in zip(sides, ranks, strict=True)
+        ]
+        return Hull(*pool(np.stack(corners)))
 
     def threshold_for(self, false_alarm: float) -> float:
         """The lowest threshold with at most this false-alarm rate: the lowest score that is accepted."""
-        least = (1 - false_alarm - ROUNDING) * self._all_others
+        least = (1 - false_alarm - ROUNDING) * self.others.total
         if least <= 0:
             return -np.inf
-
-        def enough(score: Any) -> bool:
-            return bool(sum(side.rejected(score) for side in self.others) >= least)
-
-        found = []
-        for scores in (side.scores for side in (self.targets, *self.others)):
-            place = bisect_left(scores, True, key=enough)
-            found += scores[place : place + 1].tolist()
-        return min(found, default=np.inf)
-
-    def largest_shares(self) -> tuple[float, float]:
-        """How much of the miss rate, and of the false-alarm rate, a single trial is at most."""
-        most = max(float(np.max(side.weights)) for side in self.others)
-        of_targets = float(np.max(self.targets.weights)) / self.targets.total
-        return of_targets, most / self._all_others
+        # so many of the lowest non-targets must be rejected, and all that tie with the last of them
+        count = bisect_left(self.others.below, least)
+        highest = self.others.scores[count - 1]
+        ranks = [count_below(side.scores, highest, "right") for side in (self.targets, self.others)]
+        above = [*self.targets.scores[ranks[0] :][:1], *self.others.scores[ranks[1] :][:1]]
+        return float(min(above, default=np.inf))
 
     def cllr(self) -> float:
         """Cost of log-likelihood ratios, in bits."""
-        false = sum(side.total * side.cost(1.0) for side in self.others) / self._all_others
-        return float((self.targets.cost(-1.0) + false) / (2 * np.log(2)))
+        return (self.targets.cost(-1.0) + self.others.cost(1.0)) / (2 * math.log(2))
 
     def eer(self) -> float:
         """Equal error rate of the convex hull."""
@@ -232,9 +193,9 @@ class Curve:
         plot, about that many; every point is exact. ``None`` gives every distinct score.
         The last threshold is infinite: all is rejected.
         """
-        arrays = [side.scores for side in (self.targets, *self.others)]
-        if max_points is not None and self.n_targets + self.n_nontargets > max_points:
-            levels = ndtr(np.linspace(-6, 6, max(2, max_points // len(arrays))))
+        arrays = [self.targets.scores, self.others.scores]
+        if max_points is not None and sum(map(len, arrays)) > max_points:
+            levels = ndtr(np.linspace(-6, 6, max(2, max_points // 2)))
             levels = np.concatenate([[0.0], levels, [1.0]])
             arrays = [array[(levels * (len(array) - 1)).astype(np.intp)] for array in arrays]
         thresholds = np.unique(np.concatenate(arrays).astype(np.float64))
@@ -249,11 +210,7 @@ class ScoreCurve(Curve):
     Parameters
     ----------
     targets, nontargets : array-like
-        Scores, of any shape; float32 stays float32. ``nontargets`` may be a mapping of
-        kinds to scores: the kinds are pooled.
-    weights : mapping, optional
-        Weight of one trial of every kind of non-targets; 1 each unless given. The false-alarm
-        rate is then the weighted share.
+        Scores, of any shape; float32 stays float32.
 
     Examples
     --------
@@ -263,23 +220,9 @@ class ScoreCurve(Curve):
     (0.125, (array(0.25), array(0.25)))
     """
 
-    def __init__(
-        self, targets: ArrayLike, nontargets: Kinds, *, weights: Mapping[Any, float] | None = None
-    ) -> None:
-        kinds = nontargets if isinstance(nontargets, Mapping) else {"": nontargets}
-        weights = weights or {}
-        if not all(0 < weight < np.inf for weight in weights.values()):
-            raise ParameterError(
-                f"weights of non-target kinds must be positive and finite; got {weights}"
-            )
-        others = [
-            Side(
-                np.sort(as_scores(part, f"non-target {kind}".strip())),
-                float(weights.get(kind, 1.0)),
-            )
-            for kind, part in kinds.items()
-        ]
-        super().__init__(Side(np.sort(as_scores(targets, "target"))), others)
+    def __init__(self, targets: ArrayLike, nontargets: ArrayLike) -> None:
+        accepted = np.sort(as_scores(targets, "target"))
+        super().__init__(Side(accepted), Side(np.sort(as_scores(nontargets, "non-target"))))
 
 
 def eer(targets: ArrayLike, nontargets: ArrayLike) -> float:
@@ -296,8 +239,9 @@ def eer(targets: ArrayLike, nontargets: ArrayLike) -> float:
 
 def cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
     """Cost of log-likelihood ratios, in bits: 0 is perfect, 1 is saying nothing."""
-    sides = [as_scores(targets, "target"), as_scores(nontargets, "non-target")]
-    return Curve(Side(sides[0]), [Side(sides[1])]).cllr()  # which need not be sorted
+    # which need not be sorted
+    sides = [Side(as_scores(targets, "target")), Side(as_scores(nontargets, "non-target"))]
+    return Curve(sides[0], sides[1]).cllr()
 
 
 def min_cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
@@ -317,9 +261,7 @@ def min_cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
 def pool(below: Array) -> Array:
     """The corners of the convex hull among points (targets below, non-targets below) that rise in both rows.
 
-    The first point is where nothing is rejected so far, the last where all of this
-    stretch is. Pooling a stretch first and the whole afterwards gives the same
-    corners as pooling at once, so long curves can be pooled piece by piece.
+    The first point is where nothing is rejected, the last where all is.
     """
     steps = np.diff(below)
     filled = steps.sum(axis=0) > 0  # scores of weight zero are no step at all

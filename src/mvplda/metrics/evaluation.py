@@ -72,11 +72,8 @@ class Evaluation:
 
     def tables(self) -> dict[str, list[Metric]]:
         """The metrics of every table, by its title."""
-        tables: dict[str, list[Metric]] = {}
-        for metric in self.metrics:
-            if metric.table is not None:
-                tables.setdefault(metric.table, []).append(metric)
-        return tables
+        titles = dict.fromkeys(metric.table for metric in self.metrics if metric.table is not None)
+        return {title: [m for m in self.metrics if m.table == title] for title in titles}
 
     def definitions(self, intervals: Intervals | None = None) -> list[str]:
         """What the columns mean, one sentence each, with every cost and weight."""
@@ -111,11 +108,8 @@ class Evaluation:
             values: dict[str, Any] = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
             for name, value in row.values.items():
                 family, _, point = name.partition("/")
-                number = float(value) if math.isfinite(value) else None
-                if point:
-                    values.setdefault(family, {})[point] = number
-                else:
-                    values[family] = number
+                place = values.setdefault(family, {}) if point else values
+                place[point or family] = float(value) if math.isfinite(value) else None
             about["kinds"][kind] = values
         return about
 
@@ -168,9 +162,8 @@ class Evaluation:
         The first metric of every kind, and the others that are headlines of the total.
         """
         first, *others = [metric for metric in self.metrics if metric.headline]
-        return [(kind, first, kind) for kind in self.rows] + [
-            (metric.heading, metric, TOTAL) for metric in others
-        ]
+        totals = [(metric.heading, metric, TOTAL) for metric in others]
+        return [(kind, first, kind) for kind in self.rows] + totals
 
 
 def split_by_kind(
@@ -246,22 +239,15 @@ def evaluate(
     chosen, targets, parts = split_by_kind(scores, kinds, target)
     for array in (targets, *parts.values()):
         array.sort()  # copies of our own
+    total = np.sort(np.concatenate(list(parts.values())), kind="stable")  # of sorted pieces
     rows: dict[str, Measures] = {}
-    present = {kind: [Side(part)] for kind, part in parts.items() if len(part)}
-    total = [side for sides in present.values() for side in sides]
-    for kind, sides in {**dict.fromkeys(parts), **present, TOTAL: total}.items():
-        values = {metric.name: math.nan for metric in metrics}
-        size = 0
-        if kind == TOTAL and len(present) == 1:
-            only = rows[next(iter(present))]
-            size = only.n_nontargets
-            values = only.values
-        elif sides:
-            curve = Curve(Side(targets), sides)
-            size = curve.n_nontargets
+    for kind, scored in {**parts, TOTAL: total}.items():
+        values = dict.fromkeys((metric.name for metric in metrics), math.nan)
+        if len(scored):
+            curve = Curve(Side(targets), Side(scored))
             stated = [metric for metric in metrics if metric.enough(curve)]
             values |= {metric.name: metric.value(curve) for metric in stated}
-        rows[kind] = Measures(len(targets), size, values)
+        rows[kind] = Measures(len(targets), len(scored), values)
     cost = spoofing or SpoofingCost()
     spoofs = parts.pop(SPOOF, np.empty(0))
     ordinary = np.concatenate(list(parts.values())) if parts else np.empty(0)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +14,7 @@ from .._typing import Array
 from ..exceptions import DataError
 from ..kinds import Kinds, as_masks, target_kind
 from .intervals import plain
-from .jackknife import Interval, check_level, effective_number, jackknife_interval, unmet
+from .jackknife import Interval, check_level, effective_number, rate_interval
 from .weighted import Codes, for_every_trial, leave_out, speaker_codes
 
 
@@ -43,39 +42,30 @@ class GroupErrors:
         return {"threshold": self.threshold, **tables, "between": self.between}
 
 
-@dataclass(frozen=True)
-class _Trials:
-    """The trials that make one error rate of one group, with the speakers of each."""
+class _Rates(NamedTuple):
+    """One error rate of one group: of all speakers, then without each of them; of how many trials and speakers."""
 
-    wrong: Array
-    first: Codes
-    second: Codes
-    n_speakers: int
-
-    def rate(self, multiplicity: Array) -> float:
-        """The share that is wrong if speaker i comes ``multiplicity[i]`` times; NaN of none."""
-        weights = multiplicity[self.first] * multiplicity[self.second]
-        total = float(weights.sum())
-        return float(weights @ self.wrong) / total if total > 0 else math.nan
-
-    def speakers(self) -> float:
-        """How many speakers count, on the side that has fewer."""
-        tested = np.where(self.second == self.n_speakers, self.first, self.second)
-        return min(effective_number(np.bincount(side)) for side in (self.first, tested))
-
-    def jackknife(self, measure: Callable[[Array], float]) -> tuple[float, Array]:
-        """What is measured of all speakers, and without each of them or each group."""
-        without = np.array([measure(kept) for kept in leave_out(self.n_speakers)])
-        return measure(np.ones(self.n_speakers + 1)), without
+    values: Array
+    trials: int
+    speakers: float
 
     def interval(self, level: float) -> Interval:
         """The rate; of one speaker, or of none, anything is possible."""
-        estimate, without = self.jackknife(self.rate)
-        if np.isnan([estimate, *without]).any():
-            return Interval(estimate, 0.0, 1.0)
-        speakers = self.speakers()
-        settings: Any = {"speakers": speakers, "most": 1.0, "unseen": unmet(level, speakers)}
-        return jackknife_interval(estimate, without, level, **settings)
+        if np.isnan(self.values).any():
+            return Interval(float(self.values[0]), 0.0, 1.0)
+        return rate_interval(self.values[0], self.values[1:], level, self.speakers)
+
+
+def _rates(wrong: Array, first: Codes, second: Codes, n_speakers: int) -> _Rates:
+    """The share of trials that is wrong; NaN where none is left."""
+    values = []
+    for times in (np.ones(n_speakers + 1), *leave_out(n_speakers)):
+        weights = times[first] * times[second]
+        total = float(weights.sum())
+        values.append(float(weights @ wrong) / total if total > 0 else math.nan)
+    tested = np.where(second == n_speakers, first, second)
+    sides = [np.bincount(side) for side in (first, tested) if len(wrong)]
+    return _Rates(np.array(values), len(wrong), min(map(effective_number, sides), default=0.0))
 
 
 def group_errors(
@@ -135,33 +125,31 @@ def group_errors(
     ratios = {}
     between = {}
     for name, those, wrong in (("frr", targets, ~accepted), ("far", within, accepted)):
-        trials = {}
+        every = {}
         for group in names:
             mask = those & (enrolled == group)
             errors = wrong[mask].astype(np.float64)
-            trials[str(group)] = _Trials(errors, first[mask], second[mask], n_speakers)
-        rates[name] = {group: own.interval(level) for group, own in trials.items()}
-        known = {group: own for group, own in trials.items() if len(own.wrong)}
+            every[str(group)] = _rates(errors, first[mask], second[mask], n_speakers)
+        rates[name] = {group: own.interval(level) for group, own in every.items()}
+        known = {group: own for group, own in every.items() if own.trials}
         if len(known) > 1:
             between[name], ratios[name] = _largest_ratio(known, level)
     return GroupErrors(float(threshold), rates["frr"], rates["far"], ratios, between)
 
 
-def _largest_ratio(trials: dict[str, _Trials], level: float) -> tuple[tuple[str, str], Interval]:
+def _largest_ratio(rates: dict[str, _Rates], level: float) -> tuple[tuple[str, str], Interval]:
     """The worst group and the best, and the ratio of their rates."""
-
-    def log_rate(group: str, multiplicity: Array) -> float:
-        return math.log(trials[group].rate(multiplicity) + 0.5 / len(trials[group].wrong))
-
-    once = np.ones(next(iter(trials.values())).n_speakers + 1)
-    worst = max(trials, key=lambda group: log_rate(group, once))
-    best = min(trials, key=lambda group: log_rate(group, once))
-    estimate, without = trials[worst].jackknife(lambda m: log_rate(worst, m) - log_rate(best, m))
+    logs = {group: np.log(own.values + 0.5 / own.trials) for group, own in rates.items()}
+    worst = max(logs, key=lambda group: logs[group][0])
+    best = min(logs, key=lambda group: logs[group][0])
+    both = (worst, best)
+    ratios = logs[worst] - logs[best]
+    estimate = float(ratios[0])
+    without = ratios[1:]
     if np.isnan(without).any():
-        return (worst, best), Interval(math.exp(estimate), 0.0, math.inf)
-    n = len(without)
-    error = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
-    fewest = min(trials[worst].speakers(), trials[best].speakers())
-    t = float(stdtrit(max(fewest - 1.0, 1.0), 1 - (1 - level) / math.comb(len(trials), 2) / 2))
+        return both, Interval(math.exp(estimate), 0.0, math.inf)
+    error = math.sqrt((len(without) - 1) * float(without.var()))
+    fewest = min(rates[group].speakers for group in both)
+    t = float(stdtrit(max(fewest - 1.0, 1.0), 1 - (1 - level) / math.comb(len(rates), 2) / 2))
     low, high = (math.exp(min(estimate + sign * t * error, 700.0)) for sign in (-1, 1))
-    return (worst, best), Interval(math.exp(estimate), low, high)
+    return both, Interval(math.exp(estimate), low, high)

@@ -149,6 +149,16 @@ def jackknife_interval(
     return Interval(estimate, low, high, standard_error)
 
 
+def rate_interval(
+    estimate: float | Array, without: Array, level: float, speakers: float
+) -> Interval:
+    """The interval of a share of trials: at worst all trials of speakers who were not met fail."""
+    missing = unmet(level, speakers)
+    return jackknife_interval(
+        float(estimate), without, level, speakers=speakers, most=1.0, unseen=missing
+    )
+
+
 def check_level(level: float) -> None:
     if not 0 < level < 1:
         raise ParameterError(

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from ..exceptions import ParameterError
 from ..kinds import Kinds
-from .catalogue import rates_at, threshold_ends
+from .catalogue import threshold_ends
 from .evaluation import TOTAL
 from .intervals import plain
-from .jackknife import Interval, check_level, unmet
+from .jackknife import Interval, check_level, rate_interval, unmet
 from .weighted import WeightedTrials, weighted_trials
 
 
@@ -132,11 +132,11 @@ def threshold_for(
     )
 
 
-def _rates_at(threshold: float, trials: WeightedTrials, level: float) -> tuple[Interval, Interval]:
+def _rates_at(threshold: float, trials: WeightedTrials, level: float) -> list[Interval]:
     """Miss and false-alarm rate at a threshold that stays where it is, with their intervals."""
-    whole = trials.whole()
+    rates = trials.whole().rates(threshold)
     without = trials.without(lambda curve: curve.rates(threshold))
     if without is None:  # all trials of a side are of one speaker or group
-        miss, false_alarm = whole.rates(threshold)
-        return Interval(float(miss), 0.0, 1.0), Interval(float(false_alarm), 0.0, 1.0)
-    return rates_at(threshold, whole, np.array(without), level, trials.speakers())
+        return [Interval(float(rate), 0.0, 1.0) for rate in rates]
+    each = zip(rates, np.array(without).T, trials.speakers(), strict=True)
+    return [rate_interval(rate, own, level, speakers) for rate, own, speakers in each]

@@ -130,7 +130,7 @@ class WeightedTrials:
         self.targets = targets
         self.nontargets = nontargets
         self.n_speakers = n_speakers
-        self._ranks = list(ranks_at_targets(targets.scores, [nontargets.scores]))
+        self._ranks = ranks_at_targets(targets.scores, nontargets.scores)
 
     def speakers(self) -> tuple[float, float]:
         """How many speakers count, for misses and for false alarms.
@@ -141,10 +141,15 @@ class WeightedTrials:
         whole = self.whole()
         n = self.nontargets
         tested = np.where(n.second == self.n_speakers, n.first, n.second)
-        sides = [(self.targets.first, whole.targets), (n.first, whole.others[0])]
-        sides.append((tested, whole.others[0]))
-        numbers = [effective_number(np.bincount(who, side.weights)) for who, side in sides]
-        return numbers[0], min(numbers[1:])
+        having, enrolled, others = (
+            effective_number(np.bincount(who, side.weights))
+            for who, side in (
+                (self.targets.first, whole.targets),
+                (n.first, whole.others),
+                (tested, whole.others),
+            )
+        )
+        return having, min(enrolled, others)
 
     def under(self, multiplicity: Array) -> Curve | None:
         """The curve if speaker i comes ``multiplicity[i]`` times; None if a side has no weight."""
@@ -152,7 +157,7 @@ class WeightedTrials:
         others = self.nontargets.side(multiplicity)
         if targets.total <= 0 or others.total <= 0:
             return None
-        return Curve(targets, [others], self._ranks)
+        return Curve(targets, others, self._ranks)
 
     def whole(self) -> Curve:
         """The curve if every speaker comes once."""

@@ -52,6 +52,12 @@ class Runtime:
         self._ping = ThreadPoolExecutor(1)
         self.recordings = 0
 
+    def has(self, decision: str) -> None:
+        """Refuse a decision that this instance does not make."""
+        role = self.settings.role
+        if role not in ("all", decision):
+            raise Problem(404, "not-found", f"this instance does not {decision}: it is for {role}")
+
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Something that waits for the database, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._light, work, *arguments)

@@ -126,7 +126,7 @@ class Index:
     def _point(self, model: Model) -> OperatingPoint:
         """Of the question whose voice it is."""
         if model.bundle.operating_points(VOICE):
-            return model.point(VOICE, self.settings.far)
+            return model.bundle.point(VOICE, far=self.settings.far)
         return OperatingPoint(-np.log(self.settings.far or DEFAULT_FAR))
 
     def scores(

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from .._typing import Array
 from ..bundle import Bundle
-from ..calibration import Answer, question_key
-from ..decisions import OperatingPoint, point_for
+from ..calibration import Answer
+from ..decisions import OperatingPoint
 from ..exceptions import AudioError, DataError, NumericalError, ParameterError
 from ..extractors import load_extractor
 from ..extractors.quality import Quality, QualitySettings, measure
@@ -201,7 +201,7 @@ class Model:
         self.card: Mapping[str, Any] = dict(bundle.card or {})
         self.fingerprint = fingerprint(*bundle.get_state())[:16]
         self.version = f"{self.card.get('name', 'model')}-{self.fingerprint[:12]}"
-        self.calibrator = self._calibrator(self.question())
+        self.calibrator = self.bundle.calibration(self.question())
         self.notice = notice or self.card.get("notice")
         if self.calibrator is None and not self.notice:
             self.notice = NOT_CALIBRATED
@@ -226,10 +226,6 @@ class Model:
         other = copy(self)
         other._use(self.bundle.deployed(self.side(people, self.has_phrases)))
         return other
-
-    def _calibrator(self, question: Question) -> Any:
-        key = question_key(question, self.bundle.views)
-        return (self.bundle.calibrations or {}).get(key)
 
     def _known_phrases(self) -> dict[str, str]:
         """{label: text} of phrases of training for which errors were measured: they need no enrolment."""
@@ -338,18 +334,6 @@ class Model:
         return {"phraseLlr": phrase, "consistencyLlr": float(answer.llr_of(SPEAKER))}
 
     # -- operating points ----------------------------------------------------
-
-    def point(self, question: Question, far: float | None) -> OperatingPoint:
-        """The operating point of a question.
-
-        Points were measured without spoofs: with a countermeasure they do not hold.
-        """
-        points: Sequence[OperatingPoint] = ()
-        if question.countermeasure is None:
-            points = self.bundle.operating_points(question)
-        calibrator = self._calibrator(question)
-        largest = getattr(calibrator, "largest_llr", np.inf)
-        return point_for(points, far=far, largest_llr=largest)
 
     def describe(self) -> Json:
         """What GET /v1/model returns of the model itself."""

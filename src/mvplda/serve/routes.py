@@ -276,6 +276,7 @@ async def export(app: App, profile_id: str, call: Call = ADMIN) -> Json:
 )
 async def verify(request: Request, app: App, profile_id: str, call: Call = VERIFY) -> Response:
     """Is it the owner, and are these the words? accept, reject with a reason, or inconclusive."""
+    app.has("verify")
     app.profile_rates.check(profile_id, "there are too many attempts on this profile")
     heard, asked = await recording(request, schemas.VerifyRequest)
     decide = app.service.verifier.verify
@@ -293,6 +294,7 @@ async def verify(request: Request, app: App, profile_id: str, call: Call = VERIF
 )
 async def identify(request: Request, app: App, call: Call = VERIFY) -> Response:
     """Whose voice is it, of all or of some `candidates`? With the probability that it is none of them."""
+    app.has("identify")
     heard, asked = await recording(request, schemas.IdentifyRequest)
     arguments = (heard, asked.candidates, asked.top, asked.priorNone, call)
     return JSONResponse(await app.run_heavy(app.service.index.identify, *arguments))
@@ -301,5 +303,6 @@ async def identify(request: Request, app: App, call: Call = VERIFY) -> Response:
 @router.post("/v1/challenges", status_code=201, response_model=schemas.Challenge)
 async def challenge(app: App, body: schemas.NewChallenge, call: Call = VERIFY) -> Json:
     """A phrase to be said now: single use, for a minute."""
+    app.has("verify")
     make = app.service.verifier.challenge
     return await app.run(app.service.change, call, make, body.profileId)

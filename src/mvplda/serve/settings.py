@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from .._optional import need
 
@@ -32,7 +32,13 @@ class Settings(BaseSettings):
         default="127.0.0.1",
         description="Address to listen at; others than the machine's own need API keys.",
     )
-    port: int = Field(default=8765, ge=1, le=65535, description="Port to listen at.")
+    port: int = Field(
+        default=8765, ge=1, le=65535, description="Listen at this port of the machine."
+    )
+    role: Literal["all", "verify", "identify"] = Field(
+        default="all",
+        description="Which decisions this instance makes: those about a claimed person, whose voice it is, or both.",
+    )
     data: Path = Field(
         default=Path("mvplda-data"), description="Folder of the database and the master key."
     )

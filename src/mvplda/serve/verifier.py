@@ -109,7 +109,8 @@ class Verifier:
         """The operating point that a call asks for, else that of the settings or of the model."""
         model = self.profiles.model
         try:
-            return model.point(model.question(spoof=spoof), ask.far or self.settings.far)
+            far = ask.far or self.settings.far
+            return model.bundle.point(model.question(spoof=spoof), far=far)
         except ParameterError as error:
             raise Problem(422, "operating-point", str(error)) from error
 

@@ -2,7 +2,7 @@
 
 ::
 
-    python -m mvplda.speech.defaults vectors WORK --audiomnist A --speech-commands S --cvau C
+    python -m mvplda.speech.defaults vectors WORK AUDIOMNIST SPEECH_COMMANDS CVAU
     python -m mvplda.speech.defaults model WORK
 
 The first step makes vectors (`mvplda.speech.recordings`) and can be interrupted. The second fits `DomainPLDA`,
@@ -13,10 +13,8 @@ package and the results.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +55,7 @@ BASIS = "the default model, of three corpora in five conditions, in the domain t
 LICENCE = (
     "that of the package; trained on AudioMNIST (MIT), Speech Commands (CC BY 4.0) and C-VAU (MIT)"
 )
+Mask = NDArray[np.bool_]
 KINDS = ("TC", "TW", "IC", "IW")
 IMPOSTORS = {VIEWS: (1, 2, 3), ("speaker",): (2, 3), ("phrase",): (1, 3)}
 """Questions, and the kinds of trials to which the answer is no."""
@@ -75,50 +74,41 @@ class Outcome:
     cosines: Mapping[str, Array]
 
 
-@dataclass(frozen=True)
 class Calibrated:
     """Trials of many deployments, calibrated on themselves, all domains weighing the same."""
 
-    calibrator: HypothesisCalibrator
-    logs: Mapping[Hypothesis, Array]
-    truth: IntArray
-    speaker: NDArray[Any]
-    domain: NDArray[Any]
-
-    @classmethod
-    def of(cls, trials: Sequence[Outcome]) -> Calibrated:
+    def __init__(self, trials: Sequence[Outcome]) -> None:
         logs = {h: np.concatenate([one.logs[h] for one in trials]) for h in trials[0].logs}
-        truth = np.concatenate([one.truth for one in trials])
-        speakers = np.concatenate([one.speaker for one in trials])
-        domains = np.repeat([one.domain for one in trials], [len(one.truth) for one in trials])
-        calibrator = HypothesisCalibrator().fit(logs, truth, speakers=speakers, corpora=domains)
-        return cls(calibrator, calibrator.transform(logs), truth, speakers, domains)
+        self.truth = np.concatenate([one.truth for one in trials])
+        self.speaker = np.concatenate([one.speaker for one in trials])
+        self.domain = np.repeat([one.domain for one in trials], [len(one.truth) for one in trials])
+        self.calibrator = HypothesisCalibrator()
+        self.calibrator.fit(logs, self.truth, speakers=self.speaker, corpora=self.domain)
+        self.logs = self.calibrator.transform(logs)
 
     def threshold(self, views: tuple[str, ...], far: float) -> float:
         """The threshold that no kind of impostor passes more often than `far`; domains weigh the same."""
         scores = ratios(self.logs, views)
         limits = [0.0]
         for kind in IMPOSTORS[views]:
-            rows = self.truth == kind
-            names, code, counts = np.unique(
-                self.domain[rows], return_inverse=True, return_counts=True
-            )
-            share = 1.0 / (counts[code] * len(names))
-            order = np.argsort(scores[rows])
-            passed = 1.0 - np.cumsum(share[order])
-            limits.append(float(scores[rows][order][np.searchsorted(-passed, -far)]))
+            rows = np.flatnonzero(self.truth == kind)
+            rows = rows[np.argsort(scores[rows])]
+            names, code = np.unique(self.domain[rows], return_inverse=True)
+            share = 1.0 / (np.bincount(code)[code] * len(names))
+            passed = 1.0 - np.cumsum(share)
+            limits.append(float(scores[rows[np.searchsorted(-passed, -far)]]))
         return max(limits)
 
     def point(self, views: tuple[str, ...], far: float) -> OperatingPoint:
         """The threshold, and what was measured there."""
         threshold = self.threshold(views, far)
         accepted = ratios(self.logs, views) >= threshold
-        rates = {}
-        for kind in IMPOSTORS[views]:
-            rows = self.truth == kind
-            rates[KINDS[kind]] = share_over_people(accepted[rows], self.speaker[rows])
+        rates = {
+            KINDS[kind]: share_over_people(accepted, self.speaker, self.truth == kind)
+            for kind in IMPOSTORS[views]
+        }
         owners = ~np.isin(self.truth, IMPOSTORS[views])
-        missed = share_over_people(~accepted[owners], self.speaker[owners])
+        missed = share_over_people(~accepted, self.speaker, owners)
         basis = "corpora that were left out, in five conditions, all corpora weighing the same"
         people = len(np.unique(self.speaker))
         return OperatingPoint(threshold, 0.0, far, {"far": rates, "frr": missed}, people, basis)
@@ -129,9 +119,10 @@ def ratios(logs: Mapping[Hypothesis, Array], views: tuple[str, ...]) -> Array:
     return Question(views).ratio(VIEWS).of(logs)
 
 
-def share_over_people(happened: NDArray[np.bool_], speakers: NDArray[Any]) -> list[float]:
-    """A share of trials, and the 95 % interval of a bootstrap over people; 3 / people where nothing happened."""
-    people, codes = np.unique(speakers, return_inverse=True)
+def share_over_people(happened: Mask, speakers: NDArray[Any], rows: Mask) -> list[float]:
+    """A share of some trials, and the 95 % interval of a bootstrap over people; 3 / people where nothing happened."""
+    happened = happened[rows]
+    people, codes = np.unique(speakers[rows], return_inverse=True)
     counts = np.bincount(codes)
     hits = np.bincount(codes, happened)
     draws = np.random.default_rng(0).integers(0, len(people), (BOOTSTRAP, len(people)))
@@ -181,8 +172,7 @@ def outcomes(
             other_speaker = owner[:, None] != some.speaker[rows]
             other_phrase = phrase[:, None] != some.phrase[rows]
             truth = 2 * other_speaker.astype(np.int64) + other_phrase
-            kinds = range(len(KINDS))
-            places = [rng.permutation(np.flatnonzero(truth == kind))[:TRIALS] for kind in kinds]
+            places = [rng.permutation(np.flatnonzero(truth == kind))[:TRIALS] for kind in range(4)]
             kept = np.concatenate(places)
             logs = deployed.log_likelihoods(profiles, against)
             cosines = _cosines(profiles.y, against.y)
@@ -216,12 +206,12 @@ def unit(vectors: Array) -> Array:
 def telephone_shift(material: Material, groups: Sequence[str]) -> Array:
     """What a telephone's band adds to vectors of voices of length 1: the mean over the domains of some corpora."""
     voices = unit(material.vectors[:, : BLOCKS["campplus"][0]])
+    narrow = material.condition == "telephone"
+    clean = material.condition == "clean"
     shifts = []
-    for group in groups:
-        for domain in DOMAINS[group]:
-            here = material.domain == domain
-            there = voices[here & (material.condition == "telephone")].mean(axis=0)
-            shifts.append(there - voices[here & (material.condition == "clean")].mean(axis=0))
+    for domain in (domain for group in groups for domain in DOMAINS[group]):
+        here = material.domain == domain
+        shifts.append(voices[here & narrow].mean(axis=0) - voices[here & clean].mean(axis=0))
     return np.asarray(np.mean(shifts, axis=0))
 
 
@@ -246,7 +236,7 @@ def left_out(material: Material, groups: Sequence[str]) -> Calibrated:
         model = model_of(material, [other for other in groups if other != group])
         for domain in DOMAINS[group]:
             trials += outcomes(model, material, domain, DEPLOYMENTS)
-    return Calibrated.of(trials)
+    return Calibrated(trials)
 
 
 def evaluated(material: Material, group: str) -> list[dict[str, Any]]:
@@ -267,27 +257,24 @@ def evaluated(material: Material, group: str) -> list[dict[str, Any]]:
 
 def result_row(one: Outcome, logs: Mapping[Hypothesis, Array], threshold: float) -> dict[str, Any]:
     scores = ratios(logs, VIEWS)
+    by_kind = {KINDS[kind]: scores[one.truth == kind] for kind in np.unique(one.truth)}
     row: dict[str, Any] = {
         "corpus left out": one.domain,
         "condition": one.condition,
         "phrases": one.phrases or "all",
         "threshold": threshold,
+        "accepted": {kind: float((own >= threshold).mean()) for kind, own in by_kind.items()},
     }
-    by_kind = {kind: scores[one.truth == k] for k, kind in enumerate(KINDS)}
-    by_kind = {kind: own for kind, own in by_kind.items() if len(own)}
-    row["accepted"] = {kind: float((own >= threshold).mean()) for kind, own in by_kind.items()}
     for view in VIEWS:
         same = ~np.isin(one.truth, IMPOSTORS[view,])
-        if same.all() or not same.any():
-            continue
-        alone = ratios(logs, (view,))
-        cosine = one.cosines[view]
-        row[f"EER {view}"] = float(eer(alone[same], alone[~same]))
-        row[f"EER {view}, cosine"] = float(eer(cosine[same], cosine[~same]))
+        if same.any() and not same.all():
+            rates = {"": ratios(logs, (view,)), ", cosine": one.cosines[view]}
+            for name, own in rates.items():
+                row[f"EER {view}{name}"] = float(eer(own[same], own[~same]))
     # Cllr in bits, in which the kinds of impostors weigh the same
-    costs = [np.logaddexp(0, by_kind[kind]).mean() for kind in by_kind if kind != "TC"]
-    missed = np.logaddexp(0, -by_kind["TC"]).mean()
-    row["Cllr"] = float((missed + np.mean(costs)) / 2 / np.log(2))
+    missed = np.logaddexp(0, -by_kind.pop("TC")).mean()
+    passed = np.mean([np.logaddexp(0, own).mean() for own in by_kind.values()])
+    row["Cllr"] = float((missed + passed) / 2 / np.log(2))
     return row
 
 
@@ -313,27 +300,22 @@ def main() -> None:
 
 @main.command()
 @WORK
-@click.option("--audiomnist", type=click.Path(exists=True, path_type=Path), required=True)
-@click.option("--speech-commands", type=click.Path(exists=True, path_type=Path), required=True)
-@click.option("--cvau", type=click.Path(exists=True, path_type=Path), required=True)
-def vectors(work: Path, **roots: Path) -> None:
+@click.argument("roots", nargs=len(DOMAINS), metavar="AUDIOMNIST SPEECH-COMMANDS CVAU")
+def vectors(work: Path, roots: tuple[str, ...]) -> None:
     """Make vectors of the recordings of three corpora, in WORK."""
-    for name, root in roots.items():
-        write_vectors(work, name.replace("_", "-"), root)
+    for name, root in zip(DOMAINS, roots, strict=True):
+        write_vectors(work, name, Path(root))
 
 
 @main.command()
 @WORK
 def telephone_band(work: Path) -> None:
-    """Write what a telephone's band adds to vectors of voices into the recipe of campplus.
+    """Print what a telephone's band adds to vectors of voices, for recipes/campplus.toml.
 
-    Fetch campplus again after that: its fingerprint changes.
+    Fetch campplus again after that is changed: its fingerprint is another.
     """
     shift = telephone_shift(read_material(work), list(DOMAINS))
-    path = Path(str(files("mvplda.extractors") / "recipes" / "campplus.toml"))
-    line = f"narrow = [{', '.join(f'{number:.5f}' for number in shift)}]"
-    text = re.sub(r"(?m)^narrow = .*$", line, path.read_text(encoding="utf-8"))
-    write_atomically(path, text.encode())
+    click.echo(f"narrow = [{', '.join(f'{number:.5f}' for number in shift)}]")
 
 
 @main.command()
@@ -358,7 +340,7 @@ def model(work: Path, output: Path, results: Path | None) -> None:
         results.mkdir(parents=True, exist_ok=True)
         inputs = provenance([work / f"{name}.npz" for name in DOMAINS])
         points = {
-            key: [point.to_dict() for point in some] for key, some in (bundle.points or {}).items()
+            key: [one.to_dict() for one in some] for key, some in (bundle.points or {}).items()
         }
         text = json.dumps({"provenance": inputs, "points": points, "rows": rows}, indent=1)
         write_atomically(results / "results.json", text.encode())

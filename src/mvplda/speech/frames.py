@@ -23,7 +23,9 @@ from ..extractors.frontends import make_frames
 from ..extractors.recipe import Recipe
 from ..extractors.sound import Clip, read_audio
 
-__all__ = ["Clip", "Extracted", "FeatureSet", "extract_features", "frames_of"]
+__all__ = [
+    "extract_features",
+]
 
 JOB = 200
 """Utterances of a job: short enough for progress and an interrupt, long enough to hide what a job costs."""

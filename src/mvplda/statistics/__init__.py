@@ -6,7 +6,7 @@
 ``combination``  statistics added, and vectors taken out again
 """
 
-from .accumulator import Accumulator, GrowingClasses, LabelCodes, label_codes
+from .accumulator import Accumulator
 from .combination import merge
 from .device import DeviceAccumulator
 from .record import SufficientStatistics
@@ -14,9 +14,6 @@ from .record import SufficientStatistics
 __all__ = [
     "Accumulator",
     "DeviceAccumulator",
-    "GrowingClasses",
-    "LabelCodes",
     "SufficientStatistics",
-    "label_codes",
     "merge",
 ]

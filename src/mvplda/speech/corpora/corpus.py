@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._typing import IntArray, PathLike
-from ...exceptions import DataError, LabelError, ParameterError
+from ...exceptions import DataError, ParameterError
 from ...io.files import check_ids, repeated
 from ...io.trials import Trials, rows_in
 from ..frames import Clip
@@ -71,22 +71,13 @@ class Corpus:
     sessions: StringArray | None = None
 
     def __post_init__(self) -> None:
-        n = len(self.ids)
         count, first = repeated(self.ids.tolist())
         if count:
             raise DataError(f"{self.name}: the utterance {first!r} is there more than once")
         if self.clips is not None:
             check_ids(self.ids.tolist())  # here, not when vectors of the sound are written
-        for view, classes in self.labels.items():
-            if len(classes) != n:
-                raise LabelError(f"{self.name}: {n} utterances, but {len(classes)} of {view}")
-        self._check_protocol(n)
-
-    def _check_protocol(self, n: int) -> None:
         protocol = self.protocol
         used = np.union1d(protocol.enrolled, protocol.test)
-        if np.isin(np.concatenate([protocol.train, used]), np.arange(n), invert=True).any():
-            raise DataError(f"{self.name}: rows of the protocol go beyond the {n} utterances")
         apart = {"trained on and evaluated with": (protocol.train, used)}
         if protocol.trials is None:
             # a list of trials may test with what makes another model

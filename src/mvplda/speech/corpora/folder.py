@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from glob import glob
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Unpack
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from ..._typing import PathLike
 from ...exceptions import DataError, LabelError, ParameterError
+from ...extractors.recordings import is_sound
 from ...io.files import column_of, fail, plain, read_map
 from ...io.files import read_table as read_columns
 from ...io.vectors import labels_beside, open_vectors, read_vectors
@@ -23,7 +25,6 @@ from .protocol import build_corpus
 
 PATTERN = "{speaker}/{phrase}/*"
 INDEX = "index.csv"
-SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff")
 FIELD = re.compile(r"\{(\w+)\}")
 COLUMNS = {
     "path": ("path", "file", "wav", "audio", "filename"),
@@ -140,37 +141,29 @@ def match_files(
     """
     root = Path(root)
     expression = compile_pattern(pattern)
-    matches = {}
-    odd = []
-    for place, folders, names in os.walk(root, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            if name.startswith(".") or not name.lower().endswith(SOUND):
-                continue
-            path = (Path(place) / name).relative_to(root).as_posix()
-            match = expression.fullmatch(path)
-            if match is None:
-                odd.append(path)
-            else:
-                matches[path] = match.groupdict()
+    # glob follows links to folders, and leaves hidden files out
+    inside = sorted(
+        name for name in glob("**", root_dir=root, recursive=True) if is_sound(root / name)
+    )
+    fitting = {name: expression.fullmatch(name) for name in inside}
+    matches = {name: match.groupdict() for name, match in fitting.items() if match}
+    odd = [name for name in inside if name not in matches]
     if odd and (on_error == "raise" or not matches):
         raise DataError(
-            f"{len(odd)} of {len(odd) + len(matches)} names under {root} do not fit {pattern}: {named(sorted(odd))}. "
+            f"{len(odd)} of {len(odd) + len(matches)} names under {root} do not fit {pattern}: {named(odd)}. "
             "Change the pattern (-s 'corpus.pattern=\"{speaker}/{phrase}_{session}.wav\"'), move them, or pass over "
             "them (-s corpus.on_error=skip)"
         )
     if odd:
-        log.warning("passed over %d names that do not fit: %s", len(odd), named(sorted(odd)))
+        log.warning("passed over %d names that do not fit: %s", len(odd), named(odd))
     if not matches:
         raise DataError(f"there are no sound files under {root}; expected {pattern}")
-    paths = sorted(matches)
-    fields = {
-        name: np.array([matches[path][name] for path in paths]) for name in expression.groupindex
-    }
-    return Listing(without_suffix(paths), tuple(Clip(root / path) for path in paths), fields)
+    rows = matches.values()
+    fields = {name: np.array([row[name] for row in rows]) for name in expression.groupindex}
+    return Listing(without_suffix(matches), tuple(Clip(root / path) for path in matches), fields)
 
 
-def without_suffix(paths: Sequence[str]) -> StringArray:
+def without_suffix(paths: Iterable[str]) -> StringArray:
     """Paths as ids: without the suffix."""
     return np.array([path.rpartition(".")[0] for path in paths])
 

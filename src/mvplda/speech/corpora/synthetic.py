@@ -58,74 +58,74 @@ book a table for two
 """.splitlines()
 """Pass-phrases of about a second, in pairs that share words."""
 ACCENTS = ("en", "en-us", "en-gb-scotland", "en-gb-x-rp", "en-029", "en-gb-x-gbclan", "en-us-nyc")
-VOICES = [
-    "Alex",
-    "Alicia",
-    "Andrea",
-    "Andy",
-    "Annie",
-    "Denis",
-    "Diogo",
-    "Gene",
-    "Henrique",
-    "Hugo",
-    "Jacky",
-    "Lee",
-    "Marco",
-    "Mario",
-    "Michael",
-    "Mike",
-    "Nguyen",
-    "Reed",
-    "adam",
-    "anika",
-    "antonio",
-    "aunty",
-    "belinda",
-    "benjamin",
-    "boris",
-    "caleb",
-    "david",
-    "ed",
-    "edward",
-    "f1",
-    "f2",
-    "f3",
-    "f4",
-    "f5",
-    "grandma",
-    "grandpa",
-    "gustave",
-    "ian",
-    "iven",
-    "john",
-    "linda",
-    "m1",
-    "m2",
-    "m3",
-    "m4",
-    "m5",
-    "m6",
-    "m7",
-    "m8",
-    "marcelo",
-    "max",
-    "michel",
-    "miguel",
-    "norbert",
-    "pablo",
-    "paul",
-    "pedro",
-    "quincy",
-    "rob",
-    "robert",
-    "sandro",
-    "shelby",
-    "steph",
-    "travis",
-    "victor",
-    "zac",
-]
+VOICES = """\
+Alex
+Alicia
+Andrea
+Andy
+Annie
+Denis
+Diogo
+Gene
+Henrique
+Hugo
+Jacky
+Lee
+Marco
+Mario
+Michael
+Mike
+Nguyen
+Reed
+adam
+anika
+antonio
+aunty
+belinda
+benjamin
+boris
+caleb
+david
+ed
+edward
+f1
+f2
+f3
+f4
+f5
+grandma
+grandpa
+gustave
+ian
+iven
+john
+linda
+m1
+m2
+m3
+m4
+m5
+m6
+m7
+m8
+marcelo
+max
+michel
+miguel
+norbert
+pablo
+paul
+pedro
+quincy
+rob
+robert
+sandro
+shelby
+steph
+travis
+victor
+zac
+""".splitlines()
 """Those of espeak-ng that sound like people."""
 
 
@@ -163,13 +163,8 @@ def synthetic(
             f"expected 2 speakers or more and 1 to {len(PHRASES)} phrases; got {speakers} and {phrases}"
         )
     root = Path(root)
-    settings = {
-        "version": VERSION,
-        "speakers": speakers,
-        "phrases": phrases,
-        "sessions": sessions,
-        "seed": random_state,
-    }
+    settings = {"version": VERSION, "speakers": speakers, "phrases": phrases}
+    settings |= {"sessions": sessions, "seed": random_state}
     manifest = root / MANIFEST
     if not manifest.is_file():
         _make(root, settings, verbose)
@@ -212,7 +207,7 @@ def _make(root: Path, settings: dict[str, int], verbose: bool) -> None:
             rows += made
             if line is not None:
                 line.step(block[-1] + 1, f"{len(rows)} utterances")
-    write_table(root / INDEX, {key: [row[key] for row in rows] for key in rows[0]})
+    write_table(root / INDEX, {key: np.array([row[key] for row in rows]) for key in rows[0]})
     write_atomically(root / MANIFEST, json.dumps(settings).encode())
 
 
@@ -230,12 +225,17 @@ def _speak(root: Path, settings: Mapping[str, int], numbers: range) -> list[dict
             recorded = _session(espeak, speaker, texts, rng)
             for phrase, clip in zip(texts, recorded, strict=True):
                 label = phrase.replace(" ", "-")
-                row: dict[str, Any] = {
-                    "id": f"{speaker.name}_{label}_{session}",
-                    "file": f"{speaker.name}.flac",
-                }
-                row |= {"start": start, "length": len(clip), "speaker": speaker.name}
-                rows.append({**row, "phrase": label, "session": session})
+                rows.append(
+                    {
+                        "id": f"{speaker.name}_{label}_{session}",
+                        "file": f"{speaker.name}.flac",
+                        "start": start,
+                        "length": len(clip),
+                        "speaker": speaker.name,
+                        "phrase": label,
+                        "session": session,
+                    }
+                )
                 start += len(clip)
             clips += recorded
         path = str(root / f"{speaker.name}.flac")

@@ -22,14 +22,19 @@ from numpy.typing import NDArray
 from ... import __version__
 from ... import report as draw
 from ...backend import cores
-from ...metrics import Evaluation
 from ...metrics.comparison import Comparison, PairedTest
-from ...metrics.evaluation import aligned, markdown_rows
+from ...metrics.evaluation import Evaluation, aligned, markdown_rows
 from ...metrics.intervals import Intervals
 from ...persistence import write_atomically
 from .configuration import to_toml
 
 SCHEMA = 1
+PUBLISHED = {
+    "cosine-plain": {"IW": 0.95, "IC": 7.86, "TW": 3.14, "Total": 1.45},
+    "plda-cell-raw": {"IW": 0.03, "IC": 6.50, "TW": 0.11, "Total": 0.73},
+    "jplda-printed-raw": {"IW": 0.02, "IC": 3.23, "TW": 0.09, "Total": 0.41},
+}
+"""The paper's Table 1: EER in % on the evaluation set of RSR2015 part I."""
 PACKAGES = (
     "numpy",
     "scipy",
@@ -124,6 +129,24 @@ class Results:
             rows.append([system.title, *system.cells(" [{}, {}]")[: len(self.kinds)]])
         return "\n".join(aligned(rows))
 
+    def beside_paper(self) -> str:
+        """The paper's Table 1 in front of our figures; empty where none of its systems was run."""
+        if not any(system.name in PUBLISHED for system in self.systems):
+            return ""
+        head = [f"{kind}, {whose}" for kind in self.kinds for whose in ("paper", "ours")]
+        rows = [["EER, %; the paper: RSR2015", *head]]
+        for system in self.systems:
+            paper = PUBLISHED.get(system.name, {})
+            row = [system.title.strip()]
+            for kind, ours in zip(self.kinds, system.cells(" [{}, {}]"), strict=False):
+                row += [f"{paper[kind]:.2f}" if kind in paper else "", ours]
+            rows.append(row)
+        lines = aligned(rows)
+        # below a line stands what the paper does not have
+        own = sum(system.name in PUBLISHED for system in self.systems)
+        lines.insert(1 + own, "-" * len(lines[0]))
+        return "\n".join(lines)
+
     def claims(self) -> list[list[str]]:
         """Rows of cells, the head first: one system's errors as shares of another's."""
         rows = [["EER as a share of another system's; + fewer, - more", *self.kinds]]
@@ -168,9 +191,9 @@ class Results:
         """table.txt, table.md and results.json."""
         parts = [self.summary, self.intervals_table()]
         parts += [self.intervals_table(group) for group in self.systems[0].groups]
-        parts.append("\n".join(aligned(self.claims())))
+        parts += ["\n".join(aligned(self.claims())), self.beside_paper()]
         files = {
-            "table.txt": "\n\n".join(parts) + "\n",
+            "table.txt": "\n\n".join(filter(None, parts)) + "\n",
             "table.md": self.markdown(),
             "results.json": json.dumps(self.to_dict(), indent=1) + "\n",
         }

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from ...bundle import Bundle
 from ...exceptions import DataError
 from ...io.vectors import write_vectors
-from ...metrics import Evaluation, compare_systems, evaluate, speaker_intervals
+from ...metrics import compare_systems, evaluate, speaker_intervals
 from ...metrics.comparison import Comparison
+from ...metrics.evaluation import Evaluation
 from ...metrics.intervals import Intervals
 from ...persistence import write_atomically
 from ..corpora.corpus import Corpus
@@ -95,6 +96,7 @@ def run_experiment(
         notes=notes,
     )
     results.save(output)
+    say("\n" + results.beside_paper())
     if best is not None:
         best.extractor = made.vectors.extractor
         best.save(output / "model.safetensors")

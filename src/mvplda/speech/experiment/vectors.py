@@ -21,6 +21,8 @@ from ..corpora.corpus import Corpus
 from ..frames import Clip, extract_features
 from .configuration import Configuration
 
+LARGE = 10**7
+"""Weights of a network from which on an estimate of its training is made."""
 Say = Callable[[str], None]
 
 
@@ -58,7 +60,7 @@ def train_on_corpus(
 ) -> Vectors:
     """Train a network on the corpus's training speakers, write it as an extractor, and make all vectors."""
     from ..networks.export import training_recipe, write_extractor
-    from ..networks.training import train
+    from ..networks.training import estimated_hours, train
 
     clips = _clips(corpus)
     recipe = training_recipe(configuration.features)
@@ -77,6 +79,10 @@ def train_on_corpus(
     speakers = len(np.unique(labels[corpus.views[0]]))
     reading.say(f"training on {len(used)} utterances of {speakers} speakers")
     features = whole.features.take(used)
+    if configuration.network.weights > LARGE:
+        hours = estimated_hours(features, labels, configuration.network, training)
+        resumed = training.checkpoint or "nothing: -s training.checkpoint=FILE writes one"
+        reading.say(f"about {hours:.1f} hours on this machine; it can be resumed from {resumed}")
     trained = train(features, labels, configuration.network, training, verbose=reading.verbose)
     extractor = write_extractor(trained, recipe, path)
     X = trained.extract(whole.features, training.device)

@@ -35,20 +35,6 @@ FOLLOWING = 0.01
 """How fast the running means of the two layers follow a batch."""
 
 
-@dataclass(frozen=True)
-class LayerHealth:
-    """How much of the frames a layer still holds.
-
-    layer : number, from 1
-    deviation : of a unit over frames, mean over units; 0.5 is a coin, 0 is constant
-    reconstruction : mean squared error of the machine's last epoch
-    """
-
-    layer: int
-    deviation: float
-    reconstruction: float
-
-
 @torch.no_grad()
 def pretrain(
     body: PaperBody,
@@ -56,9 +42,8 @@ def pretrain(
     settings: Pretraining,
     random_state: int,
     verbose: bool = False,
-) -> list[LayerHealth]:
+) -> None:
     """Train one machine per layer and put its weights into the layer."""
-    health = []
     total = settings.gaussian_epochs + settings.epochs * (len(body.layers) - 1)
     line = Progress("RBM epoch", total) if verbose else None
     done = 0
@@ -68,7 +53,6 @@ def pretrain(
         gaussian = number == 0
         machine = new_machine(body.hidden(probe, number), layer.out_features, gaussian)
         trainer = MachineTrainer(machine, settings)
-        error = math.nan
         for epoch in range(settings.gaussian_epochs if gaussian else settings.epochs):
             rng = np.random.default_rng([random_state, 2 + number, epoch])
             errors = []
@@ -88,7 +72,6 @@ def pretrain(
         layer.weight.copy_(machine.weight.T)
         layer.bias.copy_(machine.hidden_bias)
         deviation = float(body.hidden(probe, number + 1).std(dim=0).mean())
-        health.append(LayerHealth(number + 1, deviation, error))
         if deviation < CONSTANT:
             warnings.warn(
                 f"layer {number + 1} is constant after pre-training (deviation {deviation:.3f}): what lies above it "
@@ -96,11 +79,10 @@ def pretrain(
                 ConstantLayerWarning,
                 stacklevel=2,
             )
-    return health
 
 
-class Parameters(NamedTuple):
-    """Weights W (V, H), visible bias b (V,), hidden bias c (H,) of a machine; or gradients by them."""
+class Gradients(NamedTuple):
+    """Gradients by weights W (V, H), visible bias b (V,) and hidden bias c (H,) of a machine."""
 
     weight: Tensor
     visible_bias: Tensor
@@ -120,20 +102,12 @@ class Machine:
         """P(h = 1 | v), (n, H)."""
         return torch.sigmoid(torch.addmm(self.hidden_bias, visible, self.weight))
 
-    def free_energy(self, visible: Tensor) -> Tensor:
-        """F(v) of every row, (n,); -log p(v) up to the log of the partition function."""
-        field = torch.addmm(self.hidden_bias, visible, self.weight)
-        taken = nn.functional.softplus(field).sum(dim=1)
-        if self.gaussian:
-            return 0.5 * ((visible - self.visible_bias) ** 2).sum(dim=1) - taken
-        return -visible @ self.visible_bias - taken
-
-    def gradients(self, visible: Tensor) -> Parameters:
+    def gradients(self, visible: Tensor) -> Gradients:
         """Of the rows' mean free energy, in closed form."""
         hidden = self.hidden_probability(visible)
         own = visible - self.visible_bias if self.gaussian else visible
         weight = -visible.T @ hidden / len(visible)
-        return Parameters(weight, -own.mean(dim=0), -hidden.mean(dim=0))
+        return Gradients(weight, -own.mean(dim=0), -hidden.mean(dim=0))
 
     def gibbs(self, visible: Tensor) -> Tensor:
         """Visible units after one step from the data: hidden units are drawn, visible ones are their means."""
@@ -162,7 +136,7 @@ class MachineTrainer:
         self.machine = machine
         self.settings = settings
         self.rate = settings.gaussian_rate if machine.gaussian else settings.rate
-        self.parameters = Parameters(machine.weight, machine.visible_bias, machine.hidden_bias)
+        self.parameters = [machine.weight, machine.visible_bias, machine.hidden_bias]
         self.speed = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.means: list[Tensor] = []
 
@@ -171,7 +145,7 @@ class MachineTrainer:
         rebuilt = self.machine.gibbs(visible)
         data = self.machine.gradients(visible)
         model = self.machine.gradients(rebuilt)
-        gradients = Parameters(*(a - b for a, b in zip(data, model, strict=True)))
+        gradients = Gradients(*(a - b for a, b in zip(data, model, strict=True)))
         now = [visible.mean(dim=0), -data.hidden_bias]
         self.means = self.means or now
         self.means = [a.lerp(b, FOLLOWING) for a, b in zip(self.means, now, strict=True)]
@@ -184,7 +158,7 @@ class MachineTrainer:
         return ((visible - rebuilt) ** 2).mean()
 
 
-def centred(gradients: Parameters, visible: Tensor, hidden: Tensor) -> Parameters:
+def centred(gradients: Gradients, visible: Tensor, hidden: Tensor) -> Gradients:
     """The same gradients about means of the two layers: the weights then learn what varies, the biases the mean.
 
     It is the plain gradient of the machine written in v - visible, h - hidden, mapped back; a direction
@@ -192,7 +166,7 @@ def centred(gradients: Parameters, visible: Tensor, hidden: Tensor) -> Parameter
     """
     weight = gradients.weight - torch.outer(visible, gradients.hidden_bias)
     weight = weight - torch.outer(gradients.visible_bias, hidden)
-    return Parameters(
+    return Gradients(
         weight,
         gradients.visible_bias - weight @ hidden,
         gradients.hidden_bias - visible @ weight,

@@ -74,6 +74,11 @@ class PaperNetwork(Settings):
     start_scale: float = number(4.0, 1e-12)
     pretraining: Pretraining | None = None
 
+    @property
+    def weights(self) -> int:
+        """Between hidden layers."""
+        return (self.layers - 1) * self.hidden**2
+
     def __post_init__(self) -> None:
         if isinstance(self.pretraining, Mapping):
             object.__setattr__(self, "pretraining", Pretraining.from_dict(self.pretraining))
