@@ -24,12 +24,11 @@ def random_model(D: int, ranks: dict[str, int], seed: int = 0) -> MultiviewPLDA:
 @pytest.mark.parametrize("counts", [(1.0, 1.0), (3.0, 0.5)])
 def test_latents_and_vectors_agree(keep: range, counts: tuple[float, float]) -> None:
     rng = np.random.default_rng(1)
-    parameters = random_model(5, {"a": 3, "b": 4}).parameters_
-    space = LatentSpace.of(parameters)
+    space = LatentSpace.of(random_model(5, {"a": 3, "b": 4}).parameters_)
     kept = np.array(keep)
     n_e, n_t = counts
     of_latents = latent_term(n_e * space.gram, n_t * space.gram, kept, kept)
-    W = np.linalg.solve(parameters.sigma.lower, parameters.stacked())
+    W = space.whitened
     A, B = (W @ W.T + np.eye(5) / n for n in counts)
     of_vectors = vector_term(A, B, W[:, kept] @ W[:, kept].T)
     e, t = rng.normal(size=(2, 6, 5))  # whitened means
@@ -55,6 +54,22 @@ def known_model(wide: bool) -> MultiviewPLDA:
     covariances = roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(rank)
     model.class_covariances_["phrase"] = covariances[[0, 0, 2]]  # two alike, one not
     return model
+
+
+@pytest.mark.parametrize("question", [{}, {"same": "speaker"}, {"same": "phrase"}])
+def test_known_classes_in_vectors_are_those_in_latents(
+    question: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(5)
+    E, T = 2 * rng.normal(size=(2, 9, 5))
+    asked: dict[str, Any] = {
+        **question,
+        "known": {"phrase": list("xyzxyzxyz")},
+        "dtype": np.float64,
+    }
+    quick = known_model(True).llr(E, T, **asked)
+    monkeypatch.setattr(LatentSpace, "is_wide", False)
+    np.testing.assert_allclose(known_model(True).llr(E, T, **asked), quick, atol=1e-9)
 
 
 @pytest.mark.parametrize("wide", [False, True])

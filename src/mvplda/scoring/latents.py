@@ -6,7 +6,8 @@ exp(y'z - z'Nz/2)  up to a constant (docs/math.md, section 9)::
     y = B' Sigma^-1 (f - n mu)        N = n G,   G = B' Sigma^-1 B
 
 A side that holds several cells has the latents of all its classes side by side, and the evidence of its
-cells adds up on them: N is then another matrix, and nothing else changes.
+cells adds up on them: N is then another matrix, and nothing else changes. Where there are more latents than
+columns, sides of one cell are compared by their whitened means instead, of which the matrices are smaller.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -41,11 +43,13 @@ class LatentSpace:
     projection : (D, r)  Sigma^-1 B
     offset : (r,)  B' Sigma^-1 mu
     gram : (r, r)  G
+    whitened : (D, r)  Sigma^-1/2 B
     """
 
     projection: Array
     offset: Array
     gram: Array
+    whitened: Array
 
     @classmethod
     def of(cls, p: Parameters) -> LatentSpace:
@@ -56,7 +60,18 @@ class LatentSpace:
         size = np.sqrt(np.diag(gram))
         # rounding, where the parameters are canonical
         gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = 0.0
-        return cls(LB, p.mean @ LB, gram)
+        return cls(LB, p.mean @ LB, gram, NUMPY.solve_lower(p.sigma.lower, B))
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there are more latents than columns: matrices of vectors are then the smaller ones."""
+        return bool(self.whitened.shape[1] > len(self.whitened))
+
+    @cached_property
+    def unfold(self) -> Array:
+        """(r, D) gives the whitened sum of vectors back from their evidence."""
+        # the loadings may leave directions out, however many they are: no form depends on those
+        return np.asarray(np.linalg.pinv(self.whitened, rcond=1e-10), dtype=np.float64)
 
 
 class Layout:
@@ -148,11 +163,18 @@ class Substitution(NamedTuple):
         return _symmetric(self.scale.T @ precision @ self.scale)
 
 
-class LatentSide(NamedTuple):
+@dataclass(eq=False)
+class LatentSide:
     """Profiles with one table. y : (profiles, width) evidence."""
 
     layout: Layout
     y: AnyArray
+    space: LatentSpace
+
+    @cached_property
+    def vectors(self) -> AnyArray:
+        """(profiles, D) whitened means, of sides of one cell."""
+        return self.y @ like(self.space.unfold / self.layout.table.weights[0], self.y)
 
 
 # -- the matrices of a form: once from latents, once from vectors, once as published -------------------------
@@ -254,13 +276,14 @@ def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTerm:
 
 
 class _Made(NamedTuple):
-    """The form of a world for all profiles of two tables; the linear parts are None without known classes."""
+    """The form of a world for all profiles of two tables: key, matrices, linear parts; of latents or of vectors."""
 
     key: Hashable
     term: PairTerm
     row: Array | None
     column: Array | None
     constant: float
+    in_vectors: bool
 
 
 class LatentForms:
@@ -312,7 +335,7 @@ class LatentForms:
                 self._forget()
             layout = Layout(table, self.views, self.space.gram)
             self._layouts[table] = layout
-        return LatentSide(layout, layout.gather(y))
+        return LatentSide(layout, layout.gather(y), self.space)
 
     def alone(self, side: LatentSide, reading: Reading) -> list[Quadratic]:
         known = self._substitution(side.layout, reading)
@@ -337,10 +360,12 @@ class LatentForms:
         made = self._made[name]
         if made is None:
             return []
-        term = made.term
-        row = Quadratic((made.key, "row"), enrol.y, term.row, made.row, made.constant)
-        column = Quadratic((made.key, "column"), test.y, term.column, made.column)
-        return [PairForm(made.key, term.left, term.right, row, column)]
+        key, term = made.key, made.term
+        e = enrol.vectors if made.in_vectors else enrol.y
+        t = test.vectors if made.in_vectors else test.y
+        row = Quadratic((key, "row"), e, term.row, made.row, made.constant)
+        column = Quadratic((key, "column"), t, term.column, made.column)
+        return [PairForm(key, term.left, term.right, row, column)]
 
     def _make(
         self, enrol: Layout, test: Layout, reading: Reading, matches: Matches
@@ -349,6 +374,7 @@ class LatentForms:
         keep_e, keep_t = self._shared_latents(enrol, test, matches)
         if len(keep_e) == 0:
             return None
+        in_vectors = enrol.is_cell and test.is_cell and self.space.is_wide and not self.published
         of_e = self._substitution(enrol, reading)
         of_t = self._substitution(test, reading_of(matches))
         doubled: list[str] = []
@@ -357,13 +383,17 @@ class LatentForms:
             doubled = [view for view, classes in pairs if classes[0][0] >= 0]
         # worlds with equal keys have equal matrices: training classes with equal covariances among them
         sides = (*enrol.key, of_e.alike, *test.key, of_t.alike)
-        key = (*sides, keep_e.tobytes(), keep_t.tobytes(), *doubled)
+        key = (in_vectors, *sides, keep_e.tobytes(), keep_t.tobytes(), *doubled)
         term = self._terms.get(key)
         if term is None:
             if len(doubled) == 1:
                 scales = [np.full(r, 2.0 if v in doubled else 1.0) for v, r in self.views.items()]
                 scale = np.sqrt(np.concatenate(scales))
                 term = published_term(enrol.precision, test.precision, scale)
+            elif in_vectors:
+                shared = self.space.whitened @ of_e.scale[:, keep_e]
+                A = self._covariance(enrol, of_e.scale)
+                term = vector_term(A, self._covariance(test, of_t.scale), shared @ shared.T)
             else:
                 N_e = of_e.apply(enrol.precision)
                 N_t = of_t.apply(test.precision)
@@ -372,10 +402,10 @@ class LatentForms:
             self._kept += sum(matrix.size for matrix in term[:4])
         # without training classes all means are 0, and forms have no linear part
         if not of_e.alike and not of_t.alike:
-            return _Made(key, term, None, None, term.constant)
+            return _Made(key, term, None, None, term.constant, in_vectors)
         # both sides about the means of their training classes: (e - o_e) ... (t - o_t)
-        o_e = enrol.precision @ of_e.shift  # (V6)
-        o_t = test.precision @ of_t.shift
+        o_e = self._mean(enrol, of_e, in_vectors)
+        o_t = self._mean(test, of_t, in_vectors)
         cross_e = o_e @ term.left
         cross_t = o_t @ term.right
         square_e = o_e @ term.row
@@ -383,22 +413,31 @@ class LatentForms:
         constant = term.constant + cross_e @ cross_t + square_e @ o_e + square_t @ o_t
         row = -cross_t @ term.left.T - 2.0 * square_e
         column = -cross_e @ term.right.T - 2.0 * square_t
-        return _Made(key, term, row, column, float(constant))
+        return _Made(key, term, row, column, float(constant), in_vectors)
 
     def _density(self, side: LatentSide, known: Substitution, factor: float) -> Quadratic:
         """Log density as certain training classes, up to a constant that all readings share."""
         layout = side.layout
+        in_vectors = layout.is_cell and self.space.is_wide
         key = ("alone", *layout.key, known.alike)
         if key not in self._alone:
-            W, constant = log_evidence_matrix(known.apply(layout.precision))  # (V1)
-            matrix = known.scale @ W @ known.scale.T
+            if in_vectors:
+                lower = NUMPY.cholesky(self._covariance(layout, known.scale))
+                matrix = -0.5 * NUMPY.inverse(lower)
+                constant = -float(np.log(np.diag(lower)).sum())
+            else:
+                W, constant = log_evidence_matrix(known.apply(layout.precision))  # (V1)
+                matrix = known.scale @ W @ known.scale.T
             self._alone[key] = matrix, constant
             self._kept += matrix.size
         matrix, constant = self._alone[key]
         # the square about the mean, multiplied out: x M x' is the same for all classes alike
-        mean = layout.precision @ known.shift
+        mean = self._mean(layout, known, in_vectors)
         linear = -2.0 * matrix @ mean
-        constant -= 0.5 * float(mean @ linear + known.shift @ mean)
+        constant -= 0.5 * float(mean @ linear)
+        if in_vectors:
+            return Quadratic(key, side.vectors, matrix, linear, constant, factor)
+        constant -= 0.5 * float(known.shift @ mean)
         return Quadratic(key, side.y, matrix, linear + known.shift, constant, factor)  # (V6)
 
     def _substitution(self, layout: Layout, reading: Reading) -> Substitution:
@@ -413,6 +452,16 @@ class LatentForms:
                     shift[block] = known.means[c]
                     scale[block, block] = known.roots[c]
         return Substitution(tuple(alike), shift, scale)
+
+    def _mean(self, layout: Layout, known: Substitution, in_vectors: bool) -> Array:
+        """What the means of training classes make of the evidence, or of the whitened mean."""
+        matrix = self.space.whitened if in_vectors else layout.precision
+        return np.asarray(matrix @ known.shift)  # (V6)
+
+    def _covariance(self, layout: Layout, scale: Array) -> Array:
+        """Of the whitened mean of a cell."""
+        loading = self.space.whitened @ scale
+        return np.asarray(loading @ loading.T + np.eye(len(loading)) / layout.table.weights[0])
 
     def _shared_latents(
         self, enrol: Layout, test: Layout, matches: Matches
