@@ -189,7 +189,8 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
     else:
         # the largest is taken out, not below the lowest number: what is impossible everywhere stays minus infinity
         lowest = np.finfo(first.dtype).min
-        top = np.maximum(values[0], lowest if constant is None else max(constant, lowest))
+        least = lowest if constant is None else max(constant, lowest)
+        top = np.asarray(np.maximum(values[0], least))
         for array in values[1:]:
             np.maximum(top, array, out=top)
         total = 0.0 if constant is None else np.exp(constant - top)
