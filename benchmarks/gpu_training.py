@@ -213,7 +213,7 @@ def errors_and_rows(
         }
     on_device.ROWS = usual
     again = gather(some), gather(some)
-    left, right = (part.sums.tensors for part in again)
+    left, right = (part.sums for part in again)
     same = all(torch.equal(left[view], right[view]) for view in VIEWS)
     found["the same bits twice"] = bool(same and np.array_equal(again[0].scatter, again[1].scatter))
     del again, left, right

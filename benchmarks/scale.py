@@ -19,7 +19,7 @@ from mvplda.inference.design import Design
 from mvplda.inference.em import m_step, moment_start, posterior
 from mvplda.inference.parameters import NoiseModel
 from mvplda.statistics import Accumulator
-from mvplda.statistics.accumulator import GrowingClasses, common_origin, label_codes
+from mvplda.statistics.accumulator import GrowingClasses, label_codes
 
 from .timing import best_of, extra_memory, in_another_process
 
@@ -83,7 +83,7 @@ def gather(source: Source) -> tuple[SufficientStatistics, dict[str, float]]:
     for X, speaker, phrase in source.batches():
         before, clock = clock, time.process_time()
         spent["generation"] += clock - before
-        sums = sums or Accumulator(X.shape[1], VIEWS, origin=common_origin(X))
+        sums = sums or Accumulator(X.shape[1], VIEWS)
         sums.add(
             X, classes.number({"speaker": label_codes(speaker), "phrase": label_codes(phrase)})
         )

@@ -140,11 +140,11 @@ def test_a_vector_without_a_label_is_alone_in_every_interaction() -> None:
     assert partition(table.codes["a:b"]) == [{0, 1}, {2}, {3}]
 
 
-@pytest.mark.parametrize("sizes", [(4, 5, 6), (2**40, 2**40, 2**40)])
-def test_row_keys_tell_rows_apart(sizes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("step", [1, 2**40])
+def test_row_keys_tell_rows_apart(step: int) -> None:
     rng = np.random.default_rng(0)
-    columns = [rng.integers(0, 3, size=40) for _ in sizes]
-    assert partition(row_keys(columns, sizes)) == naive_partition(*(c.tolist() for c in columns))
+    columns = [step * rng.integers(0, 3, size=40) for _ in range(3)]
+    assert partition(row_keys(columns)) == naive_partition(*(c.tolist() for c in columns))
 
 
 def test_base_columns_in_order_of_mention() -> None:
@@ -160,7 +160,7 @@ def test_base_columns_in_order_of_mention() -> None:
         ({"a": ["x", 1]}, None, r"all strings or all numbers.*int.*str"),
         ({"a": [2**70, 1]}, None, "64-bit"),
         ({"a": [(1, 2), (3, 4)]}, None, r"one-dimensional; got shape \(2, 2\)"),
-        ({"a": "text"}, None, "got the string 'text'"),
+        ({"a": "text"}, None, "got 'text'"),
         ({"a": 5}, None, "got 5"),
         ({}, None, "there is no view"),
         ({"a:b": [1, 2]}, None, "rename the column"),

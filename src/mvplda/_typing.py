@@ -35,6 +35,12 @@ Json = dict[str, Any]
 Columns = Mapping[str, NDArray[Any]]
 """{view: (n,) labels}."""
 
+Block = Any
+"""Some vectors or what is summed of them: an array on the host, a tensor on a device, as the caller has them."""
+
+Setting = Any
+"""The value of an option that is passed on by its name."""
+
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
 Device = Any

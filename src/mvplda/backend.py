@@ -6,6 +6,8 @@ passed on. Counts and co-occurrence tables are NumPy and SciPy in both cases: `c
 `cached_columns` bring them to the device once a fit.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import os
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
-from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
+from scipy.linalg import cho_solve, cholesky
 from scipy.linalg.lapack import dpotri
 from threadpoolctl import ThreadpoolController
 
@@ -46,9 +48,9 @@ def to_host(array: ArrayLike) -> NDArray[Any]:
     if not is_torch(array):
         return np.asarray(array)
     there = array.detach().cpu()
-    return np.asarray(
-        there.float() if there.dtype == torch.bfloat16 else there
-    )  # which NumPy does not know
+    if there.dtype == torch.bfloat16:  # which NumPy does not know
+        there = there.float()
+    return np.asarray(there)
 
 
 def diagonal_of(moment: A) -> A:
@@ -130,16 +132,6 @@ class Numpy:
     def cho_solve(self, lower: AnyArray, right: AnyArray) -> Any:
         return cho_solve((lower, True), right, check_finite=False)
 
-    def solve_lower(self, lower: AnyArray, right: AnyArray) -> Any:
-        """lower^-1 right for a lower triangle."""
-        return solve_triangular(lower, right, lower=True, check_finite=False)
-
-    def solve_positive(self, matrix: AnyArray, right: AnyArray) -> Any:
-        """matrix^-1 right for a positive definite matrix."""
-        return cho_solve(
-            cho_factor(matrix, lower=True, check_finite=False), right, check_finite=False
-        )
-
     def inverse(self, lower: AnyArray) -> Any:
         """(L L')^-1: the half that LAPACK makes costs a third of solving for every unit vector."""
         half = dpotri(lower, lower=1)[0]
@@ -160,13 +152,6 @@ class Numpy:
             inverse[i] = self.inverse(lower)
             log_determinant[i] = 2 * np.log(lower.diagonal()).sum()
         return inverse, log_determinant
-
-    def trace_of_solved(self, lower: AnyArray, scatter: AnyArray) -> float:
-        """tr((L L')^-1 scatter), where scatter may be a diagonal alone."""
-        half = dpotri(lower, lower=1)[0]
-        if scatter.ndim == 1:
-            return float(half.diagonal() @ scatter)
-        return float(2 * np.vdot(half.T, scatter) - half.diagonal() @ scatter.diagonal())
 
 
 class Torch:
@@ -244,9 +229,6 @@ class Torch:
     def permute(self, array: Any, axes: Sequence[int]) -> Any:
         return array.permute(*axes)
 
-    def diagonal(self, matrix: Any) -> Any:
-        return matrix.diagonal()
-
     def split_axes(self, matrix: Any, r: int, q: int) -> Any:
         return matrix.view(matrix.shape[0] // r, r, matrix.shape[1] // q, q)
 
@@ -266,12 +248,6 @@ class Torch:
             return torch.cholesky_solve(right[:, None], lower)[:, 0]
         return torch.cholesky_solve(right, lower)
 
-    def solve_lower(self, lower: Any, right: Any) -> Any:
-        return torch.linalg.solve_triangular(lower, right, upper=False)
-
-    def solve_positive(self, matrix: Any, right: Any) -> Any:
-        return self.cho_solve(self.cholesky(matrix), right)
-
     def inverse(self, lower: Any) -> Any:
         return torch.cholesky_inverse(lower)
 
@@ -279,12 +255,6 @@ class Torch:
         lower = self.cholesky(blocks)
         diagonal = torch.diagonal(lower, dim1=-2, dim2=-1)
         return torch.cholesky_inverse(lower), 2 * torch.log(diagonal).sum(dim=-1)
-
-    def trace_of_solved(self, lower: Any, scatter: Any) -> float:
-        inverse = self.inverse(lower)
-        return float(
-            (inverse.diagonal() * scatter).sum() if scatter.ndim == 1 else (inverse * scatter).sum()
-        )
 
 
 class SparseTable:
@@ -317,10 +287,11 @@ class SparseTable:
         return torch.sparse.mm(self.matrix, right if right.ndim == 2 else right[:, None])
 
 
-def one_hot(group: NDArray[np.int64], size: int) -> sparse.csc_array:
+def one_hot(group: NDArray[np.int64], size: int, dtype: DTypeLike = np.float64) -> sparse.csc_array:
     """(size, n): 1 where a column is of the group of its row."""
-    ends = np.arange(len(group) + 1)
-    return sparse.csc_array((np.ones(len(group)), group, ends), shape=(size, len(group)))
+    n = len(group)
+    ends = np.arange(n + 1)
+    return sparse.csc_array((np.ones(n, dtype=dtype), group, ends), shape=(size, n))
 
 
 NUMPY = Numpy()
@@ -411,8 +382,7 @@ THREADED_FROM = 2**20
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
-    limited: AbstractContextManager[Any] = _blas().limit(limits=1, user_api="blas")
-    return limited
+    return _blas().limit(limits=1, user_api="blas")
 
 
 def threads_for(operations: float) -> AbstractContextManager[Any]:
@@ -453,6 +423,16 @@ def not_masked(X: ArrayLike) -> ArrayLike:
     return X
 
 
+def check_shape(vectors: NDArray[Any] | Tensor) -> None:
+    """Refuse what is no table (n, D) of numbers."""
+    if vectors.ndim != 2:
+        raise DataError(
+            f"vectors are an array (n, D); got shape {tuple(vectors.shape)}. Reshape your data to two dimensions"
+        )
+    if 0 in vectors.shape:
+        raise DataError(f"there is nothing in vectors of shape {tuple(vectors.shape)}")
+
+
 def as_vectors(X: ArrayLike) -> NDArray[Any]:
     """Vectors as a float32 or float64 array (n, D)."""
     if sparse.issparse(X):
@@ -460,12 +440,7 @@ def as_vectors(X: ArrayLike) -> NDArray[Any]:
             "the vectors are a sparse matrix, which is not supported: give a dense array, X.toarray()"
         )
     vectors = np.asarray(not_masked(X))
-    if vectors.ndim != 2:
-        raise DataError(
-            f"vectors are an array (n, D); got shape {vectors.shape}. Reshape your data to two dimensions"
-        )
-    if vectors.shape[0] == 0 or vectors.shape[1] == 0:
-        raise DataError(f"there is nothing in vectors of shape {vectors.shape}")
+    check_shape(vectors)
     if vectors.dtype.kind not in "fiub":
         raise DataError(f"vectors are real numbers; got {vectors.dtype}")
     if vectors.dtype not in (np.float32, np.float64):
@@ -479,11 +454,10 @@ def checked_vectors(estimator: object, X: ArrayLike, *, reset: bool, least: int 
         validate_data,
     )  # slow to import, and statistics do without it
 
-    checked: FloatArray = validate_data(
+    return validate_data(
         estimator,
         not_masked(X),
         reset=reset,
         dtype=[np.float64, np.float32],
         ensure_min_samples=least,
     )
-    return checked

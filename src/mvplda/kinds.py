@@ -217,10 +217,7 @@ def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, Mask]:
         if array.dtype == bool:
             masks = {"target": array, "nontarget": ~array}
         else:
-            masks = {
-                str(kind): np.asarray(array == kind)
-                for kind in dict.fromkeys(np.unique(array).tolist())
-            }
+            masks = {str(kind): np.asarray(array == kind) for kind in np.unique(array).tolist()}
     covered = np.zeros(shape, dtype=bool)
     for kind, mask in masks.items():
         if mask.dtype != bool or mask.shape != shape:

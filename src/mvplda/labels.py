@@ -8,7 +8,8 @@ such *anonymous* classes are numbered after the named ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -39,6 +40,11 @@ class ViewClasses:
         if self.cells is not None:
             return len(self.cells)
         return len(self.names) + self.anonymous
+
+
+def interaction(cells: IntArray) -> ViewClasses:
+    """The classes of an interaction view."""
+    return ViewClasses(np.empty(0, dtype=np.int64), 0, cells)
 
 
 @dataclass(frozen=True)
@@ -112,28 +118,30 @@ def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
     if isinstance(labels, LabelTable):
         raise LabelError("labels are already encoded")
     names = _names_of(labels)
-    named = None if names is None else {str(name): labels[name] for name in names}
-    if named is not None:
-        wanted = base_columns(views) if views is not None else tuple(named)
-        missing = [name for name in wanted if name not in named]
-        if missing:
-            raise LabelError(f"labels have no view {missing[0]!r}; they have {sorted(named)}")
-        return {name: named[name] for name in wanted}
-    array = as_array(labels)
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim != 2:
-        raise LabelError(f"labels as an array have shape (n,) or (n, n_views); got {array.shape}")
-    wanted = (
-        base_columns(views)
-        if views is not None
-        else tuple(f"view{k}" for k in range(array.shape[1]))
-    )
-    if array.shape[1] != len(wanted):
-        raise LabelError(
-            f"labels have {array.shape[1]} column(s), the model's views need {len(wanted)}: {list(wanted)}"
-        )
-    return {name: array[:, k] for k, name in enumerate(wanted)}
+    if names is not None:
+        columns = {str(name): labels[name] for name in names}
+    else:
+        array = as_array(labels)
+        if array.ndim == 1:
+            array = array[:, None]
+        if array.ndim != 2:
+            raise LabelError(
+                f"labels as an array have shape (n,) or (n, n_views); got {array.shape}"
+            )
+        called = [f"view{k}" for k in range(array.shape[1])]
+        if views is not None:
+            called = list(base_columns(views))
+        if array.shape[1] != len(called):
+            raise LabelError(
+                f"labels have {array.shape[1]} column(s), the model's views need {len(called)}: {called}"
+            )
+        columns = dict(zip(called, array.T, strict=True))
+    if views is None:
+        return columns
+    for name in base_columns(views):
+        if name not in columns:
+            raise LabelError(f"labels have no view {name!r}; they have {sorted(columns)}")
+    return {name: columns[name] for name in base_columns(views)}
 
 
 def label_rows(labels: Any) -> Names:
@@ -153,11 +161,10 @@ def label_rows(labels: Any) -> Names:
     if not columns:
         raise LabelError("there is no view: give at least one column of labels")
     shapes = {name: column.shape for name, column in columns.items()}
-    if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
+    shape, *others = set(shapes.values())
+    if others or len(shape) != 1:
         raise LabelError(f"label columns are one-dimensional and of one length; got {shapes}")
-    rows = np.empty(
-        len(next(iter(columns.values()))), dtype=[(name, c.dtype) for name, c in columns.items()]
-    )
+    rows = np.empty(shape, dtype=[(name, column.dtype) for name, column in columns.items()])
     for name, column in columns.items():
         rows[name] = column
     return rows
@@ -195,42 +202,41 @@ def encode_labels(
         raise LabelError(f"label columns have different lengths: {lengths}")
     for view in names:
         if ":" in view:
-            parts = parts_of(view)
-            classes[view], codes[view] = _encode_cells(
-                [codes[p] for p in parts], [len(classes[p]) for p in parts]
-            )
+            cells, codes[view] = distinct_rows([codes[part] for part in parts_of(view)])
+            classes[view] = interaction(cells)
     return LabelTable(names, classes, codes)
 
 
-def row_keys(columns: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
-    """One integer for every row of several columns of class numbers."""
-    if float(np.prod([float(s) for s in sizes])) > 2.0**62:
+def row_keys(columns: Sequence[IntArray]) -> IntArray:
+    """One integer for every row of several columns of class numbers, in the order of the rows."""
+    sizes = [int(column.max(initial=0)) + 1 for column in columns]
+    if math.prod(sizes) > 2**62:
         rows = np.stack(columns, axis=1)
-        return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
     key = np.zeros(len(columns[0]), dtype=np.int64)
     for column, size in zip(columns, sizes, strict=True):
         key = key * size + column
     return key
 
 
+def distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
+    """The rows of several columns of class numbers that occur, sorted, and which of them stands at every place."""
+    _, first, which = np.unique(row_keys(columns), return_index=True, return_inverse=True)
+    return np.stack([column[first] for column in columns], axis=1), which.reshape(-1)
+
+
 def distinct(values: Names) -> tuple[Names, IntArray, IntArray]:
     """The values that occur in sorted order, which of them stands at every place, and how often each does."""
     if values.dtype.kind in "iu" and len(values):
-        first, last = int(values.min()), int(values.max())
-        if last - first <= 4 * len(
-            values
-        ):  # where numbers lie close, counting is faster than sorting
-            wide = (
-                values.astype(np.int64) - first
-                if values.dtype.kind == "i"
-                else (values - first).astype(np.int64)
-            )
-            every = np.bincount(wide)
+        first = int(values.min())
+        last = int(values.max())
+        # where numbers lie close, counting is faster than sorting
+        if last - first <= 4 * len(values) and max(last, -first) < 2**62:
+            places = values.astype(np.int64) - first
+            every = np.bincount(places)
             present = np.flatnonzero(every)
-            places = np.empty(len(every), dtype=np.int64)
-            places[present] = np.arange(len(present))
-            names = values.dtype.type(first) + present.astype(values.dtype)
-            return names, places[wide], every[present]
+            ranks = np.cumsum(every > 0) - 1
+            return (present + first).astype(values.dtype), ranks[places], every[present]
     names, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return names, inverse.reshape(-1), counts
 
@@ -239,14 +245,6 @@ def by_appearance(codes: IntArray) -> IntArray:
     """The same classes, numbered as they first appear: what is dealt by these numbers does not hang on names."""
     _, first, places = np.unique(codes, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[places.reshape(-1)]
-
-
-def _encode_cells(
-    columns: Sequence[IntArray], sizes: Sequence[int]
-) -> tuple[ViewClasses, IntArray]:
-    _, first, codes = np.unique(row_keys(columns, sizes), return_index=True, return_inverse=True)
-    cells = np.stack([column[first] for column in columns], axis=1)
-    return ViewClasses(np.empty(0, dtype=np.int64), 0, cells), codes.reshape(-1).astype(np.int64)
 
 
 def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, IntArray]:
@@ -258,12 +256,12 @@ def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, I
     absent = _is_missing(array, missing)
     present = array[~absent]
     if present.dtype == object:
-        kinds = sorted({type(value).__name__ for value in present})
-        fits = [
+        one_type = any(
             all(isinstance(value, kind) for value in present)
             for kind in (str, bytes, (Real, np.bool_))
-        ]
-        if not any(fits):
+        )
+        if not one_type:
+            kinds = sorted({type(value).__name__ for value in present})
             raise LabelError(
                 f"labels of one view are all strings or all numbers; those of {name!r} are {kinds}"
             )
@@ -284,23 +282,14 @@ def as_array(column: Any) -> Names:
         return present
     if hasattr(column, "__array__"):
         return np.asarray(column)
-    if isinstance(column, (str, bytes)):
-        raise LabelError(
-            f"labels must be a sequence with one label a vector; got the string {column!r}"
-        )
-    try:
-        values = list(column)
-    except TypeError:
-        raise LabelError(
-            f"labels must be a sequence with one label a vector; got {column!r}"
-        ) from None
+    if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
+        raise LabelError(f"labels must be a sequence with one label a vector; got {column!r}")
+    values = list(column)
     kinds = set(map(type, values))
-    if len({issubclass(kind, (str, bytes)) for kind in kinds}) > 1 or any(
-        issubclass(kind, (list, tuple, type(None))) for kind in kinds
-    ):
-        return np.array(
-            values, dtype=object
-        )  # NumPy would make text of everything, None and NaN included
+    texts = {issubclass(kind, (str, bytes)) for kind in kinds}
+    if len(texts) > 1 or any(issubclass(kind, (list, tuple, type(None))) for kind in kinds):
+        # NumPy would make text of everything, None and NaN included
+        return np.array(values, dtype=object)
     return exact_names(values)
 
 
@@ -308,11 +297,8 @@ def exact_names(values: Any, what: str = "labels") -> Names:
     """Names in one array; whole numbers stay whole, where NumPy would make real numbers of large ones beside small."""
     listed = list(values)
     array = np.asarray(listed)
-    if (
-        array.dtype.kind in "fO"
-        and listed
-        and all(isinstance(value, (int, np.integer)) for value in listed)
-    ):
+    whole = all(isinstance(value, (int, np.integer)) for value in listed)
+    if array.dtype.kind in "fO" and listed and whole:
         if min(listed) < 0 or max(listed) >= 2**64:
             raise LabelError(f"{what} are too large for 64-bit numbers: make them strings")
         return np.asarray(listed, dtype=np.uint64)
@@ -336,4 +322,4 @@ def _is_missing(array: Names, sentinel: Any) -> NDArray[np.bool_]:
 def _no_label(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
+    return isinstance(value, (float, np.floating)) and bool(value != value)

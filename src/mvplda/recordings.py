@@ -166,8 +166,8 @@ def setup_vectors(
         columns.pop("phrase", None)
         told.append("No two phrases are named: the model is about voices only.")
         told.append("Where people say what they like, ask about the voice: --same speaker.")
-    else:
-        told.append(f"{phrases} phrases: a model of them is about voices and words.")
+    elif len(names) >= ENOUGH_PEOPLE:
+        told.append(f"{phrases} phrases: the model is about voices and words.")
     if extractor is not None:
         name = extractor.name
         blocks = {part: stop - start for part, (start, stop) in extractor.blocks.items()}
@@ -236,8 +236,9 @@ def _better(committee: Bundle, default: Bundle, cosine: Bundle, told: list[str])
             return default
         first = next(iter(held["errors"].values()))
         errors.append((max(first["eer"].values()), first["cllr"]))
-    # the committee is calibrated by the very trials: it has to be better in both
-    wins = np.less(errors[0], errors[1]).all()
+    # the committee is calibrated by the very trials: a smaller Cllr alone is not enough
+    (eer, cllr), (default_eer, default_cllr), _ = errors
+    wins = eer <= default_eer and cllr < default_cllr
     used = 0 if wins else 1
     told.append(f"Compared on people who were held out in turn; used is {titles[used]}:")
     for title, (eer, cllr) in zip(titles, errors, strict=True):

@@ -156,20 +156,15 @@ def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> No
     problems = []
     if X.ndim != 2 or len(X) < 2:
         problems.append(f"there is one vector, or none: vectors have shape (n, D); got {X.shape}")
-    elif not np.isfinite(np.asarray(X, dtype=np.float64)).all():
+    elif not np.isfinite(X.astype(np.float64)).all():
         problems.append("the vectors contain NaN or infinity")
     if not labels and needed:
         problems.append("there are no labels: name the speaker of every vector")
     for view, column in labels.items():
         if column.shape != X.shape[:1]:
-            problems.append(
-                f"there are {len(X)} vectors and labels of {view} of shape {column.shape}"
-            )
-            continue
-        names = encode_labels({view: column}).classes[view].names.tolist()
-        if len(names) < 2:
-            every = ", ".join(map(repr, names))
-            problems.append(f"{view} has one class ({every}): a model needs several to tell apart")
+            problems.append(f"there are {len(X)} vectors and {column.shape} labels of {view}")
+        elif len(encode_labels({view: column}).classes[view].names) < 2:
+            problems.append(f"{view} has one class ({column[0]!r}): a model needs several")
     if problems:
         raise DataError("; ".join(problems))
 

@@ -48,7 +48,7 @@ def check(p: Problem, noise: str, *, by_count: bool = False) -> None:
         for k, view in enumerate(p.views):
             close(found.means[k], dense.means[k])
             close(found.covariances(k), dense.covariances[k])
-            close(found.class_covariance[k], dense.covariances[k].sum(axis=0))
+            close(found.covariance_sums[1][k], dense.covariances[k].sum(axis=0))
             assert len(found.means[k]) == len(np.unique(p.codes[k])), view
         close(found.sum_z, dense.sum_z)
         each = np.concatenate(

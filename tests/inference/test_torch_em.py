@@ -184,18 +184,19 @@ def test_statistics_of_the_host_may_be_fitted_on_a_device() -> None:
     views = {"speaker": 3, "phrase": 2}
     expected = MultiviewPLDA(views).fit_statistics(statistics)
     used: list[Any] = []
-    original = backend.Torch.solve_positive
+    original = backend.Torch.split_axes
 
-    def spy(self: Any, matrix: Any, right: Any) -> Any:
+    def spy(self: Any, *arguments: Any) -> Any:
         used.append(self.device.type)
-        return original(self, matrix, right)
+        return original(self, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend.Torch, "solve_positive", spy)
+        patch.setattr(backend.Torch, "split_axes", spy)
         model = MultiviewPLDA(views).fit_statistics(statistics, device="cpu")
-        assert used == ["cpu"] * model.n_iter_
+        assert set(used) == {"cpu"}
+        used.clear()
         MultiviewPLDA(views).fit_statistics(statistics)
-        assert len(used) == model.n_iter_
+        assert not used
     assert relative(model.loadings_["speaker"], expected.loadings_["speaker"]) < 1e-6
 
 

@@ -120,7 +120,7 @@ def check_against_definition(p: Problem, noise: str) -> None:
                 np.arange(C), :, np.arange(C), :
             ]
             close(found.covariances(k), blocks)
-            close(found.class_covariance[k], blocks.sum(axis=0))
+            close(found.covariance_sums[1][k], blocks.sum(axis=0))
         second = dense.covariance + np.outer(dense.means, dense.means)
         for i in range(len(p.X)):
             where = np.concatenate(

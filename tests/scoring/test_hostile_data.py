@@ -41,7 +41,7 @@ def test_constant_columns(noise: str, value: float) -> None:
     assert found == {NoiseFlooredWarning}
     assert model.diagnostics_.constant_columns == (2,)
     assert (
-        "1 column(s) of X are constant, or vary by no more than rounding (2): the"
+        "1 column(s) of X are constant, or vary by no more than rounding (first 2): the"
         in model.diagnostics_.messages[0]
     )
     assert model.mean_[2] == pytest.approx(value, abs=1e-6)

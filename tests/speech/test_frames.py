@@ -10,7 +10,8 @@ soundfile = pytest.importorskip("soundfile")
 
 from mvplda.exceptions import AudioError  # noqa: E402
 from mvplda.extractors.recipe import Features, Recipe, Samples  # noqa: E402
-from mvplda.speech.frames import Clip, FeatureSet, extract_features, frames_of  # noqa: E402
+from mvplda.extractors.sound import Clip  # noqa: E402
+from mvplda.speech.frames import FeatureSet, extract_features, frames_of  # noqa: E402
 
 RECIPE = Recipe(
     "test",

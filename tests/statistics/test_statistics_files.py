@@ -21,7 +21,7 @@ from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterE
 from mvplda.labels import encode_labels
 from mvplda.persistence import packed_pieces
 from mvplda.statistics import Accumulator, accumulator, merge, record
-from mvplda.statistics.accumulator import GrowingClasses, LabelCodes, common_origin, label_codes
+from mvplda.statistics.accumulator import GrowingClasses, LabelCodes, label_codes
 from mvplda.statistics.record import holds_statistics, load_with_sources, save_statistics
 
 
@@ -187,7 +187,7 @@ def test_a_real_limit_on_file_size(tmp_path: Path) -> None:
 
 def accumulated(X: Any, labels: Any, sizes: list[int], **options: Any) -> SufficientStatistics:
     sums, classes = (
-        Accumulator(X.shape[1], VIEWS, origin=common_origin(X[: sizes[0]]), **options),
+        Accumulator(X.shape[1], VIEWS, **options),
         GrowingClasses(VIEWS),
     )
     start = 0
@@ -237,14 +237,11 @@ def test_rows_that_are_not_finite_are_left_out_and_told() -> None:
     bad = [3, 256, 300, 599]
     X[bad, 2] = [np.nan, np.inf, -np.inf, np.nan]
     labels["speaker"][3] = "only here"
-    sums, classes = (
-        Accumulator(X.shape[1], VIEWS, origin=common_origin(X)),
-        GrowingClasses(VIEWS),
-    )
-    assert sums.origin is not None
-    assert np.isfinite(sums.origin).all()
+    sums, classes = Accumulator(X.shape[1], VIEWS), GrowingClasses(VIEWS)
     codes = classes.number({name: label_codes(column) for name, column in labels.items()})
     assert sums.add(X, codes, on_error="skip").tolist() == bad
+    assert sums.origin is not None
+    assert np.isfinite(sums.origin).all()
     good = np.setdiff1d(np.arange(600), bad)
     some = {name: column[good] for name, column in labels.items()}
     close(

@@ -175,32 +175,28 @@ def _run(
     recipe: str,
     labels: dict[str, str],
     *,
-    root: Path | None,
     output: Path | None,
-    vectors: tuple[str, ...],
-    systems: tuple[str, ...],
-    config: Path | None,
-    changes: Sequence[tuple[str, str]],
+    vectors: tuple[str, ...] = (),
+    systems: tuple[str, ...] = (),
     extractors: tuple[str, ...] = (),
     no_report: bool = False,
-    **reading: Any,
+    **options: Any,
 ) -> None:
     """What experiment and reproduce share: everything but the configuration."""
     from ..speech.experiment import run_experiment
 
     output = output or Path(f"{command}-{corpus}")
     check_folder(output)
-    settings = _settings(corpus, recipe, config, changes)
+    settings, loaded, place, reading = _prepared(corpus, recipe, output, labels, **options)
     if systems:
         settings = settings.with_changes({"evaluation.systems": list(systems)})
-    loaded, place = _load(settings, root, output, labels, reading["quiet"])
     if loaded.clips is None:
         vectors = vectors or (str(place),)
     run_experiment(
         loaded,
         settings,
         output,
-        _reading(**reading),
+        reading,
         vectors=vectors,
         extractors=extractors,
         inputs=[place, *vectors],
@@ -217,15 +213,7 @@ def _run(
     type=Written(),
     help="Write the network to this .onnx file, and its recipe beside it.",
 )
-def network(
-    corpus: str,
-    root: Path | None,
-    output: str,
-    recipe: str | None,
-    config: Path | None,
-    changes: tuple[tuple[str, str], ...],
-    **reading: Any,
-) -> None:
+def network(corpus: str, output: str, recipe: str | None, **options: Any) -> None:
     """Train a network on the training speakers of a corpus; it is an extractor like any other.
 
     \b
@@ -239,37 +227,32 @@ def network(
     path = Path(output)
     if path.suffix != ".onnx":
         raise click.UsageError(f"a network is written as an .onnx file; got {output}")
-    settings = _settings(corpus, recipe or "small", config, changes)
-    loaded, _ = _load(settings, root, path.parent, {}, reading["quiet"])
-    made = train_on_corpus(loaded, settings, path, _reading(**reading))
+    settings, loaded, _, reading = _prepared(corpus, recipe or "small", path.parent, {}, **options)
+    made = train_on_corpus(loaded, settings, path, reading)
     click.echo(f"wrote {output}: {made.vectors.extractor}")
 
 
-def _reading(
-    quiet: bool, on_error: Literal["raise", "skip"] = "skip", workers: int | None = None
-) -> Reading:
-    from ..speech.experiment import Reading
-
-    return Reading(on_error, workers, verbose=not quiet, say=click.echo)
-
-
-def _settings(
-    corpus: str, recipe: str, config: Path | None, changes: Sequence[tuple[str, str]]
-) -> Configuration:
-    from ..speech.experiment import read_configuration, read_recipe
-
-    named = {"corpus.name": corpus}
-    settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
-    return settings.with_changes({**named, **{name: _value(text) for name, text in changes}})
-
-
-def _load(
-    settings: Configuration, root: Path | None, output: Path, labels: dict[str, str], quiet: bool
-) -> tuple[Corpus, Path]:
-    """The corpus of the settings, and where it lies."""
+def _prepared(
+    corpus: str,
+    recipe: str,
+    output: Path,
+    labels: dict[str, str],
+    *,
+    quiet: bool,
+    root: Path | None = None,
+    config: Path | None = None,
+    changes: Sequence[tuple[str, str]] = (),
+    on_error: Literal["raise", "skip"] = "skip",
+    workers: int | None = None,
+) -> tuple[Configuration, Corpus, Path, Reading]:
+    """The configuration, the corpus, where it lies, and how its sound is read."""
     from ..exceptions import ParameterError
     from ..speech.corpora import CORPORA, load_corpus
+    from ..speech.experiment import Reading, read_configuration, read_recipe
 
+    settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
+    given = {name: _value(text) for name, text in changes}
+    settings = settings.with_changes({"corpus.name": corpus, **given})
     options = dict(settings.corpus)
     name = options.pop("name")
     if root is None and name != "synthetic":
@@ -280,12 +263,12 @@ def _load(
     if labels:
         options["labels"] = labels
     try:
-        return load_corpus(name, root, **options), root
+        loaded = load_corpus(name, root, **options)
     except (TypeError, AttributeError) as error:
-        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
         raise ParameterError(
-            f"options of {name} are of another type than expected ({given}): {error}"
+            f"options of {name} are of another type than expected ({options}): {error}"
         ) from error
+    return settings, loaded, root, Reading(on_error, workers, verbose=not quiet, say=click.echo)
 
 
 def _value(text: str) -> Any:
@@ -330,6 +313,5 @@ def demo(output: Path, seed: int, quiet: bool) -> None:
         "50 synthetic speakers say 8 pass-phrases 8 times each, in noise, in rooms, over channels ..."
     )
     changes = [(f"{name}.random_state", str(seed)) for name in ("corpus", "training", "backend")]
-    options: dict[str, Any] = {"root": None, "config": None, "vectors": (), "systems": ()}
-    _run("demo", "synthetic", "small", {}, output=output, changes=changes, quiet=quiet, **options)
+    _run("demo", "synthetic", "small", {}, output=output, changes=changes, quiet=quiet)
     click.echo(NEXT.format(output=output))

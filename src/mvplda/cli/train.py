@@ -402,7 +402,6 @@ def stats(
                 rest,
                 places,
                 views or None,
-                origin=parts[0].origin if parts else None,
                 batch_bytes=batch_mib * 2**20,
                 verbose=0 if quiet else 1,
                 **options,

@@ -6,20 +6,19 @@ import hashlib
 import json
 import os
 import warnings
-from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._progress import Progress
-from .._typing import Array, PathLike
+from .._typing import Json, PathLike, Setting
 from ..backend import one_blas_thread
 from ..exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
 from ..io.files import BATCH_BYTES, Batch, OnDisk, is_stream, unlabelled
@@ -27,15 +26,17 @@ from ..io.kaldi import is_kaldi, parse_name
 from ..io.vectors import checked_names, open_vectors
 from ..labels import base_columns, check_view_names
 from ..statistics import Accumulator, SufficientStatistics, merge
-from ..statistics.accumulator import GrowingClasses, LabelCodes, SecondMoment, common_origin
+from ..statistics.accumulator import GrowingClasses, LabelCodes, SecondMoment
 from ..statistics.record import load_with_sources, save_statistics
 from .engines import Tree, ordered_map
-from .shards import Labels, Piece, Unlisted, check_ids, cut, numbers_of
+from .shards import Ids, Labels, Piece, Unlisted, check_ids, cut, numbers_of
 
 T = TypeVar("T")
 OnError = Literal["raise", "skip"]
 NAMED_ROWS = 10
 BAD = (FileFormatError, DataError, LabelError, OSError)
+NOTHING = cast(SufficientStatistics, None)
+"""The statistics of a shard without any vector that can be used; `gather` never gives it."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,6 @@ class ShardJob:
         used, and lists them
     batch_bytes : of vectors; two batches are held per worker
     work_dir : folder where finished shards are kept, so that a run can be continued
-    origin : (D,) point amid the data; default: the mean of the first batch of the first shard
-    origin_of : where it comes from, for errors
     """
 
     views: tuple[str, ...]
@@ -60,19 +59,13 @@ class ShardJob:
     vectors: str | None = None
     ids: str | None = None
     second_moment: SecondMoment = "full"
-    missing: Any = None
+    missing: object = None
     on_error: OnError = "raise"
     batch_bytes: int = BATCH_BYTES
     work_dir: PathLike | None = None
-    origin: Array | None = None
-    origin_of: str = "the given origin"
 
     def __post_init__(self) -> None:
         check_view_names(self.views)
-        if self.second_moment not in ("full", "diagonal"):
-            raise ParameterError(
-                f"second_moment is 'full' or 'diagonal'; got {self.second_moment!r}"
-            )
         if self.on_error not in ("raise", "skip"):
             raise ParameterError(f"on_error is 'raise' or 'skip'; got {self.on_error!r}")
 
@@ -119,14 +112,14 @@ class Gathered:
     statistics: SufficientStatistics
     shards: tuple[ShardReport, ...]
     bad_shards: tuple[BadShard, ...] = ()
-    ids: tuple[tuple[Piece, NDArray[np.uint64]], ...] = ()
+    ids: tuple[Ids, ...] = ()
 
     @property
     def bad_rows(self) -> int:
         """How many vectors were left out of the shards that were read."""
         return sum(shard.bad_rows for shard in self.shards)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         """What went in and what did not, in plain values."""
         bad = [shard for shard in self.shards if shard.bad_rows]
         return {
@@ -146,12 +139,12 @@ def gather(
     scheduler: str | None = None,
     rows_per_shard: int | None = None,
     verbose: int = 0,
-    **settings: Any,
+    **settings: Setting,
 ) -> Gathered:
     """Statistics of shards on disk, and a report of what was left out.
 
-    Every shard is read in batches and summed on its own about one common origin; the sums are
-    then added in a tree whose shape depends on the number of shards alone. So the numbers are
+    Every shard is read in batches and summed on its own; the sums are then added
+    in a tree whose shape depends on the number of shards alone. So the numbers are
     the same, bit for bit, for any number of workers and for a run that was killed and continued.
 
     Parameters
@@ -177,8 +170,6 @@ def gather(
     if job.work_dir is not None:
         Path(job.work_dir).mkdir(parents=True, exist_ok=True)
     pieces = cut(shards, rows_per_shard, job.vectors, job.ids)
-    if job.origin is None:
-        job = _with_origin(job, pieces)
     progress = Progress("shards", len(pieces)) if verbose else None
     tree = Tree(combine)
     work = partial(shard_result, job)
@@ -189,10 +180,13 @@ def gather(
         if progress is not None:
             progress.step(done + 1, f"{read} vectors")
     result = tree.finish()
+    if result.statistics is NOTHING:
+        reason = result.bad_shards[0].reason if result.bad_shards else "no vector is finite"
+        raise DataError(f"none of the {len(pieces)} shard(s) could be used: {reason}")
     # Files that share a list of labels share its ids; others may have the same ids for different vectors.
     together = any(Path(source).is_file() for source in sources.values())
     together = together and not any("{" in source for source in sources.values())
-    check_ids(result.ids, job.vectors, job.ids, across_files=together)
+    check_ids(result.ids, across_files=together)
     _warn_of(result)
     return result
 
@@ -228,62 +222,38 @@ def _on_disk(path: str, copies: list[OnDisk]) -> str:
     return prefix + copies[-1].file
 
 
-def _with_origin(job: ShardJob, shards: Sequence[Piece]) -> ShardJob:
-    """The job with the mean of the first batch that can be read as the origin of all."""
-    reasons: list[str] = []
-    for piece in shards:
-        try:
-            reader = open_vectors(piece.path, job.vectors, job.ids)
-            batches = reader.batches(job.batch_bytes, [], False, piece.rows)
-            batch = next((batch for batch in batches if batch.X.size), None)
-            batches.close()  # type: ignore[attr-defined]
-            if batch is None:
-                raise DataError(f"{piece.path}: the file holds no vectors")
-            return replace(job, origin=common_origin(batch.X), origin_of=piece.path)
-        except BAD as error:
-            if not job.skips:
-                raise
-            reasons.append(str(error))
-    raise DataError(f"no shard could be used: {reasons[0]}")
-
-
 def _warn_of(result: Gathered) -> None:
-    """Refuse a result without vectors, and warn of what was left out."""
-    bad = result.bad_shards
-    total = len(bad) + len(result.shards)
-    if result.statistics is None:
-        reason = bad[0].reason if bad else "no vector is finite"
-        raise DataError(f"none of the {total} shard(s) could be used: {reason}")
-    for view in dict.fromkeys(view for shard in result.shards for view in shard.unlisted):
-        lists = [shard.unlisted[view] for shard in result.shards if view in shard.unlisted]
-        vectors = sum(shard.vectors + shard.bad_rows for shard in result.shards)
-        count = sum(found.vectors for found in lists)
+    """Warn of what was left out."""
+    read = result.shards
+    for view in dict.fromkeys(view for shard in read for view in shard.unlisted):
+        lists = [shard.unlisted[view] for shard in read if view in shard.unlisted]
+        vectors = sum(shard.vectors + shard.bad_rows for shard in read)
+        count = sum(own.vectors for own in lists)
         warnings.warn(unlabelled(view, lists[0].file, count, vectors, lists[0].first), stacklevel=3)
-    if bad:
-        warnings.warn(
-            f"{len(bad)} of {total} shards were left out; the first: {bad[0].reason}",
-            MvpldaWarning,
-            stacklevel=3,
+    messages = []
+    if result.bad_shards:
+        total = len(result.bad_shards) + len(read)
+        reason = result.bad_shards[0].reason
+        messages.append(
+            f"{len(result.bad_shards)} of {total} shards were left out; the first: {reason}"
         )
     if result.bad_rows:
-        first = next(shard for shard in result.shards if shard.bad_rows)
-        warnings.warn(
+        first = next(shard for shard in read if shard.bad_rows)
+        messages.append(
             f"{result.bad_rows} vectors that hold NaN or infinity were left out; the first is row "
-            f"{first.named_rows[0]} of {first.path}",
-            MvpldaWarning,
-            stacklevel=3,
+            f"{first.named_rows[0]} of {first.path}"
         )
+    for message in messages:
+        warnings.warn(message, MvpldaWarning, stacklevel=3)
 
 
 def combine(parts: Sequence[Gathered]) -> Gathered:
     """Results of several shards as one, in their order."""
-    usable = [part for part in parts if part.statistics is not None]
-    statistics: Any = None
-    if usable:
-        names = [part.shards[0].path for part in usable]
-        statistics = merge([part.statistics for part in usable], names)
+    usable = {
+        part.shards[0].path: part.statistics for part in parts if part.statistics is not NOTHING
+    }
     return Gathered(
-        statistics,
+        merge(list(usable.values()), list(usable)) if usable else NOTHING,
         tuple(shard for part in parts for shard in part.shards),
         tuple(shard for part in parts for shard in part.bad_shards),
         tuple(ids for part in parts for ids in part.ids),
@@ -304,28 +274,24 @@ def shard_result(job: ShardJob, piece: Piece) -> Gathered:
     except BAD as error:
         if not job.skips:
             raise
-        nothing: Any = None
-        return Gathered(nothing, (), (BadShard(str(piece), str(error)),))
-    if finished is not None and result.statistics is not None:
+        return Gathered(NOTHING, (), (BadShard(str(piece), str(error)),))
+    if finished is not None and result.statistics is not NOTHING:
         sources = {
             "report": asdict(result.shards[0]),
             "files": {file: _identity(file) for file in files},
-            "ids": [
-                b64encode(numbers.astype("<u8").tobytes()).decode() for _, numbers in result.ids
-            ],
+            "ids": [numbers.tolist() for _, numbers in result.ids],
         }
         save_statistics(result.statistics, finished, sources)
     return result
 
 
 def read_shard(job: ShardJob, piece: Piece) -> tuple[Gathered, tuple[str, ...]]:
-    """Statistics of a shard about the common origin, and the files that were read."""
-    origin = np.asarray(job.origin, dtype=np.float64)
+    """Statistics of a shard, and the files that were read."""
     path = piece.path
     reader = open_vectors(path, job.vectors, job.ids)
     labels = Labels(path, reader, base_columns(job.views), dict(job.labels), job.missing)
     classes = GrowingClasses(job.views)
-    sums = Accumulator(len(origin), job.views, second_moment=job.second_moment, origin=origin)
+    sums: Accumulator | None = None
     rows = piece.start
     bad = 0
     named: list[int] = []
@@ -339,14 +305,11 @@ def read_shard(job: ShardJob, piece: Piece) -> tuple[Gathered, tuple[str, ...]]:
         with one_blas_thread():
             for batch, codes in prefetch(_labelled(batches, labels, piece.start)):
                 n, width = batch.X.shape
-                if width not in (0, len(origin)):
-                    raise DataError(
-                        f"vectors of width {width}; those of the first shard, {job.origin_of}, have {len(origin)}"
-                    )
                 if has_ids and batch.ids is not None:
                     numbers.append(numbers_of(checked_names(path, batch.ids, rows)))
                 left_out = np.arange(n)
-                if width:
+                if width:  # none where every vector of the batch is null
+                    sums = sums or Accumulator(width, job.views, second_moment=job.second_moment)
                     left_out = sums.add(batch.X, classes.number(codes), on_error="skip")
                 bad += len(left_out)
                 named += (rows + left_out[: NAMED_ROWS - len(named)]).tolist()
@@ -356,7 +319,7 @@ def read_shard(job: ShardJob, piece: Piece) -> tuple[Gathered, tuple[str, ...]]:
         if rows == piece.start:
             raise FileFormatError("the file holds no vectors")
         ids = ((piece, np.concatenate(numbers)),) if numbers else ()
-        check_ids(ids, job.vectors, job.ids)
+        check_ids(ids)
     except (DataError, LabelError, FileFormatError) as error:
         raise error if path in str(error) else type(error)(f"{path}: {error}") from error
     if bad and not job.skips:
@@ -365,7 +328,9 @@ def read_shard(job: ShardJob, piece: Piece) -> tuple[Gathered, tuple[str, ...]]:
             f"{piece}: {bad} of {rows - piece.start} vectors hold NaN or infinity: row {which}, counted from 0. "
             "Repair them, or leave them out with on_error='skip'"
         )
-    statistics: Any = SufficientStatistics.of(sums, *classes.sorted()) if sums.n else None
+    statistics = NOTHING
+    if sums is not None and sums.n:
+        statistics = SufficientStatistics.of(sums, *classes.sorted())
     report = ShardReport(str(piece), rows - piece.start - bad, bad, tuple(named), labels.unlisted)
     files = (_file_of(path)[0], *reader.files, *labels.files)
     return Gathered(statistics, (report,), (), ids), files
@@ -382,7 +347,7 @@ def _labelled(
 def prefetch(items: Iterator[T]) -> Iterator[T]:
     """The same items; while one is used, a second thread makes the next."""
     with ThreadPoolExecutor(1) as pool:
-        end: Any = object()
+        end = cast(T, object())
         following = pool.submit(next, items, end)
         while (item := following.result()) is not end:
             following = pool.submit(next, items, end)
@@ -391,7 +356,7 @@ def prefetch(items: Iterator[T]) -> Iterator[T]:
 
 # Finished shards in a work folder.
 #
-# The name of a file holds the shard's path and rows, the settings and the origin; inside are size and time of change
+# The name of a file holds the shard's path and rows, and the settings; inside are size and time of change
 # of every file that was read. A run that was killed, at any point, finds the shards that were done; a shard that
 # changed since is read again.
 
@@ -399,14 +364,13 @@ def prefetch(items: Iterator[T]) -> Iterator[T]:
 def _finished_file(job: ShardJob, piece: Piece) -> Path | None:
     if job.work_dir is None:
         return None
-    settings = asdict(replace(job, work_dir=None, origin=None, origin_of="", on_error="raise"))
+    settings = asdict(replace(job, work_dir=None, on_error="raise"))
     parts = [os.path.abspath(_file_of(piece.path)[0]), piece.rows, settings]
     digest = hashlib.sha256(json.dumps(parts, default=repr, sort_keys=True).encode())
-    digest.update(np.asarray(job.origin, dtype=np.float64).tobytes())
     return Path(job.work_dir) / f"{digest.hexdigest()[:32]}.safetensors"
 
 
-def _identity(path: str) -> list[Any]:
+def _identity(path: str) -> list[int | None]:
     """What tells a version of a file from others: its size and time of change."""
     try:
         state = os.stat(path)
@@ -424,11 +388,11 @@ def _load(file: Path | None, job: ShardJob, piece: Piece) -> Gathered | None:
         report = sources["report"]
         unlisted = {view: Unlisted(*found) for view, found in report["unlisted"].items()}
         rows = tuple(report["named_rows"])
-        numbers = [np.frombuffer(b64decode(text), "<u8") for text in sources["ids"]]
+        ids = tuple((piece, np.array(own, dtype=np.uint64)) for own in sources["ids"])
         changed = any(_identity(name) != found for name, found in sources["files"].items())
         if changed or (report["bad_rows"] and not job.skips):
             return None
         shard = ShardReport(**{**report, "unlisted": unlisted, "named_rows": rows, "resumed": True})
     except (FileFormatError, KeyError, TypeError, ValueError, AttributeError):
         return None
-    return Gathered(statistics, (shard,), (), tuple((piece, own) for own in numbers))
+    return Gathered(statistics, (shard,), (), ids)

@@ -7,17 +7,18 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise, repeat
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._optional import need
+from .._typing import Block as Column
+from .._typing import Names as ClassNames
 from ..exceptions import FileFormatError, LabelError
 from ..io.files import (
-    BATCH_BYTES,
     LONGEST_ID,
     Batch,
     Names,
@@ -26,7 +27,7 @@ from ..io.files import (
     read_map,
     wrap_reader_errors,
 )
-from ..io.vectors import check_once, open_vectors
+from ..io.vectors import open_vectors
 from ..statistics.accumulator import LabelCodes, label_codes
 
 CACHED_LISTS = 8
@@ -55,17 +56,15 @@ class Labels:
         reader: Reader,
         names: Sequence[str],
         sources: Mapping[str, str],
-        missing: Any,
+        missing: object,
     ) -> None:
-        self._sources: dict[str, _Column | _Rows | _List] = {}
-        self.columns: list[str] = []
-        self.files: list[str] = []
-        self.ids = False
+        self._missing = missing
+        self._column_of: dict[str, str] = {}
+        self._sources: dict[str, _Rows | _List] = {}
         for name in names:
             place = sources.get(name, name)
             if place in reader.columns:
-                self._sources[name] = _Column(name, place, missing)
-                self.columns.append(place)
+                self._column_of[name] = place
                 continue
             file = label_file(path, name, sources.get(name))
             if file is None:
@@ -73,23 +72,26 @@ class Labels:
                 raise LabelError(
                     f"{path}: there are no labels of {name!r}: {place!r} is neither a column of it{listed} nor a file"
                 )
-            self.files.append(str(file))
-            if file.suffix == ".npy":
-                self._sources[name] = _Rows(path, file, missing)
-            else:
-                self._sources[name] = _List(path, name, file, missing)
-                self.ids = True
+            kind = _Rows if file.suffix == ".npy" else _List
+            self._sources[name] = kind(path, name, file, missing)
+        self.columns = list(self._column_of.values())
+        self.files = [str(source.file) for source in self._sources.values()]
+        self._lists = {n: own for n, own in self._sources.items() if isinstance(own, _List)}
+        self.ids = bool(self._lists)
 
     def codes(self, batch: Batch, start: int) -> dict[str, LabelCodes]:
-        return {name: source.codes(batch, start) for name, source in self._sources.items()}
+        codes = {name: source.codes(batch, start) for name, source in self._sources.items()}
+        for name, column in self._column_of.items():
+            codes[name] = column_codes(name, batch.columns[column], self._missing)
+        return codes
 
     @property
     def unlisted(self) -> dict[str, Unlisted]:
         """By view, the list that does not name all ids, how many of them, and the first."""
         return {
-            name: Unlisted(str(source.file), source.unlisted, source.first_unlisted)
-            for name, source in self._sources.items()
-            if isinstance(source, _List) and source.unlisted
+            name: Unlisted(str(own.file), own.unlisted, own.first_unlisted)
+            for name, own in self._lists.items()
+            if own.unlisted
         }
 
     def finish(self, end: int, last: bool = True) -> None:
@@ -108,26 +110,10 @@ def label_file(path: str, name: str, source: str | None) -> Path | None:
     return file if file.is_file() else None
 
 
-class _Column:
-    def __init__(self, name: str, column: str, missing: Any) -> None:
-        self.name = name
-        self.column = column
-        self.missing = missing
-
-    def codes(self, batch: Batch, start: int) -> LabelCodes:
-        values = batch.columns[self.column]
-        if isinstance(values, np.ndarray):
-            return label_codes(values, missing=self.missing)
-        return arrow_codes(self.name, values, self.missing)
-
-    def finish(self, end: int, last: bool) -> None:
-        pass
-
-
 class _Rows:
     """One label a row, in an array of their own."""
 
-    def __init__(self, path: str, file: Path, missing: Any) -> None:
+    def __init__(self, path: str, name: str, file: Path, missing: object) -> None:
         self.path = path
         self.file = file
         self.missing = missing
@@ -143,9 +129,9 @@ class _Rows:
             raise LabelError(
                 f"{self.file} has {len(self.labels)} labels, {self.path} has more vectors"
             )
-        if values.dtype.kind == "U" and (values == "").any():
-            values = values.astype(object)
-            values[values == ""] = None  # an array of text has no other "none"
+        if values.dtype.kind == "U":
+            nobody = np.array(None, dtype=object)
+            values = np.where(values == "", nobody, values)  # text has no other "none"
         return label_codes(values, missing=self.missing)
 
     def finish(self, end: int, last: bool) -> None:
@@ -159,64 +145,59 @@ class _Rows:
 class _List:
     """Ids and their labels; an id that is not listed has no label."""
 
-    def __init__(self, path: str, name: str, file: Path, missing: Any) -> None:
+    def __init__(self, path: str, name: str, file: Path, missing: object) -> None:
         self.path = path
         self.name = name
         self.file = file
         state = os.stat(file)
         self.names, self.numbers = _numbered(str(file), missing, state.st_size, state.st_mtime_ns)
         self.rows = 0
-        self.first = ""
         self.unlisted = 0
         self.first_unlisted = ""
 
     def codes(self, batch: Batch, start: int) -> LabelCodes:
-        ids = batch.ids
-        if ids is None:
+        if batch.ids is None:
             raise LabelError(f"{self.path} has no ids to look up in {self.file}: name their column")
-        if self.rows == 0 and len(ids):
-            self.first = ids[0]
-        self.rows += len(ids)
-        codes = np.fromiter(
-            map(self.numbers.get, ids, repeat(UNLISTED)), dtype=np.int64, count=len(ids)
-        )
-        unlisted = codes == UNLISTED
-        if not self.unlisted and unlisted.any():
-            self.first_unlisted = ids[int(unlisted.argmax())]
-        self.unlisted += int(unlisted.sum())
-        return LabelCodes(self.names, np.where(unlisted, -1, codes))
+        codes = np.array([self.numbers.get(name, UNLISTED) for name in batch.ids], dtype=np.int64)
+        unlisted = np.flatnonzero(codes == UNLISTED)
+        if not self.unlisted and len(unlisted):
+            self.first_unlisted = batch.ids[unlisted[0]]
+        self.rows += len(codes)
+        self.unlisted += len(unlisted)
+        return LabelCodes(self.names, np.maximum(codes, -1))
 
     def finish(self, end: int, last: bool) -> None:
         if self.rows and self.unlisted == self.rows:
             raise LabelError(
                 f"{self.file} lists none of the {self.rows} ids of {self.path} for view {self.name!r}: "
-                f"the first is {self.first!r}, the file begins with {next(iter(self.numbers), '')!r}"
+                f"the first is {self.first_unlisted!r}, the file begins with {next(iter(self.numbers), '')!r}"
             )
 
 
 @lru_cache(CACHED_LISTS)
-def _numbered(file: str, missing: Any, size: int, changed: int) -> tuple[Any, dict[str, int]]:
+def _numbered(
+    file: str, missing: object, size: int, changed: int
+) -> tuple[ClassNames, dict[str, int]]:
     """Names of the classes in a list, and the class of every id (size and time of change tell versions apart)."""
     values = read_map(file)
     labels = label_codes(np.array([*values.values(), None], dtype=object)[:-1], missing=missing)
     return labels.names, dict(zip(values, labels.codes.tolist(), strict=True))
 
 
-def arrow_codes(name: str, column: Any, missing: Any) -> LabelCodes:
-    """Labels of an Arrow column, numbered without making Python objects of the rows."""
+def column_codes(name: str, column: Column, missing: object) -> LabelCodes:
+    """Labels of a column, numbered; of an Arrow column without making Python objects of the rows."""
+    if isinstance(column, np.ndarray):
+        return label_codes(column, missing=missing)
     arrow = need("pyarrow")
     encoded = column if arrow.types.is_dictionary(column.type) else column.dictionary_encode()
     kind = encoded.type.value_type
     if arrow.types.is_nested(kind) or arrow.types.is_decimal(kind):
         raise LabelError(f"labels of {name!r} are {kind}; expected text, numbers or dates")
     labels = label_codes(encoded.dictionary.to_numpy(zero_copy_only=False), missing=missing)
-    known = np.append(labels.codes, -1)
-    indices = (
-        encoded.indices.fill_null(len(labels.codes))
-        .cast(arrow.int64())
-        .to_numpy(zero_copy_only=False)
+    places = encoded.indices.fill_null(len(labels.codes)).cast(arrow.int64())
+    return LabelCodes(
+        labels.names, np.append(labels.codes, -1)[places.to_numpy(zero_copy_only=False)]
     )
-    return LabelCodes(labels.names, known[indices])
 
 
 # Files cut by rows, so that one huge file is many shards.
@@ -232,11 +213,9 @@ class Piece:
     total: int | None = None
 
     def __str__(self) -> str:
-        return (
-            self.path
-            if self.stop is None
-            else f"{self.path} (rows {self.start} to {self.stop - 1})"
-        )
+        if self.stop is None:
+            return self.path
+        return f"{self.path} (rows {self.start} to {self.stop - 1})"
 
     @property
     def rows(self) -> Rows | None:
@@ -251,8 +230,7 @@ class Piece:
         """Whether the file still is what it was when it was cut."""
         if self.stop is None:
             return
-        cuts = reader.cuts()
-        found = cuts[-1] if len(cuts) else 0
+        found = max(reader.cuts(), default=0)
         if found != self.total:
             raise FileFormatError(
                 f"the file has {found} vectors; when the run began it had {self.total}"
@@ -293,10 +271,12 @@ def _bounds(cuts: Sequence[int], rows: int) -> Iterator[int]:
 # Ids of all shards, so that none is counted twice.
 #
 # Ids are kept as one number each, eight bytes, since workers are
-# other processes and ids are many. Where two numbers are equal the files are read again for the ids.
+# other processes and ids are many.
 
 
 WEIGHTS = np.random.default_rng(0).integers(2**64, size=LONGEST_ID, dtype=np.uint64) | np.uint64(1)
+
+Ids = tuple[Piece, NDArray[np.uint64]]
 
 
 def numbers_of(names: Names) -> NDArray[np.uint64]:
@@ -305,43 +285,27 @@ def numbers_of(names: Names) -> NDArray[np.uint64]:
     return np.asarray((letters * WEIGHTS[: letters.shape[1]]).sum(axis=1, dtype=np.uint64))
 
 
-def check_ids(
-    shards: Sequence[tuple[Piece, NDArray[np.uint64]]],
-    vectors: str | None,
-    ids: str | None,
-    *,
-    across_files: bool = False,
-) -> None:
-    """An id that stands twice is an error that names it and both places; of different files where asked."""
-    files: dict[str, list[tuple[Piece, NDArray[np.uint64]]]] = {}
-    for piece, numbers in shards:
-        files.setdefault("" if across_files else piece.path, []).append((piece, numbers))
+def check_ids(shards: Sequence[Ids], *, across_files: bool = False) -> None:
+    """An id that stands twice is an error that names both places; of different files where asked."""
+    files: dict[str, list[Ids]] = {}
+    for shard in shards:
+        files.setdefault("" if across_files else shard[0].path, []).append(shard)
     for together in files.values():
-        ordered = np.sort(np.concatenate([numbers for _, numbers in together]))
-        again = ordered[1:][ordered[1:] == ordered[:-1]]
+        numbers = np.concatenate([own for _, own in together])
+        order = np.argsort(numbers, kind="stable")
+        again = np.flatnonzero(numbers[order][1:] == numbers[order][:-1])
         if len(again):
-            _name_repeated(together, again, vectors, ids)
+            first, second = (_entry(together, int(order[again[0] + i])) for i in (0, 1))
+            raise LabelError(
+                f"an id stands twice and would be counted twice: {first}, and {second}. "
+                "Leave one of them out"
+            )
 
 
-def _name_repeated(
-    shards: Sequence[tuple[Piece, NDArray[np.uint64]]],
-    again: NDArray[np.uint64],
-    vectors: str | None,
-    ids: str | None,
-) -> None:
-    """Read the ids again whose numbers are equal; by chance numbers of different ids may be."""
-    places: dict[str, str] = {}
+def _entry(shards: Sequence[Ids], place: int) -> str:
+    """Where the vector is that stands at a place among those of all shards."""
     for piece, numbers in shards:
-        rows = np.flatnonzero(np.isin(numbers, again)).tolist()
-        batches = open_vectors(piece.path, vectors, ids).batches(BATCH_BYTES, (), True, piece.rows)
-        names = [name for batch in batches for name in batch.ids or ()]
-        if len(shards) == 1:
-            check_once(piece.path, np.array(names), piece.start)
-        for row in rows:
-            here = f"{piece.path}, entry {piece.start + row + 1}"
-            other = places.setdefault(names[row], here)
-            if other != here:
-                raise LabelError(
-                    f"the id {names[row]!r} stands twice and would be counted twice: {other}, and {here}. "
-                    "Leave one of them out"
-                )
+        if place < len(numbers):
+            return f"{piece.path}, entry {piece.start + place + 1}"
+        place -= len(numbers)
+    raise IndexError(place)

@@ -28,7 +28,7 @@ from .._typing import AnyArray, Array
 from ..backend import NUMPY, to_host
 from ..exceptions import DesignTooLargeError
 from ..statistics.accumulator import Sums
-from .root import RootTables
+from .root import RootTables, side_by_side
 
 Method = Literal["auto", "exact", "variational"]
 
@@ -75,7 +75,7 @@ class Plan:
             steps.append(f"then {views[self.root]}")
         names = ", ".join(views[k] for k in self.rest)
         if self.factorised:
-            return f"variational, {steps[0]}, then class by class (a bound) ({names})"
+            return f"variational, {steps[0]}, then class by class ({names}); log-likelihoods are lower bounds"
         if self.rest:
             steps.append(f"then one dense system of size {self.dense_size} ({names})")
         return "exact, " + ", ".join(steps)
@@ -123,7 +123,8 @@ class Design:
         design = cls(sums, plan, _grams_pay(sums, plan.leaf, iterations * ranks[plan.leaf]))
         if method == "variational" or (method == "auto" and not exact_pays(design, ranks)):
             others = tuple(k for k in range(sums.n_views) if k != plan.leaf)
-            return cls(sums, replace(plan, root=None, rest=others, factorised=True))
+            # class by class it is solved on the host
+            return cls(sums.on_host(), replace(plan, root=None, rest=others, factorised=True))
         if plan.dense_size > MAX_DENSE:
             raise DesignTooLargeError(
                 f"after elimination {plan.dense_size} latents remain in one dense system, more than {MAX_DENSE}: "
@@ -153,11 +154,10 @@ class Design:
         xp = self.sums.xp
         end = self.sums.dimension + 1
         known_columns = slice(0, end)
-        columns = {}
-        for k, table in self.leaf_tables.items():
-            columns[k] = slice(end, end + table.shape[1])
-            end += table.shape[1]
-        others = slice(known_columns.stop, end)
+        widths = {k: table.shape[1] for k, table in self.leaf_tables.items()}
+        columns = side_by_side(widths, end)
+        others = slice(end, end + sum(widths.values()))
+        end = others.stop
         nothing = sparse.csr_array((len(group), 0))
         met = sparse.hstack([nothing, *self.leaf_tables.values()], format="csr")
         grams: AnyArray = xp.zeros((len(values), end, end))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
+from scipy.special import entr
 from sklearn.exceptions import ConvergenceWarning
 
 from .._typing import Array
@@ -91,8 +92,6 @@ class ViewDiagnostics:
     classes: int
     unlabelled: int
     counts: tuple[int, float, int]
-    singletons: int
-    rank_asked: int
     rank: int
     effective_rank: float = float("nan")
 
@@ -103,11 +102,9 @@ class Diagnostics:
 
     cells : for every pair of base views, the fraction of its cells that hold a vector
     components : for every pair of base views, parts that share no class (1: connected)
-    nested : pairs (a, b) where every class of a lies within one class of b
     constant_columns : columns of X with no variance but rounding
     noise_floored : columns or directions of the noise that lie on the floor
     solver : how the E step was solved
-    is_bound : whether log-likelihoods of the fit are lower bounds
     likelihood_fell : iterations that lowered the log-likelihood
     messages : every warning, in words
     """
@@ -117,11 +114,9 @@ class Diagnostics:
     views: dict[str, ViewDiagnostics]
     cells: dict[tuple[str, str], float]
     components: dict[tuple[str, str], int]
-    nested: tuple[tuple[str, str], ...]
     constant_columns: tuple[int, ...]
     noise_floored: int = 0
     solver: str = ""
-    is_bound: bool = False
     likelihood_fell: tuple[int, ...] = ()
     messages: tuple[str, ...] = ()
 
@@ -139,8 +134,6 @@ class Diagnostics:
             joined = "connected" if parts == 1 else f"{parts} separate parts"
             lines.append(f"  {a} x {b}: {fraction:.1%} of cells filled, {joined}")
         lines.append(f"  solved by: {self.solver}")
-        if self.is_bound:
-            lines.append("  log-likelihoods are lower bounds")
         lines += [f"  ! {message}" for message in self.messages]
         return "\n".join(lines)
 
@@ -156,14 +149,13 @@ def examine(
     found = {}
     for view in views:
         found[view] = _examine_view(statistics, view, asked[view], ranks[view], messages)
-    cells, components, nested = {}, {}, []
+    cells = {}
+    components = {}
     for i, a in enumerate(views):
         for b in views[i + 1 :]:
             table = statistics.together(a, b)
             forward = refines(table)
             backward = refines(table.T.tocsr())
-            nested += [(a, b)] if forward else []
-            nested += [(b, a)] if backward else []
             if forward and backward and min(table.shape) > 1:
                 _warn(
                     messages,
@@ -188,7 +180,6 @@ def examine(
         found,
         cells,
         components,
-        tuple(nested),
         tuple(int(c) for c in statistics.constant_columns),
         messages=tuple(messages),
     )
@@ -200,9 +191,9 @@ def _examine_view(
     counts = statistics.counts[view]
     classes = labelled_classes(statistics, view)
     if asked > rank:
-        holds = (
-            f"{classes} classes" if rank == classes - 1 else f"{statistics.dimension} dimensions"
-        )
+        holds = f"{statistics.dimension} dimensions"
+        if rank == classes - 1:
+            holds = f"{classes} classes"
         _warn(
             messages,
             RankCappedWarning,
@@ -220,8 +211,6 @@ def _examine_view(
         classes=classes,
         unlabelled=len(counts) - classes,
         counts=(int(counts.min()), float(np.median(counts)), int(counts.max())),
-        singletons=int((counts == 1).sum()),
-        rank_asked=asked,
         rank=rank,
     )
 
@@ -244,14 +233,12 @@ def conclude(
     sigma = fit.parameters.sigma
     floored = sigma.floored(noise.floor)
     if found.constant_columns:
-        columns = [str(column) for column in found.constant_columns[:5]]
-        if len(found.constant_columns) > 5:
-            columns.append("...")
+        first = ", ".join(map(str, found.constant_columns[:5]))
         _warn(
             messages,
             NoiseFlooredWarning,
             f"{len(found.constant_columns)} column(s) of X are constant, or vary by no more than rounding "
-            f"({', '.join(columns)}): the model ignores them",
+            f"(first {first}): the model ignores them",
         )
     elif floored:
         _warn(
@@ -275,15 +262,14 @@ def conclude(
             f"EM stopped at max_iter={max_iter} before gaining less than tol={tol} nat a vector",
         )
     views = {}
-    for (name, view), loading in zip(found.views.items(), fit.parameters.loadings, strict=True):
+    for name, loading in zip(found.views, fit.parameters.loadings, strict=True):
         effective = effective_rank(np.linalg.norm(loading, axis=0))
-        views[name] = replace(view, effective_rank=effective)
+        views[name] = replace(found.views[name], effective_rank=effective)
     return replace(
         found,
         views=views,
         noise_floored=floored,
         solver=plan.describe(tuple(found.views)),
-        is_bound=plan.factorised,
         likelihood_fell=fell,
         messages=tuple(messages),
     )
@@ -301,18 +287,12 @@ def effective_rank(singular_values: Array) -> float:
     """exp of the entropy of the shares of variance: 1 for one direction, r for r equal ones."""
     if not singular_values.any():
         return 0.0
-    shares = (singular_values / singular_values.max()) ** 2
-    shares /= shares.sum()
-    shares = shares[shares > 0]
-    return float(np.exp(-(shares * np.log(shares)).sum()))
+    squares = (singular_values / singular_values.max()) ** 2
+    return float(np.exp(entr(squares / squares.sum()).sum()))
 
 
 def _components(table: sparse.csr_array) -> int:
-    edges = table.tocoo()
-    size = sum(table.shape)
-    graph = sparse.csr_array(
-        (edges.data, (edges.row, table.shape[0] + edges.col)), shape=(size, size)
-    )
+    graph: sparse.coo_array = sparse.block_array([[None, table], [table.T, None]])  # type: ignore[arg-type]
     return int(connected_components(graph, directed=False)[0])
 
 

@@ -1,5 +1,7 @@
 """Expectation maximisation: where it begins, the E and the M step, the loop, and the EM that the paper prints."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from ..backend import NUMPY, diagonal_of, namespace, to_host
 from ..exceptions import DataError
 from ..statistics.accumulator import Sums
 from .design import Design, refines
-from .exact import Elimination, LeafGrams, LeafRows, ViewSums, leaf_given_data, sums_of_rows
+from .exact import Elimination, LeafGrams, LeafRows, ViewSums, sums_of_rows
 from .parameters import LOG_2PI, NOISES, NoiseModel, Parameters, canonical_and_weighted
 from .variational import FactorisedElimination
 
@@ -32,7 +34,7 @@ def m_step(sums: Sums[AnyArray], post: Posterior, noise: NoiseModel) -> Paramete
     R[r, :r] = post.sum_z
     R[r, r] = sums.n
     C = xp.concatenate([post.sum_xz, sums.total[:, None]], axis=1)
-    W = xp.solve_positive(R, C.T).T  # (M1)
+    W = xp.cho_solve(xp.cholesky(R), C.T).T  # (M1)
     noise_array = noise.estimate(sums.scatter - sums.product(W, C), sums.n)  # (M2)
     mean = W[:, r] + 0.0
     loadings = []
@@ -165,37 +167,29 @@ class Posterior:
         return self.elimination.plan.factorised
 
     @cached_property
-    def _covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
+    def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
         """Over vectors and over classes. Only an M step needs them, and they cost as much as all else."""
         return self.elimination.covariance_sums()
 
     @cached_property
     def sum_zz(self) -> AnyArray:
         """(r, r) sum over vectors of E[z z'], views side by side."""
-        total: AnyArray = self._covariance_sums[0] + self.squares
-        return total
-
-    @property
-    def class_covariance(self) -> tuple[AnyArray, ...]:
-        """Per view (r_k, r_k), sum over classes of Cov(z_kc)."""
-        return self._covariance_sums[1]
+        return self.covariance_sums[0] + self.squares
 
     @property
     def sum_z(self) -> AnyArray:
         """(r,) sum over vectors of E[z], views side by side."""
-        z: AnyArray = namespace(self.squares).concatenate([s.z for s in self.view_sums])
-        return z
+        return namespace(self.squares).concatenate([s.z for s in self.view_sums])
 
     @property
     def sum_xz(self) -> AnyArray:
         """(D, r) sum over vectors of x E[z]'."""
-        xz: AnyArray = namespace(self.squares).concatenate([s.xz for s in self.view_sums], axis=1)
-        return xz
+        return namespace(self.squares).concatenate([s.xz for s in self.view_sums], axis=1)
 
     def class_moments(self, k: int, n_classes: int) -> tuple[AnyArray, AnyArray]:
         """Mean over classes of E[z_kc], (r_k,), and the spread of z_kc about it, (r_k, r_k)."""
         centre = self.view_sums[k].class_z / n_classes
-        second = (self.view_sums[k].class_zz + self.class_covariance[k]) / n_classes
+        second = (self.view_sums[k].class_zz + self.covariance_sums[1][k]) / n_classes
         return centre, second - namespace(second).outer(centre, centre)
 
     @cached_property
@@ -223,7 +217,9 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
     at_mean = p.mean @ LB
     solver = FactorisedElimination if design.plan.factorised else Elimination
     system = solver(design, G, where)
-    leaf = leaf_given_data(design, system.delta, LB[:, where[e]], at_mean[where[e]])
+    leaf = (LeafGrams if design.by_count else LeafRows)(
+        design, system.delta, LB[:, where[e]], at_mean[where[e]]
+    )
     b = {
         k: sums.sums[k] @ LB[:, where[k]] - xp.outer(counts[k], at_mean[where[k]])  # (E2)
         for k in range(sums.n_views)
@@ -254,7 +250,6 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
         explained -= float(xp.trace(s.class_zz))
     log_likelihood = -0.5 * (  # (E9)
         sums.n * (sums.dimension * LOG_2PI + parameters.sigma.log_determinant)
-        - sums.dimension * sums.log_weights
         + parameters.sigma.trace(sums.scatter_about(p.mean))
         + system.log_determinant
         - explained
@@ -263,8 +258,6 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
 
 
 # Where EM begins: moments of the data, or chance.
-
-ROWS = 4096
 
 
 def weighted_effects(sums: Sums[AnyArray]) -> list[AnyArray]:
@@ -279,11 +272,8 @@ def weighted_effects(sums: Sums[AnyArray]) -> list[AnyArray]:
         for l, coarser in effects.items():
             table = sums.together(k, l)
             if len(coarser) < len(means) and refines(table):
-                root = xp.sqrt(counts[l])[:, None]
-                # of all rows at once, a copy would be as large as the sums
-                for start in range(0, len(means), ROWS):
-                    parents = xp.asarray(table.indices[start : start + ROWS])
-                    means[start : start + ROWS] -= coarser[parents] / root[parents]
+                own = coarser / xp.sqrt(counts[l])[:, None]
+                means -= own[xp.asarray(table.indices)]
         means *= xp.sqrt(counts[k])[:, None]
         effects[k] = means
     return [effects[k] for k in range(sums.n_views)]

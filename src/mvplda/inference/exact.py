@@ -16,17 +16,20 @@ Here and in docs/math.md, sections 4 and 5::
     l, m    views of the rest, of J and K classes, ranks r and q
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
 
 from .._typing import AnyArray
 from .design import FILLED, Design
-from .root import Root
+from .root import Root, side_by_side
 
 CHUNK_ELEMENTS = 2**22
 
@@ -51,17 +54,12 @@ class LeafEliminated:
         self.ranks = tuple(s.stop - s.start for s in where)
         self.others = [] if self.plan.root is None else [self.plan.root]
         self.others += self.plan.rest
-        self.columns: dict[int, slice] = {}
-        self.width = 0
-        for k in self.others:
-            self.columns[k] = slice(self.width, self.width + self.ranks[k])
-            self.width += self.ranks[k]
-        self.rest_slice: dict[int, slice] = {}
-        self.n_rest = 0
-        for l in self.plan.rest:
-            size = len(self.sums.counts[l]) * self.ranks[l]
-            self.rest_slice[l] = slice(self.n_rest, self.n_rest + size)
-            self.n_rest += size
+        self.columns = side_by_side({k: self.ranks[k] for k in self.others})
+        self.width = sum(self.ranks[k] for k in self.others)
+        sizes = {l: len(self.sums.counts[l]) * self.ranks[l] for l in self.plan.rest}
+        self.rest_slice = side_by_side(sizes)
+        self.n_rest = sum(sizes.values())
+        self.rest_pairs = list(combinations_with_replacement(self.plan.rest, 2))
         xp = self.xp
         lam = self._g(self.plan.leaf, self.plan.leaf).diagonal().clip(min=0.0)  # (E3)
         loads = xp.outer(xp.cached(design.leaf_counts[0]), lam)
@@ -152,7 +150,7 @@ class Elimination(LeafEliminated):
             for (l, m), taken in self.root.taken().items():
                 block = self._rest_block(M, l, m)
                 block -= xp.permute(taken, (0, 2, 1, 3))  # (E7)
-        for l, m in self._rest_pairs():
+        for l, m in self.rest_pairs:
             if l != m:
                 above = M[self.rest_slice[l], self.rest_slice[m]]
                 M[self.rest_slice[m], self.rest_slice[l]] = above.T
@@ -165,25 +163,20 @@ class Elimination(LeafEliminated):
     def _rest_block(self, matrix: AnyArray, l: int, m: int) -> AnyArray:
         """Rest views l and m of a rest matrix, as a writable (J_l, r_l, J_m, r_m)."""
         part = matrix[self.rest_slice[l], self.rest_slice[m]]
-        block: AnyArray = self.xp.split_axes(part, self.ranks[l], self.ranks[m])
-        return block
+        return self.xp.split_axes(part, self.ranks[l], self.ranks[m])
 
     def _diagonal_blocks(self, l: int) -> AnyArray:
         """(J, r, r): the covariance of every class of a rest view."""
         block = self._rest_block(self.V, l, l)
         every = self.xp.arange(block.shape[0])
-        blocks: AnyArray = block[every, :, every, :]
-        return blocks
-
-    def _rest_pairs(self) -> Iterator[tuple[int, int]]:
-        return ((l, m) for l in self.plan.rest for m in self.plan.rest if l <= m)
+        return block[every, :, every, :]
 
     def _rest_after_leaf(self) -> AnyArray:
         """(R, R): the rest's own precision, less what eliminating the leaf takes away; views l <= m."""
         xp = self.xp
         M: AnyArray = xp.zeros((self.n_rest, self.n_rest))
         r_e = self.delta.shape[1]
-        for l, m in self._rest_pairs():
+        for l, m in self.rest_pairs:
             block = self._rest_block(M, l, m)
             J, r, K, q = block.shape
             if l == m:
@@ -242,21 +235,21 @@ class Elimination(LeafEliminated):
         own = self._g(a, a) - H.T @ (weighted * H)  # (E6), (C, r_a, r_a)
         rest = {l: self._g(a, l) - H.T @ (weighted * self._g(e, l)) for l in self.plan.rest}
         chunk = min(CHUNK_ELEMENTS, self.xp.block_elements)
-        return Root(self.design.root_tables, self.xp, counts, own, rest, chunk)
+        return Root(a, self.design.root_tables, self.xp, counts, own, rest, chunk)
 
     def _solve_others(self, reduced: dict[int, AnyArray]) -> dict[int, AnyArray]:
         xp = self.xp
-        a = self.plan.root
+        root = self.root
         means: dict[int, AnyArray] = {}
         # Forward: the right-hand side less what the root takes off. Backward: rest, then root.
-        if self.root is not None and a is not None:
-            for l, taken in self.root.taken_sums(reduced[a]).items():
+        if root is not None:
+            for l, taken in root.taken_sums(reduced[root.view]).items():
                 reduced[l] -= taken
         if self.n_rest:
             right = xp.concatenate([reduced[l].reshape(-1) for l in self.plan.rest])
             means = self._by_view(xp.cho_solve(self._lower, right))
-        if self.root is not None and a is not None:
-            means[a] = self.root.means(reduced[a], means)
+        if root is not None:
+            means[root.view] = root.means(reduced[root.view], means)
         return means
 
     def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
@@ -268,7 +261,7 @@ class Elimination(LeafEliminated):
         by_class: list[AnyArray] = [xp.zeros((r, r)) for r in self.ranks]
         phi: AnyArray = xp.zeros((len(self.delta), self.width, self.width))
         flat = {}  # blocks of V, (J K, r q)
-        for l, m in self._rest_pairs():
+        for l, m in self.rest_pairs:
             V = self._rest_block(self.V, l, m)
             J, r, K, q = V.shape
             if l == m:
@@ -288,10 +281,10 @@ class Elimination(LeafEliminated):
             gram = xp.cached_columns(self.design.grams[l, m], slice(0, J * K))
             _set_both(phi, columns[l], columns[m], (gram @ flat[l, m]).reshape(-1, r, q))
         if self.design.direct:
-            for count, among, met in self._leaf_classes():
-                phi[count] += met.T @ self.V[among] @ met
-        a = self.plan.root
-        if self.root is not None and a is not None:
+            for count, among, times in self._leaf_classes():
+                phi[count] += times.T @ self.V[among] @ times
+        if self.root is not None:
+            a = self.root.view
             over_vectors, by_class[a], by_count, with_rest = self.root.covariance_sums(flat)
             S[where[a], where[a]] = over_vectors
             phi[:, columns[a], columns[a]] = by_count
@@ -306,7 +299,7 @@ class Elimination(LeafEliminated):
         """Cov(z_kc) of every class of a view, (C_k, r_k, r_k)."""
         if view in self.plan.rest:
             return self._diagonal_blocks(view)
-        if self.root is not None and view == self.plan.root:
+        if self.root is not None and view == self.root.view:
             return self._root_covariances(self.root)
         return self._leaf_covariances()
 
@@ -320,8 +313,7 @@ class Elimination(LeafEliminated):
             some = np.arange(start, min(start + step, n_patterns))
             inverse, solved = root.couplings(some)
             made.append(inverse + solved @ self.V @ solved.mT)
-        every: AnyArray = xp.concatenate(made)[xp.cached(root.tables.pattern)]
-        return every
+        return xp.concatenate(made)[xp.cached(root.tables.pattern)]
 
     def _leaf_covariances(self) -> AnyArray:
         e = self.plan.leaf
@@ -332,38 +324,38 @@ class Elimination(LeafEliminated):
         n_leaves = len(group)
         # several arrays of so many numbers per class at once
         step = max(1, CHUNK_ELEMENTS // (8 * max(self.ranks) * max(self.n_rest, r_e)))
-        a = self.plan.root
-        if self.root is not None and a is not None:
-            pattern = self.root.tables.pattern[tables[a].indices]
+        root = self.root
+        if root is not None:
+            pattern = root.tables.pattern[tables[root.view].indices]
         made = []
         for start in range(0, n_leaves, step):
             part = slice(start, min(start + step, n_leaves))
             T = part.stop - start
             YV = xp.zeros((T, r_e, self.n_rest))  # Y_t V, where Y_t has the blocks n_tj G_el (5.4)
+            counts = {}
             for l in self.plan.rest:
                 rows = self.V[self.rest_slice[l]].reshape(tables[l].shape[1], -1)  # (J, r_l R)
                 some = tables[l][part]
+                counts[l] = xp.asarray(some.toarray())
                 sparsely = some.nnz < FILLED * some.shape[0] * some.shape[1]
-                counts = xp.table(some) if sparsely else xp.asarray(some.toarray())
-                summed = counts @ rows  # classes that were met, before G_el
+                # classes that were met, before G_el
+                summed = (xp.table(some) if sparsely else counts[l]) @ rows
                 YV += self._g(e, l) @ summed.reshape(T, self.ranks[l], self.n_rest)
             met = xp.zeros((T, r_e, r_e))  # X Cov(s_t) X': Y_t V Y_t', then the root's three terms
             for l in self.plan.rest:
-                counts = xp.asarray(tables[l][part].toarray())
                 wide = YV[:, :, self.rest_slice[l]].reshape(T, r_e, -1, self.ranks[l])
-                met += xp.einsum("tpjr,tj->tpr", wide, counts) @ self._g(e, l).T
-            if self.root is not None and a is not None:
+                met += xp.einsum("tpjr,tj->tpr", wide, counts[l]) @ self._g(e, l).T
+            if root is not None:
                 patterns, own_pattern = np.unique(pattern[part], return_inverse=True)
-                inverse, solved = self.root.couplings(patterns)
+                inverse, solved = root.couplings(patterns)
                 covariance = inverse + solved @ self.V @ solved.mT
                 which = xp.asarray(own_pattern)
                 n = xp.asarray(values[group[part]])
-                H = n[:, None, None] * self._g(e, a)
+                H = n[:, None, None] * self._g(e, root.view)
                 cross = H @ solved[which] @ YV.mT
                 met += H @ covariance[which] @ H.mT - cross - cross.mT
             made.append(self._leaf_given(self.delta[xp.asarray(group[part])], met))
-        every: AnyArray = xp.concatenate(made)
-        return every
+        return xp.concatenate(made)
 
 
 def _set_both(matrix: AnyArray, rows: slice, columns: slice, block: AnyArray) -> None:
@@ -408,15 +400,11 @@ def sums_of_rows(F: AnyArray, n: AnyArray, means: AnyArray) -> ViewSums:
     )
 
 
-def leaf_given_data(
-    design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray
-) -> LeafRows | LeafGrams:
-    """delta(n_c) * (f_c' LB - n_c mean' LB) for every leaf class."""
-    return (LeafGrams if design.by_count else LeafRows)(design, delta, LB, at_mean)
-
-
 class LeafRows:
-    """Means of the leaf's classes, a row per class: first given the data alone, then less what other views explain."""
+    """Means of the leaf's classes, a row per class: first given the data alone, then less what other views explain.
+
+    To begin with they are delta(n_c) * (f_c' LB - n_c mean' LB).
+    """
 
     def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray) -> None:
         xp = design.sums.xp
@@ -431,8 +419,7 @@ class LeafRows:
 
     def met(self, k: int) -> AnyArray:
         """(C_k, r_e): sum over vectors of every class of view k of the leaf's mean."""
-        met: AnyArray = self.xp.cached_table(self.tables[k]).T @ self._means
-        return met
+        return self.xp.cached_table(self.tables[k]).T @ self._means
 
     def less(self, k: int, h: AnyArray) -> None:
         """Take off what view k explains, h (C_k, r_e)."""
@@ -462,8 +449,7 @@ class LeafGrams:
     # Q U is [F Z; n Z; N Z] before delta, by count (5.2): rows of Q belong to columns of A, and so to these sums.
 
     def met(self, k: int) -> AnyArray:
-        met: AnyArray = (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
-        return met
+        return (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
 
     def less(self, k: int, h: AnyArray) -> None:
         self.U[self.columns[k]] = -h

@@ -5,6 +5,8 @@ A kind of noise is a class, and a line of `NOISES`. A noise is kept as an array,
 are estimated. Nothing outside this module asks which kind or which array it has.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -40,26 +42,28 @@ class Parameters(Generic[A_co]):
     @staticmethod
     def given(mean: ArrayLike, loadings: Mapping[str, ArrayLike], noise: ArrayLike) -> Parameters:
         """Parameters from arrays that are checked to fit together."""
-        m = np.array(mean, dtype=np.float64)
-        n = np.array(noise, dtype=np.float64)
-        B = {view: np.array(loading, dtype=np.float64) for view, loading in loadings.items()}
-        D = len(m) if m.ndim == 1 else 0
-        if D == 0:
-            raise DataError(f"the mean has shape (D,); got {m.shape}")
-        if not B:
+        p = Parameters(
+            np.array(mean, dtype=np.float64),
+            tuple(np.array(loading, dtype=np.float64) for loading in loadings.values()),
+            np.array(noise, dtype=np.float64),
+        )
+        D = p.mean.size
+        if p.mean.ndim != 1 or D == 0:
+            raise DataError(f"the mean has shape (D,); got {p.mean.shape}")
+        if not loadings:
             raise DataError("there is no loading: give {view: (D, rank)} for at least one view")
-        for view, loading in B.items():
+        for view, loading in zip(loadings, p.loadings, strict=True):
             if loading.ndim != 2 or len(loading) != D or not 1 <= loading.shape[1] <= D:
                 raise DataError(
                     f"the loading of {view!r} has shape ({D}, rank), rank 1 to {D}; got {loading.shape}"
                 )
-        if n.shape not in ((D,), (D, D)):
+        if p.noise.shape not in ((D,), (D, D)):
             raise DataError(
-                f"the noise has shape ({D},) or ({D}, {D}), as the mean has width {D}; got {n.shape}"
+                f"the noise has shape ({D},) or ({D}, {D}), as the mean has width {D}; got {p.noise.shape}"
             )
-        if not all(np.isfinite(array).all() for array in (m, n, *B.values())):
+        if not p.is_finite():
             raise DataError("the parameters are not all finite")
-        return Parameters(m, tuple(B.values()), noise_of(n).checked().array)
+        return replace(p, noise=p.sigma.checked().array)
 
     @cached_property
     def sigma(self) -> FullNoise[A_co]:
@@ -78,8 +82,7 @@ class Parameters(Generic[A_co]):
 
     def stacked(self) -> A_co:
         """[B_1 ... B_K], (D, sum of ranks)."""
-        stacked: A_co = namespace(self.mean).concatenate(self.loadings, axis=1)
-        return stacked
+        return namespace(self.mean).concatenate(self.loadings, axis=1)
 
     def on(self, xp: Numpy | Torch) -> Parameters[AnyArray]:
         """The same where sums are (``sums.xp``)."""
@@ -92,9 +95,12 @@ class Parameters(Generic[A_co]):
     def _with(self, place: Callable[[Any], Any]) -> Parameters[Any]:
         return Parameters(place(self.mean), tuple(map(place, self.loadings)), place(self.noise))
 
-    def check_finite(self, when: str) -> None:
+    def is_finite(self) -> bool:
         arrays = (self.mean, self.noise, *self.loadings)
-        if not all(bool(namespace(a).isfinite(a).all()) for a in arrays):
+        return all(bool(namespace(a).isfinite(a).all()) for a in arrays)
+
+    def check_finite(self, when: str) -> None:
+        if not self.is_finite():
             raise NumericalError(
                 f"the parameters are not finite {when}: scale the vectors to ordinary size, "
                 "raise noise_floor, or lower the ranks"
@@ -198,17 +204,18 @@ class FullNoise(Generic[A_co]):
 
     def solve(self, matrix: A) -> A:
         """Sigma^-1 @ matrix."""
-        solved: A = self.xp.cho_solve(self.lower, matrix)
-        return solved
+        return self.xp.cho_solve(self.lower, matrix)
 
     def trace(self, scatter: AnyArray) -> float:
         """tr(Sigma^-1 scatter), where scatter may be a diagonal alone."""
-        return self.xp.trace_of_solved(self.lower, scatter)
+        inverse = self.xp.inverse(self.lower)
+        if scatter.ndim == 1:
+            return float(inverse.diagonal() @ scatter)
+        return float(self.xp.vdot(inverse, scatter))
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
         """(n, D) drawn vectors, on the host."""
-        drawn: Array = rng.standard_normal((n, len(self.array))) @ to_host(self.lower).T
-        return drawn
+        return rng.standard_normal((n, len(self.array))) @ to_host(self.lower).T
 
     def floored(self, floor: AnyArray) -> int:
         """How many of its axes lie on a floor (D,)."""
@@ -248,8 +255,7 @@ class DiagonalNoise(FullNoise[A_co]):
     def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
         prior = model.weight * model.target
         variances = (diagonal_of(scatter) + prior) / (n + model.weight)  # (M3)
-        floored: AnyArray = namespace(variances).maximum(cls._tied(variances), model.floor)
-        return floored
+        return namespace(variances).maximum(cls._tied(variances), model.floor)
 
     @staticmethod
     def _tied(variances: AnyArray) -> AnyArray:
@@ -258,28 +264,21 @@ class DiagonalNoise(FullNoise[A_co]):
 
     @property
     def covariance(self) -> A_co:
-        dense: A_co = self.xp.diag(self.array)
-        return dense
+        return self.xp.diag(self.array)
 
     @cached_property
     def lower(self) -> A_co:
-        dense: A_co = self.xp.diag(self.xp.sqrt(self.array))
-        return dense
+        return self.xp.diag(self.xp.sqrt(self.array))
 
     @cached_property
     def log_determinant(self) -> float:
         return float(self.xp.log(self.array).sum())
 
     def solve(self, matrix: A) -> A:
-        solved: A = matrix / (self.array[:, None] if matrix.ndim == 2 else self.array)  # type: ignore[assignment]
-        return solved
+        return matrix / (self.array[:, None] if matrix.ndim == 2 else self.array)  # type: ignore[return-value]
 
     def trace(self, scatter: AnyArray) -> float:
         return float((diagonal_of(scatter) / self.array).sum())
-
-    def draw(self, n: int, rng: np.random.Generator) -> Array:
-        drawn: Array = rng.standard_normal((n, len(self.array))) * np.sqrt(to_host(self.array))
-        return drawn
 
     def floored(self, floor: AnyArray) -> int:
         return int((self.array <= floor * (1 + 1e-6)).sum())
@@ -297,8 +296,7 @@ class IsotropicNoise(DiagonalNoise[A_co]):
 
     @staticmethod
     def _tied(variances: AnyArray) -> AnyArray:
-        tied: AnyArray = 0 * variances + variances.mean()
-        return tied
+        return 0 * variances + variances.mean()
 
 
 NOISES: dict[str, type[FullNoise[AnyArray]]] = {

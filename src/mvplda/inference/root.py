@@ -10,11 +10,14 @@ Whatever is summed over root classes then needs a group's T_h' D_h^-1 T_h, and s
 are made once a fit. No U_q is made, but where the covariance of every single class is asked for.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, combinations_with_replacement, pairwise
 from typing import Any
 
 import numpy as np
@@ -181,25 +184,22 @@ class RootTables:
         return min(float(met @ met), float(classes**2 * (self.widths**2).sum()))
 
 
+def side_by_side(sizes: Mapping[int, int], start: int = 0) -> dict[int, slice]:
+    """Where views of these sizes stand, one after the other."""
+    ends = accumulate(sizes.values(), initial=start)
+    return {k: slice(*ends_of) for k, ends_of in zip(sizes, pairwise(ends), strict=True)}
+
+
 def _inverse(order: Index) -> Index:
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     return rank
 
 
-def row_signatures(tables: list[sparse.csr_array]) -> NDArray[np.uint64]:
-    """Two 64-bit hashes a row, equal exactly when the rows are (but for a chance of about 2^-120)."""
+def row_signatures(tables: list[sparse.csr_array]) -> Array:
+    """Numbers that are equal exactly when the rows of all tables are (but for a chance of about 2^-100)."""
     rng = np.random.default_rng(20170406)
-    n = tables[0].shape[0]
-    keys = np.zeros((n, 2), dtype=np.uint64)
-    for table in tables:
-        row = np.repeat(np.arange(n), np.diff(table.indptr))
-        counts = np.ascontiguousarray(table.data, dtype=np.float64).view(np.uint64)
-        for column in range(2):
-            weights = rng.integers(1, 2**63, size=table.shape[1], dtype=np.uint64)
-            hashed = weights[table.indices] * (counts * np.uint64(2) + np.uint64(1))
-            np.add.at(keys[:, column], row, hashed)
-    return keys
+    return np.concatenate([table @ rng.random((table.shape[1], 2)) for table in tables], axis=1)
 
 
 @dataclass(frozen=True)
@@ -222,33 +222,34 @@ class Run:
     log_determinant: AnyArray
 
 
+@dataclass
 class Root:
     """The root's classes, factored.
 
+    view : its number
     counts : (C,) distinct leaf counts
     own : (C, r_a, r_a) what a vector in a leaf class of every count adds to D
     rest : per rest view (C, r_a, r_l), the same of U
     chunk : numbers that are worked on at a time
     """
 
-    def __init__(
-        self,
-        tables: RootTables,
-        xp: Numpy | Torch,
-        counts: AnyArray,
-        own: AnyArray,
-        rest: dict[int, AnyArray],
-        chunk: int,
-    ) -> None:
-        self.tables = tables
-        self.xp = xp
-        self.counts = counts
-        self.own = own
-        self.rest = rest
-        self.chunk = chunk
-        self.rank = own.shape[-1]
-        self.ranks = {l: blocks.shape[-1] for l, blocks in rest.items()}
-        self._kept: list[Run] | None = None
+    view: int
+    tables: RootTables
+    xp: Numpy | Torch
+    counts: AnyArray
+    own: AnyArray
+    rest: dict[int, AnyArray]
+    chunk: int
+    _kept: list[Run] | None = None
+
+    @property
+    def rank(self) -> int:
+        return self.own.shape[-1]
+
+    @cached_property
+    def ranks(self) -> dict[int, int]:
+        """Of the rest."""
+        return {l: blocks.shape[-1] for l, blocks in self.rest.items()}
 
     def runs(self) -> Iterator[Run]:
         """All groups, some at a time."""
@@ -289,22 +290,18 @@ class Root:
         classes = self.xp.cached(self.tables.classes)
         return sum(float(classes[run.groups] @ run.log_determinant) for run in self.runs())
 
-    def _pairs(self) -> Iterator[Pair]:
-        return ((l, m) for l in self.rest for m in self.rest if l <= m)
-
     def _table(self, l: int, m: int, run: Run) -> Any:
         table = self.tables.pairs(l, m, run.groups)
         return self.xp.cached_table(table) if self.tables.keeps_pairs else self.xp.table(table)
 
     def _columns(self, l: int, run: Run) -> slice:
         """Of a rest view in T_h."""
-        before = sum(r for m, r in self.ranks.items() if m < l)
-        return slice(run.slots * before, run.slots * (before + self.ranks[l]))
+        return side_by_side({m: run.slots * r for m, r in self.ranks.items()})[l]
 
     def taken(self) -> dict[Pair, AnyArray]:
         """Per pair of rest views (J_l, J_m, r_l, r_m), the sum over root classes of U_q' D_q^-1 U_q."""
         xp = self.xp
-        total: dict[Pair, Any] = dict.fromkeys(self._pairs(), 0.0)
+        total: dict[Pair, Any] = dict.fromkeys(combinations_with_replacement(self.rest, 2), 0.0)
         for run in self.runs():
             products = run.blocks.mT @ run.solved
             h = len(products)
@@ -417,22 +414,20 @@ class Root:
                 Q[:, self._columns(m, run), self._columns(l, run)] = part.mT
         return Q
 
+    @cached_property
+    def _inverses(self) -> AnyArray:
+        """(H, r_a, r_a), of all groups: only covariances of single classes need them at once."""
+        return self.xp.concatenate([run.inverse for run in self.runs()])
+
     def couplings(self, patterns: Index) -> tuple[AnyArray, AnyArray]:
         """D^-1 (p, r_a, r_a) and D^-1 U (p, r_a, R) of some patterns."""
         xp = self.xp
         p = len(patterns)
-        group = self.tables.group[patterns]
-        inverse = xp.empty((p, self.rank, self.rank))
-        for run in self.runs():
-            inside = np.flatnonzero((group >= run.groups.start) & (group < run.groups.stop))
-            if len(inside):
-                own = run.inverse[xp.asarray(group[inside] - run.groups.start)]
-                inverse[xp.asarray(inside)] = own
+        inverse = self._inverses[xp.asarray(self.tables.group[patterns])]
         parts = [xp.zeros((p, self.rank, 0))]
         for l, blocks in self.rest.items():
             met = xp.asarray(self.tables.met[l][patterns].toarray()).reshape(-1, len(self.counts))
-            made = (met @ blocks.reshape(len(self.counts), -1)).reshape(
-                p, -1, self.rank, self.ranks[l]
-            )
+            made = met @ blocks.reshape(len(self.counts), -1)
+            made = made.reshape(p, -1, self.rank, self.ranks[l])
             parts.append(xp.permute(made, (0, 2, 1, 3)).reshape(p, self.rank, -1))
         return inverse, inverse @ xp.concatenate(parts, axis=2)

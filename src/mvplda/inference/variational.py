@@ -6,6 +6,8 @@ the leaf is a sparse precision M between the classes of the rest, whose inverse 
 are inverted, and conjugate gradients find the means by products with M. Memory is linear in classes and filled cells.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import logging
@@ -57,8 +59,7 @@ class FactorisedElimination(LeafEliminated):
                 "raise noise_floor, or lower the ranks"
             ) from error
         self.log_determinant += float(log_determinants.sum())  # (I3)
-        covariances: Array = inverse
-        return covariances
+        return inverse
 
     def _solve_others(self, reduced: dict[int, AnyArray]) -> dict[int, AnyArray]:
         if not reduced:

@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._progress import Progress
-from .._typing import AnyArray, Array, Device, RandomState
+from .._typing import AnyArray, Array, Device, Labels, RandomState
 from ..backend import checked_vectors, is_torch, threads_for, to_host
 from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from ..inference.design import Design, Method, step_operations
@@ -177,7 +177,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         self.verbose = verbose
         self.callback = callback
 
-    def fit(self, X: ArrayLike, y: Any = None, *, weights: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels = None) -> Self:
         """Fit to labelled vectors.
 
         Parameters
@@ -186,8 +186,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         y : labels: dict of {view: labels}, DataFrame, Arrow table, structured array, or array (n,) or
             (n, n_views). What cuts labels into folds, such as scikit-learn's ``GridSearchCV``, needs
             one row a vector and so takes no dict: `mvplda.labels.label_rows` makes rows of a dict
-        weights : (n,) positive: the noise of a vector is ``noise_`` divided by its weight, so that vectors of short
-            utterances may count for less; give `enrol` weights on the same scale
         """
         if y is None and self.prior is None:
             raise LabelError(
@@ -205,9 +203,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             self._set_strengths(strengths, views)
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
             table = encode_labels(y, (*views, ":".join(views)), missing=self.missing)
-        statistics = SufficientStatistics.from_arrays(
-            X, table, second_moment=self._second_moment(), weights=weights
-        )
+        statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment())
         return self._fit(statistics, self._ranks(views))
 
     def fit_statistics(self, statistics: SufficientStatistics, *, device: Device = None) -> Self:
@@ -228,9 +224,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
                     "its prior_strength_"
                 )
             self._set_strengths(self.prior_strength, views)
-        self.n_features_in_ = statistics.dimension
-        if hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        self._take_width(statistics.dimension)
         return self._fit(statistics, self._ranks(views), device)
 
     def refit(self, statistics: SufficientStatistics) -> Self:
@@ -257,14 +251,17 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         views = tuple(wanted)
         check_published(self, views)
         kind = PRIORS[self.prior]
-        statistics, mean_weight = statistics.balanced()
         asked, ranks = choose_ranks(statistics, wanted, full=kind.full_rank)
         with warnings.catch_warnings():
             for category in kind.needless:
                 warnings.simplefilter("ignore", category)
             diagnostics = examine(statistics, views, asked, ranks)
         used = tuple(ranks[view] for view in views)
-        design = self._design(statistics, views, used, device)
+        sums = statistics.for_views(views, self._second_moment(), device)
+        if self.algorithm == "paper":  # which is for the host
+            sums = sums.on_host()
+        iterations = min(self.max_iter, 10)
+        design = Design.of(sums, used, iterations=iterations, method=self._method())
         sums = design.sums
         noise_kind = kind.noise_kind(self.noise)
         noise = NoiseModel.of(noise_kind, self.noise_floor, statistics, self.noise_shrinkage)
@@ -275,8 +272,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         if earlier is None:
             start = prior.start(sums, used, self.init, rng)
         else:
-            scaled = replace(earlier, noise=earlier.noise / mean_weight)
-            start = warm_parameters(scaled, used, noise_kind, statistics.origin, rng).on(sums.xp)
+            start = warm_parameters(earlier, used, noise_kind, statistics.origin, rng).on(sums.xp)
         objective: Objective = prior
         if self.algorithm == "paper":
             cell = ":".join(views)
@@ -292,7 +288,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
                 callback=self._watch(statistics, design.plan.measure),
             )
         p = fit.parameters
-        self._take(views, replace(p, mean=p.mean + statistics.origin, noise=mean_weight * p.noise))
+        self._take(views, replace(p, mean=p.mean + statistics.origin))
         self._take_fit(fit, statistics)
         self.diagnostics_ = conclude(
             diagnostics,
@@ -305,22 +301,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         )
         return self
 
-    def _design(
-        self,
-        statistics: SufficientStatistics,
-        views: tuple[str, ...],
-        ranks: tuple[int, ...],
-        device: Device,
-    ) -> Design:
-        """How the E step is solved, with the sums where it is."""
-        sums = statistics.for_views(views, self._second_moment(), device)
-        iterations = min(self.max_iter, 10)
-        design = Design.of(sums, ranks, iterations=iterations, method=self._method())
-        if self.algorithm == "paper" or design.plan.factorised:  # these are for the host
-            design = replace(design, sums=sums.on_host())
-        return design
-
-    def log_likelihood(self, X: ArrayLike, y: Any, *, weights: ArrayLike | None = None) -> float:
+    def log_likelihood(self, X: ArrayLike, y: Labels) -> float:
         """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
 
         Exact; only where the design is too large for that, and `algorithm` allows it, a lower bound, with a warning.
@@ -330,7 +311,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             self._vectors(X, reset=False),
             encode_labels(y, tuple(self.views_), missing=self.missing),
             second_moment=self._second_moment(),
-            weights=weights,
         )
         return self.log_likelihood_statistics(statistics)
 
@@ -355,12 +335,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     def _posterior(self, statistics: SufficientStatistics, method: Method) -> Posterior:
         """Of all classes behind some statistics, which are taken as new ones."""
         p = self.parameters_
-        statistics, mean_weight = statistics.balanced()
         sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
         design = Design.of(sums, p.ranks, method=method)
-        if design.plan.factorised:
-            design = replace(design, sums=sums.on_host())
-        moved = replace(p, mean=p.mean - statistics.origin, noise=p.noise / mean_weight)
+        moved = replace(p, mean=p.mean - statistics.origin)
         with threads_for(step_operations(design, p.ranks)):
             return posterior(design, moved.on(design.sums.xp))
 
@@ -420,9 +397,8 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             arrays[f"class_means/{view}"] = self.class_means_[view][named]
             covariances = self.class_covariances_[view][named]
             if (covariances == covariances[:1]).all():
-                covariances = covariances[
-                    :1
-                ]  # of classes with as many vectors each, all are the same
+                # of classes with as many vectors each, all are the same
+                covariances = covariances[:1]
             arrays[f"class_covariances/{view}"] = covariances
         values = {
             "settings": plain_settings(self.get_params(deep=False)),
@@ -453,11 +429,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         model.class_covariances_ = {}
         for view, names in model.classes_.items():
             covariances = arrays[f"class_covariances/{view}"]
-            shape = (
-                len(names) if len(covariances) == 1 else len(covariances),
-                *covariances.shape[1:],
-            )
-            model.class_covariances_[view] = np.broadcast_to(covariances, shape)
+            if len(covariances) == 1:
+                covariances = np.repeat(covariances, len(names), axis=0)
+            model.class_covariances_[view] = covariances
         model.n_features_in_ = int(values["dimension"])
         if values.get("prior_strength") is not None:
             model.prior_strength_ = values["prior_strength"]
@@ -528,7 +502,8 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
         for array in (parameters.mean, parameters.noise, *parameters.loadings):
             array.flags.writeable = False  # scoring keeps what it made of them
-        self.mean_, self.noise_ = parameters.mean, parameters.noise
+        self.mean_ = parameters.mean
+        self.noise_ = parameters.noise
         self.loadings_ = dict(zip(views, parameters.loadings, strict=True))
         self.views_ = dict(zip(views, parameters.ranks, strict=True))
         self._n_features_out = sum(parameters.ranks)
@@ -599,22 +574,26 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
 
     def _vectors(self, X: ArrayLike, *, reset: bool) -> AnyArray:
         """Vectors to learn from, checked: an array, or a tensor where it is."""
+        least = 2 if reset else 1
         if not is_torch(X):
-            return checked_vectors(self, X, reset=reset, least=2 if reset else 1)
+            return checked_vectors(self, X, reset=reset, least=least)
         X = check_tensor(X)
+        if len(X) < least:
+            raise DataError(
+                f"a fit needs at least 2 vectors; got a tensor of shape {tuple(X.shape)}"
+            )
         if reset:
-            if len(X) < 2:
-                raise DataError(
-                    f"a fit needs at least 2 vectors; got a tensor of shape {tuple(X.shape)}"
-                )
-            self.n_features_in_ = X.shape[1]
-            if hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_
+            self._take_width(X.shape[1])
         elif X.shape[1] != self.n_features_in_:
             raise DataError(
                 f"X has {X.shape[1]} features, but this model is expecting {self.n_features_in_} features"
             )
         return X
+
+    def _take_width(self, width: int) -> None:
+        """The width of vectors whose columns have no names."""
+        self.n_features_in_ = width
+        self.__dict__.pop("feature_names_in_", None)
 
     def _watch(self, statistics: SufficientStatistics, what: str) -> Callable[[Iteration], object]:
         progress = Progress("EM", self.max_iter) if self.verbose else None
@@ -659,10 +638,8 @@ def check_settings(model: MultiviewPLDA) -> None:
     for name, allowed in choices.items():
         if getattr(model, name) not in allowed:
             raise ParameterError(f"{name} is one of {allowed}; got {getattr(model, name)!r}")
-    if model.views is not None and not isinstance(model.views, Mapping):
-        raise ParameterError(f"views is a dict of {{name: rank}}; got {model.views!r}")
-    if model.views is not None and len(model.views) == 0:
-        raise ParameterError("views is empty: name at least one view")
+    if model.views is not None and not (isinstance(model.views, Mapping) and model.views):
+        raise ParameterError(f"views is a dict of {{name: rank}}, not empty; got {model.views!r}")
     if PRIORS[model.prior].full_rank:
         _check_full_rank(model)
     if not 0 <= model.noise_shrinkage < 1:

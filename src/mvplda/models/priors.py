@@ -145,7 +145,8 @@ def single_pairs(
     R = np.sum(common, axis=0)
     of_sum, of_difference, alone = (noise_of(total + sign * R) for sign in (1.0, -1.0, 0.0))
     Y = (X - components.mean).T
-    plus, minus = of_sum.solve(Y), of_difference.solve(Y)
+    plus = of_sum.solve(Y)
+    minus = of_difference.solve(Y)
     own = -0.5 * np.einsum("dn,dn->n", Y, (plus + minus) / 2 - alone.solve(Y))
     constant = -0.5 * (
         of_sum.log_determinant + of_difference.log_determinant - 2 * alone.log_determinant
@@ -157,10 +158,8 @@ def _calibrated_cost(targets: Array, others: Array) -> float:
     if len(targets) == 0 or len(others) == 0:
         return 0.0
     others = others[:: max(1, len(others) // 50_000)]
-    scores, truth = (
-        np.concatenate([targets, others]),
-        np.repeat([True, False], [len(targets), len(others)]),
-    )
+    scores = np.concatenate([targets, others])
+    truth = np.arange(len(scores)) < len(targets)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MvpldaWarning)
         llrs = LinearCalibrator().fit(scores, truth).transform(scores)

@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from .._typing import AnyArray, Array, IntArray
 from ..backend import NUMPY, like
@@ -60,7 +61,12 @@ class LatentSpace:
         size = np.sqrt(np.diag(gram))
         # rounding, where the parameters are canonical
         gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = 0.0
-        return cls(LB, p.mean @ LB, gram, NUMPY.solve_lower(p.sigma.lower, B))
+        return cls(
+            LB,
+            p.mean @ LB,
+            gram,
+            solve_triangular(p.sigma.lower, B, lower=True, check_finite=False),
+        )
 
     @property
     def is_wide(self) -> bool:

@@ -18,7 +18,6 @@ from ..backend import like, sum_rows, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, encode_labels, exact_names, label_columns, row_keys
 from ..persistence import Persistent, State, Tensors
-from ..statistics.record import check_weights
 from .question import Recognised, check_view
 
 Enrolment = Literal["exact", "average"]
@@ -188,7 +187,7 @@ def sum_evidence(
     if labels is not None:
         if method == "average":
             raise ParameterError("enrolment with labels is exact: use method='exact'")
-        first, cell, carried = _cells(owner, labels, base, len(names), missing)
+        first, cell, carried = _cells(owner, labels, base, missing)
         owners = owner[first]
     # a profile of one vector is its evidence: nothing is added up
     total = y
@@ -286,8 +285,22 @@ def _plain_ids(ids: Labels) -> Names:
     return array.astype(np.str_) if array.dtype.kind == "S" else array
 
 
+def check_weights(weights: ArrayLike, n: int) -> Array:
+    """Positive numbers, one a vector."""
+    each = np.asarray(weights, dtype=np.float64)
+    if each.shape != (n,):
+        raise DataError(
+            f"there are {n} vectors and weights of shape {each.shape}: give one weight a vector"
+        )
+    if not (np.isfinite(each) & (each > 0)).all():
+        raise DataError(
+            "weights are positive numbers: the noise of a vector is divided by its weight"
+        )
+    return each
+
+
 def _cells(
-    owner: IntArray, labels: Labels, base: tuple[str, ...], n_profiles: int, missing: object
+    owner: IntArray, labels: Labels, base: tuple[str, ...], missing: object
 ) -> tuple[IntArray, IntArray, dict[str, CellLabels]]:
     """First vector of every cell, cell of every vector, and the cells' labels; cells are in order of profiles."""
     table = encode_labels(labels, None, missing=missing)
@@ -295,8 +308,7 @@ def _cells(
         raise LabelError(
             f"there are {len(owner)} vectors and {len(table)} labels: give one label a vector"
         )
-    sizes = [n_profiles, *(len(table.classes[v]) for v in table.views)]
-    keys = row_keys([owner, *(table.codes[v] for v in table.views)], sizes)
+    keys = row_keys([owner, *(table.codes[v] for v in table.views)])
     _, first, cell = np.unique(keys, return_index=True, return_inverse=True)
     carried = {}
     for view in table.views:
@@ -389,7 +401,7 @@ def _check_seen(view: str, every: Names, carried: IntArray, trained: IntArray) -
             f"{len(unseen)} of {len(carried)} classes named in view {view!r} were not seen in training, "
             f"such as {_some(unseen)}: they are taken as new classes",
             UnknownClassWarning,
-            stacklevel=7,
+            stacklevel=6,
         )
 
 

@@ -20,6 +20,7 @@ from .._typing import Array, IntArray
 from ..distributed.engines import ordered_map
 from ..exceptions import DataError
 from ..extractors import Extractor, load_extractor
+from ..extractors.recipe import Output
 from ..extractors.sound import read_audio
 from ..extractors.speech import Part
 from .augmentation import in_room, over_channel, with_noise
@@ -27,6 +28,7 @@ from .corpora import Corpus, load_corpus
 
 Samples = NDArray[np.float32]
 RATE = 16000
+COLUMNS = ("domain", "speaker", "phrase", "condition", "take")
 EXTRACTORS = ("campplus", "words")
 CONDITIONS = ("telephone", "noise", "room", "mixed")
 DOMAINS = {
@@ -133,10 +135,8 @@ def telephone(wave: Array) -> Array:
 def _extractor() -> Extractor:
     """One in every process; a telephone's band is left in its vectors, from which its shift is learnt."""
     extractor = load_extractor(list(EXTRACTORS), check=False)
-    networks: list[Any] = list(extractor.networks)
-    for network in networks:
-        output = replace(network.recipe.output, narrow=())
-        network.recipe = replace(network.recipe, output=output)
+    for network in extractor.networks:
+        network.recipe = replace(network.recipe, output=Output())
     return extractor
 
 
@@ -168,8 +168,7 @@ def write_vectors(folder: Path, name: str, root: Path) -> None:
         table += part
         progress.step(done)
     vectors, *labels = zip(*table, strict=True)
-    names = ("domain", "speaker", "phrase", "condition", "take")
-    columns: dict[str, Any] = dict(zip(names, map(np.asarray, labels), strict=True))
+    columns: dict[str, Any] = dict(zip(COLUMNS, labels, strict=True))
     folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, vectors=np.asarray(vectors, dtype=np.float32), **columns)
 
@@ -202,7 +201,7 @@ def read_material(folder: Path) -> Material:
             raise DataError(f"{path} is not there: make vectors of {name} first")
         with np.load(path) as arrays:
             table = dict(arrays)
-        labels = [table[key] for key in ("domain", "speaker", "phrase", "condition")]
+        labels = [table[key] for key in COLUMNS[:-1]]
         cells = np.array(["|".join(cell) for cell in zip(*labels, strict=True)])
         order = np.lexsort((table.pop("take"), cells))
         number = np.empty(len(cells), dtype=np.int64)

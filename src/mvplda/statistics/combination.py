@@ -1,18 +1,23 @@
-"""Statistics added and subtracted, also where the parts know different classes."""
+"""Statistics added and subtracted, also where the parts know different classes.
+
+Either is one relabelling of all parts to the union of their classes, then a sum with signs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
+from scipy.spatial import KDTree
 
 from .._typing import IntArray, Names
-from ..backend import diagonal_of
+from ..backend import to_host
 from ..exceptions import DataError, LabelError, ParameterError
-from ..labels import ViewClasses, base_columns, parts_of, row_keys
+from ..labels import ViewClasses, base_columns, distinct_rows, interaction, parts_of
 from .accumulator import kind_of
 
 if TYPE_CHECKING:
@@ -20,6 +25,9 @@ if TYPE_CHECKING:
 
 CLOSE = 1e-4
 """Vectors of two statistics are the same up to this part of their spread (float32, about other origins)."""
+
+Places = dict[str, IntArray]
+"""Of every column and view, the number of every class of a part in the union."""
 
 
 def merge(
@@ -37,13 +45,10 @@ def merge(
     """
     if not parts:
         raise ParameterError("there are no statistics to merge: give at least one")
-    called = [f"part {i + 1}" for i in range(len(parts))] if names is None else list(names)
-    for part, name in zip(parts[1:], called[1:], strict=True):
-        _check_alike(parts[0], part, f"{called[0]} and {name}")
     if len(parts) == 1:
         return parts[0]
-    classes, numbers = _merge_classes(parts, called)
-    return _signed_sum(parts, [1] * len(parts), classes, numbers)
+    called = names or [f"part {i + 1}" for i in range(len(parts))]
+    return _signed_sum(parts, [1] * len(parts), called)
 
 
 def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> SufficientStatistics:
@@ -54,105 +59,103 @@ def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> Suffici
 
     Raises
     ------
-    DataError, LabelError
+    DataError
         Something in `part` is not in `whole`: a class, a cell, or more vectors of one.
+    LabelError
+        A vector in `part` that has no label is not in `whole`.
     """
-    called = ("the whole", "the part to subtract")
-    _check_alike(whole, part, " and ".join(called))
     if part.n >= whole.n:
         raise DataError(
             f"{part.n} vectors cannot be taken out of {whole.n}: at least one must be left"
         )
-    part = part.about(whole.origin)
-    unlabelled = {
-        column: _same_vectors(whole, part, column) for column in base_columns(whole.views)
-    }
-    classes, numbers = _merge_classes([whole, part], called, unlabelled)
-    _check_known(whole, part, classes, numbers[1])
-    result = _signed_sum([whole, part], [1, -1], classes, numbers)
+    _check_alike(whole, part, "the whole and the part to subtract")
+    moved = part.about(whole.origin)
+    same = {column: _same_vectors(whole, moved, column) for column in base_columns(whole.views)}
+    result = _signed_sum([whole, moved], [1, -1], ["the whole", "the part to subtract"], same)
+    for view, counts in result.counts.items():
+        _check_taken(counts.min(), class_name(result.classes, view, int(counts.argmin())))
+    for (a, b), table in result.cooccurrence.items():
+        cells = table.tocoo()
+        worst = int(cells.data.argmin())
+        first = class_name(result.classes, a, int(cells.row[worst]))
+        second = class_name(result.classes, b, int(cells.col[worst]))
+        _check_taken(cells.data[worst], f"{first} and {second} together")
+        table.eliminate_zeros()
     spread = np.sqrt(whole.variance + (whole.total / whole.n) ** 2)
-    kept: dict[str, IntArray] = {}
-    for view in whole.views:
-        counts = result.counts[view]
-        worst = int(counts.argmin())
-        if counts[worst] < 0:
-            raise DataError(
-                f"{-counts[worst]:.0f} vector(s) too many are to be subtracted of {class_name(whole, view, worst)}, "
-                f"which has {whole.counts[view][worst]:.0f}: they were not all added"
-            )
-        gone = np.flatnonzero(counts == 0)
-        left = np.abs(result.sums[view][gone]) > CLOSE * spread * whole.counts[view][gone, None]
+    for view, counts in result.counts.items():
+        # No class is new here, so that those of the whole have kept their numbers.
+        added = whole.counts[view][:, None] * spread
+        left = (counts == 0) & (np.abs(result.sums[view]) > CLOSE * added).any(axis=1)
         if left.any():
-            which = class_name(whole, view, int(gone[left.any(axis=1).argmax()]))
+            which = class_name(result.classes, view, int(left.argmax()))
             raise DataError(
                 f"the vectors to subtract of {which} are not those that were added: their sums differ"
             )
-        kept[view] = np.flatnonzero(counts)
-    pairs = {}
-    for (a, b), table in result.cooccurrence.items():
-        table.eliminate_zeros()
-        if table.nnz and table.data.min() < 0:
-            entries = table.tocoo()
-            at = int(entries.data.argmin())
-            first = class_name(whole, a, int(entries.row[at]))
-            second = class_name(whole, b, int(entries.col[at]))
-            raise DataError(
-                f"{-entries.data[at]:.0f} vector(s) too many are to be subtracted of {first} and {second} together"
-            )
-        pairs[a, b] = table[kept[a]][:, kept[b]].tocsr()
-    if (diagonal_of(result.scatter) < -CLOSE * whole.n * spread**2).any():
-        raise DataError(
-            "the vectors to subtract are not among those that were added: their squares are larger"
+    return without_empty_classes(result)
+
+
+def _same_vectors(whole: SufficientStatistics, part: SufficientStatistics, column: str) -> IntArray:
+    """For vectors without label, each a class of its own: which of those of `whole` they are, by their sums."""
+    if part.classes[column].anonymous == 0:
+        return np.empty(0, dtype=np.int64)
+    if column not in whole.views:
+        raise LabelError(
+            f"vector(s) to subtract have no label of {column!r} and cannot be found again: "
+            f"that needs {column!r} among the views"
         )
-    return replace(
-        result,
-        classes=remaining_classes(whole.views, whole.classes, kept),
-        counts={view: result.counts[view][rows] for view, rows in kept.items()},
-        sums={view: result.sums[view][rows] for view, rows in kept.items()},
-        cooccurrence=pairs,
+    added, theirs = (
+        to_host(own.sums[column])[len(own.classes[column].names) :] for own in (whole, part)
     )
+    reach = CLOSE * np.sqrt((whole.variance + (whole.total / whole.n) ** 2).sum())
+    distance, nearest = KDTree(added).query(theirs)
+    if (distance > reach).any() or len(np.unique(nearest)) < len(theirs):
+        raise LabelError(
+            f"a vector to subtract that has no label of {column!r} is not among those added"
+        )
+    return np.asarray(nearest)
+
+
+def _check_taken(count: float, which: str) -> None:
+    if count < 0:
+        raise DataError(
+            f"{-count:.0f} vector(s) too many are to be subtracted of {which}: they were not all added"
+        )
 
 
 def _signed_sum(
     parts: Sequence[SufficientStatistics],
     signs: Sequence[int],
-    classes: dict[str, ViewClasses],
-    numbers: Sequence[Mapping[str, IntArray]],
+    called: Sequence[str],
+    same: Places | None = None,
 ) -> SufficientStatistics:
-    """The sum of all parts, each times its sign; `numbers` are those of every part's classes among all `classes`."""
+    """The sum of all parts, each times its sign; `same` as in `_union_of_classes`."""
     first = parts[0]
+    for part, name in zip(parts[1:], called[1:], strict=True):
+        _check_alike(first, part, f"{called[0]} and {name}")
+    classes, numbers = _union_of_classes(parts, called, same)
     n = 0
-    log_weights = 0.0
     total = np.zeros_like(first.total)
     scatter = np.zeros_like(first.scatter)
     counts = {view: np.zeros(len(classes[view])) for view in first.views}
     sums = {view: np.zeros((len(classes[view]), first.dimension)) for view in first.views}
-    entries: dict[tuple[str, str], list[sparse.coo_array]] = {
-        pair: [] for pair in first.cooccurrence
-    }
+    pairs = {}
     for part, sign, places in zip(parts, signs, numbers, strict=True):
         moved = part.about(first.origin)
         n += sign * moved.n
-        log_weights += sign * moved.log_weights
         total += sign * moved.total
         scatter += sign * moved.scatter
         for view in first.views:
             counts[view][places[view]] += sign * moved.counts[view]
-            own = moved.sums[view]
-            sums[view][places[view]] += (
-                own if sign > 0 else -own
-            )  # without a copy where they are added
-        for a, b in entries:
-            table = part.together(a, b).tocoo()
-            where = (places[a][table.row], places[b][table.col])
-            shape = (len(classes[a]), len(classes[b]))
-            entries[a, b].append(sparse.coo_array((sign * table.data, where), shape=shape))
-    pairs = {}
-    for pair, tables in entries.items():
-        rows = np.concatenate([table.row for table in tables])
-        columns = np.concatenate([table.col for table in tables])
-        data = np.concatenate([table.data for table in tables])
-        pairs[pair] = sparse.coo_array((data, (rows, columns)), shape=tables[0].shape).tocsr()
+            own = to_host(moved.sums[view])
+            sums[view][places[view]] += own if sign > 0 else -own  # no copy where they are added
+    for a, b in first.cooccurrence:
+        tables = [part.together(a, b).tocoo() for part in parts]
+        rows = [places[a][table.row] for places, table in zip(numbers, tables, strict=True)]
+        columns = [places[b][table.col] for places, table in zip(numbers, tables, strict=True)]
+        data = [sign * table.data for sign, table in zip(signs, tables, strict=True)]
+        where = (np.concatenate(rows), np.concatenate(columns))
+        shape = (len(classes[a]), len(classes[b]))
+        pairs[a, b] = sparse.coo_array((np.concatenate(data), where), shape=shape).tocsr()
     return replace(
         first,
         n=n,
@@ -162,7 +165,6 @@ def _signed_sum(
         counts=counts,
         sums=sums,
         cooccurrence=pairs,
-        log_weights=log_weights,
     )
 
 
@@ -179,161 +181,114 @@ def _check_alike(a: SufficientStatistics, b: SufficientStatistics, which: str) -
         )
 
 
-def _merge_classes(
-    parts: Sequence[SufficientStatistics],
-    called: Sequence[str],
-    unlabelled: Mapping[str, IntArray] | None = None,
-) -> tuple[dict[str, ViewClasses], list[dict[str, IntArray]]]:
+def _union_of_classes(
+    parts: Sequence[SufficientStatistics], called: Sequence[str], same: Places | None
+) -> tuple[dict[str, ViewClasses], list[Places]]:
     """The union of the classes, and per part the new numbers of its classes.
 
-    unlabelled : by column, which vectors without label of the first part those of the second are; None: others
+    same : by column, which vectors without label of the first part those of the second are; None: others
     """
     classes: dict[str, ViewClasses] = {}
-    numbers: list[dict[str, IntArray]] = [{} for _ in parts]
+    numbers: list[Places] = [{} for _ in parts]
     views = parts[0].views
     for column in base_columns(views):
         known = [part.classes[column] for part in parts]
         _check_kinds(column, known, called)
-        names, places = merge_names([c.names for c in known])
-        end = len(names)
-        for i, (place, c, found) in enumerate(zip(numbers, known, places, strict=True)):
-            anonymous = end + np.arange(c.anonymous)
-            if i and unlabelled is not None:
-                anonymous = len(names) + unlabelled[column]
-            else:
-                end += c.anonymous
-            place[column] = np.concatenate([found, anonymous])
-        classes[column] = ViewClasses(names, end - len(names))
+        names, named = merge_names([own.names for own in known])
+        # vectors without label are classes of their own, part after part
+        ends = list(accumulate((own.anonymous for own in known), initial=len(names)))
+        alone = [np.arange(*pair) for pair in pairwise(ends)]
+        if same is not None:
+            alone[1] = alone[0][same[column]]
+        classes[column] = ViewClasses(names, len(np.unique(np.concatenate(alone))))
+        for places, own_named, own_alone in zip(numbers, named, alone, strict=True):
+            places[column] = np.concatenate([own_named, own_alone])
     for view in views:
         if ":" not in view:
             continue
-        columns = parts_of(view)
         cells = []
-        for part, place in zip(parts, numbers, strict=True):
-            own = _cells(part.classes, view)
-            cells.append(np.stack([place[c][own[:, i]] for i, c in enumerate(columns)], axis=1))
-        rows = np.concatenate(cells)
-        keys = row_keys(list(rows.T), [len(classes[c]) for c in columns])
-        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        classes[view] = ViewClasses(np.empty(0, dtype=np.int64), 0, rows[first])
-        ends = np.cumsum([len(c) for c in cells])[:-1]
-        for place, found in zip(numbers, np.split(inverse.reshape(-1), ends), strict=True):
-            place[view] = found
+        for part, places in zip(parts, numbers, strict=True):
+            own = cells_of(part.classes[view])
+            columns = [places[c][own[:, i]] for i, c in enumerate(parts_of(view))]
+            cells.append(np.stack(columns, axis=1))
+        union, which = distinct_rows(list(np.concatenate(cells).T))
+        classes[view] = interaction(union)
+        for places, found in zip(numbers, _split(which, cells), strict=True):
+            places[view] = found
     return classes, numbers
 
 
 def merge_names(lists: Sequence[Names]) -> tuple[Names, list[IntArray]]:
     """The union of sorted lists of names, and the place of every list's names in it."""
     filled = [names for names in lists if len(names)]
-    if not filled:
-        return lists[0], [np.empty(0, dtype=np.int64) for _ in lists]
-    if all(np.array_equal(names, filled[0]) for names in filled[1:]):
-        return filled[0], [np.arange(len(names)) for names in lists]
-    joined = np.concatenate(filled)
-    order = np.argsort(joined, kind="stable")  # merges runs that are sorted already
-    ordered = joined[order]
-    new = np.concatenate([[True], ordered[1:] != ordered[:-1]])
-    places = np.empty(len(joined), dtype=np.int64)
-    places[order] = np.cumsum(new) - 1
-    return ordered[new], np.split(places, np.cumsum([len(names) for names in lists])[:-1])
+    joined = np.concatenate(filled or lists[:1])
+    # Asked for the first places, NumPy sorts stably, and that merges runs that are sorted already.
+    union, _, places = np.unique(joined, return_index=True, return_inverse=True)
+    return union, _split(places.reshape(-1), lists)
+
+
+def _split(values: IntArray, lists: Sequence[Names]) -> list[IntArray]:
+    return np.split(values, np.cumsum([len(own) for own in lists])[:-1])
 
 
 def _check_kinds(column: str, known: Sequence[ViewClasses], called: Sequence[str]) -> None:
-    kinds = [
+    named = [
         (kind_of(c.names), name) for c, name in zip(known, called, strict=True) if len(c.names)
     ]
-    for kind, name in kinds[1:]:
-        if kind != kinds[0][0]:
+    for kind, name in named[1:]:
+        first, other = named[0]
+        if kind != first:
             raise LabelError(
-                f"classes of view {column!r} are {kinds[0][0]} in one part and {kind} in the other "
-                f"({kinds[0][1]}, {name}): gather both parts with labels of one type"
+                f"classes of view {column!r} are {first} in one part and {kind} in the other ({other}, {name}): "
+                "gather both parts with labels of one type"
             )
 
 
-def _check_known(
-    whole: SufficientStatistics,
-    part: SufficientStatistics,
-    classes: Mapping[str, ViewClasses],
-    numbers: Mapping[str, IntArray],
-) -> None:
-    """Refuse classes of a part that are not in the whole, so that both together have more."""
-    for view in (*base_columns(whole.views), *whole.views):
-        more = len(classes[view]) - len(whole.classes[view])
-        if more:
-            mine = {class_name(whole, view, c) for c in range(len(whole.classes[view]))}
-            theirs = [class_name(part, view, c) for c in range(len(numbers[view]))]
-            first = next(name for name in theirs if name not in mine)
-            raise LabelError(
-                f"{more} class(es) of {view!r} to subtract are not there, the first is {first}"
-            )
+def cells_of(classes: ViewClasses) -> IntArray:
+    """(classes, parts) class numbers of the parts; a base view is its own only part."""
+    if classes.cells is None:
+        return np.arange(len(classes))[:, None]
+    return classes.cells
 
 
-def _cells(classes: Mapping[str, ViewClasses], view: str) -> IntArray:
-    """Class numbers of the parts of every class of an interaction."""
-    cells = classes[view].cells
-    assert cells is not None
-    return cells
-
-
-def class_name(statistics: SufficientStatistics, view: str, number: int) -> str:
+def class_name(classes: Mapping[str, ViewClasses], view: str, number: int) -> str:
     """A class in words."""
-    classes = statistics.classes[view]
-    if classes.cells is not None:
-        cell = zip(parts_of(view), classes.cells[number], strict=True)
-        return " with ".join(class_name(statistics, column, int(c)) for column, c in cell)
-    name = repr(classes.names[number].item()) if number < len(classes.names) else "without label"
+    known = classes[view]
+    if known.cells is not None:
+        cell = zip(parts_of(view), known.cells[number], strict=True)
+        return " with ".join(class_name(classes, column, int(c)) for column, c in cell)
+    name = repr(known.names[number].item()) if number < len(known.names) else "without label"
     return f"{view} {name}"
 
 
-def _same_vectors(whole: SufficientStatistics, part: SufficientStatistics, column: str) -> IntArray:
-    """For vectors without label, each a class of its own: which of those of `whole` they are, by their sums."""
-    theirs = part.classes[column]
-    if theirs.anonymous == 0:
-        return np.empty(0, dtype=np.int64)
-    if column not in whole.views:
-        raise LabelError(
-            f"{theirs.anonymous} vector(s) to subtract have no label of {column!r} and cannot be found again: "
-            f"that needs {column!r} among the views"
-        )
-    first = len(whole.classes[column].names)
-    pool = whole.sums[column][first:]
-    free = np.ones(len(pool), dtype=bool)
-    reach = CLOSE**2 * float((whole.variance + (whole.total / whole.n) ** 2).sum())
-    found = []
-    for row in part.sums[column][len(theirs.names) :]:
-        distance = np.where(free, np.einsum("nd,nd->n", pool - row, pool - row), np.inf)
-        nearest = int(distance.argmin()) if len(distance) else -1
-        if nearest < 0 or distance[nearest] > reach:
-            raise LabelError(
-                f"a vector to subtract that has no label of {column!r} is not among those added"
-            )
-        free[nearest] = False
-        found.append(nearest)
-    return np.array(found, dtype=np.int64)
-
-
-def remaining_classes(
-    views: Sequence[str], known: Mapping[str, ViewClasses], kept: Mapping[str, IntArray]
-) -> dict[str, ViewClasses]:
-    """The classes of every view with these numbers, numbered anew, and those of the columns that they need."""
+def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatistics:
+    """The same statistics without classes that have no vector, numbered anew."""
+    kept = {view: np.flatnonzero(counts) for view, counts in statistics.counts.items()}
+    if all(len(rows) == len(statistics.counts[view]) for view, rows in kept.items()):
+        return statistics
+    cells = {view: cells_of(statistics.classes[view])[rows] for view, rows in kept.items()}
     classes: dict[str, ViewClasses] = {}
-    ranks: dict[str, IntArray] = {}
-    for column in base_columns(views):
-        if column in kept:
-            left = kept[column]
-        else:  # known from the cells alone
-            cells = [(v, parts_of(v).index(column)) for v in views if column in parts_of(v)]
-            left = np.unique(np.concatenate([_cells(known, v)[kept[v], i] for v, i in cells]))
-        names = known[column].names
-        named = left[left < len(names)]
-        classes[column] = ViewClasses(names[named], len(left) - len(named))
-        ranks[column] = np.zeros(len(known[column]), dtype=np.int64)
-        ranks[column][left] = np.arange(len(left))
-    for view in views:
+    used: dict[str, IntArray] = {}
+    for column in base_columns(statistics.views):
+        # every vector has a class in any view that the column is part of
+        view = next(v for v in (column, *cells) if v in cells and column in parts_of(v))
+        used[column] = np.unique(cells[view][:, parts_of(view).index(column)])
+        names = statistics.classes[column].names
+        named = used[column][used[column] < len(names)]
+        classes[column] = ViewClasses(names[named], len(used[column]) - len(named))
+    for view in statistics.views:
         if ":" in view:
-            cells_left = _cells(known, view)[kept[view]]
-            cells_new = np.stack(
-                [ranks[c][cells_left[:, i]] for i, c in enumerate(parts_of(view))], axis=1
-            )
-            classes[view] = replace(known[view], cells=cells_new)
-    return classes
+            columns = [
+                np.searchsorted(used[c], cells[view][:, i]) for i, c in enumerate(parts_of(view))
+            ]
+            classes[view] = interaction(np.stack(columns, axis=1))
+    return replace(
+        statistics,
+        classes=classes,
+        counts={view: statistics.counts[view][rows] for view, rows in kept.items()},
+        sums={view: statistics.sums[view][rows] for view, rows in kept.items()},
+        cooccurrence={
+            (a, b): table[kept[a]][:, kept[b]].tocsr()
+            for (a, b), table in statistics.cooccurrence.items()
+        },
+    )

@@ -6,20 +6,22 @@ summed in float32 over `ROWS` rows at most, and from there on in float64: second
 variances. float64 vectors are multiplied as such.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .._optional import LateModule
-from .._typing import Array
-from ..backend import is_torch, to_host
-from ..exceptions import DataError, LabelError, ParameterError
-from .accumulator import Accumulator
+from .._typing import Block, IntArray
+from ..backend import check_shape, is_torch, to_host
+from ..exceptions import DataError, LabelError
+from .accumulator import SHIFT, Accumulator
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +55,7 @@ class DeviceAccumulator(Accumulator):
 
     block_bytes = 2**30
 
-    def _vectors(self, X: Any) -> Tensor:
+    def _vectors(self, X: Block) -> Tensor:
         x = check_tensor(X)
         if self._sums and x.device != self._sums[0].device:
             raise DataError(
@@ -62,7 +64,7 @@ class DeviceAccumulator(Accumulator):
         self._device = x.device
         return x if x.stride(1) == 1 else x.contiguous()
 
-    def _numbers(self, view: str, codes: Mapping[str, Any], n: int) -> Tensor:
+    def _numbers(self, view: str, codes: Mapping[str, Block], n: int) -> Tensor:
         given = super()._numbers(view, codes, n)
         numbers = given if is_torch(given) else torch.as_tensor(np.asarray(given))
         if numbers.is_floating_point() or numbers.dtype == torch.bool:
@@ -78,20 +80,14 @@ class DeviceAccumulator(Accumulator):
         return vectors.new_zeros(shape, dtype=torch.float64)
 
     def _shift(self, first: Tensor) -> Tensor:
-        shift: Tensor = super()._shift(first[:ROWS])  # a block is too large for the host
-        return shift
+        return super()._shift(first[:ROWS])  # a block is too large for the host
 
-    def _centred(self, vectors: Tensor, shift: Tensor) -> Tensor:
-        return vectors - shift
-
-    def _squares(self, block: Tensor, weights: Array | None) -> Tensor:
-        if weights is not None:
-            raise ParameterError("weights= is for arrays on the host, not for torch tensors")
+    def _squares(self, block: Tensor) -> Tensor:
         if self.second_moment == "diagonal":
             return sum_of_squares(block)
         return sum_of_products(block, block)
 
-    def _add_classes(self, k: int, codes: Tensor, block: Tensor, weights: Array | None) -> None:
+    def _add_classes(self, k: int, codes: Tensor, block: Tensor) -> None:
         sums = self._sums[k]
         self._counts[k] += to_host(torch.bincount(codes, minlength=len(sums)))
         if len(sums) <= FEW_CLASSES:
@@ -100,9 +96,9 @@ class DeviceAccumulator(Accumulator):
         else:
             add_class_sums(sums, codes, block)
 
-    def _counted(self, keys: Tensor, weights: Array | None) -> tuple[Any, Any]:
-        cells, numbers = torch.unique(keys, return_counts=True)
-        return to_host(cells), to_host(numbers)
+    def _cells(self, rows: Tensor, columns: Tensor) -> tuple[IntArray, IntArray]:
+        keys, counts = torch.unique((rows << SHIFT) | columns, return_counts=True)
+        return to_host(keys), to_host(counts)
 
 
 def sum_of_products(left: Tensor, right: Tensor) -> Tensor:
@@ -126,8 +122,8 @@ def sum_of_squares(rows: Tensor) -> Tensor:
 def _stacks(rows: Tensor) -> list[Tensor]:
     """(n, w) as (n // ROWS, ROWS, w), and what is left over."""
     whole = len(rows) // ROWS * ROWS
-    stacks = [rows[:whole].reshape(-1, ROWS, rows.shape[1])] if whole else []
-    return stacks + ([rows[whole:][None]] if whole < len(rows) else [])
+    stacks = [rows[:whole].reshape(-1, ROWS, rows.shape[1]), rows[whole:][None]]
+    return [stack for stack in stacks if stack.numel()]
 
 
 def add_class_sums(sums: Tensor, codes: Tensor, rows: Tensor) -> None:
@@ -157,12 +153,7 @@ def has_triton() -> bool:
 def check_tensor(X: Tensor) -> Tensor:
     """Vectors as a float32 or float64 tensor (n, D), detached."""
     assert is_torch(X)
-    if X.ndim != 2:
-        raise DataError(
-            f"vectors are a tensor (n, D); got shape {tuple(X.shape)}. Reshape your data to two dimensions"
-        )
-    if X.shape[0] == 0 or X.shape[1] == 0:
-        raise DataError(f"there is nothing in vectors of shape {tuple(X.shape)}")
+    check_shape(X)
     if X.is_complex():
         raise DataError(f"vectors are real numbers; got {X.dtype}")
     X = X.detach()

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from .._typing import AnyArray, Array, Device, IntArray, Names, PathLike
+from .._typing import AnyArray, Array, Block, Device, IntArray, Json, Labels, Names, PathLike
 from ..backend import as_vectors, diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
-from ..labels import LabelTable, ViewClasses, base_columns, encode_labels, parts_of
+from ..labels import LabelTable, ViewClasses, base_columns, encode_labels, interaction, parts_of
 from ..persistence import atomic_write, packed_pieces, read_metadata, unpack
 from .accumulator import Accumulator, SecondMoment, Sums
-from .combination import merge, remaining_classes, subtract
+from .combination import merge, subtract, without_empty_classes
 
 HARDLY_VARIES = 1e-12
 """A variance below this fraction of the others' is what rounding of float32 numbers leaves, not data."""
@@ -41,9 +40,8 @@ class SufficientStatistics:
     total : (D,) sum of x - origin
     scatter : (D, D) or (D,) second moment of x - origin, or its diagonal
     classes : per view and label column, its classes
-    counts, sums : per view, vectors and sum of x - origin in every class
+    counts, sums : per view, vectors and sum of x - origin in every class; sums are tensors on the device of the vectors
     cooccurrence : for every pair of views, a sparse table of counts
-    log_weights : sum of the logarithms of the vectors' weights; 0 where they have none
     """
 
     views: tuple[str, ...]
@@ -53,21 +51,19 @@ class SufficientStatistics:
     scatter: Array
     classes: dict[str, ViewClasses]
     counts: dict[str, Array]
-    sums: Mapping[str, Array]
+    sums: Mapping[str, Block]
     cooccurrence: dict[tuple[str, str], sparse.csr_array]
-    log_weights: float = 0.0
 
     @classmethod
     def from_arrays(
         cls,
         X: ArrayLike,
-        labels: Any,
+        labels: Labels,
         *,
         views: Sequence[str] | None = None,
         second_moment: SecondMoment = "full",
-        missing: Any = None,
-        origin: Any = None,
-        weights: ArrayLike | None = None,
+        missing: object = None,
+        origin: ArrayLike | None = None,
     ) -> SufficientStatistics:
         """One pass over the vectors, in blocks, accumulating in float64.
 
@@ -80,8 +76,6 @@ class SufficientStatistics:
         second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
         missing : a value that stands for "no label", besides None and NaN
         origin : (D,) point amid the data; default: the mean of the first block
-        weights : (n,) positive; the noise of a vector is that of the model, divided by its weight. Counts and sums are
-            then weighted; a fit wants weights whose mean, over all that was added up, is 1
 
         Examples
         --------
@@ -96,7 +90,6 @@ class SufficientStatistics:
         table = labels
         if not isinstance(labels, LabelTable):
             table = encode_labels(labels, views, missing=missing)
-        each = None if weights is None else check_weights(weights, len(table))
         kind: type[Accumulator] = Accumulator
         if is_torch(X):
             from .device import DeviceAccumulator  # torch is slow to import
@@ -110,7 +103,7 @@ class SufficientStatistics:
             )
         width = int(vectors.shape[-1])
         sums = kind(width, sizes, second_moment=second_moment, origin=origin)
-        sums.add(vectors, table.codes, weights=each)
+        sums.add(vectors, table.codes)
         return cls.of(sums, table.classes)
 
     @classmethod
@@ -136,40 +129,32 @@ class SufficientStatistics:
         origin = accumulator.origin
         assert origin is not None
         found = accumulator.result()
-        counts = dict(zip(views, found.counts, strict=True))
-        places = dict(order or {view: np.arange(len(n)) for view, n in counts.items()})
-        named = _classes_of(views, classes, {view: len(places[view]) for view in views})
-        kept = {view: np.flatnonzero(n[places[view]]) for view, n in counts.items()}
-        # A slice takes no copy, and sums are large.
-        rows: dict[str, Any] = dict.fromkeys(views, slice(None))
-        for view in views:
-            if order is not None or len(kept[view]) < len(places[view]):
-                rows[view] = places[view][kept[view]]
-        if any(len(kept[view]) < len(places[view]) for view in views):
-            named = remaining_classes(views, named, kept)
-        sums: dict[str, Any] = {}
         by_view = list(found.sums)
         found = replace(found, sums=())  # so that only one view's sums are held twice
-        for view in views:
-            sums[view] = by_view.pop(0)[rows[view]]
+        sums: dict[str, Block] = {}
+        counts: dict[str, Array] = {}
+        for view, own in zip(views, found.counts, strict=True):
+            # A slice takes no copy, and sums are large.
+            rows = slice(None) if order is None else order[view]
+            counts[view] = own[rows]
+            sums[view] = by_view.pop(0)[rows]
         pairs = {}
         for (k, l), table in found.cooccurrence.items():
-            if any(not isinstance(rows[views[i]], slice) for i in (k, l)):
-                table = table[rows[views[k]]][:, rows[views[l]]]
+            if order is not None:
+                table = table[order[views[k]]][:, order[views[l]]]
                 table.sort_indices()
             pairs[views[k], views[l]] = table
-        return cls(
-            views,
-            found.n,
-            origin,
-            to_host(found.total),
-            to_host(found.scatter),
-            named,
-            {view: n[rows[view]] for view, n in counts.items()},
-            DeviceSums(sums) if is_torch(found.total) else sums,
-            pairs,
-            found.log_weights,
-        )
+        numbered = {v: ViewClasses(np.arange(len(counts[v]))) for v in views if ":" not in v}
+        named = {**numbered, **(classes or {})}
+        for view in (*views, *base_columns(views)):
+            if view not in named:
+                raise LabelError(
+                    f"what the classes of {view!r} are is not known: give classes= with its cells and parts"
+                )
+        total = to_host(found.total)
+        scatter = to_host(found.scatter)
+        whole = cls(views, found.n, origin, total, scatter, named, counts, sums, pairs)
+        return without_empty_classes(whole)
 
     def save(self, path: PathLike) -> None:
         """Write the statistics to a ``.safetensors`` file, all or nothing."""
@@ -185,33 +170,10 @@ class SufficientStatistics:
         return len(self.total)
 
     @property
-    def weight(self) -> float:
-        """The sum of the vectors' weights: their number, if they have none."""
-        return float(self.counts[self.views[0]].sum())
-
-    def balanced(self) -> tuple[SufficientStatistics, float]:
-        """The same with weights whose mean is 1, and the mean that they had."""
-        mean = self.weight / self.n
-        if abs(mean - 1) < 1e-12:
-            return self, 1.0
-        return replace(
-            self,
-            total=self.total / mean,
-            scatter=self.scatter / mean,
-            counts={view: own / mean for view, own in self.counts.items()},
-            sums={view: own / mean for view, own in self.sums.items()},
-            cooccurrence={
-                pair: (table / mean).tocsr() for pair, table in self.cooccurrence.items()
-            },
-            log_weights=self.log_weights - self.n * float(np.log(mean)),
-        ), mean
-
-    @property
     def variance(self) -> Array:
         """(D,) variance of every column."""
-        return np.maximum(
-            diagonal_of(self.scatter) / self.weight - (self.total / self.weight) ** 2, 0.0
-        )
+        mean = self.total / self.n
+        return np.maximum(diagonal_of(self.scatter) / self.n - mean**2, 0.0)
 
     @property
     def constant_columns(self) -> IntArray:
@@ -219,7 +181,7 @@ class SufficientStatistics:
 
         The model ignores them: a vector that is not constant there, after all, says nothing by it.
         """
-        rounding = (1e-13 * self.origin) ** 2 + 1e-13 * (self.total / self.weight) ** 2
+        rounding = (1e-13 * self.origin) ** 2 + 1e-13 * (self.total / self.n) ** 2
         return np.flatnonzero(hardly_vary(self.variance, rounding))
 
     @property
@@ -252,19 +214,20 @@ class SufficientStatistics:
         if not shift.any():
             return self
         if self.second_moment == "diagonal":
-            scatter = self.scatter + 2 * shift * self.total + self.weight * shift**2
+            scatter = self.scatter + 2 * shift * self.total + self.n * shift**2
         else:
             cross = np.outer(shift, self.total)
-            scatter = self.scatter + cross + cross.T + self.weight * np.outer(shift, shift)
-        sums = {v: self.sums[v] + self.counts[v][:, None] * shift for v in self.views}
+            scatter = self.scatter + cross + cross.T + self.n * np.outer(shift, shift)
+        sums = {v: to_host(self.sums[v]) + self.counts[v][:, None] * shift for v in self.views}
         return replace(
-            self, origin=origin, total=self.total + self.weight * shift, scatter=scatter, sums=sums
+            self, origin=origin, total=self.total + self.n * shift, scatter=scatter, sums=sums
         )
 
     @property
-    def device(self) -> Any:
+    def device(self) -> Device:
         """Where the class sums are: a torch device, or None for the host."""
-        return self.sums.device if isinstance(self.sums, DeviceSums) else None
+        sums = self.sums[self.views[0]]
+        return sums.device if is_torch(sums) else None
 
     def for_views(
         self, views: Sequence[str], second_moment: SecondMoment, device: Device = None
@@ -286,79 +249,16 @@ class SufficientStatistics:
         pairs = {
             (k, l): self.together(views[k], views[l]) for k, l in combinations(range(len(views)), 2)
         }
-        counts = tuple(self.counts[view] for view in views)
         where = self.device if device is None else device
-        sums = self.sums
-        place: Callable[[Any], Any] = np.asarray
-        if where is not None:
-            place = partial(on_device, device=where)
-            sums = sums.tensors if isinstance(sums, DeviceSums) else sums
-        by_view = tuple(place(sums[view]) for view in views)
+        place = np.asarray if where is None else partial(on_device, device=where)
         return Sums(
-            self.n, place(self.total), place(scatter), counts, by_view, pairs, self.log_weights
+            self.n,
+            place(self.total),
+            place(scatter),
+            tuple(self.counts[view] for view in views),
+            tuple(place(self.sums[view]) for view in views),
+            pairs,
         )
-
-
-class DeviceSums(Mapping[str, Array]):
-    """Class sums by view, as the statistics keep them: NumPy arrays, copied from the device when first read.
-
-    A fit on the device takes the `tensors` themselves, and nothing is copied.
-    """
-
-    def __init__(self, tensors: Mapping[str, Any]) -> None:
-        self.tensors = dict(tensors)
-        self._host: dict[str, Array] = {}
-
-    @property
-    def device(self) -> Any:
-        return next(iter(self.tensors.values())).device
-
-    def __getitem__(self, view: str) -> Array:
-        if view not in self._host:
-            self._host[view] = to_host(self.tensors[view])
-        return self._host[view]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.tensors)
-
-    def __len__(self) -> int:
-        return len(self.tensors)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)  # another process may have another device
-
-
-def check_weights(weights: ArrayLike, n: int) -> Array:
-    """Positive numbers, one a vector."""
-    each = np.asarray(weights, dtype=np.float64)
-    if each.shape != (n,):
-        raise DataError(
-            f"there are {n} vectors and weights of shape {each.shape}: give one weight a vector"
-        )
-    if not (np.isfinite(each) & (each > 0)).all():
-        raise DataError(
-            "weights are positive numbers: the noise of a vector is divided by its weight"
-        )
-    return each
-
-
-def _classes_of(
-    views: Sequence[str], given: Mapping[str, ViewClasses] | None, sizes: Mapping[str, int]
-) -> dict[str, ViewClasses]:
-    classes = dict(given or {})
-    for name in base_columns(views):
-        if name not in classes and name in sizes:
-            classes[name] = ViewClasses(np.arange(sizes[name]))
-    for view, size in sizes.items():
-        if view not in classes or any(part not in classes for part in parts_of(view)):
-            raise LabelError(
-                f"what the classes of {view!r} are is not known: give classes= with its cells and parts"
-            )
-        if len(classes[view]) != size:
-            raise LabelError(
-                f"view {view!r} has {size} classes; classes= names {len(classes[view])}"
-            )
-    return classes
 
 
 def hardly_vary(variances: Array, rounding: Array) -> NDArray[np.bool_]:
@@ -378,7 +278,9 @@ MAX_CHARACTER = 0x10FFFF
 Tensors = dict[str, Names]
 
 
-def save_statistics(statistics: SufficientStatistics, path: PathLike, sources: Any = None) -> None:
+def save_statistics(
+    statistics: SufficientStatistics, path: PathLike, sources: Json | None = None
+) -> None:
     """Write statistics, all or nothing, and with them plain values about where they come from.
 
     The numbers go from memory to the file without a copy of the whole.
@@ -389,7 +291,7 @@ def save_statistics(statistics: SufficientStatistics, path: PathLike, sources: A
             file.write(piece)
 
 
-def load_with_sources(path: PathLike) -> tuple[SufficientStatistics, Any]:
+def load_with_sources(path: PathLike) -> tuple[SufficientStatistics, Json]:
     """Statistics, and what was written with them about their sources."""
     tensors, about = unpack(path, FORMAT, WHAT)
     try:
@@ -411,16 +313,16 @@ def holds_statistics(path: PathLike) -> bool:
         return False
 
 
-def _get_state(s: SufficientStatistics) -> tuple[Tensors, dict[str, Any]]:
+def _get_state(s: SufficientStatistics) -> tuple[Tensors, Json]:
     tensors: Tensors = {"origin": s.origin, "total": s.total, "scatter": s.scatter}
-    classes: dict[str, Any] = {}
+    classes: Json = {}
     for column in base_columns(s.views):
         names = np.ascontiguousarray(s.classes[column].names)
         classes[column] = {"dtype": names.dtype.str, "anonymous": s.classes[column].anonymous}
         tensors[f"names/{column}"] = names.view(np.uint8) if len(names) else np.empty(0, np.uint8)
     for view in s.views:
         tensors[f"counts/{view}"] = s.counts[view]
-        tensors[f"sums/{view}"] = s.sums[view]
+        tensors[f"sums/{view}"] = to_host(s.sums[view])
         cells = s.classes[view].cells
         if cells is not None:
             tensors[f"cells/{view}"] = cells
@@ -429,14 +331,13 @@ def _get_state(s: SufficientStatistics) -> tuple[Tensors, dict[str, Any]]:
     about = {
         "views": list(s.views),
         "n": s.n,
-        "log_weights": s.log_weights,
         "classes": classes,
         "pairs": [list(pair) for pair in s.cooccurrence],
     }
     return {name: np.ascontiguousarray(value) for name, value in tensors.items()}, about
 
 
-def _from_state(tensors: Tensors, about: dict[str, Any]) -> SufficientStatistics:
+def _from_state(tensors: Tensors, about: Json) -> SufficientStatistics:
     views = tuple(about["views"])
     classes = {}
     for column, known in about["classes"].items():
@@ -446,15 +347,12 @@ def _from_state(tensors: Tensors, about: dict[str, Any]) -> SufficientStatistics
         classes[column] = ViewClasses(names, known["anonymous"])
     for view in views:
         if ":" in view:
-            classes[view] = ViewClasses(np.empty(0, dtype=np.int64), 0, tensors[f"cells/{view}"])
+            classes[view] = interaction(tensors[f"cells/{view}"])
     counts = {view: tensors[f"counts/{view}"] for view in views}
     pairs = {}
     for i, (a, b) in enumerate(about["pairs"]):
         parts = tuple(tensors[f"pair/{i}/{key}"] for key in ("data", "indices", "indptr"))
-        table = sparse.csr_array(parts, shape=(len(counts[a]), len(counts[b])))
-        table.check_format(full_check=True)  # sparse products do not look whether places lie inside
-        _check_array(table.data, parts[1].shape, f"the table of {a!r} and {b!r}")
-        pairs[a, b] = table
+        pairs[a, b] = sparse.csr_array(parts, shape=(len(counts[a]), len(counts[b])))
     statistics = SufficientStatistics(
         views,
         int(about["n"]),
@@ -465,7 +363,6 @@ def _from_state(tensors: Tensors, about: dict[str, Any]) -> SufficientStatistics
         counts,
         {view: tensors[f"sums/{view}"] for view in views},
         pairs,
-        float(about["log_weights"]),
     )
     _check(statistics)
     return statistics
@@ -477,34 +374,33 @@ def _check(s: SufficientStatistics) -> None:
     A fingerprint says that a file is whole, not who wrote it.
     """
     D = len(s.total)
-    if s.n < 1 or not np.isfinite(s.log_weights):
-        raise ValueError(f"there are {s.n} vectors, of log weights {s.log_weights}")
-    _check_array(s.origin, (D,), "the origin")
-    _check_array(s.total, (D,), "the total")
-    _check_array(s.scatter, (D,) * s.scatter.ndim, "the second moment")
-    if s.scatter.ndim > 2 or (diagonal_of(s.scatter) < 0).any():
-        raise ValueError("the second moment has a negative diagonal")
-    if set(s.cooccurrence) != set(combinations(s.views, 2)):
-        raise ValueError(f"the tables are of {sorted(s.cooccurrence)}, not of every pair of views")
+    shapes = {"origin": (s.origin, (D,)), "second moment": (s.scatter, (D,) * s.scatter.ndim)}
+    shapes["total"] = (s.total, (D,))
     for view in s.views:
         size = len(s.classes[view])
-        _check_array(s.counts[view], (size,), f"the counts of {view!r}")
-        _check_array(s.sums[view], (size, D), f"the sums of {view!r}")
-        cells = s.classes[view].cells
-        if cells is not None:
-            sizes = [len(s.classes[part]) for part in parts_of(view)]
-            if not ((cells >= 0) & (cells < sizes)).all():
-                raise ValueError(f"a cell of {view!r} names a class that is not there")
-    every = [*s.counts.values(), *(table.data for table in s.cooccurrence.values())]
-    if any(len(numbers) and not numbers.min() > 0 for numbers in every):
-        raise ValueError("a class or a cell has no vector")
-    totals = [float(numbers.sum()) for numbers in every]
-    if not np.allclose(totals, totals[0], rtol=1e-6):
-        raise ValueError("views and tables count different numbers of vectors")
-
-
-def _check_array(array: Names, shape: tuple[int, ...], what: str) -> None:
-    if array.shape != shape or array.dtype != np.float64:
-        raise ValueError(f"{what} is an array {shape}; got {array.dtype} {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{what} has numbers that are not finite")
+        shapes[f"counts of {view!r}"] = (s.counts[view], (size,))
+        shapes[f"sums of {view!r}"] = (s.sums[view], (size, D))
+    for pair, table in s.cooccurrence.items():
+        shapes[f"table of {pair}"] = (table.data, table.indices.shape)
+        table.check_format(full_check=True)  # sparse products do not look whether places lie inside
+    for what, (array, shape) in shapes.items():
+        if array.shape != shape or array.dtype != np.float64 or not np.isfinite(array).all():
+            raise ValueError(f"the {what} is no array {shape} of finite float64 numbers")
+    cells = [s.classes[view].cells for view in s.views]
+    sizes = [[len(s.classes[part]) for part in parts_of(view)] for view in s.views]
+    numbers = [*s.counts.values(), *(table.data for table in s.cooccurrence.values())]
+    totals = [float(own.sum()) for own in numbers]
+    holds = {
+        "there is a vector": s.n > 0,
+        "the second moment is positive": s.scatter.ndim < 3 and diagonal_of(s.scatter).min() >= 0,
+        "every pair of views has a table": set(s.cooccurrence) == set(combinations(s.views, 2)),
+        "the classes of every cell are there": all(
+            own is None or ((own >= 0) & (own < most)).all()
+            for own, most in zip(cells, sizes, strict=True)
+        ),
+        "every class and every cell has a vector": all(own.min(initial=1) > 0 for own in numbers),
+        "views and tables count the same vectors": np.allclose(totals, totals[0], rtol=1e-6),
+    }
+    for what, true in holds.items():
+        if not true:
+            raise ValueError(f"this is not so: {what}")

@@ -3,7 +3,7 @@
 Importing a module with a corpus registers it: `CORPORA` has them all, `load_corpus` loads one by name.
 """
 
-from ..frames import Clip
+from ...extractors.sound import Clip
 from . import folder, public, rsr2015, synthetic  # noqa: F401
 from .corpus import CORPORA, Corpus, Protocol, load_corpus, register_corpus
 from .folder import read_table

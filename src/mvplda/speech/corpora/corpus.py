@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ..._typing import IntArray, PathLike
 from ...exceptions import DataError, ParameterError
+from ...extractors.sound import Clip
 from ...io.files import check_ids, repeated
 from ...io.trials import Trials, rows_in
-from ..frames import Clip
 
 StringArray = NDArray[Any]
 Load = Callable[..., "Corpus"]

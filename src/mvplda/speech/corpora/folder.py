@@ -15,11 +15,11 @@ import numpy as np
 from ..._typing import PathLike
 from ...exceptions import DataError, LabelError, ParameterError
 from ...extractors.recordings import is_sound
+from ...extractors.sound import Clip
 from ...io.files import column_of, fail, plain, read_map
 from ...io.files import read_table as read_columns
 from ...io.vectors import labels_beside, open_vectors, read_vectors
 from ...io.vectors import read_columns as columns_beside
-from ..frames import Clip
 from .corpus import Corpus, ProtocolOptions, StringArray, named, register_corpus
 from .protocol import build_corpus
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ..._typing import IntArray
 from ...exceptions import DataError, LabelError, ParameterError
+from ...extractors.sound import Clip
 from ...io.files import BLANKS
 from ...io.trials import Trials
-from ..frames import Clip
 from .corpus import Corpus, Protocol, StringArray, named
 
 log = logging.getLogger(__name__)

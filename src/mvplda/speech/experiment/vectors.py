@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from ...exceptions import DataError, LabelError
 from ...extractors import load_extractor
+from ...extractors.sound import Clip
 from ...io.vectors import VectorSet, read_vectors
 from ...kinds import trial_kinds
 from ...labels import encode_labels
 from ..corpora.corpus import Corpus
-from ..frames import Clip, extract_features
+from ..frames import extract_features
 from .configuration import Configuration
 
 LARGE = 10**7
@@ -81,8 +82,10 @@ def train_on_corpus(
     features = whole.features.take(used)
     if configuration.network.weights > LARGE:
         hours = estimated_hours(features, labels, configuration.network, training)
-        resumed = training.checkpoint or "nothing: -s training.checkpoint=FILE writes one"
-        reading.say(f"about {hours:.1f} hours on this machine; it can be resumed from {resumed}")
+        reading.say(
+            f"about {hours:.1f} hours on this machine; it goes on after an interruption with"
+        )
+        reading.say(f"-s training.checkpoint={training.checkpoint or 'FILE'}")
     trained = train(features, labels, configuration.network, training, verbose=reading.verbose)
     extractor = write_extractor(trained, recipe, path)
     X = trained.extract(whole.features, training.device)
