@@ -189,7 +189,9 @@ def alone() -> tuple[Committee, MultiviewPLDA, np.ndarray, np.ndarray]:
     kept = rng.random(len(X)) < 0.8
     X, y = X[kept][:, :4], {view: column[kept] for view, column in y.items()}
     ours = Committee({"voice": expert()}, factors=None).fit(X, y)
-    return ours, ours.experts_["voice"], X, y["phrase"]
+    alone = ours.experts_["voice"]
+    assert isinstance(alone, MultiviewPLDA)
+    return ours, alone, X, y["phrase"]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
