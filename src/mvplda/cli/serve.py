@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
 
@@ -31,6 +31,8 @@ def option_of(name: str, field: Any) -> Callable[[Any], Any]:
     if isinstance(default, (int, float, str, Path)):
         text += f"  [default: {default}]"
     metavar = {int: "INTEGER", float: "NUMBER", Path: "PATH"}.get(kind, "TEXT")
+    if get_origin(kind) is Literal:
+        metavar = f"[{'|'.join(get_args(kind))}]"
     return click.option(option, name, metavar=metavar, help=text)
 
 

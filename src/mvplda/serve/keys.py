@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from .._optional import need
 from .._typing import Array
@@ -149,6 +150,10 @@ class Vault:
         return hmac.new(self.marks, text, hashlib.sha256).hexdigest()[:32]
 
 
+REFLECTIONS = 64
+"""So many are applied at once: one by one they would take minutes for the thousands of dimensions of a committee."""
+
+
 def rotation(secret: bytes, dimension: int) -> Array:
     """The orthogonal matrix of a secret: a product of reflections, the same on every machine; none without a secret.
 
@@ -164,9 +169,13 @@ def rotation(secret: bytes, dimension: int) -> Array:
     angle = 2 * np.pi * uniform[0]
     radius = np.sqrt(-2 * np.log(uniform[1]))
     normals = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
-    normals = normals[: dimension * dimension]
-    for normal in normals.reshape(dimension, dimension):
-        turn -= np.outer(normal * (2 / (normal @ normal)), normal @ turn)
+    normals = normals[: dimension * dimension].reshape(dimension, dimension)
+    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+    # many reflections at once, H_k ... H_1 = I - V' T V with T^-1 = I / 2 + the part of V V' below the diagonal
+    for start in range(0, dimension, REFLECTIONS):
+        V = normals[start : start + REFLECTIONS]
+        mixed = np.tril(V @ V.T, -1) + 0.5 * np.eye(len(V))
+        turn -= V.T @ solve_triangular(mixed, V @ turn, lower=True)
     return turn
 
 
