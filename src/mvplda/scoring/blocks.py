@@ -321,7 +321,10 @@ class PairEvaluation:
             (len(p.left) + len(p.right)) * w for p, w in zip(products, widths, strict=True)
         )
         on_host = bool(products) and not is_torch(products[0].left)
-        if on_host and len(products) > 1 and numbers <= min(JOINED_NUMBERS, trials * sum(widths)):
+        if not on_host or len(products) < 2 or numbers > min(JOINED_NUMBERS, trials * sum(widths)):
+            return
+        # what is impossible is minus infinity in a column's own term, and would be NaN among the other products
+        if all(np.isfinite(product.right[:, -1]).all() for product in products):
             # of a long list every trial takes one row of either side, in which all factors stand
             lefts = np.hstack([np.asarray(product.left) for product in products])
             self.joined = Product(lefts, np.hstack([np.asarray(p.right) for p in products]))
