@@ -3,8 +3,8 @@ A recogniser's word
 ===================
 
 Who spoke is easier to tell where it is known what was said. A recogniser tells, but it errs, and it knows how sure it
-is: it gives posteriors of the phrases. Taken as they are, ``known={"phrase": posteriors}``, they never make the answer
-worse than not asking. The likeliest phrase taken for a fact does, as soon as the recogniser errs now and then.
+is: it gives posteriors of the phrases. Taken as they are, ``recognised={"phrase": posteriors}``, they never make the
+answer worse than not asking. The likeliest phrase taken for a fact does, as soon as the recogniser errs now and then.
 """
 
 import matplotlib.pyplot as plt
@@ -38,7 +38,8 @@ for d in (0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0):
     posteriors = softmax(evidence, axis=1)
     guess = posteriors.argmax(axis=1)
     right.append(100 * np.mean(guess == what))
-    soft.append(errors(model.llr(profiles, tests, same="speaker", known={"phrase": posteriors})))
+    asked = {"known": "phrase", "recognised": {"phrase": posteriors}}
+    soft.append(errors(model.llr(profiles, tests, same="speaker", **asked)))
     hard.append(errors(model.llr(profiles, model.enrol(tests, labels={"phrase": guess}), **asked)))
     print(
         f"{right[-1]:5.1f} % right: EER {soft[-1][0]:.2f} % with posteriors, {hard[-1][0]:.2f} % with the likeliest"

@@ -63,7 +63,7 @@ def test_a_file_of_profiles_tells_the_domain(default: Path, tmp_path: Path) -> N
         book.add(f"s{person}", "drawn", place.say(person, 0, 3), [f"{i}" for i in range(3)])
     bundle = voices.default_bundle("drawn")
     assert bundle is not None
-    model = VoiceModel(bundle, Named())  # type: ignore[arg-type]
+    model = VoiceModel(bundle, Named())
     here = model.deployed(book)
     accepted = {"prior": 0, "deployed": 0}
     for person in range(8):

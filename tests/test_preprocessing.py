@@ -106,7 +106,7 @@ def test_vectors_that_are_all_the_same(X: np.ndarray) -> None:
 def test_length(X: np.ndarray) -> None:
     X = np.vstack([X, np.zeros(5)])
     for length, wanted in (("sqrt", np.sqrt(5)), ("unit", 1.0)):
-        result = LengthNormalisation(length).fit_transform(X)  # type: ignore[arg-type]
+        result = LengthNormalisation(length).fit_transform(X)
         assert np.linalg.norm(result[:-1], axis=1) == pytest.approx(wanted)
         assert (result[-1] == 0).all()
     huge = LengthNormalisation("unit").fit_transform(np.full((1, 4), 1e200))
@@ -133,7 +133,7 @@ def test_errors(X: np.ndarray) -> None:
     with pytest.raises(ParameterError, match="dim lies between 1 and the 5"):
         Whitening(dim=6).fit(X)
     with pytest.raises(ParameterError, match="length is"):
-        LengthNormalisation("long").fit(X)  # type: ignore[arg-type]
+        LengthNormalisation("long").fit(X)
 
 
 def test_reduction_keeps_the_largest_variances_and_all_distances_of_its_subspace() -> None:

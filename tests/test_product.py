@@ -147,7 +147,7 @@ def test_profiles_and_identify(product: Product, tmp_path: Path) -> None:
     scores = read_scores(tmp_path / "scores").score.reshape(PEOPLE, TESTS)
     np.testing.assert_allclose(scores, product.expected(), rtol=1e-5, atol=1e-5)
     expected = product.expected("speaker", deployed=True)
-    voices = VoiceModel(product.bundle, Named(product.bundle))  # type: ignore[arg-type]
+    voices = VoiceModel(product.bundle, Named(product.bundle))
     for column in range(TESTS):
         ranking = voices.identify(product.side(product.test[column : column + 1]), book)
         llrs = {name: llr for name, llr, _ in ranking.candidates}
@@ -160,7 +160,7 @@ def test_profiles_and_identify(product: Product, tmp_path: Path) -> None:
 
 
 def test_verify_and_decide(product: Product) -> None:
-    voices = VoiceModel(product.bundle, Named(product.bundle))  # type: ignore[arg-type]
+    voices = VoiceModel(product.bundle, Named(product.bundle))
     own = product.side(product.enrol[:TAKES])
     for same in questions(product.bundle):
         for column in range(TESTS):

@@ -90,7 +90,7 @@ def other_toolkits(monkeypatch: pytest.MonkeyPatch, vectors: dict[str, Any]) -> 
         "pyannote": {},
         "pyannote.audio": {"Inference": Inference, "Model": Model},
     }.items():
-        monkeypatch.setitem(sys.modules, module, types.SimpleNamespace(**parts, __path__=[]))  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, module, types.SimpleNamespace(**parts, __path__=[]))
     return {"torch": torch, "np": np, "mvplda": mvplda, "fcluster": fcluster, "linkage": linkage,
             "squareform": squareform, "paths": list(vectors), "file": "meeting.wav"}  # fmt: skip
 

@@ -93,7 +93,9 @@ def study(folder: Path) -> dict[str, Any]:
         right = float((guess == labels["phrase"][tests]).mean())
         name = f"{count} components, {100 * right:.1f} % right"
         soft = Recognised(heard.posteriors, heard.classes)
-        rows[f"heard, as posteriors: {name}"] = row(profiles, X[tests], known={"phrase": soft})
+        rows[f"heard, as posteriors: {name}"] = row(
+            profiles, X[tests], known="phrase", recognised={"phrase": soft}
+        )
         rows[f"heard, the likeliest as a fact: {name}"] = row(
             profiles, told(guess), known=["phrase"]
         )

@@ -211,11 +211,7 @@ class Bundle(Persistent, BaseEstimator):
         tests = test if isinstance(test, Profiles) else self.enrol(test)
         listed = None if pairs is None else np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
         # Views in which both sides have names: there is nothing to be found out about them.
-        named = list(question.shared or {})
-        for view in tests.labels:
-            if view in profiles.labels or view in question.known_views:
-                named.append(view)
-        ratio = question.ratio(self.views, list(dict.fromkeys(named)))
+        ratio = question.ratio(self.views, question.labelled(profiles.labels, tests.labels))
         # All hypotheses, also those that are given to be false: the calibrator needs each view alone.
         every = replace(question, given=None, priors=None, countermeasure=None, spoof_prior=None)
         made = self.fitted_scorer.log_likelihoods(profiles, tests, every, pairs=listed)

@@ -77,11 +77,10 @@ class DetectionCost:
             raise ParameterError(
                 f"the prior of a target must be in (0, 1); cost {self.name!r} has {self.prior}"
             )
-        for cost in (self.miss_cost, self.false_alarm_cost):
-            if not 0 < cost < math.inf:
-                raise ParameterError(
-                    f"costs must be positive and finite; cost {self.name!r} has {self.triple}"
-                )
+        if not (0 < self.miss_cost < math.inf and 0 < self.false_alarm_cost < math.inf):
+            raise ParameterError(
+                f"costs must be positive and finite; cost {self.name!r} has {self.triple}"
+            )
 
     @property
     def triple(self) -> tuple[float, float, float]:
@@ -120,10 +119,10 @@ PRESETS = {
     for cost in (
         DetectionCost("default", 0.01),
         DetectionCost(".001", 0.001),
-        DetectionCost("sre08", 0.01, 10, 1),
+        DetectionCost("sre08", 0.01, 10),
         DetectionCost("sre10", 0.001),
         DetectionCost("sre21", 0.05),
-        DetectionCost("sdsv", 0.01, 10, 1),
+        DetectionCost("sdsv", 0.01, 10),
         DetectionCost("voxsrc", 0.05),
     )
 }

@@ -300,6 +300,9 @@ class Persistent:
     FITTED: ClassVar[tuple[str, ...]] = ()
     """Attributes that a fit leaves."""
 
+    PARTS: ClassVar[tuple[str, ...]] = ()
+    """Attributes that a fit leaves, and which are dicts of objects that a file can keep themselves."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         other = REGISTRY.setdefault(cls.__name__, cls)
@@ -323,7 +326,14 @@ class Persistent:
                 arrays[attribute] = np.ascontiguousarray(value, dtype=np.float64)
             else:
                 values[attribute] = value.item() if isinstance(value, np.generic) else value
-        return arrays, {"settings": settings, "values": values}
+        state: Json = {"settings": settings, "values": values}
+        for attribute in self.PARTS:
+            parts = getattr(self, attribute).items()
+            state[attribute] = {
+                name: put_part(arrays, f"{attribute}/{i}", part, Persistent)
+                for i, (name, part) in enumerate(parts)
+            }
+        return arrays, state
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
@@ -336,6 +346,12 @@ class Persistent:
                 setattr(part, attribute, values["values"][attribute])
             else:
                 raise FileFormatError(f"the {cls.__name__} has no {attribute}")
+        for attribute in cls.PARTS:
+            parts = {
+                name: get_part(arrays, f"{attribute}/{i}", about, Persistent)
+                for i, (name, about) in enumerate(values[attribute].items())
+            }
+            setattr(part, attribute, parts)
         return part
 
     def check_state(self) -> None:

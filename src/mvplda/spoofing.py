@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ._typing import Array
-from .backend import is_torch, like, namespace
+from .backend import cast, dtype_name, is_torch, like, namespace
 from .exceptions import DataError, ParameterError
 
 __all__ = ["SpoofingCost", "with_countermeasure"]
@@ -49,23 +49,23 @@ def with_countermeasure(llr: Any, countermeasure: Any, spoof_prior: float = 0.5)
     >>> with_countermeasure([5.0, 5.0, -5.0], [8.0, -3.0, 8.0], 0.2).round(2).tolist()
     [5.21, -1.39, -4.78]
     """
-    scores = llr if is_torch(llr) else np.asarray(llr)
-    scores = scores if "float" in str(scores.dtype) else np.asarray(scores, dtype=np.float64)
-    traces: Any = np.asarray(countermeasure, dtype=np.float64)
+    scores: Any = llr if is_torch(llr) else np.asarray(llr)
+    if "float" not in str(scores.dtype):
+        scores = scores.astype(np.float64)
+    traces = np.asarray(countermeasure, dtype=np.float64)
     share = check_share(spoof_prior)
     shape = tuple(scores.shape)
     if traces.shape not in ((), shape[-1:], shape):
         raise DataError(
             f"a countermeasure says one number a test: {shape[-1:]} for these scores; got {traces.shape}"
         )
-    traces = (
-        like(traces, scores).to(scores.dtype) if is_torch(scores) else traces.astype(scores.dtype)
-    )
     xp = namespace(scores)
-    if xp.isnan(scores).any() or xp.isnan(traces).any():
+    if np.isnan(traces).any() or xp.isnan(scores).any():
         raise DataError("scores or the countermeasure's ratios contain NaN")
-    if share in (0, 1):  # one of the two says nothing, be it infinite
-        return xp.broadcast_to(traces, shape) + 0.0 if share else scores + 0.0
+    traces = cast(like(traces, scores), dtype_name(scores)) + 0.0 * scores.clip(-1, 1)
+    # one of the two says nothing, be it infinite
+    if share in (0, 1):
+        return traces if share else scores + 0.0
     return -xp.logaddexp(np.log1p(-share) - scores, np.log(share) - traces)  # (V13)
 
 
@@ -99,14 +99,11 @@ class SpoofingCost:
     spoof_cost: float = 10.0
 
     def __post_init__(self) -> None:
-        priors = (self.target_prior, self.nontarget_prior, self.spoof_prior)
-        if not all(0 < prior < 1 for prior in priors):
+        values = (*vars(self).values(), self.target_prior)
+        if not all(0 < value < np.inf for value in values):
             raise ParameterError(
-                f"priors of target, non-target and spoof are positive and add up to 1; got {priors}"
+                f"costs and priors of target, non-target and spoof are positive, and priors add up to 1; got {self}"
             )
-        costs = (self.miss_cost, self.false_alarm_cost, self.spoof_cost)
-        if not all(0 < cost < np.inf for cost in costs):
-            raise ParameterError(f"costs must be positive and finite; got {costs}")
 
     @classmethod
     def parse(cls, text: str) -> SpoofingCost:
@@ -133,9 +130,10 @@ class SpoofingCost:
     def weights(self) -> tuple[float, float, float]:
         """Normalised costs of missing every target, and of accepting every non-target and every spoof."""
         miss = self.miss_cost * self.target_prior
-        accept = self.false_alarm_cost * self.nontarget_prior, self.spoof_cost * self.spoof_prior
-        best = min(miss, sum(accept))
-        return miss / best, accept[0] / best, accept[1] / best
+        nontarget = self.false_alarm_cost * self.nontarget_prior
+        spoof = self.spoof_cost * self.spoof_prior
+        best = min(miss, nontarget + spoof)
+        return miss / best, nontarget / best, spoof / best
 
     @property
     def share(self) -> float:
@@ -159,9 +157,8 @@ class SpoofingCost:
 
     def least(self, targets: ArrayLike, nontargets: ArrayLike, spoofs: ArrayLike) -> float:
         """The cost at the best threshold, known afterwards."""
-        thresholds = np.append(
-            np.unique(targets), np.inf
-        )  # raising it to the next target's score misses no more
+        # raising a threshold to the next target's score misses no more
+        thresholds = np.append(np.unique(targets), np.inf)
         return float(self._costs(thresholds, targets, nontargets, spoofs).min())
 
     def _costs(

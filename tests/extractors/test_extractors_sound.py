@@ -189,9 +189,9 @@ def test_open_files_and_other_bytes_are_read_as_bytes_are(tmp_path):
     with pytest.raises(AudioError, match="too large"):
         read_sound(io.BytesIO(data), most_bytes=1000)
     with pytest.raises(DataError, match='mode "rb"'):
-        read_sound(io.StringIO("text"))  # type: ignore[arg-type]
+        read_sound(io.StringIO("text"))
     with pytest.raises(DataError, match=r"a path, bytes or an open file .* got list"):
-        read_sound([0.0, 1.0])  # type: ignore[arg-type]
+        read_sound([0.0, 1.0])
 
 
 def test_a_header_that_tells_two_rates_is_an_error():
@@ -223,3 +223,19 @@ def test_a_stream_that_promises_more_than_there_is_time_is_an_error(tmp_path):
         file.write_bytes(whole + whole[: int(share * len(whole))])
         with pytest.raises(AudioError, match="truncated"):
             list(segments(file, RATE, 30.0))
+
+
+def test_quality_is_measured_of_floats():
+    from mvplda.extractors import measure
+
+    tone = np.sin(np.arange(16000) / 10).astype(np.float32)
+    whole = (tone * 32767).astype(np.int16)
+    for samples, rate, error in (
+        (tone * np.nan, 16000, AudioError),
+        (whole, 16000, DataError),
+        (np.stack([whole, whole], axis=1), 16000, DataError),
+        (tone, 0, AudioError),
+    ):
+        with pytest.raises(error):
+            measure(samples, rate)
+    assert measure(np.stack([tone, tone], axis=1), 16000) == measure(tone, 16000)

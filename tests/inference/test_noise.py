@@ -59,7 +59,7 @@ def toy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def fitted(p: Problem, kind: str, **settings: object) -> MultiviewPLDA:
-    model = MultiviewPLDA(p.views, noise=kind, **{"tol": 1e-12, "max_iter": 3000, **settings})  # type: ignore[arg-type]
+    model = MultiviewPLDA(p.views, noise=kind, **{"tol": 1e-12, "max_iter": 3000, **settings})
     return model.fit(p.X, p.labels)
 
 

@@ -202,7 +202,7 @@ def test_lists_as_the_corpora_have_them(tmp_path: Path) -> None:
     assert read_trials(hyperion).target.tolist() == [True]
     quoted = put(tmp_path, 'Enroll, Test, Label\n"m,1", s, 1\n\n"m""2", s, 0\n', "x.csv")
     assert read_trials(quoted).enrol.tolist() == ["m,1", 'm"2']
-    assert read_trials(put(tmp_path, "a b 1\nc d 0\n")).kind.tolist() == ["target", "nontarget"]  # type: ignore[union-attr]
+    assert read_trials(put(tmp_path, "a b 1\nc d 0\n")).kind.tolist() == ["target", "nontarget"]
 
 
 def test_an_ambiguous_list_with_its_format(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from dense_scoring import cell_classes, joint_log_density
 from scipy.linalg import block_diag
 
 from mvplda import Committee, CosineScorer, MultiviewPLDA, Recognised
-from mvplda.exceptions import LabelError, ParameterError
 
 COLUMNS = {"voice": (0, 4), "words": (4, 7), "phrase only": (7, 9)}
 RANKS: dict[str, dict[str, int]] = {
@@ -101,6 +100,8 @@ ONE_PHRASE = {"phrase": ["a", "a", "b", "b", "b", "c", "new"]}
 MIXED = {"phrase": ["a", "b", "b", "b", "c", "c", "new"]}
 SAID = {"phrase": ["a", "b", "c", "d", "a", "new"]}
 CLAIMS = ["a", "b", "c", "new"]
+HERE = {"domain": [SITE] * 7}
+THERE = {"domain": [SITE] * 6}
 
 ASKED: dict[str, tuple[Any, Any, Any]] = {
     "all": (None, None, {}),
@@ -117,15 +118,23 @@ ASKED: dict[str, tuple[Any, Any, Any]] = {
     "claims": (MIXED, SAID, {"same": ["speaker", "phrase"]}),
     "claims, known": (ONE_PHRASE, SAID, {"same": "phrase", "known": "phrase"}),
     "heard": (ONE_PHRASE, None, {"recognised": {"phrase": HEARD}}),
-    "heard, known": (ONE_PHRASE, None, {"same": "speaker", "known": {"phrase": HEARD}}),
-    "heard, mixed": (MIXED, None, {"known": {"phrase": HEARD}}),
-    "domain": (None, None, {"shared": {"domain": SITE}}),
-    "domain, known": (
+    "heard, known": (
+        ONE_PHRASE,
         None,
-        None,
-        {"same": "speaker", "shared": {"domain": SITE}, "known": {"phrase": CLAIMS}},
+        {"same": "speaker", "known": "phrase", "recognised": {"phrase": HEARD}},
     ),
-    "domain, mixed": (MIXED, SAID, {"same": "speaker", "shared": {"domain": "car"}}),
+    "heard, mixed": (MIXED, None, {"known": "phrase", "recognised": {"phrase": HEARD}}),
+    "domain": (HERE, THERE, {"known": "domain"}),
+    "domain, known": (
+        HERE,
+        THERE,
+        {"same": "speaker", "known": {"phrase": CLAIMS, "domain": None}},
+    ),
+    "domain, mixed": (
+        {**MIXED, **HERE},
+        {**SAID, **THERE},
+        {"same": "speaker", "known": "domain"},
+    ),
 }
 
 
@@ -189,7 +198,9 @@ def test_the_domain_of_a_deployment_against_dense_densities(both: Any) -> None:
     base = ["speaker", "phrase", "domain"]
     k = views.index("domain")
     prior = model.class_means_["domain"][-1], model.class_covariances_["domain"][-1]
-    logs = model.log_likelihoods(E[:2], T[:2], shared={"domain": SITE})
+    here = {"domain": [SITE] * 2}
+    profiles = model.enrol(E[:2], labels=here)
+    logs = model.log_likelihoods(profiles, model.enrol(T[:2], labels=here), known="domain")
     assert list(logs) == [("speaker", "phrase"), ("speaker",), ("phrase",), ()]
     for i in range(2):
         for j in range(2):
@@ -203,10 +214,6 @@ def test_the_domain_of_a_deployment_against_dense_densities(both: Any) -> None:
                 dense[h] = joint_log_density(model.parameters_, vectors, cells, {(k, 0): prior})
             for h in logs:
                 assert logs[h][i, j] == pytest.approx(dense[h] - dense[()], abs=1e-8)
-    with pytest.raises(LabelError, match="no class of view 'domain'"):
-        model.llr(E, T, shared={"domain": "nowhere"})
-    with pytest.raises(ParameterError, match="settles it"):
-        model.llr(E, T, same="domain", shared={"domain": SITE})
 
 
 def test_labels_where_an_expert_has_some_views_only(both: Any) -> None:

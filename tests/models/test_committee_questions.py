@@ -113,7 +113,6 @@ def test_factors_are_kept(tmp_path):
         committee = Committee({"one": MultiviewPLDA(VIEWS)}, factors=factors).fit(X, y)
         committee.save(tmp_path / "committee")
         assert load(tmp_path / "committee").factors_ == committee.factors_
-        assert (committee.calibrator_ is None) == (factors != "learnt")
 
 
 def test_an_expert_of_one_view_is_a_model_of_that_view():

@@ -256,7 +256,7 @@ def test_sparse_vectors_are_refused_in_words() -> None:
         lambda x: model.llr(x, X),
     ):
         with pytest.raises((DataError, TypeError), match=r"(?i)sparse.*toarray\(\)"):
-            use(sparse.csr_array(X))  # type: ignore[arg-type]
+            use(sparse.csr_array(X))
 
 
 @pytest.mark.parametrize("form", ["rows", "frame", "array"])

@@ -189,7 +189,9 @@ def alone() -> tuple[Committee, MultiviewPLDA, np.ndarray, np.ndarray]:
     kept = rng.random(len(X)) < 0.8
     X, y = X[kept][:, :4], {view: column[kept] for view, column in y.items()}
     ours = Committee({"voice": expert()}, factors=None).fit(X, y)
-    return ours, ours.experts_["voice"], X, y["phrase"]
+    alone = ours.experts_["voice"]
+    assert isinstance(alone, MultiviewPLDA)
+    return ours, alone, X, y["phrase"]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -262,12 +264,9 @@ def test_blocks_have_two_experts_each_and_a_calibration_of_their_own(tmp_path):
     assert [*ours.classes_] == ["speaker", "phrase"]
     np.testing.assert_array_equal(ours.classes_["phrase"], np.unique(y["phrase"]))
     # factors of held-out trials are calibrated already, but for how the kinds of trials are weighed
-    assert there(ours.calibrator_).slopes_[0] == pytest.approx(1, abs=0.3)
-    assert abs(there(ours.calibrator_).intercept_) < 0.5
     ours.save(tmp_path / "blocks.safetensors")
     back = Committee.load(tmp_path / "blocks.safetensors")
     np.testing.assert_array_equal(back.llr(X[:4], X[4:9]), ours.llr(X[:4], X[4:9]))
-    assert there(back.calibrator_).intercept_ == there(ours.calibrator_).intercept_
 
 
 def test_a_file_keeps_it(learnt, tmp_path):
@@ -300,7 +299,6 @@ def test_few_classes_are_added_up_as_they_are():
     with pytest.warns(FewSpeakersWarning, match="not calibrated"):
         few = committee().fit(X, y)
     assert {factor for parts in few.factors_.values() for factor in parts.values()} == {1.0}
-    assert few.calibrator_ is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda import MultiviewPLDA, Question, Recognised
+from mvplda import MultiviewPLDA, Recognised
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.scoring import worlds as worlds_module
 from mvplda.scoring.blocks import Several
@@ -137,9 +137,3 @@ def test_too_many_possibilities_are_refused_and_as_many_as_allowed_are_not(
     monkeypatch.setattr(worlds_module, "MOST_WORLDS", 5)
     with pytest.raises(ParameterError, match="6 possibilities"):
         score()
-
-
-def test_the_parts_of_a_question_that_settle_a_view_are_kept() -> None:
-    question = Question("speaker", shared={"domain": "car"})
-    assert Question(**question.to_dict()).to_dict() == question.to_dict()
-    assert hash(question) != hash(Question("speaker"))

@@ -123,20 +123,6 @@ def test_countermeasures_may_be_sure():
             SpoofingCost().at(threshold, targets, [0.0], [0.0])
 
 
-def test_quality_is_measured_of_floats_of_one_channel():
-    from mvplda.extractors import measure
-
-    tone = np.sin(np.arange(16000) / 10).astype(np.float32)
-    for samples, rate, error in (
-        (tone * np.nan, 16000, AudioError),
-        (np.stack([tone, tone], axis=1), 16000, DataError),
-        ((tone * 32767).astype(np.int16), 16000, DataError),
-        (tone, 0, DataError),
-    ):
-        with pytest.raises(error):
-            measure(samples, rate)
-
-
 def test_webm_that_is_damaged_within_is_an_error():
     av = pytest.importorskip("av")
     from mvplda.extractors import read_sound

@@ -60,8 +60,8 @@ def test_no_kind_of_impostor_passes_the_threshold_more_often_than_promised() -> 
         rates.append(float(np.mean(passed)))
     assert max(rates) == pytest.approx(0.01, abs=0.003)
     point = calibrated.point(views, 0.01)
-    low, high = point.measured["far"]["TW"][1:]  # type: ignore[index]
-    assert low <= point.measured["far"]["TW"][0] <= high  # type: ignore[index]
+    low, high = point.measured["far"]["TW"][1:]
+    assert low <= point.measured["far"]["TW"][0] <= high
 
 
 def test_what_never_happened_may_happen_to_one_of_few() -> None:

@@ -289,7 +289,7 @@ def test_what_an_accumulator_refuses() -> None:
     with pytest.raises(LabelError, match="numbers and text"):
         classes.number({"a": label_codes([1])})
     with pytest.raises(ParameterError, match="'half'"):
-        Accumulator(2, ["a"], second_moment="half")  # type: ignore[arg-type]
+        Accumulator(2, ["a"], second_moment="half")
     with pytest.raises(DataError, match=r"origin has shape \(3,\)"):
         Accumulator(2, ["a"], origin=np.zeros(3))
 

@@ -205,7 +205,7 @@ def _end(error: Exception, options: dict[str, str] | None = None, code: int = 1)
     "--plugin",
     multiple=True,
     metavar="MODULE",
-    help="Import this module first; it may register scorers, corpora, networks and recipes. May be repeated.",
+    help="Import this module first; it may register scorers, corpora and recipes. May be repeated.",
 )
 def main(debug: bool, plugin: tuple[str, ...]) -> None:
     """Multi-view (joint) PLDA: verification of vectors that carry several labels at once.

@@ -355,13 +355,13 @@ def of_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
     array = np.asarray(samples)
     if source_rate is None:
         raise DataError("samples in an array need their rate: extractor(samples, rate=16000)")
-    if array.ndim == 2:
-        array = array.mean(axis=1)
-    if array.ndim != 1 or array.dtype.kind != "f":
+    if array.ndim not in (1, 2) or array.dtype.kind != "f":
         raise DataError(
             "samples are (n,) or (n, channels) floats whose full scale is 1 (divide 16-bit numbers by 32768); got "
             f"shape {array.shape} of {array.dtype}"
         )
+    if array.ndim == 2:
+        array = array.mean(axis=1)
     name = "the sound"
     _check_rate(source_rate, name)
     _check_samples(array, name)

@@ -292,7 +292,7 @@ def effective_rank(singular_values: Array) -> float:
 
 
 def _components(table: sparse.csr_array) -> int:
-    graph: sparse.coo_array = sparse.block_array([[None, table], [table.T, None]])  # type: ignore[arg-type]
+    graph: sparse.coo_array = sparse.block_array([[None, table], [table.T, None]])  # type: ignore[list-item]
     return int(connected_components(graph, directed=False)[0])
 
 

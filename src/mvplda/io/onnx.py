@@ -53,15 +53,15 @@ def write_onnx(
     dtype : "float64", which agrees with NumPy, or "float32" for runtimes that know no other
     asked : parts of a `Question`; none: the same in every view?
     """
-    if dtype not in ("float32", "float64"):
-        raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
-    if enrolled < 1:
-        raise ParameterError(f"a profile has at least 1 vector; got {enrolled}")
+    if dtype not in ("float32", "float64") or enrolled < 1:
+        raise ParameterError(
+            f"dtype is float32 or float64, and a profile has at least 1 vector; got {dtype!r}, {enrolled}"
+        )
     question = Question(**asked)
-    named = question.known_views or question.recognised or question.shared
+    named = question.known_views or question.recognised
     if named or question.countermeasure is not None:
         raise ParameterError(
-            "known classes and countermeasures are not part of a graph: leave known=, recognised=, shared= and "
+            "known classes and countermeasures are not part of a graph: leave known=, recognised= and "
             "countermeasure= out of the question"
         )
     bundle = scorer if isinstance(scorer, Bundle) else Bundle(None, scorer)
@@ -235,10 +235,8 @@ def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Quest
     """(profiles, tests) the likelihood ratio, of calibrated log-likelihoods where there is a calibration."""
     forms = bundle.fitted_scorer.forms()
     base = forms.base
-    one_class = ((0,),) * len(base)
-    unnamed = ((-1,),) * len(base)
-    several = Table(base, (float(enrolled),), one_class, unnamed)
-    one = Table(base, (1.0,), one_class, unnamed)
+    several = Table.plain(base, float(enrolled))
+    one = Table.plain(base, 1.0)
     of_enrol = forms.side(several, enrol[:, None])
     of_test = forms.side(one, test[:, None])
     ratio = question.ratio(base)
@@ -249,7 +247,7 @@ def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Quest
         # of one cell on either side, a hypothesis leaves one world
         (world,) = worlds(h, several, one, dict.fromkeys(base, Naming()))
         logs[h] = nothing
-        for form in forms.form(of_enrol, of_test, unnamed, world.matches):
+        for form in forms.form(of_enrol, of_test, one.unread(), world.matches):
             left = multiply(form.row.values, form.left)
             cross = left @ multiply(form.column.values, form.right).T
             row = form.row.evaluate({})[:, None]

@@ -10,7 +10,6 @@ The hull of the ROC needs the distinct scores of targets only, of which there ar
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -85,12 +84,13 @@ class Side:
     """Sorted scores of targets or of non-targets.
 
     weights : of every score; 1 each unless given
-    costs : what every score costs in Cllr, in nat, where this was computed before
+    costs, mean_cost : what every score costs in Cllr, in nat, or all on average, where this was computed before
     """
 
     scores: Scores
     weights: Array | None = None
     costs: Array | None = None
+    mean_cost: float | None = None
 
     @cached_property
     def below(self) -> Array:
@@ -113,6 +113,8 @@ class Side:
 
     def cost(self, sign: float) -> float:
         """Mean cost in Cllr, in nat; targets have the sign -1."""
+        if self.mean_cost is not None:
+            return self.mean_cost
         if self.costs is None or self.weights is None:
             return softplus_mean(self.scores, sign)
         with np.errstate(invalid="ignore"):
@@ -168,7 +170,7 @@ class Curve:
         if least <= 0:
             return -np.inf
         # so many of the lowest non-targets must be rejected, and all that tie with the last of them
-        count = bisect_left(self.others.below, least)
+        count = int(np.searchsorted(self.others.below, least))
         highest = self.others.scores[count - 1]
         ranks = [count_below(side.scores, highest, "right") for side in (self.targets, self.others)]
         above = [*self.targets.scores[ranks[0] :][:1], *self.others.scores[ranks[1] :][:1]]

@@ -148,7 +148,8 @@ def _largest_ratio(rates: dict[str, _Rates], level: float) -> tuple[tuple[str, s
     without = ratios[1:]
     if np.isnan(without).any():
         return both, Interval(math.exp(estimate), 0.0, math.inf)
-    error = math.sqrt((len(without) - 1) * float(without.var()))
+    n = len(without)
+    error = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
     fewest = min(rates[group].speakers for group in both)
     t = float(stdtrit(max(fewest - 1.0, 1.0), 1 - (1 - level) / math.comb(len(rates), 2) / 2))
     low, high = (math.exp(min(estimate + sign * t * error, 700.0)) for sign in (-1, 1))

@@ -16,10 +16,10 @@ from .._typing import AnyArray, Names
 from ..backend import as_vectors, like
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import are_named, base_columns, label_columns
-from ..persistence import State, Tensors, fingerprint, get_part, put_part
+from ..persistence import fingerprint
 from ..scoring.forms import JointForms, Part, ScoreForms, row_products
 from .multiview import PLDA
-from .scorer import BaseScorer, Scoring, check_names, needed_labels, side_by_side
+from .scorer import BaseScorer, check_names, needed_labels, side_by_side
 
 
 class CosineScorer(BaseScorer, BaseEstimator):
@@ -73,9 +73,8 @@ class CosineScorer(BaseScorer, BaseEstimator):
         """(n, D) the vectors about the training mean."""
         return vectors - like(self.mean_, vectors)
 
-    def forms(self, scoring: Scoring = "exact") -> ScoreForms:
+    def forms(self) -> ScoreForms:
         check_is_fitted(self, "mean_")
-        self._check_exact(scoring)
         return ScoreForms(tuple(self.views_), unit_length)
 
     @property
@@ -113,6 +112,8 @@ class CascadeScorer(BaseScorer, BaseEstimator):
     """
 
     NAME = "cascade"
+    FITTED = ("views_",)
+    PARTS = ("models_",)
 
     def __init__(
         self, views: Mapping[str, int | None], settings: Mapping[str, Any] | None = None
@@ -155,9 +156,8 @@ class CascadeScorer(BaseScorer, BaseEstimator):
     def width_out(self) -> int:
         return sum(model.width_out for model in self.models_.values())
 
-    def forms(self, scoring: Scoring = "exact") -> JointForms:
+    def forms(self) -> JointForms:
         check_is_fitted(self, "models_")
-        self._check_exact(scoring)
         parts = []
         start = 0
         for view, model in self.models_.items():
@@ -191,22 +191,3 @@ class CascadeScorer(BaseScorer, BaseEstimator):
     def describe(self) -> dict[str, Any]:
         models = {view: model.describe() for view, model in self.models_.items()}
         return {"class": type(self).__name__, "dimension": self.width_in, **models}
-
-    def get_state(self) -> State:
-        check_is_fitted(self, "models_")
-        arrays, values = super().get_state()
-        values["models"] = {
-            view: put_part(arrays, f"models/{view}", model, PLDA)
-            for view, model in self.models_.items()
-        }
-        return arrays, values
-
-    @classmethod
-    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
-        scorer = super().from_state(arrays, values)
-        scorer.models_ = {
-            view: get_part(arrays, f"models/{view}", about, PLDA)
-            for view, about in values["models"].items()
-        }
-        scorer.views_ = {view: model.views_[view] for view, model in scorer.models_.items()}
-        return scorer

@@ -14,18 +14,17 @@ from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, FloatArray, IntArray, Names
+from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Names
 from ..backend import as_vectors
-from ..calibration import LinearCalibrator
 from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
 from ..labels import base_columns
-from ..persistence import Persistent, State, Tensors, get_part, put_part
+from ..persistence import Tensors
 from ..scoring.engine import Memory, log_likelihoods
 from ..scoring.forms import TOGETHER, JointForms, Part, ScoreForms, class_numbers
 from ..scoring.profiles import Profiles
-from ..scoring.question import Hypothesis, Question, Ratio, names_of, possible_hypotheses
-from .heldout import Trials, held_out_trials
-from .scorer import BaseScorer, Scoring, needed_labels, side_by_side
+from ..scoring.question import Question, names_of
+from .heldout import held_out_trials
+from .scorer import BaseScorer, needed_labels, side_by_side
 
 Factors = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
 
@@ -67,7 +66,6 @@ class Committee(BaseScorer, BaseEstimator):
     experts_ : dict of {name: fitted scorer}
     views_ : dict of {view: 0}, the base views that hypotheses are made of
     factors_ : dict of {name: {view or "together": factor}}
-    calibrator_ : `LinearCalibrator` of the question "same in every view?", from the held-out trials; None without any
 
     Examples
     --------
@@ -87,7 +85,8 @@ class Committee(BaseScorer, BaseEstimator):
     (3, 5)
     """
 
-    calibrator_: LinearCalibrator | None
+    FITTED = ("views_", "width_", "factors_")
+    PARTS = ("experts_",)
 
     def __init__(
         self,
@@ -134,13 +133,12 @@ class Committee(BaseScorer, BaseEstimator):
             self.experts_[name] = expert.fit(vectors[:, slice(*self._columns_of(name))], labels)
         self._find_views(tuple(labels))
         self.factors_ = {name: self._given_factors(name) for name in self.experts_}
-        self.calibrator_ = None
         if self.factors == "learnt":
             with warnings.catch_warnings():
                 # few people, or scores apart: the factors allow for it
                 warnings.simplefilter("ignore", MvpldaWarning)
-                self._learn(vectors, labels, groups, trials)
-            if self.calibrator_ is None:
+                is_learnt = self._learn(vectors, labels, groups, trials)
+            if not is_learnt:
                 warnings.warn(
                     "too few classes to hold any out, or no two vectors of one cell: experts are added up as they are, "
                     "not weighed, and their likelihood ratios are not calibrated",
@@ -156,7 +154,7 @@ class Committee(BaseScorer, BaseEstimator):
             value = getattr(self, what)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
                 raise ParameterError(f"{what} is a whole number, at least {least}; got {value!r}")
-        if not (self.factors in ("learnt", None) or isinstance(self.factors, Mapping)):
+        if self.factors not in ("learnt", None) and not isinstance(self.factors, Mapping):
             raise ParameterError(
                 f"factors is 'learnt', a dict of them or None; got {self.factors!r}"
             )
@@ -207,10 +205,9 @@ class Committee(BaseScorer, BaseEstimator):
         labels: dict[str, Names],
         groups: ArrayLike | None,
         eligible: ArrayLike | None,
-    ) -> None:
-        """Factors, and the calibrator, from trials of held-out classes."""
+    ) -> bool:
+        """Factors from trials of held-out classes; False where there are none."""
         views = tuple(self.views_)
-        every = possible_hypotheses(views, {})
         dealt = held_out_trials(
             labels,
             views,
@@ -220,66 +217,46 @@ class Committee(BaseScorer, BaseEstimator):
             eligible=eligible,
             missing=self.missing,
         )
-        places = [(name, part) for name in self.experts_ for part in self._parts_of(name)]
-        said: list[Array] = []
-        folds: list[tuple[Committee, Profiles, Profiles, Question, Trials]] = []
+        said = []
+        kinds = []
         for held, trials in dealt:
             # a fold is a committee of its own, trained on the other people
             fold = clone(self).set_params(factors=None)
             fold.fit(X[held.train], {view: column[held.train] for view, column in labels.items()})
             profiles = fold.enrol(X[trials.enrol], trials.ids)
-            tests = fold.enrol(X[trials.test])
             claims = {view: labels[view][trials.profiles] for view in names_of(self.known)}
             question = Question(known=claims or None)
-            said.append(fold._said(profiles, tests, question, every, places, trials.pairs))
-            folds.append((fold, profiles, tests, question, trials))
-        kinds = np.concatenate([trials.kinds for *_, trials in folds] or [np.zeros(0, np.int64)])
+            said.append(fold._said(profiles, X[trials.test], question, trials.pairs))
+            kinds.append(trials.kinds)
         # with trials of one kind there is nothing to tell apart
-        if len(np.unique(kinds)) < 2:
-            return
-        factors, _ = weigh_experts(np.concatenate(said), kinds)
-        for (name, part), factor in zip(places, factors.tolist(), strict=True):
+        if not kinds or len(np.unique(np.concatenate(kinds))) < 2:
+            return False
+        factors, _ = weigh_experts(np.concatenate(said), np.concatenate(kinds))
+        for (name, part), factor in zip(self._places(), factors.tolist(), strict=True):
             self.factors_[name][part] = factor
-        scores = []
-        people = []
-        for fold, profiles, tests, question, trials in folds:
-            # the folds' experts have not met these people: their scores are as those of new people
-            fold.factors_ = self.factors_
-            scores.append(
-                fold.llr_trials(profiles, tests, trials.pairs, question, dtype=np.float64)
-            )
-            people.append(labels[views[0]][trials.profiles][trials.pairs[:, 0]])
-        weights = np.concatenate([trials.weights for *_, trials in folds])
-        same = kinds == 0
-        mass = np.where(same, weights / weights[same].sum(), weights / weights[~same].sum()) / 2
-        self.calibrator_ = LinearCalibrator().fit(
-            np.concatenate(scores), same, speakers=np.concatenate(people), weights=mass
-        )
+        return True
+
+    def _places(self) -> list[tuple[str, str]]:
+        """All that has a factor: every expert's views, and what it says of them together."""
+        return [(name, part) for name in self.experts_ for part in self._parts_of(name)]
 
     def _said(
-        self,
-        profiles: Profiles,
-        tests: Profiles,
-        question: Question,
-        every: list[Hypothesis],
-        places: Sequence[tuple[str, str]],
-        pairs: IntArray,
+        self, profiles: Profiles, tests: FloatArray, question: Question, pairs: IntArray
     ) -> Array:
         """(trials, hypotheses, parts) the log-likelihoods of every part of every expert by itself.
 
         Where classes are known, the sum over the classes that a test may be of is taken in each part; the answers
         of the committee take it over all of them together.
         """
-        ratio = Ratio(dict.fromkeys(every, 0.0), {})
-        comparison = self._put(ratio, profiles, tests, question, np.float64)
-        said = np.zeros((len(pairs), len(every), len(places)))
-        for k, (name, part) in enumerate(places):
+        comparison = self._compare(profiles, tests, question, np.float64, every=True)
+        every = comparison.ratio.hypotheses
+        said = []
+        for name, part in self._places():
             factors = {one: float(one == part) for one in self._parts_of(name)}
             # nothing is kept of other forms
             one = replace(comparison, forms=self._joint_forms({name: factors}), memory=Memory())
-            for i, logs in enumerate(log_likelihoods(one, every, pairs).values()):
-                said[:, i, k] = logs
-        return said
+            said.append(np.stack(list(log_likelihoods(one, every, pairs).values()), axis=1))
+        return np.stack(said, axis=2)
 
     def _adopt(self, experts: dict[str, BaseScorer], width: int) -> None:
         self.experts_ = experts
@@ -300,9 +277,8 @@ class Committee(BaseScorer, BaseEstimator):
                 )
 
     def _find_views(self, columns: tuple[str, ...]) -> None:
-        every: set[str] = set()
-        for expert in self.experts_.values():
-            every |= set(base_columns(tuple(scorer_of(expert).views_)))
+        experts = [scorer_of(expert) for expert in self.experts_.values()]
+        every = {view for expert in experts for view in base_columns(tuple(expert.views_))}
         self.views_ = dict.fromkeys([view for view in columns if view in every] or columns, 0)
         self._check_names(self.speaks_of, "speaks_of")
         named = {f"expert {name!r} speaks of": v for name, v in (self.speaks_of or {}).items()}
@@ -329,9 +305,8 @@ class Committee(BaseScorer, BaseEstimator):
     def _columns_of(self, name: str) -> tuple[int, int]:
         return (self.columns or {}).get(name, (0, self.width_))
 
-    def forms(self, scoring: Scoring = "exact") -> JointForms:
+    def forms(self) -> JointForms:
         check_is_fitted(self, "experts_")
-        self._check_exact(scoring)
         return self._joint_forms(self.factors_)
 
     def _joint_forms(self, factors: Mapping[str, Mapping[str, float]]) -> JointForms:
@@ -388,10 +363,8 @@ class Committee(BaseScorer, BaseEstimator):
     @property
     def missing(self) -> Any:
         """The label that stands for none in the experts' training."""
-        for expert in self.experts_.values():
-            if scorer_of(expert).missing is not None:
-                return scorer_of(expert).missing
-        return None
+        labels = [scorer_of(expert).missing for expert in self.experts_.values()]
+        return next((label for label in labels if label is not None), None)
 
     def _key(self) -> str:
         check_is_fitted(self, "experts_")
@@ -399,60 +372,11 @@ class Committee(BaseScorer, BaseEstimator):
 
     # -- files -----------------------------------------------------------------
 
-    def get_state(self) -> State:
-        check_is_fitted(self, "experts_")
-        arrays: Tensors = {}
-        experts = {
-            name: put_part(arrays, f"expert/{i}", expert, Persistent)
-            for i, (name, expert) in enumerate(self.experts_.items())
-        }
-        columns = None
-        if self.columns is not None:
-            columns = {name: list(limits) for name, limits in self.columns.items()}
-        speaks_of = None
-        if self.speaks_of is not None:
-            speaks_of = {name: list(names_of(views)) for name, views in self.speaks_of.items()}
-        calibrator = None
-        if self.calibrator_ is not None:
-            calibrator = put_part(arrays, "calibrator", self.calibrator_, Persistent)
-        values = {
-            "experts": experts,
-            "columns": columns,
-            "speaks_of": speaks_of,
-            "settings": {
-                "known": list(names_of(self.known)),
-                "enrolment": self.enrolment,
-                "folds": self.folds,
-            },
-            "views": list(self.views_),
-            "width": self.width_,
-            "factors": self.factors_,
-            "calibrator": calibrator,
-        }
-        return arrays, values
-
     @classmethod
-    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
-        experts = {
-            name: get_part(arrays, f"expert/{i}", about, Persistent)
-            for i, (name, about) in enumerate(values["experts"].items())
-        }
-        columns = None
-        if values["columns"] is not None:
-            columns = {name: tuple(limits) for name, limits in values["columns"].items()}
-        committee = cls(
-            experts, columns=columns, speaks_of=values["speaks_of"], **values["settings"]
-        )
-        committee._adopt(experts, int(values["width"]))
-        committee.views_ = dict.fromkeys(values["views"], 0)
-        committee.factors_ = {
-            name: {part: float(factor) for part, factor in values["factors"][name].items()}
-            for name in experts
-        }
-        committee.calibrator_ = None
-        if values["calibrator"] is not None:
-            about = values["calibrator"]
-            committee.calibrator_ = get_part(arrays, "calibrator", about, Persistent)
+    def from_state(cls, arrays: Tensors, values: Json) -> Self:
+        settings = {"experts": {}, **values["settings"]}
+        committee = super().from_state(arrays, {**values, "settings": settings})
+        committee.experts = committee.experts_
         return committee
 
     def describe(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.latents import PairTerm, vector_term
 from ..scoring.profiles import Profiles
 from ..scoring.worlds import Matches, Reading, Table
-from .scorer import BaseScorer, Scoring, needed_labels, side_by_side
+from .scorer import BaseScorer, needed_labels, side_by_side
 
 STRENGTHS = {"own": 0.85, "noise": 0.92}
 """Share of the isotropic target in the covariance of a block's own view and of its noise; others are isotropic."""
@@ -179,15 +179,13 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             float(np.trace(other) + np.trace(cell)) / D,
             _as_kept(shrunk(noise, STRENGTHS["noise"])),
         )
-        traces = [
-            np.mean([np.trace(part) for part in parts]) for parts in zip(*before, strict=True)
-        ]
+        traces = np.mean([[np.trace(part) for part in parts] for parts in before], axis=0)
         is_speaker = next(iter(self.views_)) == self.blocks[name][1]
         speaker, phrase = traces[:2] if is_speaker else traces[1::-1]
         spread = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
         delta = (self.delta or {}).get(name, spread)
-        numbers = (speaker, phrase, traces[2], traces[3], delta)
-        self.variances_[name] = Variances(*(max(float(x), 1e-6) for x in numbers))
+        numbers = np.maximum([speaker, phrase, *traces[2:], delta], 1e-6)
+        self.variances_[name] = Variances(*numbers.tolist())
 
     # -- evidence and the domain -----------------------------------------------
 
@@ -255,9 +253,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     # -- scoring -----------------------------------------------------------------
 
-    def forms(self, scoring: Scoring = "exact") -> JointForms:
+    def forms(self) -> JointForms:
         check_is_fitted(self, "mean_")
-        self._check_exact(scoring)
         # kept with the matrices that they have made, for as long as mean and domain are these
         if self._forms is None or self._forms[0] is not self.shift_:
             self._forms = self.shift_, self._make_forms()
@@ -277,12 +274,11 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         return len(self.mean_)
 
     def _columns(self) -> list[tuple[str, slice, str]]:
-        found = []
-        start = 0
-        for name, (columns, view) in self.blocks.items():
-            found.append((name, slice(start, start + columns), view))
-            start += columns
-        return found
+        stops = np.cumsum([columns for columns, _ in self.blocks.values()]).tolist()
+        return [
+            (name, slice(stop - columns, stop), view)
+            for (name, (columns, view)), stop in zip(self.blocks.items(), stops, strict=True)
+        ]
 
     # -- files ---------------------------------------------------------------------
 
@@ -467,7 +463,7 @@ class UnitForms:
                     domain = self.doubt * np.eye(len(self.centre))
                     shared = domain + self.spread.own if sign > 0 else domain
                     A = self._covariance(*e[1:]) + domain
-                    term = vector_term(A, self._covariance(*t[1:]) + domain, shared).compact()
+                    term = vector_term(A, self._covariance(*t[1:]) + domain, shared)
                     self._terms[key] = term
                 row = Quadratic((met, key), e.vectors, term.row, None, term.constant, sign)
                 column = Quadratic((number, key), t.vectors, term.column, None, 0.0, sign)

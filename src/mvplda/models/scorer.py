@@ -35,14 +35,20 @@ from ..scoring.profiles import (
     Enrolment,
     Profiles,
     SideLike,
-    check_sides,
     enrolled_names,
     from_sums,
     heard_labels,
     match_names,
     sum_evidence,
 )
-from ..scoring.question import Hypothesis, Question, Ratio, Recognised, make_question
+from ..scoring.question import (
+    Hypothesis,
+    Question,
+    Ratio,
+    Recognised,
+    check_view,
+    make_question,
+)
 from ..scoring.worlds import Naming, Role, group_profiles
 
 Scoring = str
@@ -170,13 +176,13 @@ class BaseScorer(Persistent):
         """The scorers of which this one is made, and the columns that each sees: their evidence stands side by side."""
         return ()
 
-    def forms(self, scoring: Scoring = "exact") -> Forms:
+    def forms(self) -> Forms:
         """What the scorer has to say of worlds: see `mvplda.scoring.forms`."""
         raise NotImplementedError
 
-    def _check_exact(self, scoring: Scoring) -> None:
-        if scoring != "exact":
-            raise ParameterError("scoring='paper' is for a model of two views")
+    def published_forms(self) -> Forms:
+        """The same as the paper has it, of ``scoring="paper"``."""
+        raise ParameterError("scoring='paper' is for a model of two views")
 
     def known_names(self, view: str) -> Names:
         """Names of the training classes of a view, by number; LabelError where the scorer keeps none."""
@@ -287,7 +293,7 @@ class BaseScorer(Persistent):
         threads : default: one a core
         """
         question = make_question(question, asked)
-        comparison = self._compare(enrol, test, question, scoring, dtype)
+        comparison = self._compare(enrol, test, question, dtype, scoring)
         shape = comparison.shape
         result: AnyArray = empty(shape, dtype, comparison.reference) if out is None else out
         if tuple(result.shape) != shape:
@@ -315,7 +321,7 @@ class BaseScorer(Persistent):
     ) -> AnyArray:
         """LLRs of a list of trials (row of a profile, row of a test), without the matrix."""
         question = make_question(question, asked)
-        comparison = self._compare(enrol, test, question, scoring, dtype)
+        comparison = self._compare(enrol, test, question, dtype, scoring)
         pairs = check_pairs(pairs, *comparison.shape)
         return question.with_spoofs(score_pairs(comparison, pairs), comparison.shape, pairs)
 
@@ -331,7 +337,7 @@ class BaseScorer(Persistent):
     ) -> Identification:
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
         question = make_question(question, asked)
-        comparison = self._compare(profiles, test, question, "exact", dtype)
+        comparison = self._compare(profiles, test, question, dtype)
         numbers, scores = best_profiles(comparison, min(check_top(top), comparison.shape[0]))
         # spoofs leave the order of a test's profiles as it is
         mixed = question.with_spoofs(scores.T, comparison.shape).T
@@ -353,13 +359,9 @@ class BaseScorer(Persistent):
         countermeasure play no part.
         """
         question = make_question(question, asked)
-        profiles, tests = self._sides(enrol, test)
-        facts = [v for v in _labelled(profiles, tests, question) if v not in (question.same or ())]
-        possible = list(Question(given=question.given).alternatives(self.forms().base, facts))
-        ratio = Ratio(dict.fromkeys(possible, 0.0), {})
-        comparison = self._put(ratio, profiles, tests, question, np.float64)
+        comparison = self._compare(enrol, test, question, np.float64, every=True)
         listed = None if pairs is None else check_pairs(pairs, *comparison.shape)
-        return log_likelihoods(comparison, possible, listed)
+        return log_likelihoods(comparison, comparison.ratio.hypotheses, listed)
 
     def hypotheses(
         self,
@@ -378,13 +380,11 @@ class BaseScorer(Persistent):
         countermeasure there is one more, ("spoof",): a machine that imitates the first.
         """
         question = make_question(question, asked)
-        profiles, tests = self._sides(enrol, test)
-        labelled = _labelled(profiles, tests, question)
-        weights = question.alternatives(self.forms().base, labelled)
-        if question.countermeasure is not None:
-            question.traces(len(tests))
-        logs = self.log_likelihoods(profiles, tests, question)
-        posteriors = question.posteriors(logs, weights)
+        if question.same is not None:
+            raise ParameterError("all hypotheses are asked for: leave same out")
+        comparison = self._compare(enrol, test, question, np.float64, every=True)
+        logs = log_likelihoods(comparison, comparison.ratio.hypotheses)
+        posteriors = question.posteriors(logs, comparison.ratio.numerator)
         return {name: cast(share, np.dtype(dtype).name) for name, share in posteriors.items()}
 
     def recognise(self, test: SideLike, view: str, *, new: bool = True) -> Recognised:
@@ -425,8 +425,14 @@ class BaseScorer(Persistent):
         check_is_fitted(self)
         profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
         tests = test if isinstance(test, Profiles) else self.enrol(test)
-        check_sides(profiles, self._key(), "enrolled")
-        check_sides(tests, self._key(), "test")
+        key = self._key()
+        for side, which in ((profiles, "enrolled"), (tests, "test")):
+            if side.model != key:
+                raise DataError(
+                    f"the {which} profiles were made by another model: enrol them again with this one"
+                )
+            if len(side) == 0:
+                raise DataError(f"there are no {which} profiles")
         if is_torch(profiles.y) != is_torch(tests.y):
             raise DataError(
                 "one side is a torch tensor and the other is not: give both as the same kind"
@@ -438,66 +444,61 @@ class BaseScorer(Persistent):
         enrol: SideLike,
         test: SideLike,
         question: Question,
-        scoring: Scoring,
         dtype: DTypeLike,
+        scoring: Scoring = "exact",
+        every: bool = False,
     ) -> Comparison:
+        """Two sides and a question.
+
+        every : all hypotheses that are possible, with their priors as weights, instead of the question's ratio
+        """
+        if np.dtype(dtype) not in (np.float32, np.float64):
+            raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
+        profiles, tests = self._sides(enrol, test)
         if scoring not in ("exact", "paper"):
             raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
-        profiles, tests = self._sides(enrol, test)
-        forms = self.forms(scoring)
-        ratio = question.ratio(forms.base, _labelled(profiles, tests, question))
+        forms = self.forms() if scoring == "exact" else self.published_forms()
+        labelled = question.labelled(profiles.labels, tests.labels)
+        if every:
+            facts = [view for view in labelled if view not in (question.same or ())]
+            ratio = Ratio(question.alternatives(forms.base, facts), {})
+        else:
+            ratio = question.ratio(forms.base, labelled)
         if question.countermeasure is not None:
             question.traces(len(tests))
-            if not forms.is_llr:
+            if not forms.is_llr and not every:
                 raise ParameterError(
                     f"the scores of a {type(self).__name__} are no likelihood ratios, and cannot be combined with "
                     "countermeasure=: calibrate them first"
                 )
         if scoring == "paper":
-            if question.given:
-                raise ParameterError(
-                    "scoring='paper' asks for both views at once or for one of them"
-                )
-            named = question.known_views or question.recognised or question.shared
+            named = question.known_views or question.recognised or question.given
             if named or profiles.labels or tests.labels:
-                raise ParameterError("scoring='paper' has neither labels nor known=")
-        return self._put(ratio, profiles, tests, question, dtype, forms)
-
-    def _put(
-        self,
-        ratio: Ratio,
-        profiles: Profiles,
-        tests: Profiles,
-        question: Question,
-        dtype: DTypeLike,
-        forms: Forms | None = None,
-    ) -> Comparison:
-        """The comparison of two sides: names, training classes and posteriors by view."""
-        if np.dtype(dtype) not in (np.float32, np.float64):
-            raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
-        forms = forms or self.forms()
-        key, memory = _MEMORIES.get(self, ("", Memory()))
+                raise ParameterError(
+                    "scoring='paper' asks for both views or for one of them, and has no given=, labels or known="
+                )
+        key, memory = _MEMORIES.get(self, ("", None))
         # a scorer that was fitted again keeps nothing of before
-        if key != self._key():
+        if memory is None or key != profiles.model:
             memory = Memory()
-            _MEMORIES[self] = self._key(), memory
+            _MEMORIES[self] = profiles.model, memory
         namings = dict.fromkeys(forms.base, Naming())
         comparison = Comparison(
             ratio, Side(profiles, {}), Side(tests, {}), forms, memory, namings, dtype, {}
         )
+        self._name_classes(comparison, question, labelled)
+        return comparison
+
+    def _name_classes(
+        self, comparison: Comparison, question: Question, labelled: Sequence[str]
+    ) -> None:
+        """Names of classes, training classes and posteriors, of the views where they matter."""
         recognised = question.recognised or {}
-        shared = question.shared or {}
-        labelled = _labelled(profiles, tests, question)
-        for view in (*shared, *recognised):
-            if view not in namings:
-                where = "shared" if view in shared else "recognised"
-                raise LabelError(
-                    f"{where} names no view of the model: {view!r}; it has {list(namings)}"
-                )
+        profiles = comparison.enrol.profiles
+        tests = comparison.test.profiles
+        for view in recognised:
+            check_view(view, comparison.forms.base, "recognised")
         for view in dict.fromkeys([*labelled, *question.known_views, *recognised]):
-            if view in shared:
-                self._share_class(comparison, question, view)
-                continue
             training = self.known_names(view) if view in question.known_views else None
             # names are matched as text or numbers: both sides and training share one numbering
             carried = enrolled_names(profiles, view, question.claims(view))
@@ -518,36 +519,13 @@ class BaseScorer(Persistent):
             # labels of both sides are facts, unless the hypotheses are about them
             role: Role = "plain"
             if view in labelled:
-                role = "claim" if any(view in h for h in ratio.hypotheses) else "fact"
-            namings[view] = Naming(role, trained, columns)
-        return comparison
-
-    def _share_class(self, comparison: Comparison, question: Question, view: str) -> None:
-        """All vectors of both sides are of one training class."""
-        name = (question.shared or {})[view]
-        sides = (comparison.enrol, comparison.test)
-        if view in question.known_views or any(view in side.profiles.labels for side in sides):
-            raise ParameterError(
-                f"view {view!r} is shared=, and labelled or known besides: give one"
-            )
-        numbers = np.flatnonzero([known == name for known in self.known_names(view).tolist()])
-        if not len(numbers):
-            raise LabelError(
-                f"shared names {name!r}, which is no class of view {view!r} that the model has"
-            )
-        for side in sides:
-            side.names[view] = np.zeros(len(side.profiles.owner), dtype=np.int64)
-        comparison.namings[view] = Naming("fact", numbers[:1])
+                is_asked = any(view in h for h in comparison.ratio.hypotheses)
+                role = "claim" if is_asked else "fact"
+            comparison.namings[view] = Naming(role, trained, columns)
 
 
 _MEMORIES: WeakKeyDictionary[BaseScorer, tuple[str, Memory]] = WeakKeyDictionary()
 """Outside the scorers, which scoring must leave as they are."""
-
-
-def _labelled(profiles: Profiles, tests: Profiles, question: Question) -> list[str]:
-    """Base views in which the classes of both sides have names."""
-    both = {*profiles.labels, *question.known_views}
-    return list(dict.fromkeys([*(question.shared or {}), *(v for v in tests.labels if v in both)]))
 
 
 def needed_labels(y: Labels | None, views: Sequence[str] | None = None) -> dict[str, Names]:

@@ -19,7 +19,7 @@ from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
 from ..persistence import fingerprint
 from ..scoring.latents import LatentForms, LatentSpace
-from .scorer import BaseScorer, Scoring
+from .scorer import BaseScorer
 
 PROJECT_ELEMENTS = 2**22
 """float32 vectors are projected in chunks of about this many numbers."""
@@ -62,13 +62,13 @@ class LatentModel(BaseScorer):
         y -= space.offset
         return y
 
-    def forms(self, scoring: Scoring = "exact") -> LatentForms:
-        forms = self._state().forms
-        if scoring == "exact":
-            return forms
+    def forms(self) -> LatentForms:
+        return self._state().forms
+
+    def published_forms(self) -> LatentForms:
         if len(self.views_) != 2 or any(":" in view for view in self.views_):
             raise ParameterError("scoring='paper' is for two views without interaction")
-        return forms.as_published()
+        return self.forms().as_published()
 
     def _has_threshold(self) -> bool:
         if not hasattr(self, "threshold_"):

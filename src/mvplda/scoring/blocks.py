@@ -10,7 +10,7 @@ of trials and the best profiles are the same sums, `Terms.llr`, of products that
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,10 +25,10 @@ BLOCK = 512
 THIN_ROWS, SMALL_PRODUCT = 32, 10**6
 """Of thin factors so many rows are multiplied at a time: products of fewer multiplications are not packed by BLAS."""
 
-LOWEST = -120.0
-"""Powers of two below this are no ordinary float32 numbers: slow to make, and too small to count."""
+LOG2_E = 1.0 / math.log(2.0)
 
-LOG2_E, LN_2 = 1.0 / math.log(2.0), math.log(2.0)
+HIGHEST = 80.0
+"""The power of a larger exponent is no float32 number, that of a lower one than minus this none of full precision."""
 
 TINY = 1e-280
 """Sums of powers below this may have lost some of them."""
@@ -38,9 +38,6 @@ SCATTER_ELEMENTS = 2**22
 
 GATHERED = 2**11
 """Trials of which rows are gathered at a time, while they are in the cache."""
-
-JOINED_NUMBERS = 2**24
-"""Factors are put side by side for a list of trials up to this many numbers (64 MiB)."""
 
 Index = slice | AnyArray
 """Some rows: a slice, or their numbers."""
@@ -96,7 +93,7 @@ class Product:
     several: Several | None = None
 
     def block(self, rows: Index, columns: Index) -> AnyArray:
-        value = self.left[rows] @ self.right[columns].T
+        value = _multiply(self.left[rows], self.right[columns])
         if self.several is not None:
             value += cast(self.several.block(rows, columns), dtype_name(value))
         return value
@@ -153,10 +150,22 @@ class Terms:
 
     def llr(self, each: Callable[[Product], AnyArray]) -> AnyArray | float:
         """Of whatever pairs `each` gives the products."""
-        return self.numerator.evaluate(each) - self.denominator.evaluate(each)  # (V4)
+        llr = self.numerator.evaluate(each)
+        llr -= self.denominator.evaluate(each)  # (V4)
+        return llr
 
     def block(self, rows: Index, columns: Index) -> AnyArray | float:
         return self.llr(lambda product: product.block(rows, columns))
+
+
+def _multiply(left: AnyArray, right: AnyArray) -> AnyArray:
+    """left right'."""
+    n, width = left.shape
+    # BLAS packs large products, which costs more than thin ones take
+    if is_torch(left) or n % THIN_ROWS or THIN_ROWS * len(right) * width >= SMALL_PRODUCT:
+        return left @ right.T
+    stacked = left.reshape(-1, THIN_ROWS, width) @ np.ascontiguousarray(right.T)
+    return stacked.reshape(n, -1)
 
 
 def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArray:
@@ -168,22 +177,33 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
     if is_torch(first):
         xp = namespace(first)
         more = [] if constant is None else [xp.full_like(first, constant)]
-        total: AnyArray = xp.logsumexp(xp.stack([*arrays, *more]), 0)
-        return total
-    # not below the lowest number, so that what is impossible everywhere stays minus infinity
-    lowest = np.finfo(first.dtype).min
+        return xp.logsumexp(xp.stack([*arrays, *more]), 0)
     values = [np.asarray(array) for array in arrays]
-    top = np.asarray(np.maximum(values[0], lowest if constant is None else max(constant, lowest)))
-    for array in values[1:]:
-        np.maximum(top, array, out=top)
-    # the largest is taken out first: no power overflows, and at least one is 1
-    powers = np.zeros_like(top) if constant is None else np.asarray(np.exp(constant - top))
+    top: Any = 0.0
+    if constant is not None and constant > -20.0 and max(array.max() for array in values) < HIGHEST:
+        # beside the constant small powers count for nothing, and none overflows; an array, for scalars are slower
+        floor = np.full_like(first, -HIGHEST)
+        total: Any = math.exp(constant)
+        for array in values:
+            np.maximum(array, floor, out=array)
+    else:
+        # the largest is taken out, not below the lowest number: what is impossible everywhere stays minus infinity
+        lowest = np.finfo(first.dtype).min
+        least = lowest if constant is None else max(constant, lowest)
+        top = np.asarray(np.maximum(values[0], least))
+        for array in values[1:]:
+            np.maximum(top, array, out=top)
+        total = 0.0 if constant is None else np.exp(constant - top)
+        for array in values:
+            array -= top
+    # powers and logarithms of two are those that NumPy is fastest at
     for array in values:
-        array -= top
-        powers += np.exp(array, out=array)
-    np.log(powers, out=powers)
-    powers += top
-    return powers
+        array *= LOG2_E
+        np.exp2(array, out=array)
+        total = np.add(array, total, out=array)
+    np.log2(total, out=total)
+    total *= 1.0 / LOG2_E
+    return total if isinstance(top, float) else np.add(total, top, out=total)
 
 
 # -- matrices ------------------------------------------------------------------------------------------------
@@ -199,143 +219,51 @@ def fill_matrix(terms: Terms, out: AnyArray, threads: int | None = None) -> None
             out[rows] = terms.block(rows, slice(None))  # type: ignore[assignment]
         return
     result = np.asarray(out)
-    work = _work_of(terms, result)
     # few columns take more rows, so that a block stays as large as the cache likes it
     step = BLOCK * max(1, BLOCK // max(n_columns, 1))
 
     def fill_rows(start: int) -> None:
+        rows = slice(start, start + step)
         # BLAS may set the flag of an invalid number on its way to a valid product; log 0 is what is ruled out
         with np.errstate(invalid="ignore", divide="ignore"):
-            work(slice(start, start + step))
+            if terms.shape == (1, 0):
+                product = terms.products[0]
+                np.matmul(product.left[rows], product.right.T, out=result[rows])
+                return
+            for left in range(0, n_columns, BLOCK):
+                columns = slice(left, left + BLOCK)
+                result[rows, columns] = terms.block(rows, columns)
 
     in_parallel(fill_rows, range(0, n_rows, step), result.size, threads)
-
-
-def _work_of(terms: Terms, out: FloatArray) -> Callable[[slice], None]:
-    """What makes some rows of the matrix, strip by strip of the columns: in quick ways where there are such."""
-    strips = [slice(left, left + BLOCK) for left in range(0, out.shape[1], BLOCK)]
-    products = terms.products
-    if terms.shape == (1, 0):
-
-        def multiply(rows: slice) -> None:
-            np.matmul(products[0].left[rows], products[0].right.T, out=out[rows])
-
-        return multiply
-    if terms.shape == (1, 2):
-        scales = [out.dtype.type(scale) for scale in (1.0, LOG2_E, LOG2_E)]
-        lefts = [p.left * scale for p, scale in zip(products, scales, strict=True)]
-        # a strip is multiplied with every block of rows: it is laid out once
-        turned = [[np.ascontiguousarray(p.right[strip].T) for p in products] for strip in strips]
-
-        def compare(rows: slice) -> None:
-            # every thread has its own space, which all its strips share
-            work = np.full((4, BLOCK * BLOCK), LOWEST, dtype=out.dtype)
-            for columns, rights in zip(strips, turned, strict=True):
-                _two_against_one([left[rows] for left in lefts], rights, work, out[rows, columns])
-
-        return compare
-
-    def evaluate(rows: slice) -> None:
-        for columns in strips:
-            out[rows, columns] = terms.block(rows, columns)
-
-    return evaluate
-
-
-def _two_against_one(
-    lefts: Sequence[FloatArray], rights: Sequence[FloatArray], work: FloatArray, out: FloatArray
-) -> None:
-    """out = n - log(1 + exp a + exp b), from the factors of n, and of a and b times log2 e.
-
-    work : (4, numbers of a block), the last row of them LOWEST
-    """
-    a, b = work[:2, : out.size]
-    for left, right, product in zip(lefts[1:], rights[1:], (a, b), strict=True):
-        _multiply(left, right, product.reshape(out.shape))
-    # powers that do not change a number as large as 1
-    negligible = -4.0 - np.finfo(out.dtype).nmant
-    counts = a > negligible
-    counts |= b > negligible
-    if 8 * np.count_nonzero(counts) < out.size:
-        # most pairs of a large matrix share nothing: their ratio is n
-        some = np.flatnonzero(counts)
-        against = _log_of_sum(a.take(some), b.take(some), *work[2:, : len(some)])
-        a.fill(0.0)
-        a[some] = against
-    else:
-        _log_of_sum(a, b, *work[2:, : out.size])
-    _multiply(lefts[0], rights[0], out)
-    out -= a.reshape(out.shape)
-
-
-def _log_of_sum(a: FloatArray, b: FloatArray, low: FloatArray, lowest: FloatArray) -> FloatArray:
-    """log(1 + exp a + exp b) of a and b times log2 e, into a; b and low are overwritten.
-
-    In the passes that NumPy does fastest: powers of two, and no scalar operands where `lowest` can be one.
-    """
-    top: FloatArray | None = None
-    if max(a.max(initial=0.0), b.max(initial=0.0)) > np.finfo(a.dtype).maxexp - 8:
-        # powers would overflow: the larger of the two and 1 is taken out
-        np.minimum(a, b, out=low)
-        np.maximum(a, b, out=a)
-        top = np.maximum(a, 0.0, out=b)
-        low -= top
-        np.negative(np.abs(a, out=a), out=a)
-        b = low
-    for exponents in (a, b):
-        np.maximum(exponents, lowest, out=exponents)
-        np.exp2(exponents, out=exponents)
-    a += b
-    a += 1.0
-    np.log2(a, out=a)
-    if top is not None:
-        a += top
-    a *= LN_2
-    return a
-
-
-def _multiply(left: FloatArray, right: FloatArray, out: FloatArray) -> None:
-    """out = left right."""
-    whole = 0
-    # BLAS packs large products, which costs more than thin ones take
-    if THIN_ROWS * right.size < SMALL_PRODUCT:
-        whole = len(left) // THIN_ROWS * THIN_ROWS
-    if whole:
-        stacked = left[:whole].reshape(-1, THIN_ROWS, left.shape[1])
-        np.matmul(stacked, right, out=out[:whole].reshape(-1, THIN_ROWS, out.shape[1]))
-    np.matmul(left[whole:], right, out=out[whole:])
 
 
 # -- lists of trials -----------------------------------------------------------------------------------------
 
 
-class PairEvaluation:
+class ListScorer:
     """Gives the LLRs of single pairs, some of so many: gathered rows of the factors and their dot products."""
 
     def __init__(self, terms: Terms, trials: int) -> None:
         self.terms = terms
         products = terms.products
         self.joined: Product | None = None
-        widths = [product.left.shape[1] for product in products]
-        numbers = sum(
-            (len(p.left) + len(p.right)) * w for p, w in zip(products, widths, strict=True)
-        )
-        on_host = bool(products) and not is_torch(products[0].left)
-        if not on_host or len(products) < 2 or numbers > min(JOINED_NUMBERS, trials * sum(widths)):
+        if len(products) < 2 or is_torch(products[0].left):
             return
         # what is impossible is minus infinity in a column's own term, and would be NaN among the other products
-        if all(np.isfinite(product.right[:, -1]).all() for product in products):
+        is_possible = all(np.isfinite(product.right[:, -1]).all() for product in products)
+        if is_possible and len(products[0].left) + len(products[0].right) <= trials:
             # of a long list every trial takes one row of either side, in which all factors stand
-            lefts = np.hstack([np.asarray(product.left) for product in products])
-            self.joined = Product(lefts, np.hstack([np.asarray(p.right) for p in products]))
+            lefts = np.hstack([product.left for product in products])
+            self.joined = Product(lefts, np.hstack([product.right for product in products]))
+            widths = [product.left.shape[1] for product in products]
             self.owner = np.repeat(np.eye(len(products), dtype=lefts.dtype), widths, axis=0)
 
     def __call__(self, rows: AnyArray, columns: AnyArray) -> AnyArray | float:
-        made: list[AnyArray] = []
+        made: Iterable[AnyArray]
         if self.joined is not None:
-            made = list(_row_dots(self.joined, rows, columns, self.owner))
+            made = _row_dots(self.joined, rows, columns, self.owner)
         else:
-            made = [_row_dots(product, rows, columns)[0] for product in self.terms.products]
+            made = (_row_dots(product, rows, columns)[0] for product in self.terms.products)
         values = iter(made)
 
         def each(product: Product) -> AnyArray:

@@ -16,6 +16,9 @@ import triton.language as tl
 
 from .blocks import LogSum, Product, Terms
 
+ROWS, COLUMNS = 64, 32
+"""Of a tile."""
+
 TOP_OF_RANGE = 256.0
 WIDEST = 256
 """A split factor is three times as wide as the latents that it shares: up to 85 of them fit the kernel."""
@@ -101,44 +104,37 @@ def on_device(product: Product) -> tuple[torch.Tensor, torch.Tensor]:
 class JointScorer:
     """Two-view terms (one product above, two and the constant 0 below) on the GPU.
 
-    block : rows and columns of a tile; strip : tiles of columns that a program goes through
+    strip : tiles of columns that a program goes through
     """
 
-    def __init__(
-        self,
-        terms: Terms,
-        block: tuple[int, int] = (64, 32),
-        strip: int = 4,
-        warps: int = 4,
-        stages: int = 2,
-    ) -> None:
+    def __init__(self, terms: Terms, strip: int = 4) -> None:
         self.parts = []
         for left, right in (on_device(p) for p in terms.products):
             l_split, l_unit = _split(left, left=True)
             r_split, r_unit = _split(right, left=False)
             row, column = left[:, -2].contiguous(), right[:, -1].contiguous()
             self.parts.append((l_split, r_split, row, column, l_unit * r_unit))
-        self.block, self.strip, self.warps, self.stages = block, strip, warps, stages
+        self.strip = strip
         self.shape = (len(self.parts[0][0]), len(self.parts[0][1]))
 
     @property
     def strips(self) -> int:
-        return int(triton.cdiv(self.shape[1], self.block[1] * self.strip))
+        return int(triton.cdiv(self.shape[1], COLUMNS * self.strip))
 
     def _launch(self, out: torch.Tensor, best_only: bool) -> None:
-        grid = (triton.cdiv(self.shape[0], self.block[0]) * self.strips,)
+        grid = (triton.cdiv(self.shape[0], ROWS) * self.strips,)
         _joint_kernel[grid](
             *(value for part in self.parts for value in part),
             out,
             *self.shape,
             self.strips,
             *(part[0].shape[1] for part in self.parts),
-            BM=self.block[0],
-            BN=self.block[1],
+            BM=ROWS,
+            BN=COLUMNS,
             STRIP=self.strip,
             BEST_ONLY=best_only,
-            num_warps=self.warps,
-            num_stages=self.stages,
+            num_warps=4,
+            num_stages=2,
         )
 
     def fill(self, out: torch.Tensor) -> None:
@@ -151,7 +147,7 @@ class JointScorer:
         A lane is every BN-th column of a strip: see `lane_columns`.
         """
         out = torch.empty(
-            (self.shape[0], self.strips * self.block[1]),
+            (self.shape[0], self.strips * COLUMNS),
             dtype=torch.float32,
             device=self.parts[0][0].device,
         )
@@ -160,9 +156,8 @@ class JointScorer:
 
     def lane_columns(self, lanes: torch.Tensor) -> torch.Tensor:
         """(..., strip): the columns of some lanes; those beyond the last column are no columns."""
-        width = self.block[1]
-        first = lanes // width * (width * self.strip) + lanes % width
-        return first[..., None] + width * torch.arange(self.strip, device=lanes.device)
+        first = lanes // COLUMNS * (COLUMNS * self.strip) + lanes % COLUMNS
+        return first[..., None] + COLUMNS * torch.arange(self.strip, device=lanes.device)
 
 
 def fits(terms: Terms) -> bool:

@@ -34,8 +34,8 @@ from ..backend import (
 from ..exceptions import DataError
 from .blocks import (
     Best,
+    ListScorer,
     LogSum,
-    PairEvaluation,
     Product,
     Several,
     Terms,
@@ -53,7 +53,6 @@ from .worlds import (
     Table,
     World,
     enrolled_reading,
-    group_places,
     group_profiles,
     worlds,
 )
@@ -61,8 +60,8 @@ from .worlds import (
 KEPT_WORLDS = 2**12
 """What hypotheses leave possible is kept for this many pairs of tables."""
 
-MADE_TIMES = 6
-"""Factors of profiles are kept up to so many times the size of their evidence."""
+KEPT_HALVES = 8
+"""Factors of profiles that are kept with them: those of one or two questions about three views."""
 
 READ_NUMBERS = 2**22
 """Tests are seen as every known class in chunks of about this many numbers."""
@@ -133,18 +132,14 @@ class _Seen:
 
     def half(self, forms: Sequence[PairForm], more: AnyArray | float, dtype: str) -> Half:
         """The factor of one world, whose own term has something added."""
-        name = (self.is_enrolled, dtype, more, *(form.key for form in forms))
         # what is added for every test by itself is of one call only
         if self.kept is None or not isinstance(more, float):
             return self.make(forms, more, dtype)
+        name = (self.is_enrolled, dtype, more, *(form.key for form in forms))
         if name not in self.kept:
-            half = self.make(forms, more, dtype)
-            # as long as all of them are not much larger than the evidence
-            size = _size(half.values)
-            held = sum(_size(one.values) for one in list(self.kept.values()))
-            if size + held > max(MADE_TIMES * _size(self.profiles.y), 4 * size):
+            if len(self.kept) >= KEPT_HALVES:
                 self.kept.clear()
-            self.kept[name] = half
+            self.kept[name] = self.make(forms, more, dtype)
         return self.kept[name]
 
     def make(self, forms: Sequence[PairForm], more: AnyArray | float, dtype: str) -> Half:
@@ -179,10 +174,6 @@ class _Seen:
             f"{len(rows)} {'enrolled' if self.is_enrolled else 'test'} profile(s) lie too far from the training data "
             f"to be scored, rows {some}{more}: are the vectors scaled as in training?"
         )
-
-
-def _size(array: AnyArray) -> int:
-    return array.shape[0] * array.shape[1]
 
 
 Extra = dict[tuple[Reading, tuple[int, ...]], AnyArray]
@@ -228,46 +219,40 @@ class Comparison:
         """Profiles, tests and terms of every part of the matrix whose sides have equal tables."""
         # the enrolled side is made once, whatever the tests' tables are
         enrolled = [_Seen(self, self.enrol, group) for group in self.groups(self.enrol)]
-        trained = [n.training for n in self.namings.values() if n.training is not None]
-        readings = 1 + sum(len(numbers) for numbers in trained)
-        # tests, as many at a time as can be seen as every known class at once
-        step = max(256, READ_NUMBERS // (readings * self.test.profiles.y.shape[1]))
-        for group in self.groups(self.test):
-            chunks = [group]
-            if readings > 1 and step < len(group.profiles):
-                starts = range(0, len(group.profiles), step)
-                chunks = [group.cut(slice(start, start + step)) for start in starts]
-            for chunk in chunks:
-                tested = _Seen(self, self.test, chunk)
-                for side in enrolled:
-                    yield side.group.profiles, chunk.profiles, self._terms(side, tested)
+        for group in self._groups_of_tests():
+            tested = _Seen(self, self.test, group)
+            for side in enrolled:
+                yield side.group.profiles, group.profiles, self._terms(side, tested)
 
     def parts_of_pairs(
         self, pairs: IntArray
-    ) -> Iterator[tuple[IntArray | None, IntArray, IntArray, Terms]]:
-        """Of a list of trials: positions in the list (None: all), rows and columns in the terms, and the terms."""
-        sides = (self.enrol, self.test)
-        groups = [self.groups(side) for side in sides]
-        if len(groups[0]) == len(groups[1]) == 1:
-            seen = [_Seen(self, side, some[0]) for side, some in zip(sides, groups, strict=True)]
-            rows, columns = np.ascontiguousarray(pairs.T)
-            yield None, rows, columns, self._terms(*seen)
-            return
-        places = [
-            group_places(some)[:, column] for some, column in zip(groups, pairs.T, strict=True)
-        ]
-        # trials are sorted by the pair of groups that they fall in
-        kind = places[0][0] * len(groups[1]) + places[1][0]
-        order = np.argsort(kind, kind="stable")
-        for here in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
-            seen = []
-            numbers = []
-            for side, some, (group, place) in zip(sides, groups, places, strict=True):
-                # nothing is made of profiles that are in no trial
-                used, number = np.unique(place[here], return_inverse=True)
-                seen.append(_Seen(self, side, some[group[here[0]]].cut(used)))
-                numbers.append(number.reshape(-1))
-            yield here, numbers[0], numbers[1], self._terms(*seen)
+    ) -> Iterator[tuple[IntArray, IntArray, IntArray, Terms]]:
+        """Of a list of trials: positions in the list, rows and columns in the terms, and the terms."""
+        enrolled = [_Seen(self, self.enrol, group) for group in self.groups(self.enrol)]
+        for group in self._groups_of_tests():
+            columns = group.places(pairs[:, 1])
+            there = np.flatnonzero(columns >= 0)
+            if not len(there):
+                continue
+            tested = _Seen(self, self.test, group)
+            for side in enrolled:
+                rows = side.group.places(pairs[there, 0])
+                is_here = rows >= 0
+                here = there[is_here]
+                if len(here):
+                    yield here, rows[is_here], columns[here], self._terms(side, tested)
+
+    def _groups_of_tests(self) -> Iterator[Group]:
+        """Tests with equal tables, as many at a time as can be seen as every known class at once."""
+        trained = [n.training for n in self.namings.values() if n.training is not None]
+        readings = 1 + sum(len(numbers) for numbers in trained)
+        step = max(256, READ_NUMBERS // (readings * self.test.profiles.y.shape[1]))
+        for group in self.groups(self.test):
+            if not trained or len(group.profiles) <= step:
+                yield group
+                continue
+            for start in range(0, len(group.profiles), step):
+                yield group.cut(slice(start, start + step))
 
     def groups(self, side: Side) -> list[Group]:
         """Profiles with equal tables; kept with the scorer where no names play a part."""
@@ -458,17 +443,13 @@ def score_pairs(comparison: Comparison, pairs: IntArray) -> AnyArray:
         return result
     with one_blas_thread(), np.errstate(divide="ignore"):
         for here, rows, columns, terms in comparison.parts_of_pairs(pairs):
-            evaluate = PairEvaluation(terms, len(rows))
-            # numbers of a list that is all of one kind need not be scattered
-            target = result if here is None else result[like(here, result)]
+            score = ListScorer(terms, len(rows))
             for start in range(0, len(rows), PAIR_CHUNK):
                 some = slice(start, start + PAIR_CHUNK)
-                scores = evaluate(like(rows[some], result), like(columns[some], result))
+                scores = score(like(rows[some], result), like(columns[some], result))
                 if not isinstance(scores, float):
                     scores = cast(scores, dtype_name(result))
-                target[some] = scores
-            if here is not None:
-                result[like(here, result)] = target
+                result[like(here[some], result)] = scores
     return result
 
 

@@ -27,7 +27,7 @@ from .._typing import AnyArray, Array, IntArray
 from ..backend import NUMPY, like
 from ..inference.parameters import Parameters
 from ..labels import base_columns, parts_of
-from .forms import PairForm, Quadratic, multiply
+from .forms import PairForm, Quadratic
 from .worlds import Matches, Reading, Table, reading_of
 
 KEPT_NUMBERS = 2**24
@@ -57,8 +57,7 @@ class LatentSpace:
         B = p.stacked()
         # solved once for all vectors: the noise is never inverted
         LB = p.sigma.solve(B)
-        gram = B.T @ LB
-        gram = _symmetric(gram)
+        gram = _symmetric(B.T @ LB)
         size = np.sqrt(np.diag(gram))
         # rounding, where the parameters are canonical
         gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = 0.0
@@ -165,6 +164,10 @@ class Substitution(NamedTuple):
     shift: Array
     scale: Array
 
+    def apply(self, precision: Array) -> Array:
+        """The evidence matrix of z~."""
+        return _symmetric(self.scale.T @ precision @ self.scale)
+
 
 @dataclass(eq=False)
 class LatentSide:
@@ -203,18 +206,6 @@ class PairTerm(NamedTuple):
         row = of_e @ self.row @ of_e.T
         column = of_t @ self.column @ of_t.T
         return PairTerm(of_e @ self.left, of_t @ self.right, row, column, self.constant)
-
-    def compact(self) -> PairTerm:
-        """The same with the diagonals of matrices that have nothing else: of a canonical model with one view, all."""
-        matrices = []
-        for matrix in self[:4]:
-            diagonal = np.diag(matrix)
-            is_square = matrix.shape == (len(matrix), len(matrix))
-            if is_square and np.count_nonzero(matrix) == np.count_nonzero(diagonal):
-                matrix = diagonal.copy()
-            matrices.append(matrix)
-        left, right, row, column = matrices
-        return PairTerm(left, right, row, column, self.constant)
 
 
 def log_evidence_matrix(N: Array) -> tuple[Array, float]:
@@ -410,10 +401,9 @@ class LatentForms:
                 A = self._covariance(enrol, of_e.scale)
                 term = vector_term(A, self._covariance(test, of_t.scale), shared @ shared.T)
             else:
-                N_e = _symmetric(of_e.scale.T @ enrol.precision @ of_e.scale)
-                N_t = _symmetric(of_t.scale.T @ test.precision @ of_t.scale)
+                N_e = of_e.apply(enrol.precision)
+                N_t = of_t.apply(test.precision)
                 term = latent_term(N_e, N_t, keep_e, keep_t).scaled(of_e.scale, of_t.scale)
-            term = term.compact()
             self._terms[key] = term
             self._kept += sum(matrix.size for matrix in term[:4])
         # without training classes all means are 0, and forms have no linear part
@@ -422,13 +412,13 @@ class LatentForms:
         # both sides about the means of their training classes: (e - o_e) ... (t - o_t)
         o_e = self._mean(enrol, of_e, in_vectors)
         o_t = self._mean(test, of_t, in_vectors)
-        cross_e = np.asarray(multiply(o_e, term.left))
-        cross_t = np.asarray(multiply(o_t, term.right))
-        square_e = np.asarray(multiply(o_e, term.row))
-        square_t = np.asarray(multiply(o_t, term.column))
+        cross_e = o_e @ term.left
+        cross_t = o_t @ term.right
+        square_e = o_e @ term.row
+        square_t = o_t @ term.column
         constant = term.constant + cross_e @ cross_t + square_e @ o_e + square_t @ o_t
-        row = -np.asarray(multiply(cross_t, term.left.T)) - 2.0 * square_e
-        column = -np.asarray(multiply(cross_e, term.right.T)) - 2.0 * square_t
+        row = -cross_t @ term.left.T - 2.0 * square_e
+        column = -cross_e @ term.right.T - 2.0 * square_t
         return _Made(key, term, row, column, float(constant), in_vectors)
 
     def _density(self, side: LatentSide, known: Substitution, factor: float) -> Quadratic:
@@ -442,8 +432,7 @@ class LatentForms:
                 matrix = -0.5 * NUMPY.inverse(lower)
                 constant = -float(np.log(np.diag(lower)).sum())
             else:
-                N = _symmetric(known.scale.T @ layout.precision @ known.scale)
-                W, constant = log_evidence_matrix(N)  # (V1)
+                W, constant = log_evidence_matrix(known.apply(layout.precision))  # (V1)
                 matrix = known.scale @ W @ known.scale.T
             self._alone[key] = matrix, constant
             self._kept += matrix.size

@@ -18,7 +18,7 @@ from ..backend import like, sum_rows, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, encode_labels, exact_names, label_columns, row_keys
 from ..persistence import Persistent, State, Tensors
-from .question import Recognised
+from .question import Recognised, check_view
 
 Enrolment = Literal["exact", "average"]
 
@@ -123,39 +123,33 @@ class Profiles(Persistent):
         return cls(ids=ids, model=values["model"], labels=labels, **parts)
 
     def check_state(self) -> None:
-        kinds = {name: np.asarray(getattr(self, name)).dtype.kind for name in ARRAYS}
-        cells = list(self.labels.values())
-        rows = {len(self.y), len(self.weights), *(len(one.codes) for one in cells)}
-        codes = (
-            np.stack([self.owner, *(one.codes for one in cells)], axis=1)
-            if len(rows) == 1
-            else None
-        )
+        kinds = "".join(np.asarray(getattr(self, name)).dtype.kind for name in ARRAYS)
+        codes = [cells.codes for cells in self.labels.values()]
+        rows = {len(self.y), *(column.shape for column in (self.weights, self.owner, *codes))}
         fits = (
-            kinds == {"y": "f", "weights": "f", "owner": "i", "counts": "i"}
+            kinds == "ffii"
             and self.y.ndim == 2
-            and rows == {len(self.owner)}
-            and self.weights.ndim == 1
+            and rows == {len(self.owner), (len(self.owner),)}
             and (self.weights > 0).all()
             and len(self.counts) == len(self) == len(set(self.ids.tolist()))
             and (self.counts >= 1).all()
             and _numbers_all(self.owner, len(self))
-            and all(((c.codes >= -1) & (c.codes < len(c.names))).all() for c in cells)
+            and all(
+                ((c.codes >= -1) & (c.codes < len(c.names))).all() for c in self.labels.values()
+            )
         )
-        if not fits or codes is None:
+        if not fits:
             raise FileFormatError("its arrays do not make profiles")
-        named = codes[(codes >= 0).all(axis=1)]  # a missing label is a class of its own
+        cells = np.stack([self.owner, *codes], axis=1)
+        named = cells[(cells >= 0).all(axis=1)]  # a missing label is a class of its own
         if len(np.unique(named, axis=0)) != len(named):
             raise FileFormatError("a profile has two rows of the same labels")
 
     def describe(self) -> dict[str, Any]:
-        first = {"first id": str(self.ids[0])} if len(self) else {}
-        return {
-            "profiles": len(self),
-            "vectors": int(self.counts.sum()),
-            **first,
-            "model": self.model,
-        }
+        about = {"profiles": len(self), "vectors": int(self.counts.sum()), "model": self.model}
+        if len(self):
+            about["first id"] = str(self.ids[0])
+        return about
 
 
 SideLike = Profiles | ArrayLike
@@ -233,8 +227,8 @@ def from_sums(
     # sums may be of weighted vectors: a count is of at least one
     counts = np.maximum(np.rint(np.bincount(owners, each)), 1).astype(np.int64)
     carried = {}
-    for view, column in ({} if labels is None else label_columns(labels, None)).items():
-        _check_base(view, base)
+    for view, column in label_columns(labels or {}, None).items():
+        check_view(view, base, "labels")
         carried[view] = as_cell_labels(view, as_array(column), n)
     return Profiles(names, counts, y, each, owners.astype(np.int64), model, carried)
 
@@ -259,11 +253,6 @@ def as_cell_labels(view: str, array: Names, n: int) -> CellLabels:
     numbers = np.full(n, -1)
     numbers[~absent] = codes.reshape(-1)
     return CellLabels(names, numbers)
-
-
-def _check_base(view: str, base: tuple[str, ...]) -> None:
-    if view not in base:
-        raise LabelError(f"labels name no view of the model: {view!r}; it has {sorted(base)}")
 
 
 def number_ids(ids: ArrayLike, n: int) -> tuple[Names, IntArray]:
@@ -323,20 +312,11 @@ def _cells(
     _, first, cell = np.unique(keys, return_index=True, return_inverse=True)
     carried = {}
     for view in table.views:
-        _check_base(view, base)
+        check_view(view, base, "labels")
         names = table.classes[view].names
         codes = table.codes[view][first]
         carried[view] = CellLabels(names, np.where(codes < len(names), codes, -1))
     return first, cell.reshape(-1), carried
-
-
-def check_sides(profiles: Profiles, model: str, which: str) -> None:
-    if profiles.model != model:
-        raise DataError(
-            f"the {which} profiles were made by another model: enrol them again with this one"
-        )
-    if len(profiles) == 0:
-        raise DataError(f"there are no {which} profiles")
 
 
 def enrolled_names(profiles: Profiles, view: str, claims: ArrayLike | None) -> CellLabels:
@@ -380,14 +360,14 @@ def match_names(
     -1 is a missing label among the numbers, and a class that was not seen among the training classes.
     """
     sides = [enrol] if test is None else [enrol, test]
-    sources = [cells.names for cells in sides] + ([] if training is None else [training])
-    named = {
-        "text" if names.dtype.kind == "U" else "numbers": names for names in sources if len(names)
-    }
+    sources = [cells.names for cells in sides]
+    if training is not None:
+        sources.append(training)
+    named = {names.dtype.kind == "U": names for names in sources if len(names)}
     if len(named) > 1:
-        some = " and ".join(f"{what}, like {_some(names)}" for what, names in named.items())
         raise LabelError(
-            f"classes of view {view!r} are named by {some}: give all names as one type"
+            f"classes of view {view!r} are named by text, like {_some(named[True])} and numbers, like "
+            f"{_some(named[False])}: give all names as one type"
         )
     # all names one after the other, none changed by the types of the others
     every = np.unique(exact_names(name for names in sources for name in names.tolist()))
@@ -399,26 +379,30 @@ def match_names(
     if training is not None:
         trained = np.full(len(every), -1)
         trained[np.searchsorted(every, training.astype(every.dtype))] = np.arange(len(training))
-        carried = np.unique(np.concatenate(numbers))
-        carried = carried[carried >= 0]
-        unseen = every[carried[trained[carried] < 0]]
-        if len(carried) == 0:
-            raise LabelError(
-                f"known names view {view!r}, and no class of it: name one, or leave the view out"
-            )
-        if len(unseen) == len(carried):
-            raise LabelError(
-                f"none of the classes named in view {view!r} was seen in training: they are called like "
-                f"{_some(unseen)}, the training classes like {_some(training)}"
-            )
-        if len(unseen):
-            warnings.warn(
-                f"{len(unseen)} of {len(carried)} classes named in view {view!r} were not seen in training, "
-                f"such as {_some(unseen)}: they are taken as new classes",
-                UnknownClassWarning,
-                stacklevel=5,
-            )
+        _check_seen(view, every, np.unique(np.concatenate(numbers)), trained)
     return numbers[0], numbers[-1], trained
+
+
+def _check_seen(view: str, every: Names, carried: IntArray, trained: IntArray) -> None:
+    """Refuse names of which training has seen none, and warn of those that it has not."""
+    carried = carried[carried >= 0]
+    if len(carried) == 0:
+        raise LabelError(
+            f"known names view {view!r}, and no class of it: name one, or leave the view out"
+        )
+    unseen = every[carried[trained[carried] < 0]]
+    if len(unseen) == len(carried):
+        raise LabelError(
+            f"none of the classes named in view {view!r} was seen in training: they are called like "
+            f"{_some(unseen)}, the training classes like {_some(every[trained >= 0])}"
+        )
+    if len(unseen):
+        warnings.warn(
+            f"{len(unseen)} of {len(carried)} classes named in view {view!r} were not seen in training, "
+            f"such as {_some(unseen)}: they are taken as new classes",
+            UnknownClassWarning,
+            stacklevel=6,
+        )
 
 
 def _some(names: Names) -> str:

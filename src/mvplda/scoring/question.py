@@ -36,16 +36,13 @@ class Question:
     given : {view: "same" or "different"}, what is known of other views
     priors : {views that are the same: weight} over hypotheses, e.g. {("speaker",): 2, ("phrase",): 1, (): 1}
     known : views whose classes were seen in training and stand for themselves: {view: class of every
-        profile}, or the names of views in which the profiles have labels; {view: posteriors} of profiles with labels
-        is short for the name of the view here and posteriors in `recognised`
+        profile}, or the names of views in which the profiles have labels
     recognised : {view: what a recogniser says of the class of every test}: a `Recognised`, or an array (tests, classes)
         of posteriors, in the order of the training classes, or a dict of {class: (tests,) posteriors}
     countermeasure : one number for every test, or one for all: natural-log likelihood ratio of a person's
         voice against a spoof, such as a replay or a synthetic voice. Spoofs of the target are then among what should
         be rejected, and the LLR must be calibrated for the sum to mean anything
     spoof_prior : share of spoofs among the trials that should be rejected; 0.5 if nothing is said
-    shared : {view: training class}, of which all vectors of both sides are, as the domain of a deployment is. Such a
-        view is no part of any hypothesis
 
     Examples
     --------
@@ -63,7 +60,6 @@ class Question:
     countermeasure: ArrayLike | None = None
     spoof_prior: float | None = None
     recognised: Mapping[str, Any] | None = None
-    shared: Mapping[str, object] | None = None
 
     def __repr__(self) -> str:
         return f"Question({', '.join(f'{name}={value!r}' for name, value in self.parts().items())})"
@@ -75,21 +71,11 @@ class Question:
         if self.priors is not None and not isinstance(self.priors, Mapping):
             # pairs, as JSON holds them
             keep("priors", {tuple(views): weight for views, weight in self.priors})
-        soft = {view: Recognised.of(said) for view, said in (self.recognised or {}).items()}
-        if isinstance(self.known, Mapping):
-            known = dict(self.known)
-            for view, said in self.known.items():
-                if isinstance(said, (Mapping, Recognised)) or np.ndim(said) == 2:
-                    if view in soft:
-                        raise ParameterError(
-                            f"posteriors of view {view!r} stand in known and in recognised: give them once"
-                        )
-                    soft[view] = Recognised.of(said)
-                    known[view] = None
-            keep("known", known)
-        elif self.known is not None:
+        if self.known is not None and not isinstance(self.known, Mapping):
             keep("known", names_of(self.known))
-        keep("recognised", soft or None)
+        if self.recognised is not None:
+            said = self.recognised.items()
+            keep("recognised", {view: Recognised.of(posteriors) for view, posteriors in said})
         if self.countermeasure is not None:
             keep("countermeasure", np.asarray(self.countermeasure, dtype=np.float64))
             if np.isnan(self.countermeasure).any():
@@ -104,6 +90,11 @@ class Question:
     @property
     def known_views(self) -> tuple[str, ...]:
         return tuple(self.known or ())
+
+    def labelled(self, enrolled: Iterable[str], tested: Iterable[str]) -> list[str]:
+        """Views in which the classes of both sides have names: there is nothing to be found out about them."""
+        named = {*enrolled, *self.known_views}
+        return [view for view in tested if view in named]
 
     def claims(self, view: str) -> Any:
         """The class of every profile in a known view; None where it is the label that the profile carries."""
@@ -125,12 +116,10 @@ class Question:
             raise ParameterError(
                 "known= names the classes of certain profiles, which cannot be kept: name views only"
             )
-        for name in ("same", "known"):
-            if name in plain:
-                plain[name] = list(plain[name])
-        for name in ("given", "shared"):
-            if name in plain:
-                plain[name] = dict(plain[name])
+        for name in {"same", "known"} & set(plain):
+            plain[name] = list(plain[name])
+        if self.given is not None:
+            plain["given"] = dict(self.given)
         if isinstance(self.priors, Mapping):
             pairs = self.priors.items()
             plain["priors"] = [[sorted(names_of(key)), float(weight)] for key, weight in pairs]
@@ -151,11 +140,7 @@ class Question:
         given = self._check_given(base, labelled)
         asked = list(self.same or ())
         for view in asked:
-            _check_view(view, base, "same")
-            if view in (self.shared or {}):
-                raise ParameterError(
-                    f"view {view!r} is asked about, and shared= settles it: give one"
-                )
+            check_view(view, base, "same")
             if view in given:
                 raise ParameterError(f"view {view!r} is asked about and given at once")
         # labels settle a view, unless it is just their truth that is asked about
@@ -185,8 +170,6 @@ class Question:
         self, base: Sequence[str], labelled: Iterable[str] = ()
     ) -> dict[Hypothesis, float]:
         """Every hypothesis that is possible, with its weight: equal ones, where `priors` name none."""
-        if self.same is not None:
-            raise ParameterError("all hypotheses are asked for: leave same out")
         free = [view for view in base if view not in labelled]
         possible = possible_hypotheses(free, self._check_given(base, labelled))
         weights = self._weights(possible, free, labelled) or dict.fromkeys(possible, 1.0)
@@ -198,7 +181,7 @@ class Question:
         """What is given of views, if it can be."""
         given = dict(self.given or {})
         for view, what in given.items():
-            _check_view(view, base, "given")
+            check_view(view, base, "given")
             if view in labelled:
                 raise ParameterError(
                     f"the labels of both sides say already what is the same in view {view!r}: leave it out of given"
@@ -279,7 +262,7 @@ class Question:
             shares |= {h: weights[h] * (1 - self.spoof_share) for h in others}
             shares[SPOOF,] = self.spoof_share * rest
             # infinite ratios: the others' posteriors are 0 all the same
-            traces = np.clip(self.countermeasure, -1e12, 1e12)
+            traces = np.clip(np.asarray(self.countermeasure), -1e12, 1e12)
             parts[SPOOF,] = logs[first] - like(traces, logs[first])
         with np.errstate(divide="ignore"):
             parts = {h: log + float(np.log(shares[h])) for h, log in parts.items()}
@@ -321,7 +304,7 @@ class Recognised:
         if not isinstance(said, Mapping):
             return cls(np.asarray(said))
         columns = [np.asarray(column, dtype=np.float64) for column in said.values()]
-        if {column.shape for column in columns} != {columns[0].shape if columns else ()}:
+        if len({column.shape for column in columns}) != 1:
             raise DataError("posteriors by class are one number a test each: {class: (tests,)}")
         return cls(np.stack(columns, axis=1), tuple(said))
 
@@ -414,7 +397,7 @@ def possible_hypotheses(base: Sequence[str], given: Mapping[str, str]) -> list[H
     return [h for h in every if all((v in h) == (what == "same") for v, what in given.items())]
 
 
-def _check_view(view: str, base: Sequence[str], where: str) -> None:
+def check_view(view: str, base: Sequence[str], where: str) -> None:
     if view not in base:
         raise LabelError(f"{where} names no view of the model: {view!r}; it has {list(base)}")
 

@@ -42,6 +42,11 @@ class Table:
     classes: tuple[tuple[int, ...], ...]
     names: tuple[tuple[int, ...], ...]
 
+    @classmethod
+    def plain(cls, base: tuple[str, ...], weight: float) -> Table:
+        """Of profiles with one cell and no names."""
+        return cls(base, (weight,), ((0,),) * len(base), ((-1,),) * len(base))
+
     def unread(self) -> Reading:
         """No class is a training class."""
         return tuple((-1,) * len(names) for names in self.names)
@@ -63,13 +68,19 @@ class Group:
         """(profiles, cells, r) evidence of the profiles, from the cells' y."""
         if self.whole:
             return y[:, None]
-        cells: AnyArray = y[like(self.rows.reshape(-1), y)]
-        shaped: AnyArray = cells.reshape(*self.rows.shape, y.shape[1])
-        return shaped
+        return y[like(self.rows, y)]
 
-    def cut(self, which: slice | IntArray) -> Group:
+    def cut(self, which: slice) -> Group:
         """Some of the profiles."""
         return Group(self.table, self.profiles[which], self.rows[which])
+
+    def places(self, numbers: IntArray) -> IntArray:
+        """Where profiles stand in the group; -1 for those of other groups."""
+        if self.whole:
+            return numbers
+        place = np.full(max(numbers.max(), self.profiles.max()) + 1, -1)
+        place[self.profiles] = np.arange(len(self.profiles))
+        return place[numbers]
 
 
 def group_profiles(
@@ -88,8 +99,7 @@ def group_profiles(
         if (weights != weights[0]).any():
             sizes, kind = np.unique(weights, return_inverse=True)
         for size, members in zip(sizes.tolist(), _members(kind, len(sizes)), strict=True):
-            table = Table(base, (size,), ((0,),) * len(base), ((-1,),) * len(base))
-            yield Group(table, members, members[:, None], whole=len(sizes) == 1)
+            yield Group(Table.plain(base, size), members, members[:, None], whole=len(sizes) == 1)
         return
     # cells are put in one order, so that equal tables look equal
     codes = {view: _own_codes(profiles, view) for view in base}
@@ -118,15 +128,6 @@ def group_profiles(
             own_weights = tuple(weights[rows[example]].tolist())
             table = Table(base, own_weights, tuple(classes), tuple(called))
             yield Group(table, numbers[some], rows[some])
-
-
-def group_places(groups: Sequence[Group]) -> IntArray:
-    """(2, profiles) the number of every profile's group, and its place there."""
-    places = np.empty((2, sum(len(group.profiles) for group in groups)), dtype=np.int64)
-    for number, group in enumerate(groups):
-        places[0, group.profiles] = number
-        places[1, group.profiles] = np.arange(len(group.profiles))
-    return places
 
 
 def _own_codes(profiles: Profiles, view: str) -> IntArray:
