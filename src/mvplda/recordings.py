@@ -17,10 +17,11 @@ from ._progress import Progress
 from ._typing import Json, PathLike
 from .bundle import Bundle
 from .decisions import Decision
-from .exceptions import DataError, ParameterError
+from .exceptions import DataError, LabelError, ParameterError
 from .extractors import Extracted, Extractor, load_extractor
 from .extractors.recordings import list_recordings, read_names
 from .io.vectors import VectorSet
+from .labels import encode_labels
 from .voices import (
     MARK,
     MODEL_FILE,
@@ -53,13 +54,14 @@ class Setup:
 
     bundle : the model
     report : one page of plain English
-    vectors : of all people, for their profiles
+    vectors, people : of everybody and whose each is, for profiles
     voices : the model with its extractor; None where only vectors were given
     """
 
     bundle: Bundle
     report: str
     vectors: VectorSet
+    people: Sequence[str]
     voices: VoiceModel | None = None
 
     def verify(self, one: Recorded, other: Recorded, **options: Any) -> Decision:
@@ -73,8 +75,7 @@ class Setup:
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         self.bundle.save(folder / MODEL_FILE)
-        owners = [str(name).rpartition(MARK)[0] for name in self.vectors.ids]
-        ProfileBook(folder).write(self.vectors, owners)
+        ProfileBook(folder).write(self.vectors, self.people)
         (folder / REPORT_FILE).write_text(self.report + "\n", encoding="utf-8")
 
 
@@ -115,7 +116,7 @@ def setup(
     result = setup_vectors(
         extracted.X[usable],
         {view: np.array(column)[rows] for view, column in named.labels.items()},
-        marks=[extracted.qualities[place].digest for place in usable],
+        marks=[extracted.qualities[place].digest[:12] for place in usable],
         extractor=extractor,
         far=far,
         enrolment=enrolment,
@@ -159,9 +160,11 @@ def setup_vectors(
     """
     vectors = np.asarray(X)
     columns = {view: np.asarray(column) for view, column in labels.items()}
+    if "speaker" not in columns or encode_labels(columns).classes["speaker"].anonymous:
+        raise LabelError("name the speaker of every vector: profiles are made of them")
     names, counts = np.unique(columns["speaker"], return_counts=True)
     told = [*notes, f"{len(names)} people, {counts.min()} to {counts.max()} recordings each."]
-    phrases = len(np.unique(columns.get("phrase", ())))
+    phrases = training.count_named(columns["phrase"]) if "phrase" in columns else 0
     if phrases < 2:
         columns.pop("phrase", None)
         told.append("No two phrases are named: the model is about voices only.")
@@ -213,14 +216,17 @@ def setup_vectors(
                 voices = {"speaker": columns["speaker"]}
                 options["extractor"] = name
                 bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
-    digests = [mark[:12] for mark in marks] or range(len(vectors))
-    ids = [f"{who}{MARK}{mark}" for who, mark in zip(columns["speaker"], digests, strict=True)]
+    people = columns["speaker"].astype(str)
+    ids = [
+        f"{who}{MARK}{mark}" for who, mark in zip(people, marks or range(len(vectors)), strict=True)
+    ]
     kept = np.sort(np.unique(ids, return_index=True)[1])
     if len(kept) < len(ids):
         told.append(f"{len(ids) - len(kept)} recordings are copies of others and were left out.")
     report = "\n".join([*told, *report_lines(bundle, far)])
     bundle.card = {**dict(bundle.card or {}), "report": report}
-    return Setup(bundle, report, VectorSet(np.array(ids)[kept], vectors[kept], name))
+    kept_vectors = VectorSet(np.array(ids)[kept], vectors[kept], name)
+    return Setup(bundle, report, kept_vectors, people[kept].tolist())
 
 
 def _better(committee: Bundle, default: Bundle, cosine: Bundle, told: list[str]) -> Bundle:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from .models import SCORERS, Committee, MultiviewPLDA
 from .models.committee import scorer_of
 from .models.domain import DomainPLDA, InDomain
 from .models.heldout import Trials, held_out_trials
+from .models.scorer import check_names
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
 from .scoring.question import Hypothesis, Question
 
@@ -116,7 +118,11 @@ def train(
                 f"the blocks have {sum(sizes.values())} columns together, the vectors {vectors.shape[1]}"
             )
         options.setdefault("enrolment", enrolment)
-        committee = make_committee(sizes, list(columns), labels=columns, **options)
+        dim = options.pop("dim", REDUCED)
+        if not isinstance(dim, Integral):
+            raise ParameterError(f"dim is a whole number; got {dim!r}")
+        check_names(Committee, options, ("experts", "columns"))
+        committee = make_committee(sizes, list(columns), labels=columns, dim=int(dim), **options)
         if default is not None:
             committee.experts = {**committee.experts, "default model": InDomain(default)}
         bundle = Bundle(None, committee, extractor)
@@ -151,6 +157,11 @@ def train(
     return bundle
 
 
+def count_named(column: ArrayLike) -> int:
+    """How many classes the labels of a view name; missing ones name none."""
+    return len(encode_labels({"": column}).classes[""].names)
+
+
 def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> None:
     """Refuse what no model can be trained on; all that is wrong in one message."""
     problems = []
@@ -163,7 +174,7 @@ def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> No
     for view, column in labels.items():
         if column.shape != X.shape[:1]:
             problems.append(f"there are {len(X)} vectors and {column.shape} labels of {view}")
-        elif len(encode_labels({view: column}).classes[view].names) < 2:
+        elif count_named(column) < 2:
             problems.append(f"{view} has one class ({column[0]!r}): a model needs several")
     if problems:
         raise DataError("; ".join(problems))
@@ -440,7 +451,7 @@ def deploy(
     """
     columns = {view: np.asarray(labels[view]) for view in labels if view in bundle.views}
     views = tuple(columns)
-    people = len(np.unique(columns[views[0]]))
+    people = count_named(columns[views[0]])
     there = _deployed_on(bundle, X, columns)
     there.scorer = there.fitted_scorer.settled()
     there.card = {**dict(bundle.card or {}), "deployed_on": people}
@@ -475,7 +486,7 @@ def _fold_model(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
     """The same model of some vectors."""
     model = Bundle(clone(bundle.preprocessing, safe=False), clone(bundle.scorer))
     factors = getattr(bundle.scorer, "factors_", None)
-    people = len(np.unique(next(iter(labels.values()))))
+    people = count_named(next(iter(labels.values())))
     if factors is not None and people < FEWEST_PEOPLE:
         # Too few to learn factors from: those of the whole are a dozen numbers of held-out people.
         model.scorer.set_params(factors=factors)

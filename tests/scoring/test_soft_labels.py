@@ -384,3 +384,21 @@ def test_the_command_line_takes_posteriors(tmp_path):
 def fails_with(root, told, text):
     (root / "bad.csv").write_text(text)
     return fails(*scoring(root), *told, "--posteriors", f"phrase={root / 'bad.csv'}")
+
+
+def test_a_long_list_of_trials_may_have_impossible_ones():
+    """A class that a recogniser rules out is minus infinity, in a list as in the matrix."""
+    model, X, _ = fitted("two views")
+    claims = np.array(list("ab") * (len(X) // 4))
+    profiles = model.enrol(X[: 2 * len(claims)], np.repeat(np.arange(len(claims)), 2))
+    said = np.tile([0.5, 0.0, 0.5], (len(X), 1))
+    asked = {
+        "known": {"phrase": claims},
+        "recognised": {"phrase": Recognised(said, ("a", "b", None))},
+    }
+    matrix = model.llr(profiles, X, **asked)
+    assert np.isneginf(matrix[1::2]).all()
+    assert np.isfinite(matrix[::2]).all()
+    pairs = np.stack(np.indices(matrix.shape), axis=-1).reshape(-1, 2)
+    listed = model.llr_trials(profiles, X, pairs, **asked)
+    np.testing.assert_allclose(listed, matrix.ravel(), rtol=1e-4, atol=1e-5)

@@ -139,7 +139,7 @@ def train(
     else:
         needed = needs_labels or bool(sources or views or folds)
         data, table = read_labelled(vectors, sources, ranks, needed)
-        widths = _sizes(once("--block", blocks))
+        widths = _sizes(once("--block", blocks), full=False)
         bundle = training.train(
             data.X,
             table,
@@ -173,11 +173,11 @@ def _from_statistics(path: str, model: str, ranks: Json, options: Json) -> Bundl
     return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
 
 
-def _sizes(given: Mapping[str, str]) -> Json:
-    """Ranks, or widths of blocks: positive whole numbers; a rank may be full."""
+def _sizes(given: Mapping[str, str], *, full: bool = True) -> Json:
+    """Ranks, which may be full, or widths of blocks: positive whole numbers."""
     sizes: Json = {}
     for name, text in given.items():
-        if text != "full" and not (text.isdigit() and int(text) > 0):
+        if not (full and text == "full") and not (text.isdecimal() and int(text) > 0):
             raise click.UsageError(
                 f"the size of {name} is a positive whole number, or full for a view; got {text!r}"
             )

@@ -19,7 +19,7 @@ from ..labels import are_named, base_columns, label_columns
 from ..persistence import fingerprint
 from ..scoring.forms import JointForms, Part, ScoreForms, row_products
 from .multiview import PLDA
-from .scorer import BaseScorer, needed_labels, side_by_side
+from .scorer import BaseScorer, check_names, needed_labels, side_by_side
 
 
 class CosineScorer(BaseScorer, BaseEstimator):
@@ -51,6 +51,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
 
     @classmethod
     def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+        check_names(cls, settings, ("views",))
         return cls(**settings, views=base_columns(tuple(ranks)) if ranks else None)
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
@@ -122,6 +123,7 @@ class CascadeScorer(BaseScorer, BaseEstimator):
 
     @classmethod
     def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+        check_names(PLDA, settings, ("n_components",))
         return cls(ranks, settings)
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, Literal, Self
@@ -158,6 +158,13 @@ class Committee(BaseScorer, BaseEstimator):
             raise ParameterError(
                 f"factors is 'learnt', a dict of them or None; got {self.factors!r}"
             )
+
+        if not (self.speaks_of is None or isinstance(self.speaks_of, Mapping)):
+            raise ParameterError(
+                f"speaks_of is a dict of views by expert, or None; got {self.speaks_of!r}"
+            )
+        if not isinstance(self.known, Iterable):
+            raise ParameterError(f"known is a list of views; got {self.known!r}")
 
     def _given_factors(self, name: str) -> dict[str, float]:
         """Factors of an expert before any are learnt: 1 where nothing else is given."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from inspect import Signature, signature
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -47,6 +47,7 @@ from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
 from .priors import as_strengths, choose_strengths, without_labels
+from .scorer import check_names
 from .verification import LatentModel
 
 KEPT_CLASSES = 10_000
@@ -468,6 +469,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
 
     @classmethod
     def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+        check_names(cls, settings, ("views",))
         return cls(ranks, **settings)
 
     @classmethod
@@ -623,7 +625,11 @@ def generator(random_state: Any) -> np.random.Generator:
     """A generator of NumPy's: itself, or one that follows from whatever scikit-learn takes for a random state."""
     if isinstance(random_state, np.random.Generator):
         return random_state
-    return np.random.default_rng(check_random_state(random_state).randint(2**31))
+    try:
+        state = check_random_state(random_state)
+    except ValueError as error:
+        raise ParameterError(f"random_state cannot be used: {error}") from error
+    return np.random.default_rng(state.randint(2**31))
 
 
 def check_settings(model: MultiviewPLDA) -> None:
@@ -640,6 +646,11 @@ def check_settings(model: MultiviewPLDA) -> None:
             raise ParameterError(f"{name} is one of {allowed}; got {getattr(model, name)!r}")
     if model.views is not None and not (isinstance(model.views, Mapping) and model.views):
         raise ParameterError(f"views is a dict of {{name: rank}}, not empty; got {model.views!r}")
+    for name in ("noise_shrinkage", "noise_floor", "tol"):
+        if not isinstance(getattr(model, name), Real):
+            raise ParameterError(f"{name} is a number; got {getattr(model, name)!r}")
+    if model.callback is not None and not callable(model.callback):
+        raise ParameterError(f"callback is a function, or None; got {model.callback!r}")
     if PRIORS[model.prior].full_rank:
         _check_full_rank(model)
     if not 0 <= model.noise_shrinkage < 1:
@@ -714,6 +725,7 @@ class PLDA(MultiviewPLDA):
             raise LabelError(
                 f"PLDA has one view; got {len(ranks)}: {list(ranks)}. Use MultiviewPLDA"
             )
+        check_names(cls, settings, ("n_components",))
         return cls(next(iter(ranks.values())), **settings)
 
     def _encode(self, y: Any) -> LabelTable:

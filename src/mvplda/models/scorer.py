@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from importlib.metadata import entry_points
+from inspect import signature
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -540,6 +541,16 @@ def needed_labels(y: Labels | None, views: Sequence[str] | None = None) -> dict[
 def side_by_side(made: Sequence[AnyArray]) -> AnyArray:
     joined: AnyArray = namespace(made[0]).concatenate(made, 1)
     return joined
+
+
+def check_names(kind: type[BaseScorer], settings: Mapping[str, Any], given: Sequence[str]) -> None:
+    """Refuse settings that a class does not have, and those that it is given otherwise."""
+    names = [name for name in signature(kind).parameters if name not in given]
+    for name in settings:
+        if name not in names:
+            raise ParameterError(
+                f"a {kind.__name__} has no setting {name!r}; it has {', '.join(names)}"
+            )
 
 
 def check_top(top: int) -> int:

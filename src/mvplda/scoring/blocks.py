@@ -249,7 +249,9 @@ class ListScorer:
         self.joined: Product | None = None
         if len(products) < 2 or is_torch(products[0].left):
             return
-        if len(products[0].left) + len(products[0].right) <= trials:
+        # what is impossible is minus infinity in a column's own term, and would be NaN among the other products
+        is_possible = all(np.isfinite(product.right[:, -1]).all() for product in products)
+        if is_possible and len(products[0].left) + len(products[0].right) <= trials:
             # of a long list every trial takes one row of either side, in which all factors stand
             lefts = np.hstack([product.left for product in products])
             self.joined = Product(lefts, np.hstack([product.right for product in products]))
