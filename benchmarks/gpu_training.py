@@ -24,6 +24,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from mvplda import MultiviewPLDA, SufficientStatistics
+from mvplda.backend import to_host
 from mvplda.inference.design import Design
 from mvplda.inference.em import fit_em, moment_start
 from mvplda.inference.parameters import NoiseModel
@@ -204,7 +205,9 @@ def errors_and_rows(
             ),
             **{
                 f"means of {view}s, in deviations": float(
-                    np.abs((got.sums[view] - exact.sums[view]) / units[view]).max()
+                    np.abs(
+                        (to_host(got.sums[view]) - to_host(exact.sums[view])) / units[view]
+                    ).max()
                 )
                 for view in VIEWS
             },
@@ -222,8 +225,7 @@ def errors_and_rows(
         lambda: on_device.add_class_sums(
             torch.zeros((source.speakers, source.dimension), dtype=torch.float64, device=device),
             codes["speaker"],
-            X,
-            X[0],
+            X - X[0],
         ),
         device,
         3,

@@ -179,12 +179,8 @@ def test_stretches_of_a_table_are_recordings(place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "extractors", [("net.onnx",), ("net.onnx", "second.onnx"), ("train", "net.onnx")]
-)
+@pytest.mark.parametrize("extractors", [("net.onnx",), ("net.onnx", "second.onnx")])
 def test_an_experiment_on_vectors_of_extractors(place, extractors):
-    if "train" in extractors:
-        pytest.importorskip("torch", reason="torch is not installed, in which our networks are")
     network(place / "second.onnx", seed=4, dimension=9)
     for speaker in range(8):
         for phrase in range(3):
@@ -198,10 +194,8 @@ def test_an_experiment_on_vectors_of_extractors(place, extractors):
         "corpus.training": 5,
         "corpus.per_model": 2,
         "features.bins": 20,
-        "network.channels": 8,
-        "network.dilations": "[1]",
-        "network.pooled": 8,
-        "network.embedding": 6,
+        "network.hidden": 8,
+        "network.layers": 2,
         "training.epochs": 1,
         "training.device": "cpu",
         "evaluation.resamples": 10,
@@ -225,7 +219,7 @@ def test_an_experiment_on_vectors_of_extractors(place, extractors):
     assert done.exit_code == 0, done.output
     vectors = read_vectors("out/vectors.npz")
     assert len(vectors) == 96
-    given = ["out/extractor.onnx" if name == "train" else name for name in extractors]
+    given = list(extractors)
     assert vectors.extractor == load_extractor(given).name
     assert vectors.X.shape[1] == load_extractor(given).dimension
     assert (place / "out" / "results.json").stat().st_size > 100
