@@ -14,7 +14,7 @@ from sklearn.preprocessing import normalize
 
 from . import training
 from ._progress import Progress
-from ._typing import Json, PathLike
+from ._typing import IntArray, Json, Names, PathLike
 from .bundle import Bundle
 from .decisions import Decision
 from .exceptions import DataError, LabelError, ParameterError
@@ -217,16 +217,19 @@ def setup_vectors(
                 options["extractor"] = name
                 bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
     people = columns["speaker"].astype(str)
-    ids = [
-        f"{who}{MARK}{mark}" for who, mark in zip(people, marks or range(len(vectors)), strict=True)
-    ]
+    ids, kept = _marked(people, marks or range(len(vectors)), told)
+    report = "\n".join([*told, *report_lines(bundle, far)])
+    bundle.card = {**dict(bundle.card or {}), "report": report}
+    return Setup(bundle, report, VectorSet(ids, vectors[kept], name), people[kept].tolist())
+
+
+def _marked(people: Names, marks: Sequence[object], told: list[str]) -> tuple[Names, IntArray]:
+    """Ids of vectors by their owners and marks, and the rows that are no copies of others."""
+    ids = [f"{who}{MARK}{mark}" for who, mark in zip(people, marks, strict=True)]
     kept = np.sort(np.unique(ids, return_index=True)[1])
     if len(kept) < len(ids):
         told.append(f"{len(ids) - len(kept)} recordings are copies of others and were left out.")
-    report = "\n".join([*told, *report_lines(bundle, far)])
-    bundle.card = {**dict(bundle.card or {}), "report": report}
-    kept_vectors = VectorSet(np.array(ids)[kept], vectors[kept], name)
-    return Setup(bundle, report, kept_vectors, people[kept].tolist())
+    return np.array(ids)[kept], kept
 
 
 def _better(committee: Bundle, default: Bundle, cosine: Bundle, told: list[str]) -> Bundle:

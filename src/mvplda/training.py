@@ -112,17 +112,9 @@ def train(
     check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
     options = dict(settings or {})
     if model == COMMITTEE:
-        sizes = dict(blocks or {"vectors": vectors.shape[1]})
-        if sum(sizes.values()) != vectors.shape[1]:
-            raise ParameterError(
-                f"the blocks have {sum(sizes.values())} columns together, the vectors {vectors.shape[1]}"
-            )
         options.setdefault("enrolment", enrolment)
-        dim = options.pop("dim", REDUCED)
-        if not isinstance(dim, Integral):
-            raise ParameterError(f"dim is a whole number; got {dim!r}")
-        check_names(Committee, options, ("experts", "columns"))
-        committee = make_committee(sizes, list(columns), labels=columns, dim=int(dim), **options)
+        sizes = dict(blocks or {"vectors": vectors.shape[1]})
+        committee = _committee_of(sizes, vectors.shape[1], columns, options)
         if default is not None:
             committee.experts = {**committee.experts, "default model": InDomain(default)}
         bundle = Bundle(None, committee, extractor)
@@ -155,6 +147,21 @@ def train(
             progress=progress,
         )
     return bundle
+
+
+def _committee_of(
+    sizes: Mapping[str, int], width: int, labels: Columns, settings: Json
+) -> Committee:
+    """A committee to be fitted, once its settings are found to be right."""
+    if sum(sizes.values()) != width:
+        raise ParameterError(
+            f"the blocks have {sum(sizes.values())} columns together, the vectors {width}"
+        )
+    dim = settings.pop("dim", REDUCED)
+    if not isinstance(dim, Integral):
+        raise ParameterError(f"dim is a whole number; got {dim!r}")
+    check_names(Committee, settings, ("experts", "columns"))
+    return make_committee(sizes, list(labels), labels=labels, dim=int(dim), **settings)
 
 
 def count_named(column: ArrayLike) -> int:
