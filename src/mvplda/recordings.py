@@ -181,9 +181,7 @@ def setup_vectors(
         "progress": progress,
     }
     shipped = default_bundle(name)
-    default = None
-    if shipped is not None:
-        default = training.deploy(shipped, vectors, columns, **options)
+    default = None if shipped is None else training.deploy(shipped, vectors, columns, **options)
     if len(names) >= ENOUGH_PEOPLE:
         expert = None if shipped is None else shipped.scorer
         options["extractor"] = name
