@@ -38,8 +38,7 @@ for d in (0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0):
     posteriors = softmax(evidence, axis=1)
     guess = posteriors.argmax(axis=1)
     right.append(100 * np.mean(guess == what))
-    asked = {"known": "phrase", "recognised": {"phrase": posteriors}}
-    soft.append(errors(model.llr(profiles, tests, same="speaker", **asked)))
+    soft.append(errors(model.llr(profiles, tests, recognised={"phrase": posteriors}, **asked)))
     hard.append(errors(model.llr(profiles, model.enrol(tests, labels={"phrase": guess}), **asked)))
     print(
         f"{right[-1]:5.1f} % right: EER {soft[-1][0]:.2f} % with posteriors, {hard[-1][0]:.2f} % with the likeliest"
