@@ -190,7 +190,6 @@ def _(scorer: Committee, X: ArrayLike, y: Any = None, weight: float | None = Non
     vectors = as_vectors(X)
     result = copy.copy(scorer)
     result.experts_ = {}
-    result.calibrator_ = None
     for name, expert in scorer.experts_.items():
         adapter = expert.adapt if hasattr(expert, "adapt") else partial(adapted, expert)
         result.experts_[name] = adapter(vectors[:, slice(*scorer._columns_of(name))], y, weight)

@@ -4,5 +4,13 @@ from __future__ import annotations
 
 from .._optional import need
 
-for module in ("cryptography", "fastapi", "pydantic_settings", "sqlalchemy", "uvicorn"):
-    need(module)
+# every module below imports these as if they were there
+for _module in (
+    "cryptography",
+    "fastapi",
+    "pydantic_settings",
+    "python_multipart",
+    "sqlalchemy",
+    "uvicorn",
+):
+    need(_module)

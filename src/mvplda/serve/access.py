@@ -1,7 +1,5 @@
 """Limits, headers, counts and a log line around every request; errors as problems."""
 
-# ruff: noqa: E402
-
 from __future__ import annotations
 
 import asyncio
@@ -13,10 +11,6 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
-
-from .._optional import need
-
-need("fastapi")
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError

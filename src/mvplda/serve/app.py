@@ -1,7 +1,5 @@
 """The service as an ASGI application."""
 
-# ruff: noqa: E402
-
 from __future__ import annotations
 
 import asyncio
@@ -11,18 +9,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .. import __version__
-from .._optional import need
-
-need("fastapi")
-need("python_multipart")
-
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
 
+from .. import __version__
 from .access import Access, Rates, refuse
 from .keys import Caller
 from .metrics import Metrics

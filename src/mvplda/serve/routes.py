@@ -1,22 +1,16 @@
 """Endpoints: typed requests and answers, and the service behind them."""
 
-# ruff: noqa: E402
-
 from __future__ import annotations
 
 import hashlib
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-
-from .. import __version__
-from .._optional import need
-
-need("fastapi")
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response, Security
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.security import APIKeyHeader, HTTPBearer
 from fastapi.security.http import HTTPAuthorizationCredentials
 
+from .. import __version__
 from . import schemas
 from .model import DEMO_NOTICE, Heard
 from .problems import Json, Problem

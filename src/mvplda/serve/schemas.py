@@ -1,16 +1,10 @@
 """Bodies of requests and answers, as OpenAPI describes them."""
 
-# ruff: noqa: E402
-
 from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
-
-from .._optional import need
-
-need("pydantic")
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 

@@ -4,17 +4,11 @@ The option of ``lock_after`` is ``--lock-after``, its name in the environment ``
 the environment, the environment before defaults.
 """
 
-# ruff: noqa: E402
-
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
-
-from .._optional import need
-
-need("pydantic_settings")
 
 from pydantic import Field, ImportString, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict

@@ -1,7 +1,5 @@
 """The database of the service, SQLite or PostgreSQL: tables, transactions, keys of callers and data keys."""
 
-# ruff: noqa: E402
-
 from __future__ import annotations
 
 import json
@@ -17,15 +15,12 @@ from functools import lru_cache
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from .._optional import need
-from ..exceptions import FileFormatError, ParameterError
-from .keys import Caller, key_hash, new_api_key
-
-need("sqlalchemy")
-
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from .._optional import need
+from ..exceptions import FileFormatError, ParameterError
+from .keys import Caller, key_hash, new_api_key
 from .problems import Json, Problem
 from .settings import Settings
 
