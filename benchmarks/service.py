@@ -176,7 +176,7 @@ def verifications(seconds: float) -> list[dict[str, Any]]:
 
 def fill(folder: Path, count: int) -> None:
     """A database of so many enrolled people of three recordings each: drawn, and written as the service writes them."""
-    from mvplda.serve.run import open_service
+    from mvplda.serve.app import open_service
     from mvplda.serve.settings import Settings
     from mvplda.serve.templates import to_bytes
 
@@ -240,7 +240,7 @@ def identification(filled: Path | None) -> list[dict[str, Any]]:
 
 
 def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
-    from mvplda.serve.run import open_service
+    from mvplda.serve.app import open_service
     from mvplda.serve.settings import Settings
     from mvplda.serve.store import SERVICE
 

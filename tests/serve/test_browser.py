@@ -143,7 +143,8 @@ def running(app: Any) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The service with the small network, whatever else is on this machine."""
-    from mvplda.serve.run import open_service
+    from mvplda.serve.app import open_service
+
     from mvplda.serve.settings import Settings
 
     found = open_service(Settings(data=tmp_path_factory.mktemp("service"), demo=True))

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from mvplda.serve.app import open_service
 from service_problems import WORDS, make_bench, make_model, sqlite_store, write_model
 
 from mvplda.cli import main
@@ -20,7 +21,6 @@ from mvplda.serve import model as model_module
 from mvplda.serve.keys import Caller, Master
 from mvplda.serve.model import Heard
 from mvplda.serve.problems import Problem
-from mvplda.serve.run import open_service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Call
 from mvplda.serve.verifier import Ask

@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from mvplda.serve.access import JsonLines, Metrics
 from service_problems import (
     MASTER_KEY,
     Calls,
@@ -31,7 +32,6 @@ from mvplda.serve.access import Rates
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import MASTER, Master, Vault, rotation
 from mvplda.serve.maintenance import sweep
-from mvplda.serve.metrics import JsonLines, Metrics
 from mvplda.serve.model import DEFAULTS, Cell, Model, hear, open_model
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings

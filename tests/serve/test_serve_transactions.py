@@ -14,6 +14,7 @@ pytest.importorskip("fastapi")
 
 import httpx
 import sqlalchemy as sa
+from mvplda.serve.app import Patient
 from service_problems import MASTER_KEY, Calls, make_bench, make_model, make_world, sqlite_store
 
 from mvplda.exceptions import ParameterError
@@ -23,7 +24,6 @@ from mvplda.serve.keys import Caller, Master
 from mvplda.serve.maintenance import rotate_database
 from mvplda.serve.model import Heard
 from mvplda.serve.problems import Problem
-from mvplda.serve.run import Patient
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Call, Store

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .._typing import Array
 from ..bundle import Bundle
@@ -66,8 +65,6 @@ REASONS = {
 Integers = NDArray[np.int64]
 Extract = Any
 """An `Extractor`: samples and rate in, a vector out."""
-Countermeasure = Callable[[NDArray[Any], int], float]
-"""Samples and rate in; log p(sound | a person) / p(sound | played or synthetic) out, natural logarithm."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,12 +81,14 @@ class Heard:
     """What came of one recording.
 
     vector : None where no extractor made one
+    share : what it adds to stored sums
     reason : why it decides nothing; None: it may
     digest : of its samples; empty for vectors
     countermeasure : LLR of a person against a machine, where there is a countermeasure
     """
 
     vector: NDArray[Any] | None
+    share: Any = None
     quality: Json | None = None
     reason: str | None = None
     digest: str = ""
@@ -98,13 +97,10 @@ class Heard:
     countermeasure: float | None = None
 
 
-def hear(
-    extractor: Extract,
-    data: bytes,
-    settings: Settings,
-    countermeasure: Countermeasure | None = None,
-) -> Heard:
+def hear(model: Model, data: bytes, settings: Settings) -> Heard:
     """Decode, measure, and make a vector of what is good enough."""
+    extractor = model.extractor
+    countermeasure = settings.countermeasure
     try:
         samples, rate = read_sound(data, extractor.rate, longest_s=settings.longest_s)
     except AudioError as error:
@@ -124,7 +120,8 @@ def hear(
             return Heard(None, reason=REASONS[warning], **common)
     try:
         vector = np.asarray(extractor(samples, rate), dtype=np.float32)
-    except (AudioError, NumericalError) as error:
+        common["share"] = model.share(vector[None])[0]
+    except (AudioError, DataError, NumericalError) as error:
         return Heard(None, reason="unreadable", detail=str(error), **common)
     if countermeasure is None:
         return Heard(vector, **common)
@@ -212,8 +209,6 @@ class Model:
     def _use(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.scorer = bundle.fitted_scorer
-        # the scorer keeps what it makes of a side as long as the side lives
-        self._sides: WeakKeyDictionary[Cell, Profiles] = WeakKeyDictionary()
 
     def set_secret(self, secret: bytes) -> None:
         """Rotate what is stored; an empty one does not."""
@@ -231,14 +226,13 @@ class Model:
         """{label: text} of phrases of training for which errors were measured: they need no enrolment."""
         if not self.has_phrases or not self.bundle.operating_points(self.question(known=True)):
             return {}
-        classes = getattr(self.scorer, "classes_", None) or {}
-        names = [str(name) for name in classes.get(PHRASE, ())]
+        names = [str(name) for name in self.scorer.known_names(PHRASE)]
         return {name: name.replace("-", " ") for name in names if label_of(name) == name}
 
     # -- vectors and sums ----------------------------------------------------
 
-    def take(self, vector: Any) -> NDArray[Any]:
-        """A raw vector as it is stored, if it can be one."""
+    def take(self, vector: Any) -> Heard:
+        """A raw vector, if it can be one."""
         try:
             array = np.asarray(vector, dtype=np.float64)
             if array.shape != (self.width,):
@@ -248,11 +242,10 @@ class Model:
             array = array.astype(np.float32)  # as it is stored: what is too small is 0 there
             if not array.any():
                 raise DataError("all numbers are 0")
-            self.share(array[None])
+            return Heard(array, self.share(array[None])[0])
         except (DataError, ValueError, TypeError, OverflowError) as error:
             detail = f"a vector is a list of {self.width} finite numbers: {error}"
             raise Problem(422, "vector", detail) from error
-        return array
 
     def share(self, vectors: NDArray[Any]) -> Integers:
         """(n, r) what raw vectors add to stored sums: evidence, rotated, in whole numbers."""
@@ -279,11 +272,11 @@ class Model:
     # -- answers -------------------------------------------------------------
 
     def question(
-        self, known: bool = False, spoof: float | None = None, spoof_prior: float = 0.5
+        self, known: bool = False, spoof: ArrayLike | None = None, spoof_prior: float = 0.5
     ) -> Question:
         """Is it the same in every view?
 
-        spoof, spoof_prior : LLR of a countermeasure, and the share of spoofs among what is to be rejected
+        spoof, spoof_prior : LLRs of a countermeasure, and the share of spoofs among what is to be rejected
         """
         options: Json = {"same": BOTH if self.has_phrases else SPEAKER}
         if known:
@@ -292,29 +285,33 @@ class Model:
             options |= {"countermeasure": spoof, "spoof_prior": spoof_prior}
         return Question(**options)
 
-    def answer(self, cells: Sequence[Cell], test: Cell, **options: Any) -> Answer:
-        """Of one test against one profile.
+    def answers(
+        self, trials: Sequence[tuple[Sequence[Cell], Cell, float | None]], spoof_prior: float = 0.5
+    ) -> list[Answer]:
+        """Of tests against one profile each; trials of one kind are scored in one call.
 
-        test : its phrase is the one that was asked for; empty: any of the enrolled ones
-        options : for `question`
+        trials : sums of a profile; a test, whose phrase is the one that was asked for, empty: any of the enrolled
+            ones; and the LLR of a countermeasure
         """
-        phrases = {cell.phrase for cell in cells}
-        # one enrolled phrase that is claimed needs no labels; labels cost time
-        labelled = self.has_phrases and test.phrase != "" and phrases != {test.phrase}
-        several = self.has_phrases and len(phrases) > 1
-        apart = labelled or several
-        enrolled = self.side([cells], True) if apart else self._kept_side(whole(cells))
-        known = labelled and test.phrase in self.known_phrases
-        question = self.question(known, **options)
-        return self.bundle.answer(enrolled, self.side([[test]], labelled), question).take(0, 0)
-
-    def _kept_side(self, cell: Cell) -> Profiles:
-        """The side of a profile of one cell, which lives as long as its cell is cached."""
-        side = self._sides.get(cell)
-        if side is None:
-            side = self.side([[cell]], False)
-            self._sides[cell] = side
-        return side
+        kinds: dict[tuple[bool, bool, bool, bool], list[int]] = {}
+        for number, (cells, test, spoof) in enumerate(trials):
+            phrases = {cell.phrase for cell in cells}
+            # one enrolled phrase that is claimed needs no labels; labels cost time
+            labelled = self.has_phrases and test.phrase != "" and phrases != {test.phrase}
+            apart = labelled or (self.has_phrases and len(phrases) > 1)
+            known = labelled and test.phrase in self.known_phrases
+            kinds.setdefault((labelled, apart, known, spoof is not None), []).append(number)
+        answers: dict[int, Answer] = {}
+        for (labelled, apart, known, is_spoofed), numbers in kinds.items():
+            some = [trials[number] for number in numbers]
+            spoofs = [spoof for _, _, spoof in some] if is_spoofed else None
+            question = self.question(known, spoofs, spoof_prior)
+            enrolled = self.side([cells for cells, _, _ in some], apart)
+            tests = self.side([[test] for _, test, _ in some], labelled)
+            rows = np.arange(len(some))
+            answer = self.bundle.answer(enrolled, tests, question, np.stack([rows, rows], axis=1))
+            answers |= {number: answer.take(row) for row, number in enumerate(numbers)}
+        return [answers[number] for number in range(len(trials))]
 
     def voices(self, side: Profiles, test: Integers) -> Array:
         """(P,) LLRs that it is the speaker of each profile, whatever was said."""
@@ -327,7 +324,7 @@ class Model:
             return {"phraseLlr": None, "consistencyLlr": None}
         same = [cell for cell in cells if cell.phrase == new.phrase]
         test = new if same else Cell("", new.total, 1)
-        answer = self.answer(same or cells, test)
+        answer = self.answers([(same or cells, test, None)])[0]
         phrase = None
         if same and self.has_phrases:
             phrase = float(answer.llr_of(PHRASE))

@@ -69,7 +69,6 @@ class Templates:
         work: Work,
         row: Json,
         phrase: str,
-        share: Integers,
         heard: Heard,
         extractor: str | None,
     ) -> None:
@@ -86,7 +85,7 @@ class Templates:
             profile=name,
             number=number,
             phrase=phrase,
-            share=self.vault.seal(key, to_bytes(share), where),
+            share=self.vault.seal(key, to_bytes(heard.share), where),
             vector=vector,
             extractor=extractor,
             speech_s=heard.speech_s,

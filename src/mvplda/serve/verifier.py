@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from ..calibration import Answer
 from ..decisions import OperatingPoint, decide
 from ..exceptions import ParameterError
+from .keys import Caller
 from .model import PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
 from .problems import Json, Problem
 from .profiles import Profiles
-from .store import DAY, Work, iso
+from .store import DAY, MINUTE, Work, iso
 
 KINDS = {"speaker+phrase": "TC", "speaker": "TW", "phrase": "IC", "nothing": "IW"}
 """Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words."""
@@ -38,53 +42,155 @@ class Ask:
     countermeasure: float | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
+class Attempt:
+    """Somebody who says that he or she is the owner of a profile."""
+
+    caller: Caller
+    name: str
+    heard: Heard
+    ask: Ask
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An attempt that may be decided.
+
+    reason : why nothing is decided; None: `cells` are compared
+    """
+
+    attempt: Attempt
+    row: Json
+    point: OperatingPoint
+    wanted: str
+    spoof: float | None
+    reason: str | None
+    cells: list[Cell]
+
+
 class Verifier:
-    """Decides, in one transaction that has the lock of the profile, and writes what was decided into the audit."""
+    """Decides, in one transaction that has the locks of the profiles, and writes what was decided into the audit."""
 
-    profiles: Profiles
+    def __init__(self, profiles: Profiles) -> None:
+        self.profiles = profiles
+        self.templates = profiles.templates
+        self.settings = profiles.settings
+        self._points = lru_cache(100)(self._point)
 
-    def __post_init__(self) -> None:
-        self.templates = self.profiles.templates
-        self.settings = self.profiles.settings
+    def verify(self, work: Work, attempts: Sequence[Attempt]) -> list[Json | Problem]:
+        """Decide attempts on different profiles together; a refusal of one leaves the others as they are."""
+        rows = self.profiles.locked(work, [attempt.name for attempt in attempts])
+        outcomes: dict[str, Json | Problem] = {}
+        trials = []
+        for attempt in attempts:
+            work.caller = attempt.caller
+            try:
+                row = self.profiles.checked(rows.get(attempt.name))
+                self._check_limits(work, row)
+                trials.append(self._trial(work, row, attempt))
+            except Problem as problem:
+                outcomes[attempt.name] = noted(work, attempt.name, problem)
+        decided = self._decided(work, trials)
+        for trial, result in zip(trials, decided, strict=True):
+            outcomes[trial.attempt.name] = self._settled(work, trial, result)
+        if trials:
+            work.update_all("profiles", [self._counted(work, t, outcomes) for t in trials])
+        return [outcomes[attempt.name] for attempt in attempts]
 
-    def verify(self, work: Work, name: str, heard: Heard, ask: Ask) -> Json:
-        model = self.profiles.model
-        row = self.profiles.locked(work, name)
+    def admit(self, work: Work, name: str) -> Problem | None:
+        """Why an attempt would be refused, before its sound is heard."""
+        try:
+            self._check_limits(work, self.profiles.row(work, name))
+        except Problem as problem:
+            return noted(work, name, problem)
+        return None
+
+    def _check_limits(self, work: Work, row: Json) -> None:
         until = row["locked_until"]
         if until is not None and until > work.now:
             detail = f"after {row['failures']} rejections the profile is locked for a while"
             raise Problem(429, "locked", detail, wait=until - work.now)
+        wait = self._rate_until(work, row) - work.now - MINUTE
+        if wait > 0:
+            raise Problem(429, "rate", "there are too many attempts on this profile", wait=wait)
+
+    def _rate_until(self, work: Work, row: Json) -> float:
+        """When this attempt and those before it are paid off: each costs its part of a minute."""
+        rate = self.settings.profile_rate
+        return max(row["rate_until"] or 0.0, work.now) + (MINUTE / rate if rate else 0.0)
+
+    def _trial(self, work: Work, row: Json, attempt: Attempt) -> Trial:
+        ask = attempt.ask
+        llrs = [
+            llr for llr in (ask.countermeasure, attempt.heard.countermeasure) if llr is not None
+        ]
+        spoof = min(llrs, default=None)  # the more suspicious of the two
+        point = self._points(ask.far, spoof is not None)
         wanted = "" if ask.phrase is None else label_of(ask.phrase)
         if ask.challenge is not None:
-            wanted = self._use(work, name, ask.challenge)
-        llrs = [llr for llr in (ask.countermeasure, heard.countermeasure) if llr is not None]
-        spoof = min(llrs, default=None)  # the more suspicious of the two
-        point = self.point(ask, spoof)
-        reason, cells = self._obstacle(work, row, heard, wanted)
-        result: Json = {"decision": "inconclusive", "reason": reason, **dict.fromkeys(UNDECIDED)}
-        if reason == "suspected_replay":
-            result["decision"] = "reject"
-        if reason is None and heard.vector is not None:
-            test = Cell(wanted, model.share(heard.vector[None])[0], 1)
-            deployed = self.profiles.domain.deployed(work, row["last_change"])
-            spoof_prior = self.settings.spoof_prior
-            answer = deployed.answer(cells, test, spoof=spoof, spoof_prior=spoof_prior)
-            result = decision_fields(answer, point)
+            wanted = self._use(work, attempt.name, ask.challenge)
+        reason, cells = self._obstacle(work, row, attempt.heard, wanted)
+        return Trial(attempt, row, point, wanted, spoof, reason, cells)
+
+    def _decided(self, work: Work, trials: Sequence[Trial]) -> list[Json]:
+        """Decisions with their evidence: all that can be scored in one call."""
+        scored = [trial for trial in trials if trial.reason is None]
+        answers = []
+        if scored:
+            pairs = []
+            for trial in scored:
+                test = Cell(trial.wanted, trial.attempt.heard.share, 1)
+                pairs.append((trial.cells, test, trial.spoof))
+            deployed = self.profiles.domain.deployed(work, scored[0].row["last_change"])
+            answers = deployed.answers(pairs, self.settings.spoof_prior)
+        made = iter(answers)
+        results: list[Json] = []
+        for trial in trials:
+            if trial.reason is None:
+                results.append(decision_fields(next(made), trial.point))
+                continue
+            decision = "reject" if trial.reason == "suspected_replay" else "inconclusive"
+            empty = dict.fromkeys(UNDECIDED)
+            results.append({"decision": decision, "reason": trial.reason, **empty})
+        return results
+
+    def _settled(self, work: Work, trial: Trial, result: Json) -> Json:
+        """The answer, and its entry in the audit."""
+        attempt = trial.attempt
+        point = trial.point
+        model = self.profiles.model
         result |= {
             "threshold": point.threshold,
             "rejectThreshold": point.reject,
-            "countermeasureLlr": spoof,
+            "countermeasureLlr": trial.spoof,
             "operatingPoint": None if point.measured is None else point_fields(point),
             "modelVersion": model.version,
             "notice": model.notice,
         }
-        self._count(work, row, result["decision"], ask)
-        if row["state"] != "opted_out":
-            self.templates.put_mark(work, name, heard)
+        if trial.row["state"] != "opted_out":
+            self.templates.put_mark(work, attempt.name, attempt.heard)
+        if attempt.ask.challenge is not None and result["decision"] == "accept":
+            work.update("challenges", attempt.ask.challenge, used=work.now)
         made = secrets.token_hex(16)
-        work.note("verify", name, made, **result)
-        return {"resultId": made, **result, "quality": heard.quality}
+        work.caller = attempt.caller
+        work.note("verify", attempt.name, made, **result)
+        return {"resultId": made, **result, "quality": attempt.heard.quality}
+
+    def _counted(self, work: Work, trial: Trial, outcomes: Mapping[str, Any]) -> Json:
+        """What a profile keeps of an attempt: rejections in a row lock it, others note that it was used."""
+        row = trial.row
+        names = ("id", "failures", "locked_until", "last_used")
+        values = {name: row[name] for name in names}
+        values["rate_until"] = self._rate_until(work, row)
+        decision = outcomes[row["id"]]["decision"]
+        if decision == "accept":
+            values |= {"failures": 0, "locked_until": None, "last_used": work.now}
+        elif decision == "reject":
+            values["failures"] += 1
+            over = values["failures"] - self.settings.lock_after
+            if over >= 0:
+                values["locked_until"] = work.now + self.settings.lock_s * 2.0 ** min(over, 16)
+        return values
 
     def _obstacle(
         self, work: Work, row: Json, heard: Heard, wanted: str
@@ -105,35 +211,24 @@ class Verifier:
             return "not_enrolled", []
         return None, cells
 
-    def point(self, ask: Ask, spoof: float | None = None) -> OperatingPoint:
+    def point(self) -> OperatingPoint:
+        """Where a call gives no operating point."""
+        return self._points(None, self.settings.countermeasure is not None)
+
+    def _point(self, far: float | None, is_spoofed: bool) -> OperatingPoint:
         """The operating point that a call asks for, else that of the settings or of the model."""
         model = self.profiles.model
+        question = model.question(spoof=0.0 if is_spoofed else None)
         try:
-            far = ask.far or self.settings.far
-            return model.bundle.point(model.question(spoof=spoof), far=far)
+            return model.bundle.point(question, far=far or self.settings.far)
         except ParameterError as error:
             raise Problem(422, "operating-point", str(error)) from error
-
-    def _count(self, work: Work, row: Json, decision: str, ask: Ask) -> None:
-        """Count rejections in a row, and lock; or note that a profile was used."""
-        if decision == "inconclusive":
-            return
-        values = {"failures": 0, "locked_until": None, "last_used": work.now}
-        if decision == "reject":
-            failures = row["failures"] + 1
-            over = failures - self.settings.lock_after
-            values = {"failures": failures}
-            if over >= 0:
-                values["locked_until"] = work.now + self.settings.lock_s * 2.0 ** min(over, 16)
-        elif ask.challenge is not None:
-            work.update("challenges", ask.challenge, used=work.now)
-        work.update("profiles", row["id"], **values)
 
     # -- challenges ----------------------------------------------------------
 
     def challenge(self, work: Work, name: str) -> Json:
         """A phrase to be said now, once, so that a recording of last time has the wrong words."""
-        row = self.profiles.locked(work, name)
+        row = self.profiles.locked_one(work, name)
         state = self.profiles.current(work, row)
         if state != "enrolled":
             detail = f"the profile is {state}: only enrolled ones are challenged"
@@ -196,6 +291,13 @@ class Verifier:
             raise Problem(409, "challenge-expired", "the challenge is too old: ask for another")
         work.update("challenges", challenge, used=-work.now)
         return str(json.loads(row["phrases"])[0])
+
+
+def noted(work: Work, name: str, problem: Problem) -> Problem:
+    """A refusal, in the audit if it is for too many attempts."""
+    if problem.status == 429:
+        work.note("refuse", name, reason=problem.kind)
+    return problem
 
 
 def decision_fields(answer: Answer, point: OperatingPoint) -> Json:
