@@ -144,7 +144,6 @@ def running(app: Any) -> Iterator[str]:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The service with the small network, whatever else is on this machine."""
     from mvplda.serve.app import open_service
-
     from mvplda.serve.settings import Settings
 
     found = open_service(Settings(data=tmp_path_factory.mktemp("service"), demo=True))

@@ -90,6 +90,7 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
             raise click.UsageError(
                 f"at {settings.host} others can reach it: make a key first, mvplda serve key NAME --role admin"
             )
+    app.check_port(settings)
     service = app.open_service(settings)
     click.echo(f"mvplda serves at http://{settings.host}:{settings.port}/", err=True)
     if service.model is not None and service.model.notice:
@@ -134,7 +135,7 @@ def sweep(settings: Settings) -> None:
     Example: mvplda serve sweep
     """
     from ..serve.app import open_store
-    from ..serve.maintenance import sweep as sweep_people
+    from ..serve.templates import sweep as sweep_people
 
     with closing(open_store(settings)) as store:
         count = len(store.all_keys())
@@ -159,7 +160,7 @@ def rotate(settings: Settings) -> None:
     Example: mvplda serve rotate
     """
     from ..serve.app import open_master, open_store
-    from ..serve.maintenance import rotate as rotate_keys
+    from ..serve.templates import rotate as rotate_keys
 
     with closing(open_store(settings)) as store:
         count = rotate_keys(settings, store, open_master(settings, make=False))

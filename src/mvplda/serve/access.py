@@ -24,6 +24,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .. import exceptions as errors
 from ..persistence import write_atomically
 from .problems import Problem
 from .settings import LOCAL_HOSTS, Settings
@@ -185,6 +186,8 @@ def problem_of(error: Exception) -> Problem:
         return Problem(error.status_code, "http", str(error.detail))
     if isinstance(error, (RequestValidationError, ValidationError)):
         return invalid(error.errors())
+    if isinstance(error, errors.DataError):
+        return Problem(422, "vector", str(error))
     if isinstance(error, DataError):
         return Problem(422, "fields", "a value has characters that cannot be stored")
     if isinstance(error, (DBAPIError, PoolTimeout)):

@@ -72,9 +72,8 @@ class Index:
             "reason": heard.reason,
         }
         if heard.reason is None and heard.vector is not None:
-            ranked, found = self._ranked(
-                heard.share, heard.countermeasure, candidates, top, prior_none
-            )
+            test = self.people.model.share(heard.vector[None])[0]
+            ranked, found = self._ranked(test, heard.countermeasure, candidates, top, prior_none)
             result |= found
         if not caller.may("enrol"):
             # by asking for many candidates a key that may only verify would list people's names

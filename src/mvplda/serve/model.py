@@ -17,7 +17,7 @@ from .._typing import Array
 from ..bundle import Bundle
 from ..calibration import Answer
 from ..decisions import OperatingPoint
-from ..exceptions import AudioError, DataError, NumericalError, ParameterError
+from ..exceptions import AudioError, DataError, LabelError, NumericalError, ParameterError
 from ..extractors import load_extractor
 from ..extractors.quality import Quality, QualitySettings, measure
 from ..extractors.sound import read_sound
@@ -81,14 +81,12 @@ class Heard:
     """What came of one recording.
 
     vector : None where no extractor made one
-    share : what it adds to stored sums
     reason : why it decides nothing; None: it may
     digest : of its samples; empty for vectors
     countermeasure : LLR of a person against a machine, where there is a countermeasure
     """
 
     vector: NDArray[Any] | None
-    share: Any = None
     quality: Json | None = None
     reason: str | None = None
     digest: str = ""
@@ -97,9 +95,8 @@ class Heard:
     countermeasure: float | None = None
 
 
-def hear(model: Model, data: bytes, settings: Settings) -> Heard:
+def hear(extractor: Extract, data: bytes, settings: Settings) -> Heard:
     """Decode, measure, and make a vector of what is good enough."""
-    extractor = model.extractor
     countermeasure = settings.countermeasure
     try:
         samples, rate = read_sound(data, extractor.rate, longest_s=settings.longest_s)
@@ -120,8 +117,7 @@ def hear(model: Model, data: bytes, settings: Settings) -> Heard:
             return Heard(None, reason=REASONS[warning], **common)
     try:
         vector = np.asarray(extractor(samples, rate), dtype=np.float32)
-        common["share"] = model.share(vector[None])[0]
-    except (AudioError, DataError, NumericalError) as error:
+    except (AudioError, NumericalError) as error:
         return Heard(None, reason="unreadable", detail=str(error), **common)
     if countermeasure is None:
         return Heard(vector, **common)
@@ -226,12 +222,15 @@ class Model:
         """{label: text} of phrases of training for which errors were measured: they need no enrolment."""
         if not self.has_phrases or not self.bundle.operating_points(self.question(known=True)):
             return {}
-        names = [str(name) for name in self.scorer.known_names(PHRASE)]
+        try:
+            names = [str(name) for name in self.scorer.known_names(PHRASE)]
+        except LabelError:  # the scorer keeps none
+            return {}
         return {name: name.replace("-", " ") for name in names if label_of(name) == name}
 
     # -- vectors and sums ----------------------------------------------------
 
-    def take(self, vector: Any) -> Heard:
+    def take(self, vector: Any) -> NDArray[Any]:
         """A raw vector, if it can be one."""
         try:
             array = np.asarray(vector, dtype=np.float64)
@@ -242,10 +241,10 @@ class Model:
             array = array.astype(np.float32)  # as it is stored: what is too small is 0 there
             if not array.any():
                 raise DataError("all numbers are 0")
-            return Heard(array, self.share(array[None])[0])
         except (DataError, ValueError, TypeError, OverflowError) as error:
             detail = f"a vector is a list of {self.width} finite numbers: {error}"
             raise Problem(422, "vector", detail) from error
+        return array
 
     def share(self, vectors: NDArray[Any]) -> Integers:
         """(n, r) what raw vectors add to stored sums: evidence, rotated, in whole numbers."""

@@ -149,6 +149,7 @@ class Profiles:
             "updated": iso(row["updated"]),
             "lastUsed": iso(row["last_used"]),
             "expires": expires,
+            "lockedUntil": iso(row.get("locked_until")),
         }
 
     def _settle(self, work: Work, row: Json, action: str, detail: Json, **values: Any) -> Json:
@@ -269,8 +270,9 @@ class Profiles:
         label = label_of(phrase) if phrase else next(iter(texts), None)
         if label is None:
             raise Problem(422, "phrase", "give the phrase that was said: the profile has none")
-        llrs = self._fitting(work, row, heard, Cell(label, heard.share, 1))
-        self.templates.put(work, row, label, heard, self.model.extractor_name)
+        share = self.model.share(heard.vector[None])[0]
+        llrs = self._fitting(work, row, heard, Cell(label, share, 1))
+        self.templates.put(work, row, label, share, heard, self.model.extractor_name)
         self.templates.put_mark(work, name, heard)
         texts.setdefault(label, phrase or label)
         number = row["next_number"]

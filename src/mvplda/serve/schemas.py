@@ -171,6 +171,7 @@ class Profile(Reply):
     updated: Time
     lastUsed: Time | None
     expires: Time | None
+    lockedUntil: Time | None = Field(description="After rejections; may be past")
 
 
 class ProfilePage(Page):

@@ -57,14 +57,12 @@ class Service:
         extractor = self.profiles.model.extractor
         if extractor is None:
             raise Problem(422, "no-extractor", "this service has no extractor: send vectors")
-        return hear(self.profiles.model, data, self.settings)
+        return hear(extractor, data, self.settings)
 
     def take_vector(self, vector: Any) -> Heard:
-        heard = self.profiles.model.take(vector)
-        if self.settings.countermeasure is None:
-            return heard
         # where a countermeasure is wanted, what it did not hear decides nothing
-        return Heard(heard.vector, reason="countermeasure_failed")
+        reason = None if self.settings.countermeasure is None else "countermeasure_failed"
+        return Heard(self.profiles.model.take(vector), reason=reason)
 
     # -- transactions --------------------------------------------------------
 

@@ -126,10 +126,10 @@ MIGRATIONS = {
 SCHEMA = 5
 SPEND = (
     "INSERT INTO rates (name, until) VALUES (:name, :now + :cost) ON CONFLICT (name) DO UPDATE "
-    "SET until = CASE WHEN rates.until > :now THEN rates.until ELSE :now END + :cost "
-    "WHERE rates.until <= :latest"
+    "SET until = CASE WHEN rates.until BETWEEN :now AND :end THEN rates.until ELSE :now END + :cost "
+    "WHERE rates.until <= :end - :cost OR rates.until > :end"
 )
-"""Take calls out of a minute's share, if so many are left."""
+"""Take calls out of a minute's share, if so many are left; what lies beyond a minute was written by a wrong clock."""
 
 # -- transactions ------------------------------------------------------------------------
 
@@ -382,11 +382,11 @@ class Store:
         """Take calls out of a key's share of a minute, for all processes; else the seconds to wait."""
         cost = 60 * calls / per_minute
         with self.write() as work:
-            latest = work.now + MINUTE - cost
-            if work.run(SPEND, name=name, now=work.now, cost=cost, latest=latest).rowcount:
+            end = work.now + MINUTE
+            if work.run(SPEND, name=name, now=work.now, cost=cost, end=end).rowcount:
                 return 0.0
             until = work.value("SELECT until FROM rates WHERE name = :name", name=name)
-            return float(until) - latest
+            return float(until) + cost - end
 
     # -- data keys -----------------------------------------------------------
 

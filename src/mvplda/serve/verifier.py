@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from ..calibration import Answer
 from ..decisions import OperatingPoint, decide
 from ..exceptions import ParameterError
@@ -117,7 +119,12 @@ class Verifier:
     def _rate_until(self, work: Work, row: Json) -> float:
         """When this attempt and those before it are paid off: each costs its part of a minute."""
         rate = self.settings.profile_rate
-        return max(row["rate_until"] or 0.0, work.now) + (MINUTE / rate if rate else 0.0)
+        if not rate:
+            return work.now
+        until = row["rate_until"] or work.now
+        if not work.now <= until <= work.now + MINUTE:  # long ago, or written by a wrong clock
+            until = work.now
+        return float(until + MINUTE / rate)
 
     def _trial(self, work: Work, row: Json, attempt: Attempt) -> Trial:
         ask = attempt.ask
@@ -137,10 +144,10 @@ class Verifier:
         scored = [trial for trial in trials if trial.reason is None]
         answers = []
         if scored:
+            shares = self.profiles.model.share(np.stack([t.attempt.heard.vector for t in scored]))
             pairs = []
-            for trial in scored:
-                test = Cell(trial.wanted, trial.attempt.heard.share, 1)
-                pairs.append((trial.cells, test, trial.spoof))
+            for trial, share in zip(scored, shares, strict=True):
+                pairs.append((trial.cells, Cell(trial.wanted, share, 1), trial.spoof))
             deployed = self.profiles.domain.deployed(work, scored[0].row["last_change"])
             answers = deployed.answers(pairs, self.settings.spoof_prior)
         made = iter(answers)
