@@ -24,10 +24,11 @@ from service_problems import (
 
 from mvplda.serve.app import create_app
 from mvplda.serve.model import Heard
+from mvplda.serve.schemas import VerifyRequest
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
-from mvplda.serve.verifier import Ask, Attempt
+from mvplda.serve.verifier import Attempt
 
 CASES = {"TC": (40, 0), "TW": (40, 1), "IC": (41, 0), "IW": (41, 1)}
 
@@ -274,20 +275,21 @@ def test_a_challenge_is_used_once_and_soon(bench):
     bench.clock.now += 61
     answer = bench.calls.verify(name, right, challengeId=late["challengeId"])
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:mvplda:challenge-expired")
-    assert bench.calls.verify(name, right, challengeId="nothing").status_code == 404
+    assert bench.calls.verify(name, right, challengeId="nothing").status_code == 409
 
 
 def test_last_times_recording_is_a_wrong_phrase_next_time(bench):
     name, last = bench.person(40), None
     for _ in range(4):
-        made = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
-        label = made["phrases"][0].replace(" ", "-")
-        assert label != last
-        bench.clock.now += 1
-        if last is not None:
-            old = bench.world.say(40, WORDS.index(last))[0]
-            answer = bench.calls.verify(name, old, challengeId=made["challengeId"]).json()
-            assert (answer["decision"], answer["reason"]) == ("reject", "wrong_phrase")
+        for heard in ([last] if last else []) + ["what is asked for"]:
+            made = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
+            label = made["phrases"][0].replace(" ", "-")
+            assert label != last
+            bench.clock.now += 1
+            vector = bench.world.say(40, WORDS.index(heard if heard == last else label))[0]
+            answer = bench.calls.verify(name, vector, challengeId=made["challengeId"]).json()
+            expected = ("reject", "wrong_phrase") if heard == last else ("accept", None)
+            assert (answer["decision"], answer["reason"]) == expected
         last = label
 
 
@@ -392,10 +394,11 @@ def test_attempts_on_many_people_at_once_are_decided_as_one_by_one(bench):
         bench.world.say(speaker, 0)[0].astype(np.float32) for speaker in (40, 41, 9, 43, 8, 45)
     ]
     attempts = [
-        Attempt(ME, name, Heard(vector), Ask()) for name, vector in zip(names, vectors, strict=True)
+        Attempt(ME, name, Heard(vector), VerifyRequest())
+        for name, vector in zip(names, vectors, strict=True)
     ]
-    attempts[3] = Attempt(ME, "nobody", Heard(vectors[3]), Ask())
-    attempts[5] = Attempt(ME, names[5], Heard(vectors[5]), Ask(phrase="close the door"))
+    attempts[3] = Attempt(ME, "nobody", Heard(vectors[3]), VerifyRequest())
+    attempts[5] = Attempt(ME, names[5], Heard(vectors[5]), VerifyRequest(phrase="close the door"))
     together = bench.service.verify(attempts)
     alone = [bench.service.verify([attempt])[0] for attempt in attempts]
     assert [getattr(outcome, "status", 200) for outcome in together] == [200] * 3 + [404, 200, 200]
@@ -406,7 +409,7 @@ def test_attempts_on_many_people_at_once_are_decided_as_one_by_one(bench):
                 one["llr"] == pytest.approx(other["llr"], rel=1e-5, abs=1e-5) or one["llr"] is None
             )
     # what no extractor makes is refused, and nothing else
-    attempts[0] = Attempt(ME, names[0], Heard(np.nan * vectors[0]), Ask())
+    attempts[0] = Attempt(ME, names[0], Heard(np.nan * vectors[0]), VerifyRequest())
     outcomes = bench.service.verify(attempts)
     assert isinstance(outcomes[0], Exception)
     assert [isinstance(outcome, dict) for outcome in outcomes[1:]] == [

@@ -66,9 +66,9 @@ def test_templates_of_two_databases_cannot_be_told_to_be_of_one_person():
 
 def test_a_rotation_is_the_same_on_every_machine():
     golden = [
-        [0.928517790317001, -0.21727640801495, 0.301074202788871],
-        [-0.286857307221037, 0.095024177871659, 0.953248808503693],
-        [0.235727805654591, 0.9714738123799, -0.025904314338255],
+        [-0.022837690245304, -0.074565949659542, -0.996954542120969],
+        [-0.583681598923982, -0.808617303988442, 0.073850164305899],
+        [0.811661401682871, -0.583590588376676, 0.025055821207086],
     ]
     np.testing.assert_allclose(rotation(b"golden", 3), golden, atol=1e-12)
 
@@ -251,31 +251,6 @@ def test_sound_that_passes_is_a_vector_with_its_quality(extractor):
 
 
 # -- what is seen of it --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("hook", "said", "reason"),
-    [
-        (lambda samples, rate: 2.5 if len(samples) == 2 * rate else 0.0, 2.5, None),
-        (lambda samples, rate: 1 / 0, None, "countermeasure_failed"),
-        (lambda samples, rate: float("nan"), None, "countermeasure_failed"),
-        (lambda samples, rate: -np.inf, None, "countermeasure_failed"),
-        (lambda samples, rate: None, None, "countermeasure_failed"),
-    ],
-    ids=["says", "raises", "nan", "infinite", "nothing"],
-)
-def test_a_countermeasure_that_fails_decides_nothing(extractor, hook, said, reason):
-    heard = hear(extractor, wav(speechlike()), Settings(countermeasure=hook))
-    assert (heard.countermeasure, heard.reason) == (said, reason)
-    assert (heard.vector is None) == (reason is not None)
-
-
-@pytest.mark.parametrize(
-    "place", ["nothing", "nothing:at_all", "json:nothing", "json:decoder", ":", "json"]
-)
-def test_a_countermeasure_that_cannot_be_called_is_refused_at_the_start(place):
-    with pytest.raises(ValueError, match="countermeasure"):
-        Settings(countermeasure=place)
 
 
 def test_log_lines_are_json():

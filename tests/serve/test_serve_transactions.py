@@ -31,11 +31,11 @@ from mvplda.serve.app import Patient, create_app
 from mvplda.serve.keys import Master
 from mvplda.serve.model import Heard
 from mvplda.serve.problems import Problem
+from mvplda.serve.schemas import VerifyRequest
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
 from mvplda.serve.templates import rotate_database
-from mvplda.serve.verifier import Ask
 
 NEW_KEY = Master(b"n" * 32, "test")
 
@@ -238,24 +238,24 @@ def test_a_new_master_key_makes_the_old_one_worthless_and_changes_no_decision(tm
         name = bench.person(40)
         vectors = bench.world.say(40, 0, 2).astype(np.float32)
         sound = Heard(vectors[0], {}, None, "a digest", 1.0)
-        before = decide(bench.service, name, sound, Ask())
+        before = decide(bench.service, name, sound, VerifyRequest())
         assert before["decision"] == "accept"
         store = sqlite_store(tmp_path)
         shares = stored(store)
         assert rotate_database(store, MASTER_KEY, NEW_KEY) == 1
         assert not set(shares) & set(stored(store))
         with pytest.raises(Problem, match="master key"):  # of the service that still runs
-            decide(bench.service, name, Heard(vectors[1]), Ask())
+            decide(bench.service, name, Heard(vectors[1]), VerifyRequest())
         with pytest.raises(Problem, match="restarted"):
             bench.service.change(ME, bench.service.profiles.reset, name)
         with pytest.raises(ParameterError, match="another one"):
             Service(sqlite_store(tmp_path), MASTER_KEY, make_model())
         store.clock = bench.clock
         service = Service(store, NEW_KEY, make_model())
-        again = decide(service, name, Heard(vectors[0]), Ask())
+        again = decide(service, name, Heard(vectors[0]), VerifyRequest())
         assert again["llr"] == pytest.approx(before["llr"], abs=1e-6)
         # recordings from before the rotation are still recognised
-        assert decide(service, name, sound, Ask())["reason"] == "suspected_replay"
+        assert decide(service, name, sound, VerifyRequest())["reason"] == "suspected_replay"
         for number in (1, 2, 3):  # sums are exact still: nothing is left of them
             left = service.change(ME, service.profiles.remove, name, number)
         assert left["state"] == "created"
@@ -275,5 +275,5 @@ def test_an_interrupted_rotation_is_finished_by_the_next(tmp_path, monkeypatch):
         store.clock = bench.clock
         service = Service(store, NEW_KEY, make_model())
         vector = bench.world.say(40, 0)[0].astype(np.float32)
-        assert decide(service, name, Heard(vector), Ask())["decision"] == "accept"
+        assert decide(service, name, Heard(vector), VerifyRequest())["decision"] == "accept"
         store.close()

@@ -31,10 +31,11 @@ from mvplda.serve import verifier
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import Caller, Master
 from mvplda.serve.model import Heard, Model
+from mvplda.serve.schemas import VerifyRequest
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
-from mvplda.serve.verifier import Ask, Attempt
+from mvplda.serve.verifier import Attempt
 
 D = 12
 ME = Caller("me", "admin")
@@ -196,9 +197,11 @@ class Bench:
         return name
 
 
-def decide(service: Service, name: str, heard: Heard, ask: Ask | None = None) -> dict[str, Any]:
+def decide(
+    service: Service, name: str, heard: Heard, ask: VerifyRequest | None = None
+) -> dict[str, Any]:
     """A verification of what was heard, without HTTP."""
-    outcome = service.verify([Attempt(ME, name, heard, ask or Ask())])[0]
+    outcome = service.verify([Attempt(ME, name, heard, ask or VerifyRequest())])[0]
     if isinstance(outcome, Exception):
         raise outcome
     return outcome

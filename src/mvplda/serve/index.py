@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from .._typing import Array
 from ..decisions import OperatingPoint, name_among
 from ..scoring.profiles import Profiles as Side
-from ..spoofing import with_countermeasure
 from .keys import Caller
 from .model import DEFAULT_FAR, VOICE, Cell, Heard, Integers, Model, whole
 from .problems import Json
@@ -73,7 +72,7 @@ class Index:
         }
         if heard.reason is None and heard.vector is not None:
             test = self.people.model.share(heard.vector[None])[0]
-            ranked, found = self._ranked(test, heard.countermeasure, candidates, top, prior_none)
+            ranked, found = self._ranked(test, candidates, top, prior_none)
             result |= found
         if not caller.may("enrol"):
             # by asking for many candidates a key that may only verify would list people's names
@@ -95,7 +94,6 @@ class Index:
     def _ranked(
         self,
         test: Integers,
-        spoof: float | None,
         candidates: Sequence[str] | None,
         top: int,
         prior_none: float,
@@ -112,8 +110,6 @@ class Index:
         llrs[best] = -np.inf
         for name, llr in exact.items():
             llrs[places[name]] = llr
-        if spoof is not None:
-            llrs = with_countermeasure(llrs, spoof, self.settings.spoof_prior)
         doubt = model.bundle.doubt(VOICE)
         naming = name_among(llrs, self._point(model), none=prior_none, count=count, doubt=doubt)
         ranked = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.special import ndtri
 
 from .._optional import need
 from .._typing import Array
@@ -150,33 +150,15 @@ class Vault:
         return hmac.new(self.marks, text, hashlib.sha256).hexdigest()[:32]
 
 
-REFLECTIONS = 64
-"""So many are applied at once: one by one they would take minutes for the thousands of dimensions of a committee."""
-
-
 def rotation(secret: bytes, dimension: int) -> Array:
-    """The orthogonal matrix of a secret: a product of reflections, the same on every machine; none without a secret.
-
-    The normals of the reflections are uniform on the sphere, from the bytes of SHAKE-256 by the method of Box and
-    Muller.
-    """
-    turn = np.eye(dimension)
+    """The orthogonal matrix of a secret, uniform among all, the same on every machine; none without a secret."""
     if not secret:
-        return turn
-    pairs = (dimension * dimension + 1) // 2
-    drawn = np.frombuffer(hashlib.shake_256(secret + b" rotation").digest(16 * pairs), dtype="<u8")
-    uniform = (drawn.reshape(2, pairs) + 0.5) / 2.0**64
-    angle = 2 * np.pi * uniform[0]
-    radius = np.sqrt(-2 * np.log(uniform[1]))
-    normals = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
-    normals = normals[: dimension * dimension].reshape(dimension, dimension)
-    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    # many reflections at once, H_k ... H_1 = I - V' T V with T^-1 = I / 2 + the part of V V' below the diagonal
-    for start in range(0, dimension, REFLECTIONS):
-        V = normals[start : start + REFLECTIONS]
-        mixed = np.tril(V @ V.T, -1) + 0.5 * np.eye(len(V))
-        turn -= V.T @ solve_triangular(mixed, V @ turn, lower=True)
-    return turn
+        return np.eye(dimension)
+    drawn = hashlib.shake_256(secret + b" rotation").digest(8 * dimension**2)
+    uniform = ((np.frombuffer(drawn, dtype="<u8") >> 11) + 0.5) / 2.0**53
+    Q, R = np.linalg.qr(ndtri(uniform).reshape(dimension, dimension))
+    # which is unique with a positive diagonal of R
+    return np.asarray(Q * np.sign(np.diagonal(R)))
 
 
 # -- keys of callers -----------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic.alias_generators import to_camel
 
 from .._typing import Array
 from ..bundle import Bundle
@@ -83,7 +84,6 @@ class Heard:
     vector : None where no extractor made one
     reason : why it decides nothing; None: it may
     digest : of its samples; empty for vectors
-    countermeasure : LLR of a person against a machine, where there is a countermeasure
     """
 
     vector: NDArray[Any] | None
@@ -92,12 +92,10 @@ class Heard:
     digest: str = ""
     speech_s: float = 0.0
     detail: str = ""
-    countermeasure: float | None = None
 
 
 def hear(extractor: Extract, data: bytes, settings: Settings) -> Heard:
     """Decode, measure, and make a vector of what is good enough."""
-    countermeasure = settings.countermeasure
     try:
         samples, rate = read_sound(data, extractor.rate, longest_s=settings.longest_s)
     except AudioError as error:
@@ -119,35 +117,23 @@ def hear(extractor: Extract, data: bytes, settings: Settings) -> Heard:
         vector = np.asarray(extractor(samples, rate), dtype=np.float32)
     except (AudioError, NumericalError) as error:
         return Heard(None, reason="unreadable", detail=str(error), **common)
-    if countermeasure is None:
-        return Heard(vector, **common)
-    try:
-        llr = float(countermeasure(samples, rate))
-    except (Exception, SystemExit):  # whatever the failure is, nobody is accepted
-        log.exception("countermeasure")
-        llr = np.nan
-    if not np.isfinite(llr):
-        return Heard(None, reason="countermeasure_failed", **common)
-    return Heard(vector, countermeasure=llr, **common)
-
-
-QUALITY = {
-    "durationS": "duration_s",
-    "speechS": "speech_s",
-    "peakDb": "peak_db",
-    "levelDb": "level_db",
-    "clipped": "clipped",
-    "snrDb": "snr_db",
-    "bandwidthHz": "bandwidth_hz",
-}
+    return Heard(vector, **common)
 
 
 def quality_fields(quality: Quality) -> Json:
     """As JSON has it; the digest stays inside."""
     fields: Json = {"warnings": list(quality.warnings)}
-    for name, field in QUALITY.items():
-        value = getattr(quality, field)
-        fields[name] = None if value is None else round(value, 4)
+    for name in (
+        "duration_s",
+        "speech_s",
+        "peak_db",
+        "level_db",
+        "clipped",
+        "snr_db",
+        "bandwidth_hz",
+    ):
+        value = getattr(quality, name)
+        fields[to_camel(name)] = None if value is None else round(value, 4)
     return fields
 
 

@@ -37,8 +37,7 @@ SENTENCES = {
     "too_noisy": "There is too much noise around the speech.",
     "wrong_phrase": "The words are not those of the phrase.",
     "wrong_speaker": "The voice is not that of the enrolments before.",
-    "suspected_replay": "This recording was sent before, or a machine made it.",
-    "countermeasure_failed": "The countermeasure gave no answer: nothing is decided.",
+    "suspected_replay": "This recording was sent before.",
 }
 """Why a recording is refused; what cannot be read has a sentence of its own."""
 
@@ -132,6 +131,9 @@ class Profiles:
         remaining = {}
         for label, text in json.loads(row["phrases"]).items():
             remaining[text] = max(0, required - counts[row["id"], label])
+        locked = row.get("locked_until")
+        if locked is not None and locked < work.now:
+            locked = None
         expires = None
         if state in ("enrolling", "enrolled", "stale"):
             expires = iso(self._expires(row))
@@ -149,7 +151,7 @@ class Profiles:
             "updated": iso(row["updated"]),
             "lastUsed": iso(row["last_used"]),
             "expires": expires,
-            "lockedUntil": iso(row.get("locked_until")),
+            "lockedUntil": iso(locked),
         }
 
     def _settle(self, work: Work, row: Json, action: str, detail: Json, **values: Any) -> Json:
@@ -297,8 +299,7 @@ class Profiles:
     def _fitting(self, work: Work, row: Json, heard: Heard, new: Cell) -> dict[str, float | None]:
         """LLRs of a new recording against those before it; too low ones, and copies, are refused."""
         least = self.settings.least_llr
-        spoken = heard.countermeasure is None or heard.countermeasure >= least
-        if not spoken or self.templates.is_copy(work, row["id"], heard):
+        if self.templates.is_copy(work, row["id"], heard):
             raise refused("suspected_replay", heard)
         model = self.domain.deployed(work, row["last_change"])
         llrs = model.consistency(self.templates.cells(work, row), new)

@@ -183,12 +183,11 @@ async def get_phrases(app: App, caller: Caller = VERIFY) -> Json:
 
 
 @router.post("/v1/profiles", status_code=201, response_model=schemas.Profile)
-async def create_profile(app: App, body: schemas.NewProfile, caller: Caller = ENROL) -> Response:
+async def create_profile(app: App, body: schemas.NewProfile, caller: Caller = ENROL) -> Json:
     """Make a profile of a person who has agreed to it."""
     create = app.service.profiles.create
     consent = body.consent.model_dump()
-    made = await app.change(caller, create, body.userId, body.phrase, consent)
-    return JSONResponse(made, 201)
+    return await app.change(caller, create, body.userId, body.phrase, consent)
 
 
 @router.get("/v1/profiles", response_model=schemas.ProfilePage)
@@ -207,9 +206,9 @@ async def get_profiles(
 
 
 @router.get("/v1/profiles/{profile_id}", response_model=schemas.Profile)
-async def get_profile(app: App, profile_id: str, caller: Caller = VERIFY) -> Response:
+async def get_profile(app: App, profile_id: str, caller: Caller = VERIFY) -> Json:
     """State, counts and times of a profile; never a vector."""
-    return JSONResponse(await app.run(app.service.profiles.get, profile_id))
+    return await app.run(app.service.profiles.get, profile_id)
 
 
 @router.post(
@@ -218,49 +217,46 @@ async def get_profile(app: App, profile_id: str, caller: Caller = VERIFY) -> Res
     response_model=schemas.Enrolment,
     openapi_extra=recording_body(schemas.EnrolRequest, VECTOR),
 )
-async def enrol(request: Request, app: App, profile_id: str, caller: Caller = ENROL) -> Response:
+async def enrol(request: Request, app: App, profile_id: str, caller: Caller = ENROL) -> Json:
     """Add a recording, or a vector; what is refused (422, with a reason) leaves the profile as it was."""
     heard, asked = await recording(request, schemas.EnrolRequest)
     add = app.service.profiles.enrol
-    added = await app.change(caller, add, profile_id, heard, asked.phrase)
-    return JSONResponse(added, 201)
+    return await app.change(caller, add, profile_id, heard, asked.phrase)
 
 
 @router.delete("/v1/profiles/{profile_id}/enrollments/{number}", response_model=schemas.Profile)
-async def remove_enrolment(
-    app: App, profile_id: str, number: int, caller: Caller = ENROL
-) -> Response:
+async def remove_enrolment(app: App, profile_id: str, number: int, caller: Caller = ENROL) -> Json:
     """Take a recording out of the profile, exactly."""
     if not 0 < number < 2**31:
         raise Problem(404, "not-found", "there is no such enrolment")
     remove = app.service.profiles.remove
-    return JSONResponse(await app.change(caller, remove, profile_id, number))
+    return await app.change(caller, remove, profile_id, number)
 
 
 @router.post("/v1/profiles/{profile_id}/reset", response_model=schemas.Profile)
-async def reset(app: App, profile_id: str, caller: Caller = ENROL) -> Response:
+async def reset(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
     """Take all recordings out."""
     reset = app.service.profiles.reset
-    return JSONResponse(await app.change(caller, reset, profile_id))
+    return await app.change(caller, reset, profile_id)
 
 
 @router.post("/v1/profiles/{profile_id}/unlock", response_model=schemas.Profile)
-async def unlock(app: App, profile_id: str, caller: Caller = ENROL) -> Response:
+async def unlock(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
     """Let attempts in again after rejections locked the profile; nothing is erased."""
     unlock = app.service.profiles.unlock
-    return JSONResponse(await app.change(caller, unlock, profile_id))
+    return await app.change(caller, unlock, profile_id)
 
 
 @router.post("/v1/profiles/{profile_id}/opt-out", response_model=schemas.Profile)
-async def opt_out(app: App, profile_id: str, caller: Caller = ENROL) -> Response:
+async def opt_out(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
     """Erase the voice at once, and keep the name as one who does not want to be verified."""
-    return JSONResponse(await app.run(app.service.leave, profile_id, "opted_out", caller))
+    return await app.run(app.service.leave, profile_id, "opted_out", caller)
 
 
 @router.delete("/v1/profiles/{profile_id}", response_model=schemas.Profile)
-async def delete_profile(app: App, profile_id: str, caller: Caller = ENROL) -> Response:
+async def delete_profile(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
     """Erase everything at once; what stays is that there was a profile, and when it went."""
-    return JSONResponse(await app.run(app.service.leave, profile_id, "deleted", caller))
+    return await app.run(app.service.leave, profile_id, "deleted", caller)
 
 
 @router.get("/v1/profiles/{profile_id}/export", response_model=schemas.Export)
@@ -282,7 +278,7 @@ async def verify(request: Request, app: App, profile_id: str, caller: Caller = V
     app.has("verify")
     admit = app.service.verifier.admit
     heard, asked = await recording(request, schemas.VerifyRequest, caller, admit, profile_id)
-    decided = await app.batches.verify(Attempt(caller, profile_id, heard, asked.ask()))
+    decided = await app.batches.verify(Attempt(caller, profile_id, heard, asked))
     labels = f'decision="{decided["decision"]}",reason="{decided["reason"] or ""}"'
     app.metrics.count("mvplda_decisions_total", labels)
     request.state.decision = decided["decision"]
@@ -294,12 +290,12 @@ async def verify(request: Request, app: App, profile_id: str, caller: Caller = V
     response_model=schemas.Ranking,
     openapi_extra=recording_body(schemas.IdentifyRequest, {"vector": [0.01, -0.02], "top": 3}),
 )
-async def identify(request: Request, app: App, caller: Caller = VERIFY) -> Response:
+async def identify(request: Request, app: App, caller: Caller = VERIFY) -> Json:
     """Whose voice is it, of all or of some `candidates`? With the probability that it is none of them."""
     app.has("identify")
     heard, asked = await recording(request, schemas.IdentifyRequest)
     arguments = (heard, asked.candidates, asked.top, asked.priorNone, caller)
-    return JSONResponse(await app.run_heavy(app.service.index.identify, *arguments))
+    return await app.run_heavy(app.service.index.identify, *arguments)
 
 
 @router.post("/v1/challenges", status_code=201, response_model=schemas.Challenge)

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from .problems import Json
-from .verifier import Ask
 
 PASS_PHRASE = "my voice is my key"
 Id = Annotated[str, Field(examples=["0f6f7e2c9a5b4d3e8c1a2b3c4d5e6f70"])]
@@ -72,9 +71,6 @@ class VerifyRequest(Recording):
     countermeasureLlr: float | None = Field(
         default=None, ge=-50, le=50, description="Of a person against a machine"
     )
-
-    def ask(self) -> Ask:
-        return Ask(self.phrase, self.challengeId, self.far, self.countermeasureLlr)
 
 
 class IdentifyRequest(Recording):
@@ -141,7 +137,6 @@ class ModelInfo(Reply):
     threshold: Number
     rejectThreshold: float
     far: Share | None
-    countermeasure: bool
 
 
 class KnownPhrase(Reply):
@@ -171,7 +166,7 @@ class Profile(Reply):
     updated: Time
     lastUsed: Time | None
     expires: Time | None
-    lockedUntil: Time | None = Field(description="After rejections; may be past")
+    lockedUntil: Time | None = Field(description="After rejections in a row")
 
 
 class ProfilePage(Page):

@@ -60,9 +60,7 @@ class Service:
         return hear(extractor, data, self.settings)
 
     def take_vector(self, vector: Any) -> Heard:
-        # where a countermeasure is wanted, what it did not hear decides nothing
-        reason = None if self.settings.countermeasure is None else "countermeasure_failed"
-        return Heard(self.profiles.model.take(vector), reason=reason)
+        return Heard(self.profiles.model.take(vector))
 
     # -- transactions --------------------------------------------------------
 
@@ -102,7 +100,6 @@ class Service:
             "threshold": point.threshold,
             "rejectThreshold": point.reject,
             "far": point.far,
-            "countermeasure": self.settings.countermeasure is not None,
         }
 
     def find_audit(self, top: int, after: str | None, **wanted: str | None) -> Json:
@@ -125,9 +122,7 @@ class Service:
             oldest = work.now - self.settings.audit_days * DAY
             work.run("DELETE FROM audit WHERE at < :oldest", oldest=oldest)
             work.run("DELETE FROM rates WHERE until < :oldest", oldest=work.now - DAY)
-            # the last accepted challenge of a profile is needed for the next
-            old = "DELETE FROM challenges WHERE expires < :oldest AND (used IS NULL OR used < 0)"
-            work.run(old, oldest=work.now - DAY)
+            work.run("DELETE FROM challenges WHERE expires < :oldest", oldest=work.now - DAY)
 
 
 def marks_secret(store: Store, master: Master) -> bytes:

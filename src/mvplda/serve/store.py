@@ -60,7 +60,9 @@ CREATE TABLE IF NOT EXISTS profiles (
     -- the number of its last change
     change BIGINT NOT NULL DEFAULT 0,
     -- when the attempts of the last minute are paid off
-    rate_until DOUBLE PRECISION
+    rate_until DOUBLE PRECISION,
+    -- of the last challenge that was accepted: it is not asked for next time
+    last_phrase TEXT
 );
 CREATE INDEX IF NOT EXISTS profiles_change ON profiles (change);
 CREATE INDEX IF NOT EXISTS profiles_user ON profiles (user_id);
@@ -82,16 +84,11 @@ CREATE TABLE IF NOT EXISTS marks (
     profile TEXT NOT NULL, mark TEXT NOT NULL, at DOUBLE PRECISION NOT NULL,
     PRIMARY KEY (profile, mark)
 );
--- used: when it was answered, below 0 where that was not accepted
+-- a row goes when it is answered
 CREATE TABLE IF NOT EXISTS challenges (
-    id TEXT PRIMARY KEY,
-    profile TEXT NOT NULL,
-    phrases TEXT NOT NULL,
-    created DOUBLE PRECISION NOT NULL,
-    expires DOUBLE PRECISION NOT NULL,
-    used DOUBLE PRECISION
+    id TEXT PRIMARY KEY, profile TEXT NOT NULL, phrase TEXT NOT NULL, expires DOUBLE PRECISION NOT NULL
 );
-CREATE INDEX IF NOT EXISTS challenges_profile ON challenges (profile, created);
+CREATE INDEX IF NOT EXISTS challenges_profile ON challenges (profile);
 CREATE INDEX IF NOT EXISTS challenges_expires ON challenges (expires);
 CREATE TABLE IF NOT EXISTS audit (
     id SERIAL PRIMARY KEY,
@@ -120,7 +117,9 @@ MIGRATIONS = {
     3: "ALTER TABLE profiles ADD COLUMN change BIGINT NOT NULL DEFAULT 0",
     # sums are made of the shares of recordings, which were stored beside them; phrases are free
     4: "DROP TABLE IF EXISTS templates; DROP TABLE IF EXISTS phrases",
-    5: "ALTER TABLE profiles ADD COLUMN rate_until DOUBLE PRECISION; DROP TABLE IF EXISTS answers",
+    5: "ALTER TABLE profiles ADD COLUMN rate_until DOUBLE PRECISION; "
+    "ALTER TABLE profiles ADD COLUMN last_phrase TEXT; "
+    "DROP TABLE IF EXISTS answers; DROP TABLE IF EXISTS challenges",
 }
 """Version: statements that bring tables of the version before to it; new tables and indexes need none."""
 SCHEMA = 5

@@ -18,7 +18,8 @@ from .keys import Caller
 from .model import PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
 from .problems import Json, Problem
 from .profiles import Profiles
-from .store import DAY, MINUTE, Work, iso
+from .schemas import VerifyRequest
+from .store import MINUTE, Work, iso
 
 KINDS = {"speaker+phrase": "TC", "speaker": "TW", "phrase": "IC", "nothing": "IW"}
 """Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words."""
@@ -35,23 +36,13 @@ UNDECIDED = ("voice", "words", "llr", "posteriors", "llrSpeaker", "llrPhrase", "
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What a verification is decided by."""
-
-    phrase: str | None = None
-    challenge: str | None = None
-    far: float | None = None
-    countermeasure: float | None = None
-
-
-@dataclass(frozen=True)
 class Attempt:
     """Somebody who says that he or she is the owner of a profile."""
 
     caller: Caller
     name: str
     heard: Heard
-    ask: Ask
+    ask: VerifyRequest
 
 
 @dataclass(frozen=True)
@@ -128,14 +119,11 @@ class Verifier:
 
     def _trial(self, work: Work, row: Json, attempt: Attempt) -> Trial:
         ask = attempt.ask
-        llrs = [
-            llr for llr in (ask.countermeasure, attempt.heard.countermeasure) if llr is not None
-        ]
-        spoof = min(llrs, default=None)  # the more suspicious of the two
+        spoof = ask.countermeasureLlr
         point = self._points(ask.far, spoof is not None)
         wanted = "" if ask.phrase is None else label_of(ask.phrase)
-        if ask.challenge is not None:
-            wanted = self._use(work, attempt.name, ask.challenge)
+        if ask.challengeId is not None:
+            wanted = self._use(work, attempt.name, ask.challengeId)
         reason, cells = self._obstacle(work, row, attempt.heard, wanted)
         return Trial(attempt, row, point, wanted, spoof, reason, cells)
 
@@ -176,8 +164,6 @@ class Verifier:
         }
         if trial.row["state"] != "opted_out":
             self.templates.put_mark(work, attempt.name, attempt.heard)
-        if attempt.ask.challenge is not None and result["decision"] == "accept":
-            work.update("challenges", attempt.ask.challenge, used=work.now)
         made = secrets.token_hex(16)
         work.caller = attempt.caller
         work.note("verify", attempt.name, made, **result)
@@ -186,12 +172,14 @@ class Verifier:
     def _counted(self, work: Work, trial: Trial, outcomes: Mapping[str, Any]) -> Json:
         """What a profile keeps of an attempt: rejections in a row lock it, others note that it was used."""
         row = trial.row
-        names = ("id", "failures", "locked_until", "last_used")
+        names = ("id", "failures", "locked_until", "last_used", "last_phrase")
         values = {name: row[name] for name in names}
         values["rate_until"] = self._rate_until(work, row)
         decision = outcomes[row["id"]]["decision"]
         if decision == "accept":
             values |= {"failures": 0, "locked_until": None, "last_used": work.now}
+            if trial.attempt.ask.challengeId is not None:
+                values["last_phrase"] = trial.wanted
         elif decision == "reject":
             values["failures"] += 1
             over = values["failures"] - self.settings.lock_after
@@ -220,7 +208,7 @@ class Verifier:
 
     def point(self) -> OperatingPoint:
         """Where a call gives no operating point."""
-        return self._points(None, self.settings.countermeasure is not None)
+        return self._points(None, False)
 
     def _point(self, far: float | None, is_spoofed: bool) -> OperatingPoint:
         """The operating point that a call asks for, else that of the settings or of the model."""
@@ -246,17 +234,15 @@ class Verifier:
         for cell in self.templates.cells(work, row):
             if cell.count >= self.settings.enrolments:
                 texts[cell.phrase] = own[cell.phrase]
-        label = self._draw(work, name, texts)
+        # a recording of last time must have the wrong words
+        fresh = sorted(set(texts) - {row["last_phrase"]})
+        if len(texts) < 2 or not fresh:
+            detail = f"there are {len(texts)} phrases to choose from, too few: enrol more phrases"
+            raise Problem(409, "too-few-phrases", detail)
+        label = secrets.choice(fresh)
         made = secrets.token_hex(16)
         expires = work.now + self.settings.challenge_s
-        work.insert(
-            "challenges",
-            id=made,
-            profile=name,
-            phrases=json.dumps([label]),
-            created=work.now,
-            expires=expires,
-        )
+        work.insert("challenges", id=made, profile=name, phrase=label, expires=expires)
         work.note("challenge", name)
         return {
             "challengeId": made,
@@ -265,39 +251,18 @@ class Verifier:
             "expires": iso(expires),
         }
 
-    def _draw(self, work: Work, name: str, texts: dict[str, str]) -> str:
-        """A phrase that is neither the last accepted one nor, if others remain, the last drawn one."""
-        own = "SELECT * FROM challenges WHERE profile = :name"
-        drawn = work.first(f"{own} ORDER BY created DESC", name=name)
-        accepted = work.first(f"{own} AND used > 0 ORDER BY used DESC", name=name)
-        fresh = set(texts)
-        if accepted is not None:
-            fresh -= set(json.loads(accepted["phrases"]))
-        if drawn is not None:
-            fresh = fresh - set(json.loads(drawn["phrases"])) or fresh
-        if len(texts) < 2 or not fresh:
-            detail = f"there are {len(texts)} phrases to choose from, too few: enrol more phrases"
-            raise Problem(409, "too-few-phrases", detail)
-        if accepted is not None:
-            # of old challenges the last accepted one is needed; those without an answer go by themselves
-            old = (
-                "DELETE FROM challenges WHERE profile = :name AND expires < :oldest AND id != :last"
-            )
-            work.run(old, name=name, oldest=work.now - DAY, last=accepted["id"])
-        return secrets.choice(sorted(fresh))
-
     def _use(self, work: Work, name: str, challenge: str) -> str:
         """The phrase that was asked for; the challenge is used up by this."""
-        row = work.first("SELECT * FROM challenges WHERE id = :id", id=challenge)
-        if row is None or row["profile"] != name:
-            raise Problem(404, "not-found", "there is no such challenge of this profile")
-        if row["used"] is not None:
-            detail = "the challenge was answered already: ask for another"
+        out = "DELETE FROM challenges WHERE id = :id AND profile = :name RETURNING phrase, expires"
+        row = work.first(out, id=challenge, name=name)
+        if row is None:
+            detail = (
+                "there is no such challenge of this profile, or it was answered: ask for another"
+            )
             raise Problem(409, "challenge-used", detail)
         if row["expires"] < work.now:
             raise Problem(409, "challenge-expired", "the challenge is too old: ask for another")
-        work.update("challenges", challenge, used=-work.now)
-        return str(json.loads(row["phrases"])[0])
+        return str(row["phrase"])
 
 
 def noted(work: Work, name: str, problem: Problem) -> Problem:
