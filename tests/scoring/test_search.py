@@ -1,4 +1,4 @@
-"""Search by inner products, against all LLRs: exact where it says so, a bound elsewhere, and a certificate that holds."""
+"""Search by inner products, against all LLRs: exact or a bound, with a certificate that holds."""
 
 from __future__ import annotations
 

@@ -59,6 +59,7 @@ class SearchIndex:
 
     vectors : (rows, width) float32
     owners : (rows,) number of the profile of every row
+    own : column of what the profiles have by themselves, a(e) + c; those behind it tell their kinds
     exact : whether the product of a row and a query is the LLR; otherwise it is a bound, see `rerank`
     examples : one profile of every kind: an index of these alone has the same columns, in any process
     """
@@ -91,6 +92,7 @@ class SearchIndex:
                         numbers[id(x)] = len(numbers)
                         self._widths.append(x.shape[1])
                 self._sources[kind] = [numbers[id(form.column.values)] for form in bound.forms]
+        self.own = sum(self._widths)
         self.examples = profiles.take(examples)
         self.vectors, self.owners = self.encode(profiles)
 
@@ -109,9 +111,8 @@ class SearchIndex:
                 for form, columns in zip(bound.forms, self._columns(table, i), strict=True):
                     left = form.factor * multiply(form.row.values, form.left)
                     rows[:, columns] += multiply(left, form.right.T)
-                own = sum(self._widths)
-                rows[:, own] = side.own(bound.forms) + bound.constant
-                rows[:, own + 1 + self._kinds[table, i]] = 1.0
+                rows[:, self.own] = side.own(bound.forms) + bound.constant
+                rows[:, self.own + 1 + self._kinds[table, i]] = 1.0
                 made.append(rows.astype(np.float32))
                 owners.append(side.group.profiles)
         return np.concatenate(made), np.concatenate(owners)
@@ -123,14 +124,13 @@ class SearchIndex:
                 f"the index is for tests of {self._probe.weights[0]:g} vector(s) each: make another with takes="
             )
         rows = self._empty(len(tests))
-        own = sum(self._widths)
-        rows[:, own] = 1.0
+        rows[:, self.own] = 1.0
         for side, test in self._sides(self.examples, tests):
             table = side.group.table
             for i, bound in enumerate(_bounds(side, test)[0]):
                 for form, columns in zip(bound.forms, self._columns(table, i), strict=True):
                     rows[:, columns] = form.column.values
-                rows[:, own + 1 + self._kinds[table, i]] = test.own(bound.forms)
+                rows[:, self.own + 1 + self._kinds[table, i]] = test.own(bound.forms)
         return rows.astype(np.float32)
 
     def error(self, queries: FloatArray, decoded: FloatArray | None = None) -> FloatArray:
@@ -186,7 +186,7 @@ class SearchIndex:
             yield Seen(comparison, comparison.enrol, group), test
 
     def _empty(self, n: int) -> NDArray[np.float64]:
-        return np.zeros((n, sum(self._widths) + 1 + len(self._kinds)))
+        return np.zeros((n, self.own + 1 + len(self._kinds)))
 
     def _columns(self, table: Table, i: int) -> list[slice]:
         """Where the vector of a test stands that every form takes."""
