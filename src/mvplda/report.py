@@ -77,6 +77,7 @@ def bars_of_systems(axes: Axes, systems: Mapping[str, Measured], columns: Sequen
                 axes.vlines(place, max(100 * ends.low, least), 100 * ends.high, **THIN)
     axes.set_xticks(np.arange(len(columns)), columns)
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(least, None), ylabel="EER, % (log scale)")
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.legend(fontsize=SMALL, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
 
 
@@ -125,7 +126,8 @@ th:first-child, td:first-child { text-align: left; position: sticky; left: 0; ba
 .hint { display: none; font-size: .8rem; opacity: .75; margin: .2rem 0; }
 small.interval { display: block; opacity: .75; font-weight: 400; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 1.4rem; }
-figure { margin: 0; background: var(--soft); border: 1px solid var(--line); border-radius: 8px; padding: .8rem; }
+figure { margin: 1rem 0 0; max-width: 760px;
+  background: var(--soft); border: 1px solid var(--line); border-radius: 8px; padding: .8rem; }
 figure svg { width: 100%; height: auto; color: var(--ink); } figcaption { font-size: .88rem; margin-top: .3rem; }
 details { margin: .8rem 0; } pre { overflow-x: auto; background: var(--soft); padding: .8rem; border-radius: 6px; }
 ul.notes { font-size: .85rem; opacity: .85; padding-left: 1.2rem; }
@@ -243,7 +245,7 @@ def thresholds_table(result: Evaluation, intervals: Intervals | None) -> str:
         if family == "frr_at_far":
             threshold = next(m for m in result.metrics if m.name == f"threshold_at_far/{rate}")
             cells = [result.cell(m, "Total", intervals, INTERVAL) for m in (threshold, metric)]
-            rows.append([f"{100 * float(rate):g} of 100", *cells])
+            rows.append([f"1 in {1 / float(rate):,.4g}", *cells])
     head = ["impostors accepted", "threshold (LLR)", "owners rejected, %"]
     return f"<h2>Thresholds and what they cost</h2>{html_table(head, rows)}" if rows else ""
 
@@ -308,6 +310,12 @@ def notes_list(notes: Iterable[str], style: str = "notes") -> str:
     return f'<ul class="{style}">{items}</ul>'
 
 
+def words_list(words: Mapping[str, str]) -> str:
+    """Names and what they mean."""
+    rows = [f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in words.items()]
+    return f'<dl class="kinds">{"".join(rows)}</dl>'
+
+
 def fold_away(summary: str, text: str) -> str:
     """Text that shows when it is asked for."""
     return f"<details><summary>{html.escape(summary)}</summary><pre>{html.escape(text)}</pre></details>"
@@ -315,11 +323,8 @@ def fold_away(summary: str, text: str) -> str:
 
 def _body(report: Report, cells: str, markdown: str) -> str:
     result = report.result
-    there = [kind for kind in KIND_WORDS if kind in (result.target, *result.rows)]
-    words = "".join(f"<dt>{kind}</dt><dd>{KIND_WORDS[kind]}</dd>" for kind in there)
     body = f'<p class="finding">{html.escape(finding(result, report.intervals))}</p>'
-    if words:
-        body += f'<dl class="kinds">{words}</dl>'
+    body += words_list({k: w for k, w in KIND_WORDS.items() if k in (result.target, *result.rows)})
     body += f"<h2>What to do next</h2>{notes_list(advice(result, report.intervals), 'advice')}"
     body += thresholds_table(result, report.intervals)
     for title, metrics in result.tables().items():

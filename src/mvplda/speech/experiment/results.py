@@ -284,10 +284,8 @@ def write_experiment_page(
     table = draw.html_table(["EER, %", *results.columns, "s"], rows, place)
     head, *others = results.claims()
     compared = draw.html_table(head, [[html.escape(cell) for cell in row] for row in others])
-    names = "".join(
-        f"<dt>{html.escape(title)}</dt><dd>{html.escape(explained(own.name))}</dd>"
-        for title, own in named.items()
-    )
+    names = {title: explained(own.name) for title, own in named.items()}
+    names |= {k: w for k, w in draw.KIND_WORDS.items() if k in results.kinds}
     notes = results.systems[0].evaluation.definitions(results.systems[0].intervals)
     notes.append(f"Data: {source}.")
     notes += [f"Not used: {note}" for note in results.notes[:20]]
@@ -297,7 +295,7 @@ def write_experiment_page(
         f"<h2>What to do next</h2>{draw.notes_list(draw.advice(*about), 'advice')}"
         f"{draw.thresholds_table(*about)}"
         f"<h2>Systems</h2>{table}{shown}<h2>Compared</h2>{compared}"
-        f'<h2>What the systems are</h2><dl class="kinds">{names}</dl>{draw.notes_list(notes)}'
+        f"<h2>What the names mean</h2>{draw.words_list(names)}{draw.notes_list(notes)}"
         f"{draw.fold_away('The table as markdown', results.markdown())}"
         f"{draw.fold_away('The configuration', to_toml(results.configuration))}"
     )
