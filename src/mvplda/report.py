@@ -202,8 +202,8 @@ def finding(result: Evaluation, intervals: Intervals | None) -> str:
     rows = dict(result.rows)
     total = rows.pop("Total")
     text = (
-        f"{headline(result, intervals)}: so many owners are rejected, and so many impostors accepted, at the threshold "
-        f"where both are equally many (EER); {total.n_targets:,} targets, {total.n_nontargets:,} impostors."
+        f"{headline(result, intervals)}: so many owners are rejected, and impostors accepted, at the threshold where "
+        f"both rates are equal (EER). {total.n_targets:,} targets, {total.n_nontargets:,} impostors."
     )
     others = {kind: row["eer"] for kind, row in rows.items() if row.n_nontargets}
     if len(others) > 1:
@@ -245,7 +245,7 @@ def thresholds_table(result: Evaluation, intervals: Intervals | None) -> str:
         if family == "frr_at_far":
             threshold = next(m for m in result.metrics if m.name == f"threshold_at_far/{rate}")
             cells = [result.cell(m, "Total", intervals, INTERVAL) for m in (threshold, metric)]
-            rows.append([f"1 in {1 / float(rate):,.4g}", *cells])
+            rows.append([f"1 in {1 / float(rate):,.0f}", *cells])
     head = ["impostors accepted", "threshold (LLR)", "owners rejected, %"]
     return f"<h2>Thresholds and what they cost</h2>{html_table(head, rows)}" if rows else ""
 
@@ -336,7 +336,7 @@ def _body(report: Report, cells: str, markdown: str) -> str:
         shown = html_table(head, rows, list(result.rows).index("Total"))
         body += f"<h2>{html.escape(title)} by kind of trial</h2>{shown}"
     body += notes_list(result.definitions(report.intervals))
-    return f"{body}{fold_away('The tables as markdown', markdown)}<h2>Pictures</h2>{cells}"
+    return f"{body}{fold_away('The tables as markdown', markdown)}<h2>Plots</h2>{cells}"
 
 
 def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], best: int | None = None) -> str:
