@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import Signature, signature
 from numbers import Integral, Real
 from typing import Any, Literal, Self
@@ -144,6 +144,8 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     """
 
     NAME = "multiview"
+    published_em: type[PublishedEM] | partial[PublishedEM] = PublishedEM
+    """The M step of algorithm="paper"; `functools.partial` of it is another reading of the paper."""
 
     def __init__(
         self,
@@ -278,7 +280,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         if self.algorithm == "paper":
             cell = ":".join(views)
             cells = statistics.for_views((cell,), self._second_moment()).on_host()
-            objective = PublishedEM(cells, noise)
+            objective = self.published_em(cells, noise)
         with threads_for(step_operations(design, used)):
             fit = fit_em(
                 design,
