@@ -44,19 +44,19 @@ except ImportError:
     from uvicorn.protocols.http.h11_impl import H11Protocol as Base
 
 PAGE_FOLDER = Path(__file__).with_name("page")
+# Seconds after which a database that does not answer is not ready.
 READY_S = 3.0
-"""Seconds after which a database that does not answer is not ready."""
+# Seconds for which a key of a caller is remembered: one that is revoked works for so long in other processes.
 KEYS_S = 5.0
-"""Seconds for which a key of a caller is remembered: one that is revoked works for so long in other processes."""
+# Batches of verifications at the same time: one is computed while the other is committed.
 LANES = 1
-"""Batches of verifications at the same time: one is computed while the other is committed."""
 MOST_TOGETHER = 64
+# Name in the environment: NAME:ROLE:KEY, several divided by blanks.
 API_KEYS = "MVPLDA_API_KEYS"
-"""Name in the environment: NAME:ROLE:KEY, several divided by blanks."""
+# Name in the environment by which processes of one service get their settings.
 SETTINGS = "MVPLDA_WORKER_SETTINGS"
-"""Name in the environment by which processes of one service get their settings."""
+# Name in the environment of the folder where processes of one service put their counts.
 COUNTS = "MVPLDA_WORKER_COUNTS"
-"""Name in the environment of the folder where processes of one service put their counts."""
 Result = TypeVar("Result")
 Waiting = list[tuple[Attempt, "asyncio.Future[Json]"]]
 
@@ -227,6 +227,7 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
 
     app = FastAPI(
         title="mvplda",
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
         version=__version__,
         summary="Speaker and phrase, verified by one calibrated likelihood ratio.",

@@ -19,10 +19,10 @@ from .problems import Json
 from .profiles import Profiles
 from .store import DAY, Work
 
+# Profiles that are read at once.
 BATCH = 10_000
-"""Profiles that are read at once."""
+# A block of voices is at most a tenth of the one before it: few blocks, and few times that one is made anew.
 GROWTH = 10
-"""A block of voices is at most a tenth of the one before it: few blocks, and few times that one is made anew."""
 EXPIRED = (
     "SELECT id FROM profiles WHERE state = 'enrolled' "
     "AND coalesce(last_used, created) < :since AND coalesce(last_used, created) >= :before"

@@ -17,13 +17,13 @@ from .._optional import need
 from .._typing import Array
 from ..exceptions import ParameterError
 
+# Each may do what those before it may.
 ROLES = ("verify", "enrol", "admin")
-"""Each may do what those before it may."""
 KEY_BYTES = 32
+# Name in the environment: 32 bytes in base64, or @FILE with them.
 MASTER = "MVPLDA_MASTER_KEY"
-"""Name in the environment: 32 bytes in base64, or @FILE with them."""
+# Name in the environment of the key that a rotation changes to.
 NEW_MASTER = "MVPLDA_NEW_MASTER_KEY"
-"""Name in the environment of the key that a rotation changes to."""
 
 
 # -- the master key, and what is made of it ------------------------------------------------
@@ -47,12 +47,12 @@ class Master:
                 f"set {MASTER} to 32 bytes in base64: hosts that share a database share the key"
             )
         path = folder / "master.key"
-        if not path.exists():
-            if not make:
-                raise ParameterError(
-                    f"there is no master key: neither is {MASTER} set, nor is there a file {path}"
-                )
+        if make and not path.exists():
             make_key_file(path)
+        if not path.exists():
+            raise ParameterError(
+                f"there is no master key: neither is {MASTER} set, nor is there a file {path}"
+            )
         return cls.from_file(path)
 
     @classmethod
@@ -60,16 +60,14 @@ class Master:
         text = os.environ.get(name, "")
         if text.startswith("@"):
             return cls.from_file(Path(text[1:]))
-        if text:
-            return cls(decode_key(text, name), "environment")
-        return None
+        return cls(decode_key(text, name), "environment") if text else None
 
     @classmethod
     def from_file(cls, path: Path) -> Master:
         return cls(decode_key(path.read_text(encoding="utf-8"), str(path)), str(path))
 
     def derived(self, purpose: str) -> bytes:
-        return hmac.new(self.key, f"mvplda {purpose}".encode(), hashlib.sha256).digest()
+        return hmac.digest(self.key, f"mvplda {purpose}".encode(), "sha256")
 
     @property
     def mark(self) -> str:

@@ -38,23 +38,24 @@ from .settings import Settings
 
 log = logging.getLogger("mvplda.serve")
 
+# Of stored sums, which are whole numbers: an enrolment that is taken out leaves nothing behind.
 UNIT = 2.0**-32
-"""Of stored sums, which are whole numbers: an enrolment that is taken out leaves nothing behind."""
+# Evidence beyond this is refused: sums of thousands stay within 64 bits.
 LARGEST = 2.0**28
-"""Evidence beyond this is refused: sums of thousands stay within 64 bits."""
+# False acceptances where neither the settings nor the model name a share, as in `point_for`.
 DEFAULT_FAR = 0.01
-"""False acceptances where neither the settings nor the model name a share, as in `point_for`."""
 SPEAKER = "speaker"
 PHRASE = "phrase"
 BOTH = (SPEAKER, PHRASE)
+# Whose voice is it, whatever was said?
 VOICE = Question(same=SPEAKER)
-"""Whose voice is it, whatever was said?"""
 DEFAULTS = Path(__file__).with_name("models")
 DEMO_NOTICE = (
     "DEMONSTRATION ONLY: a toy network listens here, which was trained on synthetic voices. It must not decide about "
     "people: it accepts most strangers."
 )
 NOT_CALIBRATED = "This model has no calibration for what the service asks: its LLRs and probabilities are too large."
+# Warnings about quality, and why nothing is decided. Other warnings, such as a narrow band, pass.
 REASONS = {
     "short": "not_enough_speech",
     "quiet": "too_quiet",
@@ -62,10 +63,9 @@ REASONS = {
     "clipped": "clipped",
     "noisy": "too_noisy",
 }
-"""Warnings about quality, and why nothing is decided. Other warnings, such as a narrow band, pass."""
 Integers = NDArray[np.int64]
+# An `Extractor`: samples and rate in, a vector out.
 Extract = Any
-"""An `Extractor`: samples and rate in, a vector out."""
 
 
 @dataclass(frozen=True, eq=False)

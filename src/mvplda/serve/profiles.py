@@ -15,6 +15,7 @@ from .settings import Settings
 from .store import DAY, Store, Work, iso, page
 from .templates import Domain, Templates
 
+# Columns of a profile that has no recording.
 NOTHING = {
     "state": "created",
     "enrollments": 0,
@@ -24,11 +25,11 @@ NOTHING = {
     "extractor": None,
     "last_used": None,
 }
-"""Columns of a profile that has no recording."""
 KEPT = (
     "Numbers made of your recordings, encrypted and rotated by a secret key; where it says vectorKept, those that "
     "the extractor made, encrypted; no sound."
 )
+# Why a recording is refused; what cannot be read has a sentence of its own.
 SENTENCES = {
     "not_enough_speech": "There is too little speech in it: say the whole phrase.",
     "too_quiet": "It is nearly silent: come nearer to the microphone.",
@@ -39,7 +40,6 @@ SENTENCES = {
     "wrong_speaker": "The voice is not that of the enrolments before.",
     "suspected_replay": "This recording was sent before.",
 }
-"""Why a recording is refused; what cannot be read has a sentence of its own."""
 
 
 class Profiles:

@@ -297,16 +297,22 @@ def problems(*statuses: int) -> dict[int | str, Json]:
 
 
 def recording_body(model: type[Recording], example: Mapping[str, Any]) -> Json:
-    """A call with sound: as the body itself, as a part of a form, or as a vector."""
+    """A call with sound: as the body itself (audio/* or octets), as a part of a form, or as a vector."""
     schema = model.model_json_schema()
     fields = {name: field for name, field in schema["properties"].items() if name != "vector"}
     sound = {"type": "string", "format": "binary"}
-    form = {"type": "object", "properties": {"audio": sound, **fields}, "required": ["audio"]}
+    form = {
+        "type": "object",
+        "title": f"{model.__name__}Form",
+        "properties": {"audio": sound, **fields},
+        "required": ["audio"],
+    }
     plain = {name: value for name, value in example.items() if name != "vector"}
-    binary = {"schema": sound, "example": "RIFF....WAVEfmt "}
     content = {
-        "audio/wav": binary,
+        "application/octet-stream": {"schema": sound, "example": "RIFF....WAVEfmt "},
         "multipart/form-data": {"schema": form, "example": {"audio": "now.wav", **plain}},
         "application/json": {"schema": schema, "example": dict(example)},
     }
-    return {"requestBody": {"required": True, "content": content}}
+    # beside sound that is the body itself, other fields come in the query
+    query = [{"name": name, "in": "query", "schema": field} for name, field in fields.items()]
+    return {"requestBody": {"required": True, "content": content}, "parameters": query}

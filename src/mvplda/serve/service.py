@@ -17,8 +17,8 @@ from .templates import Templates
 from .verifier import Attempt, Verifier
 
 Result = TypeVar("Result")
+# Seconds between two deletions of what is too old to be kept.
 SWEEP_S = 3600.0
-"""Seconds between two deletions of what is too old to be kept."""
 
 
 class Service:

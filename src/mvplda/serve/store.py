@@ -25,10 +25,10 @@ from .settings import Settings
 
 DAY = 86400.0
 MINUTE = 60.0
+# Of PostgreSQL: hosts that start at the same time create tables one after the other.
 ADVISORY_LOCK = 7215843
-"""Of PostgreSQL: hosts that start at the same time create tables one after the other."""
+# Of SQLite: seconds that a thread waits for the writers of its own process.
 WRITER_S = 10.0
-"""Of SQLite: seconds that a thread waits for the writers of its own process."""
 
 # -- tables ------------------------------------------------------------------------------
 
@@ -109,10 +109,11 @@ CREATE TABLE IF NOT EXISTS api_keys (
 -- calls of a key: when those of the last minute are paid off
 CREATE TABLE IF NOT EXISTS rates (name TEXT PRIMARY KEY, until DOUBLE PRECISION NOT NULL)
 """
+# Which may lie in another database.
 KEY_TABLES = (
     "CREATE TABLE IF NOT EXISTS data_keys (profile TEXT PRIMARY KEY, wrapped BYTEA NOT NULL)"
 )
-"""Which may lie in another database."""
+# Version: statements that bring tables of the version before to it; new tables and indexes need none.
 MIGRATIONS = {
     3: "ALTER TABLE profiles ADD COLUMN change BIGINT NOT NULL DEFAULT 0",
     # sums are made of the shares of recordings, which were stored beside them; phrases are free
@@ -121,20 +122,20 @@ MIGRATIONS = {
     "ALTER TABLE profiles ADD COLUMN last_phrase TEXT; "
     "DROP TABLE IF EXISTS answers; DROP TABLE IF EXISTS challenges",
 }
-"""Version: statements that bring tables of the version before to it; new tables and indexes need none."""
 SCHEMA = 5
+# Take calls out of a minute's share, if so many are left; what lies beyond a minute was written by a wrong
+# clock.
 SPEND = (
     "INSERT INTO rates (name, until) VALUES (:name, :now + :cost) ON CONFLICT (name) DO UPDATE "
     "SET until = CASE WHEN rates.until BETWEEN :now AND :end THEN rates.until ELSE :now END + :cost "
     "WHERE rates.until <= :end - :cost OR rates.until > :end"
 )
-"""Take calls out of a minute's share, if so many are left; what lies beyond a minute was written by a wrong clock."""
 
 # -- transactions ------------------------------------------------------------------------
 
 
+# What the service does by itself.
 SERVICE = Caller("service", "admin")
-"""What the service does by itself."""
 
 
 class Work:
@@ -486,8 +487,8 @@ def prepare_sqlite(engine: Engine) -> None:
     _WRITERS[engine] = threading.Lock()
 
 
+# Of SQLite: threads of a process wait for each other here, and not in the database, which polls.
 _WRITERS: WeakKeyDictionary[Engine, threading.Lock] = WeakKeyDictionary()
-"""Of SQLite: threads of a process wait for each other here, and not in the database, which polls."""
 
 
 @contextmanager

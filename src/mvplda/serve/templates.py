@@ -18,13 +18,13 @@ from .problems import Json, Problem
 from .settings import Settings
 from .store import DAY, Store, Work, rotated
 
+# Cosine from which on a vector is a copy of another: two takes of one phrase stay below 0.99, what another
+# codec makes of one recording lies above.
 NEAR = 0.99995
-"""Cosine from which on a vector is a copy of another: two takes of one phrase stay below 0.99, what another codec makes
-of one recording lies above."""
+# Profiles whose sums stay in memory.
 CACHED = 20_000
-"""Profiles whose sums stay in memory."""
+# Profiles that the domain is computed from: more make no difference.
 MOST_PEOPLE = 200
-"""Profiles that the domain is computed from: more make no difference."""
 
 
 def to_bytes(numbers: Integers) -> bytes:

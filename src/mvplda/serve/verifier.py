@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -21,44 +21,37 @@ from .profiles import Profiles
 from .schemas import VerifyRequest
 from .store import MINUTE, Work, iso
 
+# Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words.
 KINDS = {"speaker+phrase": "TC", "speaker": "TW", "phrase": "IC", "nothing": "IW"}
-"""Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words."""
+# Of a model of voices alone.
 VOICE_KINDS = {"speaker": "TC", "nothing": "IC"}
-"""Of a model of voices alone."""
+# Why nothing is decided, where that is not called like the state of the profile.
 STATE_REASONS = {
     "created": "not_enrolled",
     "enrolling": "not_enrolled",
     "stale": "model_changed",
 }
-"""Why nothing is decided, where that is not called like the state of the profile."""
+# Fields of a decision that are empty where nothing was scored.
 UNDECIDED = ("voice", "words", "llr", "posteriors", "llrSpeaker", "llrPhrase", "calibrated")
-"""Fields of a decision that are empty where nothing was scored."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Attempt:
-    """Somebody who says that he or she is the owner of a profile."""
+    """Somebody who says that he or she is the owner of a profile; and what is found out about it.
+
+    wanted : label of the phrase that was asked for; empty: any
+    reason : why nothing is decided; None: `cells` are compared
+    """
 
     caller: Caller
     name: str
     heard: Heard
     ask: VerifyRequest
-
-
-@dataclass(frozen=True)
-class Trial:
-    """An attempt that may be decided.
-
-    reason : why nothing is decided; None: `cells` are compared
-    """
-
-    attempt: Attempt
-    row: Json
-    point: OperatingPoint
-    wanted: str
-    spoof: float | None
-    reason: str | None
-    cells: list[Cell]
+    row: Json = field(default_factory=dict)
+    point: OperatingPoint | None = None
+    wanted: str = ""
+    reason: str | None = None
+    cells: list[Cell] = field(default_factory=list)
 
 
 class Verifier:
@@ -74,20 +67,22 @@ class Verifier:
         """Decide attempts on different profiles together; a refusal of one leaves the others as they are."""
         rows = self.profiles.locked(work, [attempt.name for attempt in attempts])
         outcomes: dict[str, Json | Problem] = {}
-        trials = []
+        admitted = []
         for attempt in attempts:
             work.caller = attempt.caller
             try:
-                row = self.profiles.checked(rows.get(attempt.name))
-                self._check_limits(work, row)
-                trials.append(self._trial(work, row, attempt))
+                attempt.row = self.profiles.checked(rows.get(attempt.name))
+                self._prepare(work, attempt)
+                admitted.append(attempt)
             except Problem as problem:
                 outcomes[attempt.name] = noted(work, attempt.name, problem)
-        decided = self._decided(work, trials)
-        for trial, result in zip(trials, decided, strict=True):
-            outcomes[trial.attempt.name] = self._settled(work, trial, result)
-        if trials:
-            work.update_all("profiles", [self._counted(work, t, outcomes) for t in trials])
+        counted = []
+        for attempt, result in zip(admitted, self._decided(work, admitted), strict=True):
+            work.caller = attempt.caller
+            counted.append(self._counted(work, attempt, result["decision"]))
+            outcomes[attempt.name] = self._settled(work, attempt, result)
+        if counted:
+            work.update_all("profiles", counted)
         return [outcomes[attempt.name] for attempt in attempts]
 
     def admit(self, work: Work, name: str) -> Problem | None:
@@ -117,69 +112,62 @@ class Verifier:
             until = work.now
         return float(until + MINUTE / rate)
 
-    def _trial(self, work: Work, row: Json, attempt: Attempt) -> Trial:
+    def _prepare(self, work: Work, attempt: Attempt) -> None:
+        """What an attempt is decided by; raises where it is refused."""
         ask = attempt.ask
-        spoof = ask.countermeasureLlr
-        point = self._points(ask.far, spoof is not None)
-        wanted = "" if ask.phrase is None else label_of(ask.phrase)
+        self._check_limits(work, attempt.row)
+        attempt.point = self._points(ask.far, ask.countermeasureLlr is not None)
+        attempt.wanted = "" if ask.phrase is None else label_of(ask.phrase)
         if ask.challengeId is not None:
-            wanted = self._use(work, attempt.name, ask.challengeId)
-        reason, cells = self._obstacle(work, row, attempt.heard, wanted)
-        return Trial(attempt, row, point, wanted, spoof, reason, cells)
+            attempt.wanted = self._use(work, attempt.name, ask.challengeId)
+        attempt.reason = self._obstacle(work, attempt)
 
-    def _decided(self, work: Work, trials: Sequence[Trial]) -> list[Json]:
+    def _decided(self, work: Work, attempts: Sequence[Attempt]) -> Iterator[Json]:
         """Decisions with their evidence: all that can be scored in one call."""
-        scored = [trial for trial in trials if trial.reason is None]
-        answers = []
+        scored = [attempt for attempt in attempts if attempt.reason is None]
+        answers = iter(())
         if scored:
-            shares = self.profiles.model.share(np.stack([t.attempt.heard.vector for t in scored]))
-            pairs = []
-            for trial, share in zip(scored, shares, strict=True):
-                pairs.append((trial.cells, Cell(trial.wanted, share, 1), trial.spoof))
+            shares = self.profiles.model.share(np.stack([one.heard.vector for one in scored]))
+            trials = []
+            for one, share in zip(scored, shares, strict=True):
+                trials.append((one.cells, Cell(one.wanted, share, 1), one.ask.countermeasureLlr))
             deployed = self.profiles.domain.deployed(work, scored[0].row["last_change"])
-            answers = deployed.answers(pairs, self.settings.spoof_prior)
-        made = iter(answers)
-        results: list[Json] = []
-        for trial in trials:
-            if trial.reason is None:
-                results.append(decision_fields(next(made), trial.point))
+            answers = iter(deployed.answers(trials, self.settings.spoof_prior))
+        for attempt in attempts:
+            if attempt.reason is None:
+                yield decision_fields(next(answers), attempt.point)
                 continue
-            decision = "reject" if trial.reason == "suspected_replay" else "inconclusive"
-            empty = dict.fromkeys(UNDECIDED)
-            results.append({"decision": decision, "reason": trial.reason, **empty})
-        return results
+            decision = "reject" if attempt.reason == "suspected_replay" else "inconclusive"
+            yield {"decision": decision, "reason": attempt.reason, **dict.fromkeys(UNDECIDED)}
 
-    def _settled(self, work: Work, trial: Trial, result: Json) -> Json:
+    def _settled(self, work: Work, attempt: Attempt, result: Json) -> Json:
         """The answer, and its entry in the audit."""
-        attempt = trial.attempt
-        point = trial.point
+        point = cast(OperatingPoint, attempt.point)
         model = self.profiles.model
         result |= {
             "threshold": point.threshold,
             "rejectThreshold": point.reject,
-            "countermeasureLlr": trial.spoof,
+            "countermeasureLlr": attempt.ask.countermeasureLlr,
             "operatingPoint": None if point.measured is None else point_fields(point),
             "modelVersion": model.version,
             "notice": model.notice,
         }
-        if trial.row["state"] != "opted_out":
+        if attempt.row["state"] != "opted_out":
             self.templates.put_mark(work, attempt.name, attempt.heard)
         made = secrets.token_hex(16)
-        work.caller = attempt.caller
         work.note("verify", attempt.name, made, **result)
         return {"resultId": made, **result, "quality": attempt.heard.quality}
 
-    def _counted(self, work: Work, trial: Trial, outcomes: Mapping[str, Any]) -> Json:
+    def _counted(self, work: Work, attempt: Attempt, decision: str) -> Json:
         """What a profile keeps of an attempt: rejections in a row lock it, others note that it was used."""
-        row = trial.row
+        row = attempt.row
         names = ("id", "failures", "locked_until", "last_used", "last_phrase")
         values = {name: row[name] for name in names}
         values["rate_until"] = self._rate_until(work, row)
-        decision = outcomes[row["id"]]["decision"]
         if decision == "accept":
             values |= {"failures": 0, "locked_until": None, "last_used": work.now}
-            if trial.attempt.ask.challengeId is not None:
-                values["last_phrase"] = trial.wanted
+            if attempt.ask.challengeId is not None:
+                values["last_phrase"] = attempt.wanted
         elif decision == "reject":
             values["failures"] += 1
             over = values["failures"] - self.settings.lock_after
@@ -187,24 +175,27 @@ class Verifier:
                 values["locked_until"] = work.now + self.settings.lock_s * 2.0 ** min(over, 16)
         return values
 
-    def _obstacle(
-        self, work: Work, row: Json, heard: Heard, wanted: str
-    ) -> tuple[str | None, list[Cell]]:
-        """Why nothing can be decided, whatever was said; else the sums to decide by."""
-        state = self.profiles.current(work, row)
+    def _obstacle(self, work: Work, attempt: Attempt) -> str | None:
+        """Why nothing can be decided, whatever was said; else the sums to decide by are set."""
+        state = self.profiles.current(work, attempt.row)
         if state != "enrolled":
-            return STATE_REASONS.get(state, state), []
-        if heard.reason is not None:
-            return heard.reason, []
-        if self.templates.is_copy(work, row["id"], heard):
-            return "suspected_replay", []
+            return STATE_REASONS.get(state, state)
+        if attempt.heard.reason is not None:
+            return attempt.heard.reason
+        if self.templates.is_copy(work, attempt.name, attempt.heard):
+            return "suspected_replay"
         # a phrase counts from as many recordings on as are wanted
         required = self.settings.enrolments
-        cells = [cell for cell in self.templates.cells(work, row) if cell.count >= required]
-        allowed = {"", *(cell.phrase for cell in cells), *self.profiles.model.known_phrases}
-        if not cells or wanted not in allowed:
-            return "not_enrolled", []
-        return None, cells
+        cells = self.templates.cells(work, attempt.row)
+        attempt.cells = [cell for cell in cells if cell.count >= required]
+        enrolled = {cell.phrase for cell in attempt.cells}
+        if not enrolled or attempt.wanted not in {
+            "",
+            *enrolled,
+            *self.profiles.model.known_phrases,
+        }:
+            return "not_enrolled"
+        return None
 
     def point(self) -> OperatingPoint:
         """Where a call gives no operating point."""
