@@ -65,7 +65,9 @@ html_theme_options: dict[str, Any] = {
     "pygments_light_style": "tango",
 }
 html_context = {"default_mode": "auto"}
-if source := os.environ.get("SOURCE_URL", ""):  # where the site is built for a forge, links to source and issues
+if source := os.environ.get(
+    "SOURCE_URL", ""
+):  # where the site is built for a forge, links to source and issues
     html_theme_options["external_links"] = [
         {"name": "Source", "url": source},
         {"name": "Issues", "url": f"{source}/issues"},

@@ -51,8 +51,7 @@ for strength in strengths:
     )
 
 # %%
-# Without the interaction in the data, all models are alike; with it, two do not have
-# it.
+# The more interaction there is, the more a model that has it gains.
 
 fig, axes = plt.subplots(figsize=(8, 5), layout="constrained")
 colours = ("#E69F00", "#0072B2", "#999999")

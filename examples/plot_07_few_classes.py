@@ -57,7 +57,8 @@ for name, errors in found.items():
     print(f"{name:22}" + " ".join(f"{error:6.2f}" for error in errors))
 
 # %%
-# The prior has the errors of the cosine with three speakers, and fewer with more.
+# With three speakers the prior is close to the cosine, from a dozen on it has fewer
+# errors; maximum likelihood needs a hundred.
 
 fig, axes = plt.subplots(figsize=(8, 5), layout="constrained")
 colours = ("#D55E00", "#E69F00", "#0072B2", "#999999")

@@ -63,7 +63,7 @@ for name, system in systems.items():
     print(f"{name:36}{shown}")
 
 # %%
-# The expert for words, restricted to the phrase, adds no errors about the speaker.
+# Both committees have fewer errors in Total than one model of both.
 
 fig, axes = plt.subplots(figsize=(9, 5), layout="constrained")
 colours = ("#BBBBBB", "#E69F00", "#56B4E9", "#0072B2")

@@ -55,7 +55,7 @@ for d in (0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0):
     print(f"{right[-1]:5.1f} % right: EER {both}")
 
 # %%
-# Posteriors help from the start; certainty costs until nine phrases in ten are right.
+# Posteriors never cost; the most likely phrase costs until nearly all are right.
 
 fig, axes = plt.subplots(figsize=(8, 5), layout="constrained")
 axes.axhline(unknown, color="#777777", linestyle=":", label="no recogniser")

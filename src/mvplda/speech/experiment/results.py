@@ -276,9 +276,7 @@ def write_experiment_page(
     best = results.best()
     about = (best.evaluation, best.intervals)
     rows = []
-    for (title, system), colour in zip(
-        named.items(), system_colours(named).values(), strict=True
-    ):
+    for (title, system), colour in zip(named.items(), system_colours(named).values(), strict=True):
         name = f'<i class="dot" style="background:{colour}"></i>{html.escape(title)}'
         rows.append([name, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
     place = results.systems.index(best)
