@@ -19,7 +19,7 @@ from matplotlib.ticker import NullLocator
 from threadpoolctl import threadpool_info
 
 import mvplda
-from mvplda.speech.experiment.results import provenance
+from mvplda.speech.results import provenance
 
 PLAIN = {"facecolor": "white", "edgecolor": "none", "pad": 1}
 OURS, BARE, OTHERS = "#c44e52", "#8c8c8c", "#4c72b0"

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mvplda.speech.experiment.results import PUBLISHED
+from mvplda.speech.results import PUBLISHED
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

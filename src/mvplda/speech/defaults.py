@@ -32,8 +32,8 @@ from ..models.domain import DomainPLDA
 from ..persistence import write_atomically
 from ..scoring.question import Hypothesis, Question
 from ..voices import DEFAULT_MODEL
-from .experiment.results import provenance
 from .recordings import CONDITIONS, DOMAINS, EXTRACTORS, Material, read_material, write_vectors
+from .results import provenance
 
 VIEWS = ("speaker", "phrase")
 BLOCKS = {"campplus": (192, "speaker"), "words": (288, "phrase")}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from glob import glob
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -20,8 +20,14 @@ from ...io.files import column_of, fail, plain, read_map
 from ...io.files import read_table as read_columns
 from ...io.vectors import labels_beside, open_vectors, read_vectors
 from ...io.vectors import read_columns as columns_beside
-from .corpus import Corpus, ProtocolOptions, StringArray, named, register_corpus
-from .protocol import build_corpus
+from .corpus import (
+    Corpus,
+    ProtocolOptions,
+    StringArray,
+    build_corpus,
+    named,
+    register_corpus,
+)
 
 PATTERN = "{speaker}/{phrase}/*"
 INDEX = "index.csv"
@@ -78,7 +84,6 @@ def folder(
     pattern: str | None = None,
     *,
     views: Sequence[str] | None = None,
-    on_error: Literal["raise", "skip"] = "raise",
     **protocol: Unpack[ProtocolOptions],
 ) -> Corpus:
     """The corpus of the sound files under a folder, or of a table.
@@ -91,7 +96,6 @@ def folder(
         None), ``{speaker}_{phrase}_{session}.wav`` or ``{speaker}/{phrase}_{session}.flac``.
         Fields are views, except ``session``, which orders the utterances of a cell.
     views : the fields that are views, the speaker first; None takes them as the pattern does
-    on_error : "raise" refuses names that do not fit the pattern, "skip" passes over them
     protocol : see `ProtocolOptions`
     """
     root = Path(root)
@@ -99,7 +103,7 @@ def folder(
     if pattern is None and index.is_file():
         listing = read_table(index, views=views)
     else:
-        listing = match_files(root, pattern or PATTERN, on_error)
+        listing = match_files(root, pattern or PATTERN)
     session = listing.fields.get("session")
     labels = listing.labels(views)
     return build_corpus(root.stem, listing.ids, labels, listing.clips, session, **protocol)
@@ -132,12 +136,10 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(text.replace(r"\*", "[^/]*"))
 
 
-def match_files(
-    root: PathLike, pattern: str, on_error: Literal["raise", "skip"] = "raise"
-) -> Listing:
+def match_files(root: PathLike, pattern: str) -> Listing:
     """Sound files under a folder and the fields of their names; hidden files and folders are passed over.
 
-    on_error : "raise" refuses names that do not fit the pattern, "skip" passes over them and logs it
+    Names that do not fit the pattern are passed over, too, and a warning counts them.
     """
     root = Path(root)
     expression = compile_pattern(pattern)
@@ -148,16 +150,13 @@ def match_files(
     fitting = {name: expression.fullmatch(name) for name in inside}
     matches = {name: match.groupdict() for name, match in fitting.items() if match}
     odd = [name for name in inside if name not in matches]
-    if odd and (on_error == "raise" or not matches):
+    if not matches:
         raise DataError(
-            f"{len(odd)} of {len(odd) + len(matches)} names under {root} do not fit {pattern}: {named(odd)}. "
-            "Change the pattern (-s 'corpus.pattern=\"{speaker}/{phrase}_{session}.wav\"'), move them, or pass over "
-            "them (-s corpus.on_error=skip)"
+            f"no sound file under {root} fits {pattern}; there are {len(odd)} others: {named(odd)}. Change the pattern "
+            "(-s 'corpus.pattern=\"{speaker}/{phrase}_{session}.wav\"')"
         )
     if odd:
-        log.warning("passed over %d names that do not fit: %s", len(odd), named(odd))
-    if not matches:
-        raise DataError(f"there are no sound files under {root}; expected {pattern}")
+        log.warning("passed over %d names that do not fit %s: %s", len(odd), pattern, named(odd))
     rows = matches.values()
     fields = {name: np.array([row[name] for row in rows]) for name in expression.groupindex}
     return Listing(without_suffix(matches), tuple(Clip(root / path) for path in matches), fields)

@@ -22,10 +22,9 @@ from ...backend import cores
 from ...exceptions import DataError, ParameterError
 from ...io.files import write_table
 from ...persistence import write_atomically
-from ..augmentation import in_room, over_channel, with_noise
-from .corpus import Corpus, register_corpus
+from ..frames import in_room, over_channel, with_noise
+from .corpus import Corpus, build_corpus, register_corpus
 from .folder import INDEX, read_table
-from .protocol import build_corpus
 
 SOURCE = "synthetic speech, espeak-ng"
 VERSION = 3

@@ -17,24 +17,28 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student
 
-from ... import __version__
-from ... import report as draw
-from ...backend import cores
-from ...metrics.comparison import Comparison, PairedTest
-from ...metrics.evaluation import Evaluation, aligned, markdown_rows
-from ...metrics.intervals import Intervals
-from ...persistence import write_atomically
-from .configuration import to_toml
+from .. import __version__
+from .. import report as draw
+from ..backend import cores
+from ..metrics.comparison import Comparison, PairedTest
+from ..metrics.evaluation import Evaluation, aligned, markdown_rows
+from ..metrics.intervals import Intervals
+from ..persistence import write_atomically
+from .settings import to_toml
 
-SCHEMA = 1
+SCHEMA = 2
+"""Of results.json: all have title and provenance; figures stand in systems (of experiments) or in rows."""
+KINDS = ("IW", "IC", "TW", "Total")
+PAPER_SYSTEMS = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw")
 PUBLISHED = {
-    "cosine-plain": {"IW": 0.95, "IC": 7.86, "TW": 3.14, "Total": 1.45},
-    "plda-cell-raw": {"IW": 0.03, "IC": 6.50, "TW": 0.11, "Total": 0.73},
-    "jplda-printed-raw": {"IW": 0.02, "IC": 3.23, "TW": 0.09, "Total": 0.41},
+    "rsr2015": ((0.95, 7.86, 3.14, 1.45), (0.03, 6.50, 0.11, 0.73), (0.02, 3.23, 0.09, 0.41)),
+    "huiting": ((0.86, 4.57, 6.71, 1.37), (0.17, 3.91, 0.83, 0.62), (0.13, 2.37, 0.70, 0.38)),
 }
-"""The paper's Table 1: EER in % on the evaluation set of RSR2015 part I."""
+"""The paper's two tables, EER in % of its three systems by `KINDS`."""
 PACKAGES = (
     "numpy",
     "scipy",
@@ -54,6 +58,7 @@ class SystemResult:
     seconds : of fitting and scoring
     groups : the same by group, where the protocol keeps groups apart
     sample : (n,) scores of the trials of intervals and comparison
+    seeds : see `over_seeds`; empty where there was one
     """
 
     name: str
@@ -64,6 +69,7 @@ class SystemResult:
     llr: bool
     groups: Mapping[str, Evaluation]
     sample: NDArray[Any]
+    seeds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def cells(self, form: str = "", only: str | None = None) -> list[str]:
         """The columns of `Evaluation.summary`; with intervals in that form, in all or in one."""
@@ -80,10 +86,46 @@ class SystemResult:
         """One line of the table for a terminal."""
         return table_line(self.title, [*self.cells(), f"{self.seconds:.1f}"])
 
+    def to_dict(self) -> dict[str, Any]:
+        values: dict[str, Any] = {"title": self.title, "seconds": round(self.seconds, 2)}
+        values |= self.evaluation.to_dict()
+        if self.intervals is not None:
+            values["intervals"] = self.intervals.to_dict()
+        if self.groups:
+            values["groups"] = {name: own.to_dict() for name, own in self.groups.items()}
+        if self.seeds:
+            values["seeds"] = dict(self.seeds)
+        return values
+
 
 def table_line(name: str, cells: Sequence[str]) -> str:
     """Widths are fixed: lines are shown one by one, before the last system is known."""
     return f"{name:40}" + "".join(f"  {cell:>7}" for cell in cells)
+
+
+def over_seeds(
+    runs: Sequence[tuple[Evaluation, Intervals | None]], level: float = 0.95
+) -> dict[str, dict[str, Any]]:
+    """EER by kind over runs with different seeds: mean, values, and an interval over speakers and seeds.
+
+    On a logarithmic scale the two parts add up as variances do. The speakers are the same in all runs, so that their
+    part is that of one run; that of the seeds falls with their number.
+    """
+    rows = {}
+    for kind in runs[0][0].rows:
+        values = np.array([evaluation[kind]["eer"] for evaluation, _ in runs])
+        rows[kind] = {"eer": float(values.mean()), "values": values.tolist()}
+        ends = [intervals.of(kind, "eer") for _, intervals in runs if intervals is not None]
+        around = [end for end in ends if end is not None]
+        if len(around) < len(runs) or len(runs) < 2 or not (values > 0).all():
+            continue
+        width = student.ppf((1 + level) / 2, len(runs) - 1) / math.sqrt(len(runs))
+        seeds = width * np.log(values).std(ddof=1)
+        below = np.mean([math.log(end.estimate / max(end.low, 1e-9)) for end in around])
+        above = np.mean([math.log(end.high / end.estimate) for end in around])
+        rows[kind]["low"] = float(values.mean() * math.exp(-math.hypot(below, seeds)))
+        rows[kind]["high"] = float(values.mean() * math.exp(math.hypot(above, seeds)))
+    return rows
 
 
 @dataclass(frozen=True)
@@ -116,10 +158,6 @@ class Results:
     def columns(self) -> list[str]:
         return [heading for heading, _, _ in self.systems[0].evaluation.summary()]
 
-    def head(self) -> str:
-        """The first line of the table for a terminal."""
-        return table_line("EER, %", [*self.columns, "s"])
-
     def intervals_table(self, group: str | None = None) -> str:
         """EER with intervals, one row per system; of one group, without."""
         rows = [[f"EER, %, {group}" if group else "EER, %", *self.kinds]]
@@ -129,50 +167,53 @@ class Results:
             rows.append([system.title, *system.cells(" [{}, {}]")[: len(self.kinds)]])
         return "\n".join(aligned(rows))
 
-    def beside_paper(self) -> str:
-        """The paper's Table 1 in front of our figures; empty where none of its systems was run."""
-        if not any(system.name in PUBLISHED for system in self.systems):
-            return ""
-        head = [f"{kind}, {whose}" for kind in self.kinds for whose in ("paper", "ours")]
-        rows = [["EER, %; the paper: RSR2015", *head]]
+    def seeds_table(self) -> str:
+        """Mean EER over seeds with intervals over speakers and seeds; empty where there was one seed."""
+        rows = [["EER, %, mean over seeds [over speakers and seeds]", *self.kinds]]
         for system in self.systems:
-            paper = PUBLISHED.get(system.name, {})
-            row = [system.title.strip()]
-            for kind, ours in zip(self.kinds, system.cells(" [{}, {}]"), strict=False):
-                row += [f"{paper[kind]:.2f}" if kind in paper else "", ours]
+            if system.seeds:
+                rows.append([system.title, *map(seeds_cell, system.seeds.values())])
+        return "\n".join(aligned(rows)) if len(rows) > 1 else ""
+
+    def beside_paper(self) -> str:
+        """The paper's table in front of our figures; empty where none of its systems was run."""
+        own = [system for system in self.systems if system.name in PAPER_SYSTEMS]
+        if not own:
+            return ""
+        corpus = str(self.configuration.get("corpus", {}).get("name"))
+        corpus = corpus if corpus in PUBLISHED else "rsr2015"
+        head = [f"{kind}, {whose}" for kind in self.kinds for whose in ("paper", "ours")]
+        rows = [[f"EER, %; the paper: {corpus}", *head]]
+        for system in self.systems:
+            paper = [""] * len(self.kinds)
+            if system in own:
+                place = PAPER_SYSTEMS.index(system.name)
+                paper = [f"{figure:.2f}" for figure in PUBLISHED[corpus][place]]
+            row = [system.title]
+            for theirs, ours in zip(paper, system.cells(" [{}, {}]"), strict=False):
+                row += [theirs, ours]
             rows.append(row)
         lines = aligned(rows)
         # below a line stands what the paper does not have
-        own = sum(system.name in PUBLISHED for system in self.systems)
-        lines.insert(1 + own, "-" * len(lines[0]))
+        lines.insert(1 + len(own), "-" * len(lines[0]))
         return "\n".join(lines)
 
     def claims(self) -> list[list[str]]:
         """Rows of cells, the head first: one system's errors as shares of another's."""
         rows = [["EER as a share of another system's; + fewer, - more", *self.kinds]]
         for (ours, theirs), compared in self.comparisons.items():
-            name = f"{self[ours].title.strip()} / {self[theirs].title.strip()}"
+            name = f"{self[ours].title} / {self[theirs].title}"
             rows.append([name, *(_ratio(tests["eer"]) for tests in compared.tests.values())])
         return rows
 
     def markdown(self) -> str:
         """The table for a README."""
         rows = [["system", *self.columns]]
-        for system in self.systems:
-            rows.append([system.title.strip(), *system.cells(" [{}, {}]", only="Total")])
+        rows += [[system.title, *system.cells(" [{}, {}]", "Total")] for system in self.systems]
         return "\n".join(markdown_rows(rows)) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        systems = {}
-        for system in self.systems:
-            values: dict[str, Any] = {"title": system.title.strip()}
-            values |= {"seconds": round(system.seconds, 2), **system.evaluation.to_dict()}
-            if system.intervals is not None:
-                values["intervals"] = system.intervals.to_dict()
-            if system.groups:
-                values["groups"] = {name: own.to_dict() for name, own in system.groups.items()}
-            systems[system.name] = values
         compared = [
             {"of": ours, "with": theirs, **comparison.to_dict()}
             for (ours, theirs), comparison in self.comparisons.items()
@@ -183,7 +224,7 @@ class Results:
             "provenance": dict(self.provenance),
             "configuration": dict(self.configuration),
             "notes": list(self.notes),
-            "systems": systems,
+            "systems": {system.name: system.to_dict() for system in self.systems},
             "comparisons": compared,
         }
 
@@ -191,7 +232,7 @@ class Results:
         """table.txt, table.md and results.json."""
         parts = [self.summary, self.intervals_table()]
         parts += [self.intervals_table(group) for group in self.systems[0].groups]
-        parts += ["\n".join(aligned(self.claims())), self.beside_paper()]
+        parts += [self.seeds_table(), "\n".join(aligned(self.claims())), self.beside_paper()]
         files = {
             "table.txt": "\n\n".join(filter(None, parts)) + "\n",
             "table.md": self.markdown(),
@@ -200,56 +241,58 @@ class Results:
         for name, content in files.items():
             write_atomically(folder / name, content.encode())
 
+    def write_page(self, path: Path, source: str, history: Sequence[Mapping[str, Any]]) -> None:
+        """Write the page and, beside it, its plots; `history` is of the network that made the vectors."""
+        folder = draw.folder_beside(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        errors = {
+            system.title: {kind: system.evaluation[kind]["eer"] for kind in self.kinds}
+            for system in self.systems
+        }
+        plots: dict[str, Any] = {
+            "systems": (
+                "EER of every system by kind of trial.",
+                lambda axes: draw.bars_of_systems(axes, errors, tuple(self.kinds)),
+            ),
+        }
+        if history:
+            plots["training"] = (
+                "The network by epoch: its loss, and its errors.",
+                lambda axes: draw.training_plot(axes, history),
+            )
+        shown, _ = draw.write_pictures(plots, folder)
+        rows = [
+            [html.escape(system.title), *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"]
+            for system in self.systems
+        ]
+        table = draw.html_table(["EER, %", *self.columns, "s"], rows)
+        head, *others = self.claims()
+        compared = draw.html_table(head, [[html.escape(cell) for cell in row] for row in others])
+        notes = self.systems[0].evaluation.definitions(self.systems[0].intervals)
+        notes.append(f"Data: {source}.")
+        notes += [f"Not used: {note}" for note in self.notes[:20]]
+        body = (
+            f"<p>{'<br>'.join(map(html.escape, self.summary.splitlines()))}</p>"
+            f"<h2>Systems</h2>{table}<h2>Compared</h2>{compared}{draw.notes_list(notes)}"
+            f"{draw.fold_away('The table as markdown', self.markdown())}"
+            f"{draw.fold_away('The configuration', to_toml(self.configuration))}{shown}"
+        )
+        draw.write_page(path, self.title, body)
+
+
+def seeds_cell(row: Mapping[str, Any]) -> str:
+    """Mean and interval of a row of `over_seeds`, in %."""
+    text = f"{100 * row['eer']:.2f}"
+    if "low" in row:
+        text += f" [{100 * row['low']:.2f}, {100 * row['high']:.2f}]"
+    return text
+
 
 def _ratio(test: PairedTest) -> str:
     sign = {"A": " +", "B": " -"}.get(test.verdict, "  ")
     ends = [test.ratio, test.ratio_low, test.ratio_high]
     ratio, low, high = ("-" if math.isnan(value) else f"{value:.2f}" for value in ends)
     return f"{ratio} [{low}, {high}]{sign}"
-
-
-def write_experiment_page(
-    results: Results, path: Path, source: str, history: Sequence[Mapping[str, Any]]
-) -> None:
-    """Write the page and, beside it, its plots.
-
-    history : of the network that made the vectors
-    """
-    folder = draw.folder_beside(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    errors = {
-        system.title.strip(): {kind: system.evaluation[kind]["eer"] for kind in results.kinds}
-        for system in results.systems
-    }
-    plots: dict[str, Any] = {
-        "systems": (
-            "EER of every system by kind of trial.",
-            lambda axes: draw.bars_of_systems(axes, errors, tuple(results.kinds)),
-        ),
-    }
-    if history:
-        plots["training"] = (
-            "The network by epoch: its loss, and its errors.",
-            lambda axes: draw.training_plot(axes, history),
-        )
-    shown, _ = draw.write_pictures(plots, folder)
-    rows = []
-    for system in results.systems:
-        title = html.escape(system.title.strip())
-        rows.append([title, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
-    table = draw.html_table(["EER, %", *results.columns, "s"], rows)
-    head, *others = results.claims()
-    compared = draw.html_table(head, [[html.escape(cell) for cell in row] for row in others])
-    notes = results.systems[0].evaluation.definitions(results.systems[0].intervals)
-    notes.append(f"Data: {source}.")
-    notes += [f"Not used: {note}" for note in results.notes[:20]]
-    body = (
-        f"<p>{'<br>'.join(map(html.escape, results.summary.splitlines()))}</p>"
-        f"<h2>Systems</h2>{table}<h2>Compared</h2>{compared}{draw.notes_list(notes)}"
-        f"{draw.fold_away('The table as markdown', results.markdown())}"
-        f"{draw.fold_away('The configuration', to_toml(results.configuration))}{shown}"
-    )
-    draw.write_page(path, results.title, body)
 
 
 def provenance(inputs: Iterable[str | Path] = ()) -> dict[str, Any]:

@@ -1,0 +1,129 @@
+"""Back-ends on C-VAU and Speech Commands, whose speakers are dealt five times.
+
+``python -m benchmarks.studies.deals DATA``. DATA holds cvau.npz and speech_commands.npz: CAM++ vectors (camp) and
+vectors of a network for words. C-VAU: the 29 speakers of two campaigns are dealt into halves, each half is tested
+by models of everybody else, both are pooled; enrolment with three takes of campaign 2014-11, tests from the campaign
+"angles", or, for comparison, later takes of 2014-11. Speech Commands: 200 speakers train, 300 others are tested, one
+take enrols. Intervals are over speakers and deals.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from mvplda.metrics import evaluate, speaker_intervals
+from mvplda.speech.corpora import Corpus, load_corpus
+from mvplda.speech.experiment import TrialSample, read_corpus_vectors
+from mvplda.speech.results import KINDS, over_seeds, provenance, seeds_cell
+from mvplda.speech.settings import BackendSettings
+from mvplda.speech.systems import SYSTEMS, Task, run_system
+
+DEALS = 5
+TRAINED, TESTED = 200, 300
+COSTS = ("default",)
+OUTPUT = Path(__file__).parents[2] / "results"
+PAPER = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
+OURS = (
+    "cosine",
+    "plda-cell",
+    "jplda-exact",
+    "jplda-interaction",
+    "plda-prior",
+    "jplda-prior",
+    "best",
+)
+CORPORA = {
+    "cvau": ("C-VAU: enrolment from one campaign, tests from another", (*PAPER, *OURS)),
+    "cvau-one-campaign": ("C-VAU: enrolment and tests from one campaign", OURS),
+    "speech-commands": ("Speech Commands: 200 training speakers, one take enrols", (*PAPER, *OURS)),
+}
+
+
+def corpora(name: str, data: Path, deal: int) -> Iterator[tuple[Corpus, Path]]:
+    """The parts of a deal, whose trials are pooled, and the file of their vectors."""
+    if name == "speech-commands":
+        file = data / "speech_commands.npz"
+        corpus = load_corpus(name, file, training=TRAINED, random_state=deal)
+        speakers = corpus.labels["speaker"]
+        others = np.unique(speakers[corpus.protocol.test])
+        left = np.random.default_rng([deal, 1]).permutation(others)[TESTED:]
+        yield corpus.without(corpus.ids[np.isin(speakers, left)].tolist()), file
+        return
+    file = data / "cvau.npz"
+    options = {"test": "2014-11"} if name == "cvau-one-campaign" else {}
+    # the halves are dealt once, of those who occur in both campaigns, whatever is tested
+    half = load_corpus("cvau", file, random_state=deal)
+    speakers = half.labels["speaker"]
+    tested = np.unique(speakers[half.protocol.test]).tolist()
+    both = np.intersect1d(*(speakers[half.sessions == one] for one in ("2014-11", "angles")))
+    others = np.setdiff1d(both, tested).tolist()
+    for chosen in (others, tested):
+        alone = [] if name == "cvau" else np.setdiff1d(speakers, both).tolist()
+        yield load_corpus("cvau", file, training=chosen + alone, **options), file
+
+
+def run_deal(name: str, data: Path, deal: int, systems: tuple[str, ...]) -> dict[str, Any]:
+    """Evaluation and intervals of every system."""
+    tasks = []
+    for corpus, file in corpora(name, data, deal):
+        made = read_corpus_vectors(corpus, [file])
+        tasks.append(Task.of(corpus, made.vectors, made.blocks))
+    samples = [TrialSample.of(task) for task in tasks]
+    # the parts have other speakers: their numbers do not meet
+    people = [
+        np.concatenate([sample.people[side] + 10_000 * part for part, sample in enumerate(samples)])
+        for side in (0, 1)
+    ]
+    kinds = {
+        kind: np.concatenate([sample.kinds[kind] for sample in samples]) for kind in tasks[0].kinds
+    }
+    runs = {}
+    for system in systems:
+        settings = BackendSettings(random_state=deal)
+        scores = np.concatenate(
+            [
+                sample.scores(run_system(SYSTEMS[system], task, settings)[0])
+                for task, sample in zip(tasks, samples, strict=True)
+            ]
+        )
+        evaluation = evaluate(scores, kinds, COSTS)
+        runs[system] = (evaluation, speaker_intervals(scores, kinds, *people, COSTS))
+        line = "  ".join(f"{100 * evaluation[kind]['eer']:.2f}" for kind in KINDS)
+        print(f"{name} {deal}  {system:20} {line}", flush=True)
+    return runs
+
+
+@click.command()
+@click.argument("data", type=click.Path(exists=True, path_type=Path))
+@click.option("--only", type=click.Choice(list(CORPORA)), multiple=True)
+def main(data: Path, only: tuple[str, ...]) -> None:
+    """Write results/NAME/results.json and table.md of every corpus."""
+    for name, (title, systems) in CORPORA.items():
+        if only and name not in only:
+            continue
+        deals = [run_deal(name, data, deal, systems) for deal in range(DEALS)]
+        file = data / ("cvau.npz" if name.startswith("cvau") else "speech_commands.npz")
+        figures = {}
+        for system in systems:
+            runs = [deal[system] for deal in deals]
+            heading = SYSTEMS[system].heading(BackendSettings(), ("speaker", "phrase"))
+            figures[system] = {"title": heading, "seeds": over_seeds(runs)}
+            if SYSTEMS[system].llr:
+                cllr = [evaluation["Total"]["cllr"] for evaluation, _ in runs]
+                figures[system]["cllr"] = float(np.mean(cllr))
+        results = {"title": title, "provenance": provenance([file]), "systems": figures}
+        folder = OUTPUT / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        for system in figures.values():
+            print(system["title"], [seeds_cell(row) for row in system["seeds"].values()])
+
+
+if __name__ == "__main__":
+    main()
