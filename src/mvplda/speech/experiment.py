@@ -219,23 +219,15 @@ def _clips(corpus: Corpus) -> tuple[Clip, ...]:
 
 
 def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> Vectors:
-    """Vectors of files, side by side: of unit length each, so that none outweighs another.
-
-    An .npz with several arrays of vectors has several blocks.
-    """
+    """Vectors of files, side by side; an .npz with several arrays of vectors has several blocks."""
     blocks: dict[str, NDArray[Any]] = {}
     for file in files:
         for name, X in _blocks_of(Path(file), corpus).items():
             blocks[name if name not in blocks else f"{name} ({len(blocks) + 1})"] = X
-    (X, *others) = blocks.values()
+    X = np.concatenate(list(blocks.values()), axis=1)
     widths = None
-    if others:
+    if len(blocks) > 1:
         widths = {name: int(block.shape[1]) for name, block in blocks.items()}
-        units = [
-            block / np.maximum(np.linalg.norm(block, axis=1, keepdims=True), 1e-12)
-            for block in blocks.values()
-        ]
-        X = np.concatenate(units, axis=1)
     return Vectors(VectorSet(corpus.ids, X, "+".join(blocks)), widths)
 
 

@@ -123,6 +123,20 @@ class Task:
         return max(min(COMPONENTS, width, rows - 1, within // 2), min(2, width))
 
     @cached_property
+    def joined(self) -> Task:
+        """Where there are blocks, all of them centred and of unit length (roots first, if rectified): one vector."""
+        if not self.blocks:
+            return self
+        ends = np.cumsum(list(self.blocks.values()))[:-1]
+        sides = [np.split(X, ends, axis=1) for X in (self.train, self.enrol, self.test)]
+        chains = [unit_chain().fit(block) for block in sides[0]]
+        train, enrol, test = (
+            np.concatenate([c.transform(b) for c, b in zip(chains, side, strict=True)], axis=1)
+            for side in sides
+        )
+        return replace(self, train=train, enrol=enrol, test=test, blocks=None)
+
+    @cached_property
     def kinds(self) -> dict[str, NDArray[np.bool_]]:
         """Masks of the kinds of trials, (models, tests); the first are the targets."""
         kinds = trial_kinds(self.model_labels, self.test_labels)
@@ -387,6 +401,8 @@ def run_system(
     """
     if system.raw:
         settings = replace(settings, reduce=None)
+    if system.name != BEST:  # which has experts for every block
+        task = task.joined
     with warnings.catch_warnings(), one_blas_thread():
         warnings.simplefilter("ignore", MvpldaWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
