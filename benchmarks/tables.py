@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mvplda.speech.results import PUBLISHED
+from mvplda.speech.results import KINDS, PUBLISHED
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -23,17 +23,9 @@ MARKED = re.compile(r"<!-- table (.+?) -->\n(.*?)<!-- end of table -->", re.DOTA
 # docs/paper.md: the paper's figures beside those of results/paper, which `mvplda experiment` made
 
 
-KINDS = ("IW", "IC", "TW", "Total")
 PAPER = {
-    "RSR2015, the paper's": tuple(
-        tuple(system[kind] for system in PUBLISHED.values()) for kind in KINDS
-    ),
-    "Huiting202, the paper's": (
-        (0.86, 0.17, 0.13),
-        (4.57, 3.91, 2.37),
-        (6.71, 0.83, 0.70),
-        (1.37, 0.62, 0.38),
-    ),
+    "RSR2015, the paper's": tuple(zip(*PUBLISHED["rsr2015"], strict=True)),
+    "Huiting202, the paper's": tuple(zip(*PUBLISHED["huiting"], strict=True)),
 }
 CORPORA = {
     "jvectors": "j-vectors from elsewhere",

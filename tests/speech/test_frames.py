@@ -57,7 +57,7 @@ def test_a_short_sound_is_refused():
 
 def test_a_set_gives_back_what_it_was_made_of():
     utterances = [np.ones((3, 2)), np.zeros((1, 2)), np.full((2, 2), 5.0)]
-    features = FeatureSet.of(["a", "b", "c"], utterances)
+    features = FeatureSet.of(utterances)
     assert features.lengths.tolist() == [3, 1, 2]
     taken = features.take(np.array([2, 0]))
     np.testing.assert_array_equal(taken[0], utterances[2])
@@ -69,7 +69,7 @@ def test_files_that_cannot_be_used_are_named_or_stop(tmp_path):
     soundfile.write(tmp_path / "c.wav", tone(hz=500), 16000)
     clips = [Clip(tmp_path / f"{name}.wav") for name in "abc"]
     made = extract_features(list("abc"), clips, RECIPE, on_error="skip")
-    assert made.features.ids.tolist() == ["a", "c"]
+    assert len(made.features) == 2
     assert made.rows.tolist() == [0, 2]
     assert [name for name, _ in made.skipped] == ["b"]
     with pytest.raises(AudioError, match=r"'b'.*b\.wav"):

@@ -13,7 +13,8 @@ from . import SEED, KeyValue, Registered, Written, check_folder, once
 
 if TYPE_CHECKING:
     from ..speech.corpora import Corpus
-    from ..speech.experiment import Configuration, Reading
+    from ..speech.experiment import Reading
+    from ..speech.settings import Configuration
 
 
 class CorpusCommand(click.Command):
@@ -222,7 +223,7 @@ def network(corpus: str, output: str, recipe: str | None, **options: Any) -> Non
       mvplda network audiomnist AudioMNIST/ -r paper -s training.checkpoint=run.checkpoint -o paper.onnx
       mvplda extract recordings/ -x network.onnx -o vectors.npz
     """
-    from ..speech.experiment.vectors import train_on_corpus
+    from ..speech.experiment import train_on_corpus
 
     path = Path(output)
     if path.suffix != ".onnx":
@@ -248,7 +249,8 @@ def _prepared(
     """The configuration, the corpus, where it lies, and how its sound is read."""
     from ..exceptions import ParameterError
     from ..speech.corpora import CORPORA, load_corpus
-    from ..speech.experiment import Reading, read_configuration, read_recipe
+    from ..speech.experiment import Reading
+    from ..speech.settings import read_configuration, read_recipe
 
     settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
     given = {name: _value(text) for name, text in changes}

@@ -28,6 +28,8 @@ from .results import Results, SystemResult, over_seeds, provenance, table_line
 from .settings import BackendSettings, Configuration, EvaluationSettings, to_toml
 from .systems import BEST, COMPARED, System, Task, compared_views, run_system, systems_named
 
+__all__ = ["Reading", "run_experiment"]
+
 NAMED = 20
 """Utterances that cannot be used are named up to this number."""
 MOST_TRIALS = 2_000_000

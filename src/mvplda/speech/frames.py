@@ -24,6 +24,8 @@ from ..extractors.frontends import make_frames
 from ..extractors.recipe import Recipe
 from ..extractors.sound import Clip, read_audio
 
+__all__ = ["extract_features"]
+
 Wave = NDArray[np.float64]
 Frames = NDArray[np.float32]
 FEW = 300

@@ -20,6 +20,15 @@ from ..extractors.recipe import Features, recipe_from
 from ..io.files import read_bytes
 from ..persistence import toml_pairs
 
+__all__ = [
+    "Configuration",
+    "PaperNetwork",
+    "Pretraining",
+    "Training",
+    "read_configuration",
+    "read_recipe",
+]
+
 NONE = "none"
 """What stands in a file for None: TOML has no word for it."""
 WORDS = {"str": "a text", "int": "a whole number", "float": "a number"}

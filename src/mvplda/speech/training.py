@@ -31,6 +31,8 @@ from .frames import FeatureSet, frames_of
 from .network import Heads, PaperBody, Tensor, pretrain, stacked_positions, torch
 from .settings import PaperNetwork, Training
 
+__all__ = ["TrainedNetwork", "train", "write_extractor"]
+
 Labels = Mapping[str, Any]
 CHUNK = 64
 """Steps whose stacked frames are gathered at once."""
