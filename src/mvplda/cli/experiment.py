@@ -156,16 +156,23 @@ def reproduce(corpus: str, recipe: str | None, **options: Any) -> None:
     (speaker x phrase) of rank 40, joint PLDA of ranks 20 + 20, 10 iterations, the mean of three enrolments; below
     them the exact model, the interaction and the best system.
 
+    The hours that the training will take are printed before it begins; the same command goes on after an interruption.
+
     \b
     Examples:
       mvplda reproduce rsr2015 RSR2015/ -o rsr2015
-      mvplda reproduce audiomnist AudioMNIST/ -s backend.random_state=1
+      mvplda reproduce cvau C-VAU/ -s evaluation.seeds=5
 
     \b
     Readings that the paper leaves open:
-      -s backend.start=moments         the start of EM for all systems (published: random for its formulas alone)
+      -s backend.e_step=body           the E step of the paper's body, in place of its appendix's
+      -s backend.m_step=together       both loadings from one solve, in place of one after the other
+      -s backend.start=moments         of EM for all systems alike, or random (published: random for its formulas alone)
       -s backend.noise=full            in place of a diagonal noise
       -s 'backend.priors=[1, 1, 1]'    p1, p2 and p3
+      -s evaluation.seeds=5            random starts; intervals over speakers and seeds
+      -s 'grid.priors=[[1, 1, 1], [1, 1, 100]]' -s 'grid.e_step=["appendix", "body"]'
+                                       a row for every combination
     """
     _run("reproduce", corpus, recipe or "paper", {}, systems=("paper",), **options)
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .._typing import BoolArray, Card, IntArray, Names
 from ..bundle import Bundle
 from ..exceptions import DataError
 from ..extractors import load_extractor
@@ -63,7 +63,7 @@ class Vectors:
 
     vectors: VectorSet
     blocks: dict[str, int] | None = None
-    history: tuple[Mapping[str, Any], ...] = ()
+    history: tuple[Card, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
 
 
@@ -113,7 +113,8 @@ def run_experiment(
         say(f"{len(notes)} utterance(s) could not be used, all named in results.json:")
         say("\n".join(f"  {note}" for note in notes[:NAMED]))
         corpus = corpus.without([name for name, _ in made.skipped])
-    task = Task.of(corpus, made.vectors, made.blocks)
+    X = made.vectors.X[made.vectors.rows(corpus.ids)]
+    task = Task(corpus, X, made.blocks)
     title = f"{corpus.name}, {made.vectors.extractor or 'vectors from elsewhere'}"
     say(f"\n{title}: {len(task.train)} training vectors of dimension {task.train.shape[1]}\n")
     results, best = run_systems(task, configuration, say)
@@ -126,7 +127,7 @@ def run_experiment(
         notes=notes,
     )
     results.save(output)
-    say("\n" + results.beside_paper())
+    say("\n" + results.table())
     if best is not None:
         best.extractor = made.vectors.extractor
         best.save(output / "model.safetensors")
@@ -222,7 +223,7 @@ def _clips(corpus: Corpus) -> tuple[Clip, ...]:
 
 def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> Vectors:
     """Vectors of files, side by side; an .npz with several arrays of vectors has several blocks."""
-    blocks: dict[str, NDArray[Any]] = {}
+    blocks: dict[str, Names] = {}
     for file in files:
         for name, X in _blocks_of(Path(file), corpus).items():
             blocks[name if name not in blocks else f"{name} ({len(blocks) + 1})"] = X
@@ -233,7 +234,7 @@ def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> Vectors:
     return Vectors(VectorSet(corpus.ids, X, "+".join(blocks)), widths)
 
 
-def _blocks_of(file: Path, corpus: Corpus) -> dict[str, NDArray[Any]]:
+def _blocks_of(file: Path, corpus: Corpus) -> dict[str, Names]:
     if file.suffix == ".npz":
         with np.load(file) as arrays:
             tables = [name for name in arrays if arrays[name].ndim == 2]
@@ -272,7 +273,7 @@ def run_systems(
             if not done:
                 headings = [heading for heading, _, _ in result.evaluation.summary()]
                 say(table_line("EER, %", [*headings, "s"]))
-            say(result.line())
+            say(table_line(result.title, [*result.cells(), f"{result.seconds:.1f}"]))
             done[result.name] = result
         if system.name == BEST:
             best = model
@@ -328,10 +329,10 @@ class TrialSample:
     people : (n,) numbers of the enrolled and of the tested speaker
     """
 
-    where: NDArray[np.int64]
-    kinds: dict[str, NDArray[np.bool_]]
+    where: IntArray
+    kinds: dict[str, BoolArray]
     weights: dict[str, float]
-    people: tuple[NDArray[np.int32], NDArray[np.int32]]
+    people: tuple[Names, Names]
 
     @classmethod
     def of(cls, task: Task) -> TrialSample:
@@ -355,11 +356,11 @@ class TrialSample:
         row, column = np.divmod(where, len(task.test))
         return cls(where, kinds, weights, (codes[row], codes[len(enrolled) + column]))
 
-    def scores(self, matrix: NDArray[Any]) -> NDArray[Any]:
+    def scores(self, matrix: Names) -> Names:
         """(n,) of a matrix of scores."""
         return matrix.reshape(-1)[self.where]
 
-    def intervals(self, scores: NDArray[Any], settings: EvaluationSettings) -> Intervals | None:
+    def intervals(self, scores: Names, settings: EvaluationSettings) -> Intervals | None:
         """None where none are wanted, or there are too few speakers."""
         if not settings.resamples:
             return None
@@ -370,9 +371,7 @@ class TrialSample:
         except DataError:
             return None
 
-    def compare(
-        self, ours: NDArray[Any], theirs: NDArray[Any], settings: EvaluationSettings
-    ) -> Comparison:
+    def compare(self, ours: Names, theirs: Names, settings: EvaluationSettings) -> Comparison:
         return compare_systems(
             ours,
             theirs,
@@ -385,7 +384,7 @@ class TrialSample:
         )
 
 
-def _by_group(scores: NDArray[Any], task: Task, costs: tuple[str, ...]) -> Mapping[str, Evaluation]:
+def _by_group(scores: Names, task: Task, costs: tuple[str, ...]) -> Mapping[str, Evaluation]:
     """Every group's own evaluation; groups without targets or without others have none."""
     evaluations = {}
     groups = task.groups

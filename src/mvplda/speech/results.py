@@ -15,14 +15,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from .. import __version__
 from .. import report as draw
+from .._typing import Card, Json, Names
 from ..backend import cores
 from ..metrics.comparison import Comparison, PairedTest
 from ..metrics.evaluation import Evaluation, aligned, markdown_rows
@@ -68,8 +67,8 @@ class SystemResult:
     seconds: float
     llr: bool
     groups: Mapping[str, Evaluation]
-    sample: NDArray[Any]
-    seeds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sample: Names
+    seeds: Card = field(default_factory=dict)
 
     def cells(self, form: str = "", only: str | None = None) -> list[str]:
         """The columns of `Evaluation.summary`; with intervals in that form, in all or in one."""
@@ -82,12 +81,14 @@ class SystemResult:
                 texts.append(self.evaluation.cell(metric, kind, around, form))
         return texts
 
-    def line(self) -> str:
-        """One line of the table for a terminal."""
-        return table_line(self.title, [*self.cells(), f"{self.seconds:.1f}"])
+    def errors(self) -> list[str]:
+        """EER by kind with intervals: over speakers, or, where there were several seeds, over both."""
+        if self.seeds:
+            return [seeds_cell(row) for row in self.seeds.values()]
+        return self.cells(" [{}, {}]")[: len(self.evaluation.rows)]
 
-    def to_dict(self) -> dict[str, Any]:
-        values: dict[str, Any] = {"title": self.title, "seconds": round(self.seconds, 2)}
+    def to_dict(self) -> Json:
+        values: Json = {"title": self.title, "seconds": round(self.seconds, 2)}
         values |= self.evaluation.to_dict()
         if self.intervals is not None:
             values["intervals"] = self.intervals.to_dict()
@@ -103,15 +104,13 @@ def table_line(name: str, cells: Sequence[str]) -> str:
     return f"{name:40}" + "".join(f"  {cell:>7}" for cell in cells)
 
 
-def over_seeds(
-    runs: Sequence[tuple[Evaluation, Intervals | None]], level: float = 0.95
-) -> dict[str, dict[str, Any]]:
+def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]], level: float = 0.95) -> Json:
     """EER by kind over runs with different seeds: mean, values, and an interval over speakers and seeds.
 
     On a logarithmic scale the two parts add up as variances do. The speakers are the same in all runs, so that their
     part is that of one run; that of the seeds falls with their number.
     """
-    rows = {}
+    rows: Json = {}
     for kind in runs[0][0].rows:
         values = np.array([evaluation[kind]["eer"] for evaluation, _ in runs])
         rows[kind] = {"eer": float(values.mean()), "values": values.tolist()}
@@ -142,8 +141,8 @@ class Results:
     comparisons: Mapping[tuple[str, str], Comparison]
     title: str = ""
     summary: str = ""
-    configuration: Mapping[str, Any] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    configuration: Card = field(default_factory=dict)
+    provenance: Card = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -158,43 +157,29 @@ class Results:
     def columns(self) -> list[str]:
         return [heading for heading, _, _ in self.systems[0].evaluation.summary()]
 
-    def intervals_table(self, group: str | None = None) -> str:
-        """EER with intervals, one row per system; of one group, without."""
+    def table(self, group: str | None = None) -> str:
+        """EER with intervals, one row per system; of one group, without.
+
+        Where the paper's systems were run, its figures stand in front of ours, and below a line what it does not have.
+        """
         rows = [[f"EER, %, {group}" if group else "EER, %", *self.kinds]]
         for system in self.systems:
             if group is not None:
-                system = replace(system, evaluation=system.groups[group], intervals=None)
-            rows.append([system.title, *system.cells(" [{}, {}]")[: len(self.kinds)]])
-        return "\n".join(aligned(rows))
-
-    def seeds_table(self) -> str:
-        """Mean EER over seeds with intervals over speakers and seeds; empty where there was one seed."""
-        rows = [["EER, %, mean over seeds [over speakers and seeds]", *self.kinds]]
-        for system in self.systems:
-            if system.seeds:
-                rows.append([system.title, *map(seeds_cell, system.seeds.values())])
-        return "\n".join(aligned(rows)) if len(rows) > 1 else ""
-
-    def beside_paper(self) -> str:
-        """The paper's table in front of our figures; empty where none of its systems was run."""
-        own = [system for system in self.systems if system.name in PAPER_SYSTEMS]
+                system = replace(system, evaluation=system.groups[group], intervals=None, seeds={})
+            rows.append([system.title, *system.errors()])
+        own = [system.name for system in self.systems if system.name in PAPER_SYSTEMS]
         if not own:
-            return ""
+            return "\n".join(aligned(rows))
         corpus = str(self.configuration.get("corpus", {}).get("name"))
-        corpus = corpus if corpus in PUBLISHED else "rsr2015"
-        head = [f"{kind}, {whose}" for kind in self.kinds for whose in ("paper", "ours")]
-        rows = [[f"EER, %; the paper: {corpus}", *head]]
-        for system in self.systems:
-            paper = [""] * len(self.kinds)
-            if system in own:
-                place = PAPER_SYSTEMS.index(system.name)
-                paper = [f"{figure:.2f}" for figure in PUBLISHED[corpus][place]]
-            row = [system.title]
-            for theirs, ours in zip(paper, system.cells(" [{}, {}]"), strict=False):
-                row += [theirs, ours]
-            rows.append(row)
-        lines = aligned(rows)
-        # below a line stands what the paper does not have
+        figures = PUBLISHED.get(corpus, PUBLISHED["rsr2015"])
+        beside = [[f"{kind}, paper" for kind in self.kinds]]
+        beside += [[f"{figure:.2f}" for figure in figures[PAPER_SYSTEMS.index(n)]] for n in own]
+        beside += [[""] * len(self.kinds)] * (len(rows) - len(beside))
+        joined = []
+        for (title, *ours), theirs in zip(rows, beside, strict=True):
+            pairs = zip(theirs, ours, strict=True)
+            joined.append([title, *(cell for pair in pairs for cell in pair)])
+        lines = aligned(joined)
         lines.insert(1 + len(own), "-" * len(lines[0]))
         return "\n".join(lines)
 
@@ -212,7 +197,7 @@ class Results:
         rows += [[system.title, *system.cells(" [{}, {}]", "Total")] for system in self.systems]
         return "\n".join(markdown_rows(rows)) + "\n"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values for JSON."""
         compared = [
             {"of": ours, "with": theirs, **comparison.to_dict()}
@@ -230,18 +215,18 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """table.txt, table.md and results.json."""
-        parts = [self.summary, self.intervals_table()]
-        parts += [self.intervals_table(group) for group in self.systems[0].groups]
-        parts += [self.seeds_table(), "\n".join(aligned(self.claims())), self.beside_paper()]
+        parts = [self.summary, self.table()]
+        parts += [self.table(group) for group in self.systems[0].groups]
+        parts.append("\n".join(aligned(self.claims())))
         files = {
-            "table.txt": "\n\n".join(filter(None, parts)) + "\n",
+            "table.txt": "\n\n".join(parts) + "\n",
             "table.md": self.markdown(),
             "results.json": json.dumps(self.to_dict(), indent=1) + "\n",
         }
         for name, content in files.items():
             write_atomically(folder / name, content.encode())
 
-    def write_page(self, path: Path, source: str, history: Sequence[Mapping[str, Any]]) -> None:
+    def write_page(self, path: Path, source: str, history: Sequence[Card]) -> None:
         """Write the page and, beside it, its plots; `history` is of the network that made the vectors."""
         folder = draw.folder_beside(path)
         folder.mkdir(parents=True, exist_ok=True)
@@ -249,7 +234,7 @@ class Results:
             system.title: {kind: system.evaluation[kind]["eer"] for kind in self.kinds}
             for system in self.systems
         }
-        plots: dict[str, Any] = {
+        plots: Json = {
             "systems": (
                 "EER of every system by kind of trial.",
                 lambda axes: draw.bars_of_systems(axes, errors, tuple(self.kinds)),
@@ -274,13 +259,12 @@ class Results:
         body = (
             f"<p>{'<br>'.join(map(html.escape, self.summary.splitlines()))}</p>"
             f"<h2>Systems</h2>{table}<h2>Compared</h2>{compared}{draw.notes_list(notes)}"
-            f"{draw.fold_away('The table as markdown', self.markdown())}"
             f"{draw.fold_away('The configuration', to_toml(self.configuration))}{shown}"
         )
         draw.write_page(path, self.title, body)
 
 
-def seeds_cell(row: Mapping[str, Any]) -> str:
+def seeds_cell(row: Card) -> str:
     """Mean and interval of a row of `over_seeds`, in %."""
     text = f"{100 * row['eer']:.2f}"
     if "low" in row:
@@ -295,7 +279,7 @@ def _ratio(test: PairedTest) -> str:
     return f"{ratio} [{low}, {high}]{sign}"
 
 
-def provenance(inputs: Iterable[str | Path] = ()) -> dict[str, Any]:
+def provenance(inputs: Iterable[str | Path] = ()) -> Json:
     """Version, commit, date, platform, packages, threads, command and SHA-256 of the inputs."""
     installed = {one.name: one.version for one in distributions()}
     return {

@@ -12,13 +12,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
+from .._typing import BoolArray, Columns, IntArray, Json, Names
 from ..backend import one_blas_thread
 from ..bundle import Bundle
 from ..exceptions import (
@@ -29,7 +29,6 @@ from ..exceptions import (
     ParameterError,
 )
 from ..inference.em import PublishedEM
-from ..io.vectors import VectorSet
 from ..kinds import trial_kinds
 from ..labels import encode_labels
 from ..models.baselines import CosineScorer
@@ -55,49 +54,50 @@ class Task:
 
     Attributes
     ----------
-    views : the views in question, the first being the speaker
-    train, train_labels : vectors (n, D) and {view: (n,) classes}
-    enrol, enrol_ids : vectors and the number of the enrolment that each belongs to, ascending
-    model_labels : {view: (m,) classes} of the enrolments
-    test, test_labels : vectors and {view: (t,) classes}
-    mask : (m, t) which trials there are; None: all
-    groups : (m,) group of every enrolment, where the protocol keeps groups apart
+    X : (n, D) the vector of every utterance
     blocks : {extractor: columns}, where the vectors of several stand side by side
     """
 
-    views: tuple[str, ...]
-    train: NDArray[Any]
-    train_labels: dict[str, NDArray[Any]]
-    enrol: NDArray[Any]
-    enrol_ids: NDArray[np.int64]
-    model_labels: dict[str, NDArray[Any]]
-    test: NDArray[Any]
-    test_labels: dict[str, NDArray[Any]]
-    mask: NDArray[np.bool_] | None = None
-    groups: NDArray[Any] | None = None
+    corpus: Corpus
+    X: Names
     blocks: dict[str, int] | None = None
 
-    @classmethod
-    def of(cls, corpus: Corpus, vectors: VectorSet, blocks: dict[str, int] | None = None) -> Task:
-        """The task that a corpus sets, with vectors of its utterances."""
-        protocol = corpus.protocol
-        views = compared_views(corpus)
-        sizes = [len(rows) for rows in protocol.enrol.values()]
-        X = vectors.X[vectors.rows(corpus.ids)]
-        groups = protocol.groups
-        return cls(
-            views,
-            X[protocol.train],
-            corpus.labels_at(protocol.train, views),
-            X[protocol.enrolled],
-            np.repeat(np.arange(len(sizes)), sizes),
-            corpus.model_labels(),
-            X[protocol.test],
-            corpus.labels_at(protocol.test, views),
-            corpus.trial_mask(),
-            None if groups is None else groups[protocol.first],
-            blocks,
-        )
+    @cached_property
+    def views(self) -> tuple[str, ...]:
+        """The views in question, the first being the speaker."""
+        return compared_views(self.corpus)
+
+    @cached_property
+    def train(self) -> Names:
+        return self.X[self.corpus.protocol.train]
+
+    @property
+    def train_labels(self) -> Columns:
+        return self.corpus.labels_at(self.corpus.protocol.train, self.views)
+
+    @property
+    def enrol_ids(self) -> IntArray:
+        """The number of the enrolment that each of its vectors belongs to."""
+        sizes = [len(rows) for rows in self.corpus.protocol.enrol.values()]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+    @cached_property
+    def model_labels(self) -> Columns:
+        return self.corpus.model_labels()
+
+    @cached_property
+    def test(self) -> Names:
+        return self.X[self.corpus.protocol.test]
+
+    @property
+    def test_labels(self) -> Columns:
+        return self.corpus.labels_at(self.corpus.protocol.test, self.views)
+
+    @property
+    def groups(self) -> Names | None:
+        """(m,) group of every enrolment, where the protocol keeps groups apart."""
+        groups = self.corpus.protocol.groups
+        return None if groups is None else groups[self.corpus.protocol.first]
 
     @property
     def cell(self) -> str:
@@ -128,20 +128,19 @@ class Task:
         if not self.blocks:
             return self
         ends = np.cumsum(list(self.blocks.values()))[:-1]
-        sides = [np.split(X, ends, axis=1) for X in (self.train, self.enrol, self.test)]
-        chains = [unit_chain().fit(block) for block in sides[0]]
-        train, enrol, test = (
-            np.concatenate([c.transform(b) for c, b in zip(chains, side, strict=True)], axis=1)
-            for side in sides
-        )
-        return replace(self, train=train, enrol=enrol, test=test, blocks=None)
+        parts = []
+        for block in np.split(self.X, ends, axis=1):
+            chain = unit_chain().fit(block[self.corpus.protocol.train])
+            parts.append(chain.transform(block))
+        return Task(self.corpus, np.concatenate(parts, axis=1))
 
     @cached_property
-    def kinds(self) -> dict[str, NDArray[np.bool_]]:
+    def kinds(self) -> dict[str, BoolArray]:
         """Masks of the kinds of trials, (models, tests); the first are the targets."""
         kinds = trial_kinds(self.model_labels, self.test_labels)
-        if self.mask is not None:
-            kinds = {kind: mask & self.mask for kind, mask in kinds.items()}
+        listed = self.corpus.trial_mask()
+        if listed is not None:
+            kinds = {kind: mask & listed for kind, mask in kinds.items()}
         if not any(mask.any() for mask in list(kinds.values())[1:]):
             raise DataError("the protocol has no non-target trials")
         return kinds
@@ -169,17 +168,19 @@ class System:
     llr : whether scores are log-likelihood ratios, whose Cllr means something
     published : whether it has the published formulas, which are for two views
     raw : see the vectors as they are; None for systems that are not the paper's
+    by_block : see the blocks of several extractors as they are, not joined to one vector
     usual : whether it is in the table where no systems are named
     """
 
     name: str
     title: str
     build: Callable[[Task, BackendSettings], Bundle]
-    question: Callable[[Task, BackendSettings], dict[str, Any]] = lambda task, settings: {}
+    question: Callable[[Task, BackendSettings], Json] = lambda task, settings: {}
     average: bool = False
     llr: bool = True
     published: bool = False
     raw: bool | None = None
+    by_block: bool = False
     usual: bool = True
 
     def heading(self, settings: BackendSettings, views: Sequence[str]) -> str:
@@ -191,10 +192,14 @@ class System:
 
     def is_random(self, settings: BackendSettings) -> bool:
         """Whether its start is drawn."""
-        start = "random" if self.published else "moments"
-        if settings.start != "published":
-            start = settings.start
-        return self.raw is not None and start == "random"
+        return self.raw is not None and _start(settings, self.published) == "random"
+
+
+def _start(settings: BackendSettings, published: bool) -> Literal["random", "moments"]:
+    """How EM begins; as published, at random for the published formulas alone."""
+    if settings.start == "random" or (settings.start == "published" and published):
+        return "random"
+    return "moments"
 
 
 def _paper(
@@ -202,13 +207,10 @@ def _paper(
 ) -> Bundle:
     """A model as the paper has it; no rank is above the number of classes less one."""
     rank = settings.paper_rank * len(task.views) // len(views)
-    start = settings.start
-    if start == "published":
-        start = "random" if published else "moments"
     model = MultiviewPLDA(
         {view: min(rank, task.classes[view] - 1) for view in views},
         algorithm="paper" if published else "exact",
-        init="random" if start == "random" else "moments",
+        init=_start(settings, published),
         noise=settings.noise,
         max_iter=settings.paper_iterations,
         tol=0,
@@ -223,20 +225,8 @@ def _paper(
     return Bundle(chain, model)
 
 
-def plda_of_cells(task: Task, settings: BackendSettings) -> Bundle:
-    return _paper(task, settings, [task.cell])
-
-
-def plda_of_speakers(task: Task, settings: BackendSettings) -> Bundle:
-    return _paper(task, settings, task.views[:1])
-
-
 def published(task: Task, settings: BackendSettings) -> Bundle:
     return _paper(task, settings, task.views, published=True)
-
-
-def exact(task: Task, settings: BackendSettings) -> Bundle:
-    return _paper(task, settings, task.views)
 
 
 def with_interaction(task: Task, settings: BackendSettings) -> Bundle:
@@ -258,14 +248,6 @@ def _with_prior(task: Task, *views: str) -> Bundle:
     return Bundle(unit_chain(task.components), model)
 
 
-def plda_with_prior(task: Task, settings: BackendSettings) -> Bundle:
-    return _with_prior(task, task.cell)
-
-
-def with_prior(task: Task, settings: BackendSettings) -> Bundle:
-    return _with_prior(task, *task.views, task.cell)
-
-
 def committee(task: Task, settings: BackendSettings) -> Bundle:
     """Two experts per extractor, weighted and calibrated by held-out speakers, for the question that will be asked."""
     scorer = make_committee(
@@ -279,7 +261,7 @@ def committee(task: Task, settings: BackendSettings) -> Bundle:
     return Bundle(None, scorer)
 
 
-def phrase_known(task: Task, settings: BackendSettings) -> dict[str, Any]:
+def phrase_known(task: Task, settings: BackendSettings) -> Json:
     """The phrase that an enrolment claims, the second view's class; nothing where training had no such phrase."""
     view = task.views[1]
     claimed = task.model_labels[view]
@@ -288,7 +270,7 @@ def phrase_known(task: Task, settings: BackendSettings) -> dict[str, Any]:
     return {"known": {view: claimed}}
 
 
-def exact_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
+def exact_score(task: Task, settings: BackendSettings) -> Json:
     if not settings.priors:
         return {}
     speaker, phrase = task.views
@@ -296,11 +278,11 @@ def exact_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
     return {"priors": dict(zip(shared, settings.priors, strict=True))}
 
 
-def published_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
+def published_score(task: Task, settings: BackendSettings) -> Json:
     return {"scoring": "paper", **exact_score(task, settings)}
 
 
-def speaker_alone(task: Task, settings: BackendSettings) -> dict[str, Any]:
+def speaker_alone(task: Task, settings: BackendSettings) -> Json:
     """The appendix: the first view on its own, whatever the second."""
     return {"scoring": "paper", "same": task.views[0]}
 
@@ -308,8 +290,20 @@ def speaker_alone(task: Task, settings: BackendSettings) -> dict[str, Any]:
 BASELINE = "plda-cell"
 BEST = "best"
 OF_PAPER = (
-    System(BASELINE, "PLDA ({0} x {1})", plda_of_cells, average=True, raw=False),
-    System("plda-speaker", "PLDA of {0}", plda_of_speakers, raw=False, usual=False),
+    System(
+        BASELINE,
+        "PLDA ({0} x {1})",
+        lambda task, settings: _paper(task, settings, [task.cell]),
+        average=True,
+        raw=False,
+    ),
+    System(
+        "plda-speaker",
+        "PLDA of {0}",
+        lambda task, settings: _paper(task, settings, task.views[:1]),
+        raw=False,
+        usual=False,
+    ),
     System(
         "jplda-printed",
         "jPLDA as published",
@@ -329,7 +323,14 @@ OF_PAPER = (
         raw=False,
         usual=False,
     ),
-    System("jplda-exact", "jPLDA exact", exact, exact_score, average=True, raw=False),
+    System(
+        "jplda-exact",
+        "jPLDA exact",
+        lambda task, settings: _paper(task, settings, task.views),
+        exact_score,
+        average=True,
+        raw=False,
+    ),
 )
 """On principal components; the paper feeds them raw vectors."""
 SYSTEMS = {
@@ -351,9 +352,17 @@ SYSTEMS = {
         *(replace(one, name=f"{one.name}-raw", raw=True, usual=False) for one in OF_PAPER),
         *OF_PAPER,
         System("jplda-interaction", "jPLDA exact, interaction", with_interaction),
-        System("plda-prior", "PLDA ({0} x {1}), prior", plda_with_prior),
-        System("jplda-prior", "jPLDA, interaction, prior", with_prior),
-        System(BEST, "best", committee, phrase_known),
+        System(
+            "plda-prior",
+            "PLDA ({0} x {1}), prior",
+            lambda task, settings: _with_prior(task, task.cell),
+        ),
+        System(
+            "jplda-prior",
+            "jPLDA, interaction, prior",
+            lambda task, settings: _with_prior(task, *task.views, task.cell),
+        ),
+        System(BEST, "best", committee, phrase_known, by_block=True),
     )
 }
 PAPER = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
@@ -390,9 +399,7 @@ def systems_named(names: Sequence[str], views: int = 2) -> list[System]:
     return fit
 
 
-def run_system(
-    system: System, task: Task, settings: BackendSettings
-) -> tuple[NDArray[Any], Bundle]:
+def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[Names, Bundle]:
     """Scores (models, tests) and the fitted bundle.
 
     One BLAS thread: products are small, and sums do not depend on the number of cores.
@@ -401,7 +408,7 @@ def run_system(
     """
     if system.raw:
         settings = replace(settings, reduce=None)
-    if system.name != BEST:  # which has experts for every block
+    if not system.by_block:
         task = task.joined
     with warnings.catch_warnings(), one_blas_thread():
         warnings.simplefilter("ignore", MvpldaWarning)
@@ -412,7 +419,8 @@ def run_system(
         if system.name == BEST:
             calibrate(bundle, task.train, task.train_labels, enrolment=task.per_model)
         options = {"method": "average"} if system.average else {}
-        profiles = bundle.enrol(task.enrol, task.enrol_ids, **options)
+        enrolled = task.X[task.corpus.protocol.enrolled]
+        profiles = bundle.enrol(enrolled, task.enrol_ids, **options)
         question = system.question(task, settings)
         if bundle.calibrations:
             scores = _calibrated(bundle, profiles, task.test, question.get("known", {}))
@@ -421,9 +429,7 @@ def run_system(
     return scores, bundle
 
 
-def _calibrated(
-    bundle: Bundle, profiles: Any, test: NDArray[Any], known: dict[str, NDArray[Any]]
-) -> NDArray[np.float32]:
+def _calibrated(bundle: Bundle, profiles: Any, test: Names, known: Columns) -> Names:
     """Calibrated scores, block by block of enrolments."""
     tests = bundle.enrol(test)
     scores = np.empty((len(profiles), len(tests)), dtype=np.float32)
