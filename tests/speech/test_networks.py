@@ -136,15 +136,15 @@ def test_batches_hold_every_frame_once():
     features, labels = toy()
     codes, _ = training.number_classes(labels)
     frames = torch.arange(len(features.frames)).float()[:, None]
-    source = training.FrameBatches(features, frames, codes, 0, 7)
-    seen = torch.cat([x for x, _ in source.chunks(np.random.default_rng(0))])
+    source = training.FrameBatches(features, frames, codes, 0)
+    seen = torch.cat([x for x, _ in source.batches(1, np.random.default_rng(0))])
     assert sorted(seen[:, 0].tolist()) == list(range(len(frames)))
 
 
 def test_stacked_frames_stay_inside_their_utterance():
     features = FeatureSet.of([np.zeros((3, 1)), np.ones((2, 1))])
     codes = np.zeros((2, 1), dtype=np.int64)
-    source = training.FrameBatches(features, torch.from_numpy(features.frames), codes, 2, 4)
+    source = training.FrameBatches(features, torch.from_numpy(features.frames), codes, 2)
     stacked = source.stacked(torch.arange(5)).numpy()
     np.testing.assert_array_equal(stacked, np.repeat([[0], [0], [0], [1], [1]], 5, axis=1))
 

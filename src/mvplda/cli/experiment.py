@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,17 +38,6 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
     """A corpus, its root, and how vectors are made of it."""
     for option in (
         QUIET,
-        click.option(
-            "--on-error",
-            type=click.Choice(["raise", "skip"]),
-            default="skip",
-            help="Stop at a sound file that cannot be used, or name it and go on without it.",
-        ),
-        click.option(
-            "--workers",
-            type=click.IntRange(min=1),
-            help="Read sound in so many processes.  [default: one per core]",
-        ),
         click.option(
             "-s",
             "--set",
@@ -250,10 +239,8 @@ def _prepared(
     root: Path | None = None,
     config: Path | None = None,
     changes: Sequence[tuple[str, str]] = (),
-    on_error: Literal["raise", "skip"] = "skip",
-    workers: int | None = None,
 ) -> tuple[Configuration, Corpus, Path, Reading]:
-    """The configuration, the corpus, where it lies, and how its sound is read."""
+    """The configuration, the corpus, where it lies, and what is shown."""
     from ..exceptions import ParameterError
     from ..speech.corpora import CORPORA, load_corpus
     from ..speech.experiment import Reading
@@ -277,7 +264,7 @@ def _prepared(
         raise ParameterError(
             f"options of {name} are of another type than expected ({options}): {error}"
         ) from error
-    return settings, loaded, root, Reading(on_error, workers, verbose=not quiet, say=click.echo)
+    return settings, loaded, root, Reading(not quiet, click.echo)
 
 
 def _value(text: str) -> Any:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from .._typing import BoolArray, Card, IntArray, Names
+from ..backend import cores
 from ..bundle import Bundle
 from ..exceptions import DataError
 from ..extractors import load_extractor
@@ -40,14 +39,8 @@ CHECKPOINT, UNFINISHED = "network.checkpoint", "vectors.unfinished"
 
 @dataclass(frozen=True)
 class Reading:
-    """How sound is read, and what is shown of it.
+    """What is shown of a run: lines as things are done, and progress on standard error."""
 
-    on_error : "skip" goes on without utterances that cannot be read, and names them; "raise" stops
-    workers : processes; None: one per core
-    """
-
-    on_error: Literal["raise", "skip"] = "skip"
-    workers: int | None = None
     verbose: bool = False
     say: Callable[[str], None] = lambda text: None
 
@@ -167,14 +160,7 @@ def train_on_corpus(
     recipe = training_recipe(configuration.features)
     training = configuration.training
     reading.say(f"features of {len(corpus)} utterances")
-    whole = extract_features(
-        corpus.ids,
-        _clips(corpus),
-        recipe,
-        on_error=reading.on_error,
-        workers=reading.workers,
-        verbose=reading.verbose,
-    )
+    whole = extract_features(corpus.ids, _clips(corpus), recipe, verbose=reading.verbose)
     used = np.flatnonzero(np.isin(whole.rows, corpus.protocol.train))
     labels = corpus.labels_at(whole.rows[used], corpus.views)
     speakers = len(np.unique(labels[corpus.views[0]]))
@@ -199,9 +185,9 @@ def extract_corpus(
     reading.say(f"vectors of {len(corpus)} utterances: {extractor.name}")
     made = extractor.extract(
         list(_clips(corpus)),
-        on_error=reading.on_error,
+        on_error="skip",
         progress=reading.verbose,
-        workers=reading.workers or os.cpu_count() or 1,
+        workers=cores(),
         unfinished=unfinished,
     )
     unfinished.unlink()

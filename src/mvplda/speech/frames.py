@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
 from .._progress import Progress
-from .._typing import FloatArray, IntArray
+from .._typing import Array, FloatArray, IntArray, Names
 from ..backend import cores
 from ..distributed.engines import ordered_map
 from ..exceptions import AudioError
@@ -26,7 +26,6 @@ from ..extractors.sound import Clip, read_audio
 
 __all__ = ["extract_features"]
 
-Wave = NDArray[np.float64]
 Frames = NDArray[np.float32]
 FEW = 300
 """Fewer utterances are done in this process: the start of others costs more."""
@@ -48,7 +47,7 @@ class FeatureSet:
     """
 
     frames: FloatArray
-    offsets: NDArray[np.int64]
+    offsets: IntArray
 
     @classmethod
     def of(cls, utterances: Iterable[FloatArray]) -> FeatureSet:
@@ -64,7 +63,7 @@ class FeatureSet:
         return self.frames[self.offsets[i] : self.offsets[i + 1]]
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> IntArray:
         """(n,) frames of every utterance."""
         return np.diff(self.offsets)
 
@@ -96,45 +95,37 @@ def frames_of(samples: FloatArray, recipe: Recipe) -> Frames:
 
 
 def extract_features(
-    ids: Sequence[Any] | NDArray[Any],
+    ids: Sequence[str] | Names,
     clips: Sequence[Clip],
     recipe: Recipe,
     *,
-    on_error: Literal["raise", "skip"] = "raise",
-    workers: int | None = None,
     verbose: bool = False,
 ) -> Extracted:
-    """Frames of many utterances; the result does not depend on the number of workers.
+    """Frames of many utterances; those that cannot be used are named in the result.
 
     Parameters
     ----------
     ids : names of the utterances
     clips : where each one's sound lies
     recipe : how frames are made
-    on_error : "raise" stops at the first utterance that cannot be used, "skip" names it in the result
-    workers : processes; None means one per core, and this one alone for few utterances
 
     Raises
     ------
     AudioError
-        An utterance cannot be used, or none can.
+        None can be used.
     """
-    if workers is None:
-        workers = cores() if len(clips) >= FEW else 1
+    workers = cores() if len(clips) >= FEW else 1
     line = Progress("features", len(clips))
     frames = []
     rows = []
     skipped = []
     results = ordered_map(partial(_frames_or_reason, recipe), clips, workers=workers)
     for row, result in enumerate(results):
-        name = str(ids[row])
-        if not isinstance(result, str):
+        if isinstance(result, str):
+            skipped.append((str(ids[row]), result))
+        else:
             frames.append(result)
             rows.append(row)
-        elif on_error == "raise":
-            raise AudioError(f"utterance {name!r}: {result}")
-        else:
-            skipped.append((name, result))
         if verbose and (row + 1) % PROGRESS_EVERY == 0:
             line.step(row + 1)
     if not frames:
@@ -154,7 +145,7 @@ def _frames_or_reason(recipe: Recipe, clip: Clip) -> Frames | str:
         return f"{clip.path} does not fit in memory"
 
 
-def with_noise(samples: Wave, snr_db: float, pink: bool, rng: np.random.Generator) -> Wave:
+def with_noise(samples: Array, snr_db: float, pink: bool, rng: np.random.Generator) -> Array:
     """White or pink noise added, at a signal-to-noise ratio over the utterance."""
     noise = rng.standard_normal(len(samples))
     if pink:
@@ -168,8 +159,8 @@ def with_noise(samples: Wave, snr_db: float, pink: bool, rng: np.random.Generato
 
 
 def in_room(
-    samples: Wave, t60_s: float, direct_db: float, rate: int, rng: np.random.Generator
-) -> Wave:
+    samples: Array, t60_s: float, direct_db: float, rate: int, rng: np.random.Generator
+) -> Array:
     """Reverberation: 2 ms after the direct sound noise begins that decays by 60 dB in T60.
 
     ``direct_db`` is the energy of the direct sound over that of the tail. The result has the length of the input.
@@ -184,8 +175,8 @@ def in_room(
 
 
 def over_channel(
-    samples: Wave, low_hz: float, high_hz: float, rate: int, rng: np.random.Generator
-) -> Wave:
+    samples: Array, low_hz: float, high_hz: float, rate: int, rng: np.random.Generator
+) -> Array:
     """Another microphone: gains drawn at octaves, and a band outside which it fades."""
     # padded, for a filter in the frequency domain joins the end to the start
     size = _fast_size(len(samples) + rate // 20)

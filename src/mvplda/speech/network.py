@@ -145,10 +145,10 @@ def pretrain(
         trainer = MachineTrainer(machine, settings)
         for epoch in range(settings.gaussian_epochs if gaussian else settings.epochs):
             rng = np.random.default_rng([random_state, 2 + number, epoch])
-            errors = []
-            for stacked, _ in source.chunks(rng):
-                visible = body.hidden(stacked, number)
-                errors += [trainer.step(batch) for batch in torch.split(visible, settings.batch)]
+            errors = [
+                trainer.step(body.hidden(stacked, number))
+                for stacked, _ in source.batches(settings.batch, rng)
+            ]
             error = float(torch.stack(errors).mean())
             if not math.isfinite(error):
                 rate = "gaussian_rate" if gaussian else "rate"

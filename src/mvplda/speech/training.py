@@ -16,13 +16,12 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._progress import Progress
-from .._typing import IntArray
+from .._typing import Card, Columns, IntArray, Json
 from ..exceptions import FileFormatError, LabelError, NumericalError, ParameterError
 from ..extractors.network import OnnxNetwork
 from ..extractors.recipe import Features, Network, Recipe, Samples, to_toml
@@ -33,9 +32,6 @@ from .settings import PaperNetwork, Training
 
 __all__ = ["TrainedNetwork", "train", "write_extractor"]
 
-Labels = Mapping[str, Any]
-CHUNK = 64
-"""Steps whose stacked frames are gathered at once."""
 BATCH_FRAMES = 16384
 """Frames of utterances that are made to vectors together."""
 TIMED = 32
@@ -62,7 +58,7 @@ class TrainedNetwork:
     network: PaperNetwork
     body: PaperBody
     classes: Mapping[str, list[str]]
-    history: tuple[Mapping[str, Any], ...] = ()
+    history: tuple[Card, ...] = ()
 
     @torch.no_grad()
     def extract(self, features: FeatureSet, device: str = "auto") -> NDArray[np.float32]:
@@ -89,7 +85,7 @@ class TrainedNetwork:
 
 def train(
     features: FeatureSet,
-    labels: Labels,
+    labels: Columns,
     network: PaperNetwork | None = None,
     training: Training | None = None,
     *,
@@ -139,7 +135,7 @@ def train(
         body.to(device)
         heads.to(device)
         frames = ((torch.from_numpy(features.frames).float() - shift) / deviation).to(device)
-        source = FrameBatches(features, frames, codes, network.context, training.batch)
+        source = FrameBatches(features, frames, codes, network.context)
         optimiser = torch.optim.SGD(
             [*body.parameters(), *heads.parameters()],
             lr=training.learning_rate,
@@ -162,7 +158,7 @@ def train(
 
 
 def estimated_hours(
-    features: FeatureSet, labels: Labels, network: PaperNetwork, training: Training
+    features: FeatureSet, labels: Columns, network: PaperNetwork, training: Training
 ) -> float:
     """Hours that a training will take, by the second of two epochs over a few utterances."""
     rows = np.random.default_rng(0).permutation(len(features))[:TIMED]
@@ -191,7 +187,7 @@ class Run:
     training: Training
     optimiser: torch.optim.Optimizer
     views: list[str]
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Json] = field(default_factory=list)
 
     def epoch(self) -> None:
         """One pass over the data; nothing waits for the device until its end."""
@@ -201,10 +197,10 @@ class Run:
         kind = self.source.device.type
         # every epoch has a seed of its own: one that was resumed is the same as one that was not
         rng = np.random.default_rng([training.random_state, 4, number])
-        steps = len(self.source)
+        steps = max(1, len(self.source.frames) // training.batch)
         losses = []
         hits = []
-        for step, (stacked, codes) in enumerate(self.source.batches(rng)):
+        for step, (stacked, codes) in enumerate(self.source.batches(training.batch, rng)):
             done = (number + step / steps) / training.epochs
             self.optimiser.param_groups[0]["lr"] = training.learning_rate * (1 - done)
             with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda", cache_enabled=False):
@@ -267,11 +263,8 @@ class Run:
 class FrameBatches:
     """Frames of all utterances in random order, each with those around it."""
 
-    def __init__(
-        self, features: FeatureSet, frames: Tensor, codes: IntArray, context: int, batch: int
-    ) -> None:
+    def __init__(self, features: FeatureSet, frames: Tensor, codes: IntArray, context: int) -> None:
         self.frames = frames
-        self.batch = batch
         self.context = context
         self.device = frames.device
         owner = np.repeat(np.arange(len(features)), features.lengths)
@@ -280,30 +273,19 @@ class FrameBatches:
         self.last = torch.from_numpy(features.offsets[1:] - 1).to(self.device)
         self.codes = torch.from_numpy(codes).to(self.device)
 
-    def __len__(self) -> int:
-        """Steps of an epoch."""
-        return max(1, len(self.frames) // self.batch)
-
     def stacked(self, centre: Tensor) -> Tensor:
         """(N, (2 context + 1) D) of the frames at these positions."""
         owner = self.owner[centre]
         positions = stacked_positions(self.first[owner], self.last[owner], centre, self.context)
         return self.frames[positions].reshape(len(centre), -1)
 
-    def chunks(self, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Stacked frames and their class numbers, CHUNK batches at a time, in random order."""
+    def batches(self, size: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Stacked frames and class numbers (B, K) of every step of an epoch, in random order."""
         order = torch.from_numpy(rng.permutation(len(self.frames))).to(self.device)
-        for centre in torch.split(order, self.batch * CHUNK):
-            yield self.stacked(centre), self.codes[self.owner[centre]]
-
-    def batches(self, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Stacked frames and class numbers (B, K) of every step of an epoch."""
-        for stacked, codes in self.chunks(rng):
-            for start in range(0, len(stacked), self.batch):
-                x = stacked[start : start + self.batch]
-                # the last frames of an order that is drawn anew each time: all batches have one size
-                if len(x) == self.batch or len(self.frames) < self.batch:
-                    yield x, codes[start : start + self.batch]
+        for centre in torch.split(order, size):
+            # the last frames of an order that is drawn anew each time: all batches have one size
+            if len(centre) == size or len(order) < size:
+                yield self.stacked(centre), self.codes[self.owner[centre]]
 
     def sample(self, count: int, rng: np.random.Generator) -> Tensor:
         """Stacked frames at random."""
@@ -323,7 +305,7 @@ def choose_device(name: str) -> torch.device:
         ) from error
 
 
-def number_classes(labels: Labels) -> tuple[IntArray, dict[str, list[str]]]:
+def number_classes(labels: Columns) -> tuple[IntArray, dict[str, list[str]]]:
     """(n, K) class numbers, and the classes' names by view."""
     codes = []
     classes = {}
@@ -346,7 +328,7 @@ def frame_statistics(features: FeatureSet) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
 
 
-def _line(record: Mapping[str, Any]) -> str:
+def _line(record: Card) -> str:
     shares = (f"{view} {share:.3f}" for view, share in record["accuracy"].items())
     return "  ".join([f"loss {record['loss']:.4f}", *shares])
 

@@ -13,15 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..._typing import IntArray, PathLike
+from ..._typing import BoolArray, Columns, IntArray, Names, PathLike
 from ...exceptions import DataError, LabelError, ParameterError
 from ...extractors.sound import Clip
 from ...io.files import BLANKS, check_ids, repeated
 from ...io.trials import Trials, rows_in
 
-StringArray = NDArray[Any]
 Load = Callable[..., "Corpus"]
 Training = float | int | Sequence[str] | None
 NAMED = 5
@@ -45,7 +43,7 @@ class Protocol:
     train: IntArray
     enrol: Mapping[str, IntArray]
     test: IntArray
-    groups: StringArray | None = None
+    groups: Names | None = None
     trials: Trials | None = None
 
     @property
@@ -75,12 +73,12 @@ class Corpus:
     """
 
     name: str
-    ids: StringArray
-    labels: Mapping[str, StringArray]
+    ids: Names
+    labels: Columns
     clips: tuple[Clip, ...] | None
     protocol: Protocol
     source: str = ""
-    sessions: StringArray | None = None
+    sessions: Names | None = None
 
     def __post_init__(self) -> None:
         count, first = repeated(self.ids.tolist())
@@ -90,14 +88,15 @@ class Corpus:
             check_ids(self.ids.tolist())  # here, not when vectors of the sound are written
         protocol = self.protocol
         used = np.union1d(protocol.enrolled, protocol.test)
-        apart = {"trained on and evaluated with": (protocol.train, used)}
+        self._apart("trained on and evaluated with", protocol.train, used)
         if protocol.trials is None:
             # a list of trials may test with what makes another model
-            apart["enrolled and tested with"] = (protocol.enrolled, protocol.test)
-        for what, (one, other) in apart.items():
-            both = self.ids[np.intersect1d(one, other)].tolist()
-            if both:
-                raise DataError(f"{self.name}: {len(both)} utterance(s) are {what}: {named(both)}")
+            self._apart("enrolled and tested with", protocol.enrolled, protocol.test)
+
+    def _apart(self, what: str, one: IntArray, other: IntArray) -> None:
+        both = self.ids[np.intersect1d(one, other)].tolist()
+        if both:
+            raise DataError(f"{self.name}: {len(both)} utterance(s) are {what}: {named(both)}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -106,11 +105,11 @@ class Corpus:
     def views(self) -> tuple[str, ...]:
         return tuple(self.labels)
 
-    def labels_at(self, rows: IntArray, views: Sequence[str]) -> dict[str, StringArray]:
+    def labels_at(self, rows: IntArray, views: Sequence[str]) -> Columns:
         """The labels of some utterances in some views."""
         return {view: self.labels[view][rows] for view in views}
 
-    def model_labels(self) -> dict[str, StringArray]:
+    def model_labels(self) -> Columns:
         """Classes of the enrolments, in the views in which every enrolment is of one class."""
         protocol = self.protocol
         sizes = [len(rows) for rows in protocol.enrol.values()]
@@ -121,7 +120,7 @@ class Corpus:
             if (classes[protocol.enrolled] == classes[repeated_first]).all()
         }
 
-    def trial_mask(self) -> NDArray[np.bool_] | None:
+    def trial_mask(self) -> BoolArray | None:
         """(models, tests) which enrolment meets which test; None where all meet all."""
         protocol = self.protocol
         groups = protocol.groups
@@ -139,28 +138,26 @@ class Corpus:
 
     def without(self, names: Sequence[str]) -> Corpus:
         """The corpus without some utterances; an enrolment that has none left goes, and so do its trials."""
-        keep = ~np.isin(self.ids, names)
-        number = np.cumsum(keep) - 1
+        kept = np.flatnonzero(~np.isin(self.ids, names))
+        number = np.full(len(self), -1)
+        number[kept] = np.arange(len(kept))
 
         def left(rows: IntArray) -> IntArray:
-            return number[rows[keep[rows]]]
+            return number[rows][number[rows] >= 0]
 
         old = self.protocol
-        enrol = {name: left(rows) for name, rows in old.enrol.items() if keep[rows].any()}
+        enrol = {name: left(rows) for name, rows in old.enrol.items() if len(left(rows))}
         trials = old.trials
         if trials is not None:
             trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(names)]
-        groups = None if old.groups is None else old.groups[keep]
-        clips = self.clips
-        if clips is not None:
-            clips = tuple(clips[row] for row in np.flatnonzero(keep))
+        groups = None if old.groups is None else old.groups[kept]
         return replace(
             self,
-            ids=self.ids[keep],
-            labels={view: classes[keep] for view, classes in self.labels.items()},
-            clips=clips,
+            ids=self.ids[kept],
+            labels=self.labels_at(kept, self.views),
+            clips=None if self.clips is None else tuple(self.clips[row] for row in kept),
             protocol=Protocol(left(old.train), enrol, left(old.test), groups, trials),
-            sessions=None if self.sessions is None else self.sessions[keep],
+            sessions=None if self.sessions is None else self.sessions[kept],
         )
 
     def summary(self) -> str:
@@ -168,12 +165,12 @@ class Corpus:
         protocol = self.protocol
         evaluation = np.union1d(protocol.enrolled, protocol.test)
         parts = {self.name: np.arange(len(self)), "training": protocol.train}
+        parts["evaluation"] = evaluation
         lines = []
-        for what, rows in {**parts, "evaluation": evaluation}.items():
-            classes = ", ".join(
-                f"{len(np.unique(values[rows]))} of {view}" for view, values in self.labels.items()
-            )
-            lines.append(f"{what}: {len(rows)} utterances; {classes}")
+        for what, rows in parts.items():
+            columns = self.labels_at(rows, self.views)
+            counts = [f"{len(np.unique(values))} of {view}" for view, values in columns.items()]
+            lines.append(f"{what}: {len(rows)} utterances; {', '.join(counts)}")
         listed = "" if protocol.trials is None else f", {len(protocol.trials)} listed trials"
         lines.append(f"{len(protocol.enrol)} enrolments, {len(protocol.test)} tests{listed}")
         return "\n".join(lines)
@@ -195,10 +192,10 @@ class ProtocolOptions(TypedDict, total=False):
 
 def build_corpus(
     name: str,
-    ids: StringArray,
-    labels: Mapping[str, StringArray],
+    ids: Names,
+    labels: Columns,
     clips: tuple[Clip, ...] | None,
-    session: StringArray | None = None,
+    session: Names | None = None,
     *,
     source: str = "",
     training: Training = None,
@@ -228,24 +225,21 @@ def build_corpus(
     return Corpus(name, ids, labels, clips, protocol, source, session)
 
 
-def training_rows(
-    labels: Mapping[str, StringArray], training: Training, random_state: int = 0
-) -> NDArray[np.bool_]:
+def training_rows(labels: Columns, training: Training, random_state: int = 0) -> BoolArray:
     """(n,) which utterances are of classes of the first view to train on; neither all nor none are."""
     view, classes = next(iter(labels.items()))
     every = np.unique(classes)
     training = SHARE if training is None else training
     if isinstance(training, (int, float)):
-        number = int(training)
-        if 0 < training < 1:
-            number = min(max(round(training * len(every)), 1), len(every) - 1)
-        names = every[np.random.default_rng(random_state).permutation(len(every))[:number]]
+        share = min(max(round(training * len(every)), 1), len(every) - 1)
+        number = share if 0 < training < 1 else int(training)
+        names = np.random.default_rng(random_state).permutation(every)[:number]
     else:
         names = np.array([str(name) for name in training], dtype=np.str_)
-    missing = np.setdiff1d(names, classes)
-    if len(missing):
+    missing = np.setdiff1d(names, classes).tolist()
+    if missing:
         raise LabelError(
-            f"no utterance is of {len(missing)} {view}(s) to train on: {named(missing.tolist())}"
+            f"no utterance is of {len(missing)} {view}(s) to train on: {named(missing)}"
         )
     chosen = np.isin(classes, names)
     if chosen.all() or not chosen.any():
@@ -255,7 +249,7 @@ def training_rows(
 
 
 def enrolments(
-    labels: Mapping[str, Any],
+    labels: Columns,
     sessions: Any,
     rows: Any,
     views: Sequence[str] = ("speaker", "phrase"),
@@ -313,11 +307,11 @@ def enrolments(
 
 
 def listed_protocol(
-    ids: StringArray,
+    ids: Names,
     models: Mapping[str, Sequence[str]],
     trials: Trials,
     train: IntArray,
-    groups: StringArray,
+    groups: Names,
 ) -> Protocol:
     """The protocol of enrolments and trials that are listed.
 
@@ -353,9 +347,7 @@ def listed_protocol(
     return Protocol(train, enrol, test, groups, trials)
 
 
-def cells_of(
-    labels: Mapping[str, Any], rows: IntArray, views: Sequence[str]
-) -> dict[str, IntArray]:
+def cells_of(labels: Columns, rows: IntArray, views: Sequence[str]) -> dict[str, IntArray]:
     """The rows of every cell of some views, in the order given, by the names of its classes joined."""
     columns = [np.asarray(labels[view]).astype(np.str_)[rows].tolist() for view in views]
     cells: dict[tuple[str, ...], list[int]] = {}

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..._typing import IntArray, PathLike
+from ..._typing import BoolArray, IntArray, Names, PathLike
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.trials import Trials, read_rsr2015_enrolment, read_trials, rsr2015_utterance
 from ...kinds import Coded
@@ -18,7 +17,6 @@ from .corpus import (
     Corpus,
     Protocol,
     ProtocolOptions,
-    StringArray,
     build_corpus,
     enrolments,
     listed_protocol,
@@ -153,7 +151,7 @@ def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
     root = Path(root)
     data = root / "data" if (root / "data").is_dir() else root
     if (root / INDEX).is_file():
-        listing = read_table(root / INDEX, views=VIEWS)
+        listing = read_table(root / INDEX)
     elif (data / "01").is_dir():
         listing = match_files(data, "{speaker}/{phrase}_{speaker}_{session}.wav")
     else:
@@ -246,7 +244,7 @@ def _sound(root: Path) -> Path:
     )
 
 
-def _evaluated(speakers: StringArray, genders: StringArray) -> NDArray[np.bool_]:
+def _evaluated(speakers: Names, genders: Names) -> BoolArray:
     """(n,) utterances of the speakers who are evaluated."""
     odd = sorted(set(genders.tolist()) - set(EVALUATION))
     if odd:
@@ -255,7 +253,7 @@ def _evaluated(speakers: StringArray, genders: StringArray) -> NDArray[np.bool_]
     return np.asarray(number >= np.array([EVALUATION[name] for name in genders.tolist()]))
 
 
-def _numbers(texts: StringArray, what: str) -> IntArray:
+def _numbers(texts: Names, what: str) -> IntArray:
     try:
         return texts.astype(np.int64)
     except ValueError as error:
@@ -306,8 +304,9 @@ def _compare_marks(trials: Trials) -> None:
     same_speaker = _same(trials, lambda name: name.rpartition("/")[2].partition("_")[0])
     same_phrase = _same(trials, lambda name: str(int(name.rpartition("_")[2])))
     kinds = {"TC": 3, "TW": 2, "IC": 1, "IW": 0}
-    marks = np.array([kinds.get(name, -1) for name in trials.kinds.names])[trials.kinds.codes]
-    wrong = int((marks != 2 * same_speaker + same_phrase).sum())
+    marks = np.array([kinds.get(name, -1) for name in trials.kinds.names], dtype=np.int8)
+    marks = marks[trials.kinds.codes]
+    wrong = int((marks != 2 * same_speaker.astype(np.int8) + same_phrase).sum())
     if wrong:
         log.warning(
             "rsr2015: %d of %d marks in the key differ from what the ids say; the ids are used",
@@ -316,12 +315,11 @@ def _compare_marks(trials: Trials) -> None:
         )
 
 
-def _same(trials: Trials, part: Callable[[str], str]) -> NDArray[np.int8]:
-    """(n,) 1 where a part of the ids of model and test is the same."""
+def _same(trials: Trials, part: Callable[[str], str]) -> BoolArray:
+    """(n,) whether a part of the ids of model and test is the same."""
     columns = [
         column.renamed([part(name) for name in column.names.tolist()])
         for column in (trials.enrol, trials.test)
     ]
     codes = _joined(columns).codes
-    same: NDArray[np.int8] = (codes[: len(trials)] == codes[len(trials) :]).astype(np.int8)
-    return same
+    return np.asarray(codes[: len(trials)] == codes[len(trials) :])

@@ -171,7 +171,7 @@ def synthetic(
         raise DataError(
             f"{root} holds synthetic speech of other settings than {settings}: choose another folder"
         )
-    listing = read_table(root / INDEX, views=("speaker", "phrase"))
+    listing = read_table(root / INDEX)
     return build_corpus(
         "synthetic",
         listing.ids,
