@@ -38,6 +38,20 @@ PUBLISHED = {
     "huiting": ((0.86, 4.57, 6.71, 1.37), (0.17, 3.91, 0.83, 0.62), (0.13, 2.37, 0.70, 0.38)),
 }
 """The paper's two tables, EER in % of its three systems by `KINDS`."""
+EXPLAINED = {
+    "cosine": "the angle between the mean of the enrolment vectors and the test vector",
+    "plda-cell": "PLDA whose classes are the combinations of both labels: the usual baseline",
+    "plda-speaker": "PLDA of speakers, whatever the phrase",
+    "plda-prior": "PLDA of the combinations with an isotropic prior, on vectors of length 1",
+    "jplda-printed": "joint PLDA, trained and scored by the paper's formulas as published",
+    "jplda-alone": "the paper's score of the speaker, whatever the phrase",
+    "jplda-exact": "joint PLDA, trained by exact EM and scored exactly",
+    "jplda-interaction": "joint PLDA with full noise and a view for how a speaker says a phrase",
+    "jplda-prior": "the same with an isotropic prior, on vectors of length 1",
+    "best": "a committee of two models per extractor, weighted and calibrated by held-out speakers, as mvplda train "
+    "makes it",
+}
+"""Systems in a line, by name. Reduced are principal components, raw are the vectors as they come."""
 PACKAGES = (
     "numpy",
     "scipy",
@@ -183,6 +197,23 @@ class Results:
         lines.insert(1 + len(own), "-" * len(lines[0]))
         return "\n".join(lines)
 
+    def best(self) -> SystemResult:
+        """The system with the fewest errors in total."""
+        return min(self.systems, key=lambda own: own.evaluation["Total"]["eer"])
+
+    def finding(self) -> str:
+        """The best system, its errors, and how many fewer these are than of PLDA, or of the first system."""
+        best = self.best()
+        text = f"Best system: {best.title}, {draw.headline(best.evaluation, best.intervals)}"
+        usual = [own for own in self.systems if own.name in ("plda-cell", "plda-cell-raw")]
+        other = (usual or self.systems)[0]
+        errors = [own.evaluation["Total"]["eer"] for own in (best, other)]
+        if errors[0] < errors[1]:
+            fewer = 100 * (1 - errors[0] / errors[1])
+            text += f", {fewer:.0f} % fewer than {other.title} ({100 * errors[1]:.2f} %)"
+        kinds = ", ".join(self.kinds[:-1])
+        return f"{text}. Errors are equal error rates (EER) of {kinds} together."
+
     def claims(self) -> list[list[str]]:
         """Rows of cells, the head first: one system's errors as shares of another's."""
         rows = [["EER as a share of another system's; + fewer, - more", *self.kinds]]
@@ -230,14 +261,12 @@ class Results:
         """Write the page and, beside it, its plots; `history` is of the network that made the vectors."""
         folder = draw.folder_beside(path)
         folder.mkdir(parents=True, exist_ok=True)
-        errors = {
-            system.title: {kind: system.evaluation[kind]["eer"] for kind in self.kinds}
-            for system in self.systems
-        }
+        named = {own.title: own for own in self.systems}
+        measured = {title: (own.evaluation, own.intervals) for title, own in named.items()}
         plots: Json = {
             "systems": (
-                "EER of every system by kind of trial.",
-                lambda axes: draw.bars_of_systems(axes, errors, tuple(self.kinds)),
+                "EER of every system by kind of trial; lines are the intervals over speakers.",
+                lambda axes: draw.bars_of_systems(axes, measured, self.kinds),
             ),
         }
         if history:
@@ -246,22 +275,39 @@ class Results:
                 lambda axes: draw.training_plot(axes, history),
             )
         shown, _ = draw.write_pictures(plots, folder)
-        rows = [
-            [html.escape(system.title), *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"]
-            for system in self.systems
-        ]
-        table = draw.html_table(["EER, %", *self.columns, "s"], rows)
+        best = self.best()
+        about = (best.evaluation, best.intervals)
+        rows = []
+        for title, colour in draw.system_colours(named).items():
+            name = f'<i class="dot" style="background:{colour}"></i>{html.escape(title)}'
+            system = named[title]
+            rows.append([name, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
+        place = self.systems.index(best)
+        table = draw.html_table(["EER, %", *self.columns, "s"], rows, place)
         head, *others = self.claims()
         compared = draw.html_table(head, [[html.escape(cell) for cell in row] for row in others])
+        names = {title: explained(own.name) for title, own in named.items()}
+        names |= {k: w for k, w in draw.KIND_WORDS.items() if k in self.kinds}
         notes = self.systems[0].evaluation.definitions(self.systems[0].intervals)
         notes.append(f"Data: {source}.")
         notes += [f"Not used: {note}" for note in self.notes[:20]]
         body = (
+            f'<p class="finding">{html.escape(self.finding())}</p>'
             f"<p>{'<br>'.join(map(html.escape, self.summary.splitlines()))}</p>"
-            f"<h2>Systems</h2>{table}<h2>Compared</h2>{compared}{draw.notes_list(notes)}"
-            f"{draw.fold_away('The configuration', to_toml(self.configuration))}{shown}"
+            f"<h2>What to do next</h2>{draw.notes_list(draw.advice(*about), 'advice')}"
+            f"{draw.thresholds_table(*about)}"
+            f"<h2>Systems</h2>{table}{shown}<h2>Compared</h2>{compared}"
+            f"<h2>What the names mean</h2>{draw.words_list(names)}{draw.notes_list(notes)}"
+            f"{draw.fold_away('The table as markdown', self.markdown())}"
+            f"{draw.fold_away('The configuration', to_toml(self.configuration))}"
         )
         draw.write_page(path, self.title, body)
+
+
+def explained(name: str) -> str:
+    """What a system is."""
+    name = name.partition(";")[0].removesuffix("-raw").removesuffix("-plain")
+    return EXPLAINED.get(name, "")
 
 
 def seeds_cell(row: Card) -> str:
@@ -273,10 +319,10 @@ def seeds_cell(row: Card) -> str:
 
 
 def _ratio(test: PairedTest) -> str:
+    if math.isnan(test.ratio):
+        return "-"
     sign = {"A": " +", "B": " -"}.get(test.verdict, "  ")
-    ends = [test.ratio, test.ratio_low, test.ratio_high]
-    ratio, low, high = ("-" if math.isnan(value) else f"{value:.2f}" for value in ends)
-    return f"{ratio} [{low}, {high}]{sign}"
+    return f"{test.ratio:.2f} [{test.ratio_low:.2f}, {test.ratio_high:.2f}]{sign}"
 
 
 def provenance(inputs: Iterable[str | Path] = ()) -> Json:
