@@ -28,6 +28,8 @@ from mvplda.speech.systems import SYSTEMS, Task, run_system
 DEALS = 5
 TRAINED, TESTED = 200, 300
 COSTS = ("default",)
+MOST = 100_000
+"""Trials of a kind that intervals are made of; errors are of all."""
 OUTPUT = Path(__file__).parents[2] / "results"
 PAPER = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
 OURS = (
@@ -80,7 +82,7 @@ def run_deal(name: str, data: Path, deal: int, systems: tuple[str, ...]) -> dict
     for corpus, file in corpora(name, data, deal):
         made = read_corpus_vectors(corpus, [file])
         tasks.append(Task(corpus, made.vectors.X, made.blocks))
-    samples = [TrialSample.of(task) for task in tasks]
+    samples = [TrialSample.of(task, MOST) for task in tasks]
     # the parts have other speakers: their numbers do not meet
     people = [
         np.concatenate([sample.people[side] + 10_000 * part for part, sample in enumerate(samples)])
@@ -89,6 +91,8 @@ def run_deal(name: str, data: Path, deal: int, systems: tuple[str, ...]) -> dict
     kinds = {
         kind: np.concatenate([sample.kinds[kind] for sample in samples]) for kind in tasks[0].kinds
     }
+    weights = {kind: np.mean([sample.weights[kind] for sample in samples]) for kind in kinds}
+    whole = {kind: np.concatenate([task.kinds[kind].ravel() for task in tasks]) for kind in kinds}
     runs = {}
     for name_of_system in (*ALONE, *systems):
         system = SYSTEMS[ALONE.get(name_of_system, name_of_system)]
@@ -96,14 +100,19 @@ def run_deal(name: str, data: Path, deal: int, systems: tuple[str, ...]) -> dict
         system = replace(system, name=name_of_system + " as it is")
         settings = BackendSettings(random_state=deal)
         parts = []
-        for task, sample in zip(tasks, samples, strict=True):
+        for task in tasks:
             own = task
             if name_of_system in ALONE:
                 own = Task(task.corpus, task.X[:, :VOICE], {"voice": VOICE})
-            parts.append(sample.scores(run_system(system, own, settings)[0]))
-        scores = np.concatenate(parts)
-        evaluation = evaluate(scores, kinds, COSTS)
-        runs[name_of_system] = (evaluation, speaker_intervals(scores, kinds, *people, COSTS))
+            parts.append(run_system(system, own, settings)[0])
+        evaluation = evaluate(np.concatenate([part.ravel() for part in parts]), whole, COSTS)
+        scores = np.concatenate(
+            [sample.scores(part) for sample, part in zip(samples, parts, strict=True)]
+        )
+        runs[name_of_system] = (
+            evaluation,
+            speaker_intervals(scores, kinds, *people, COSTS, weights=weights),
+        )
         line = "  ".join(f"{100 * evaluation[kind]['eer']:.2f}" for kind in KINDS)
         print(f"{name} {deal}  {name_of_system:20} {line}", flush=True)
     return runs

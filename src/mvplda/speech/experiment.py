@@ -321,15 +321,16 @@ class TrialSample:
     people: tuple[Names, Names]
 
     @classmethod
-    def of(cls, task: Task) -> TrialSample:
+    def of(cls, task: Task, most: int = MOST_TRIALS) -> TrialSample:
+        """Up to so many trials of every kind."""
         rng = np.random.default_rng(0)
         places = []
         weights = {}
         for kind, mask in task.kinds.items():
             place = np.flatnonzero(mask)
             count = len(place)
-            if count > MOST_TRIALS:
-                place = place[np.unique(rng.integers(count, size=MOST_TRIALS))]
+            if count > most:
+                place = place[np.unique(rng.integers(count, size=most))]
             weights[kind] = count / max(1, len(place))
             places.append(place)
         where = np.concatenate(places)
