@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -287,7 +287,7 @@ def _run_seeds(
         own = replace(backend, random_state=backend.random_state + seed)
         scores, model = run_system(system, task, own)
         drawn = sample.scores(scores)
-        evaluation = evaluate(scores, task.kinds, settings.costs)
+        evaluation = evaluate(scores, task.kinds)
         runs.append((evaluation, sample.intervals(drawn, settings)))
         if not seed:
             first = model
@@ -297,7 +297,7 @@ def _run_seeds(
                 *runs[0],
                 time.perf_counter() - started,
                 system.llr,
-                _by_group(scores, task, settings.costs),
+                _by_group(scores, task),
                 drawn,
             )
     if len(runs) > 1:
@@ -352,9 +352,7 @@ class TrialSample:
         if not settings.resamples:
             return None
         try:
-            return speaker_intervals(
-                scores, self.kinds, *self.people, settings.costs, weights=self.weights
-            )
+            return speaker_intervals(scores, self.kinds, *self.people, weights=self.weights)
         except DataError:
             return None
 
@@ -364,14 +362,13 @@ class TrialSample:
             theirs,
             self.kinds,
             *self.people,
-            settings.costs,
             weights=self.weights,
             n_resamples=settings.resamples,
             random_state=0,
         )
 
 
-def _by_group(scores: Names, task: Task, costs: tuple[str, ...]) -> Mapping[str, Evaluation]:
+def _by_group(scores: Names, task: Task) -> dict[str, Evaluation]:
     """Every group's own evaluation; groups without targets or without others have none."""
     evaluations = {}
     groups = task.groups
@@ -380,5 +377,5 @@ def _by_group(scores: Names, task: Task, costs: tuple[str, ...]) -> Mapping[str,
         own = {kind: mask[rows] for kind, mask in task.kinds.items()}
         target, *others = (mask.any() for mask in own.values())
         if target and any(others):
-            evaluations[str(name)] = evaluate(scores[rows], own, costs)
+            evaluations[str(name)] = evaluate(scores[rows], own)
     return evaluations

@@ -14,7 +14,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Self
 
-from ..costs import detection_costs
 from ..exceptions import FileFormatError, ParameterError
 from ..extractors.recipe import Features, recipe_from
 from ..io.files import read_bytes
@@ -213,19 +212,13 @@ class EvaluationSettings(Settings):
     Attributes
     ----------
     systems : by name or group; none named: the usual ones
-    costs : operating points of minDCF
     resamples : of speakers, for the comparison with the baseline; 0 leaves it and all intervals out
     seeds : how often systems with a random start are fitted, with random_state, random_state + 1, ...
     """
 
     systems: tuple[str, ...] = ()
-    costs: tuple[str, ...] = ("default",)
     resamples: int = number(200, 0)
     seeds: int = number(1, 1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        detection_costs(self.costs)  # here, not after hours of training
 
 
 FEATURES = Features(kind="mfcc", bins=23, normalisation="mean+variance")

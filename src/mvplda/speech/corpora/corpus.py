@@ -429,9 +429,9 @@ def load_corpus(name: str, root: PathLike, **options: Any) -> Corpus:
     root : the folder (or, for "folder", a table; for "synthetic", where to write it; for "vectors", their file)
     options : those of the corpus's own function
     """
-    entry = CORPORA.get(name)
-    if entry is None:
+    if name not in CORPORA:
         raise ParameterError(f"there is no data set {name!r}; there are {', '.join(CORPORA)}")
+    entry = CORPORA[name]
     odd = [option for option in options if option not in entry.options]
     if odd:
         raise ParameterError(
