@@ -1,6 +1,6 @@
 """The paper's systems and the readings that it leaves open, on j-vectors of AudioMNIST and on simulated vectors.
 
-``python -m benchmarks.studies.readings DATA [NAME ...]``. DATA holds audiomnist_jvectors.npz. Every run is an experiment
+``python -m benchmarks.studies.readings DATA [NAME ...]``. DATA holds audiomnist_jvectors.npz. A run is an experiment
 like those of ``mvplda experiment``; its files go to results/paper/NAME.
 """
 
