@@ -74,7 +74,7 @@ def study_command(
     given = parser.parse_args()
     found = study(given.data, given.work) if keeps_vectors else study(given.data)
     given.output.mkdir(parents=True, exist_ok=True)
-    saved = {"provenance": provenance([given.data]), **found}
+    saved = {"title": name, "provenance": provenance([given.data]), "rows": found}
     (given.output / "results.json").write_text(json.dumps(saved, indent=2) + "\n")
     (given.output / "table.md").write_text(table(found))
     print(table(found))

@@ -342,7 +342,9 @@ def model(work: Path, output: Path, results: Path | None) -> None:
         points = {
             key: [one.to_dict() for one in some] for key, some in (bundle.points or {}).items()
         }
-        text = json.dumps({"provenance": inputs, "points": points, "rows": rows}, indent=1)
+        title = "The default model on corpora left out"
+        saved = {"title": title, "provenance": inputs, "points": points, "rows": rows}
+        text = json.dumps(saved, indent=1)
         write_atomically(results / "results.json", text.encode())
 
 
