@@ -365,11 +365,6 @@ def default_model() -> list[str]:
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
-    "C-VAU": lambda: over_deals("cvau"),
-    "Speech Commands": lambda: over_deals("speech-commands"),
-    "readings, j-vectors": lambda: readings("jvectors-readings"),
-    "readings, simulated": lambda: readings("drawn-readings"),
-    "readings, priors": lambda: readings("drawn-priors"),
     "paper, raw": lambda: by_kind(RAW, True),
     "paper, reduced": lambda: by_kind(REDUCED, False),
     "paper, shares in IC": lambda: ratios("IC"),
