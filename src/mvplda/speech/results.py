@@ -27,6 +27,7 @@ from ..metrics.comparison import Comparison, PairedTest
 from ..metrics.evaluation import Evaluation, aligned, markdown_rows
 from ..metrics.intervals import Intervals
 from ..persistence import write_atomically
+from ..plotting import system_colours
 from .settings import to_toml
 
 SCHEMA = 2
@@ -278,7 +279,7 @@ class Results:
         best = self.best()
         about = (best.evaluation, best.intervals)
         rows = []
-        for title, colour in draw.system_colours(named).items():
+        for title, colour in system_colours(named).items():
             name = f'<i class="dot" style="background:{colour}"></i>{html.escape(title)}'
             system = named[title]
             rows.append([name, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
