@@ -22,6 +22,7 @@ MODULES = (
     "mvplda.adaptation",
     "mvplda.spoofing",
     "mvplda.metrics",
+    "mvplda.plotting",
     "mvplda.report",
     "mvplda.io",
     "mvplda.io.onnx",

@@ -331,11 +331,6 @@ def adapt(
     help="Read this many shards at a time, each in a process.",
 )
 @click.option(
-    "--rows-per-shard",
-    type=click.IntRange(min=1),
-    help="Cut .npy and .parquet files with more vectors than this into several shards.",
-)
-@click.option(
     "--batch-mib",
     type=click.IntRange(min=1),
     default=16,
@@ -364,8 +359,8 @@ def stats(
 ) -> None:
     """Sum up SHARDS (parquet, npy, npz, scp, ark, csv), however large, for mvplda train.
 
-    SHARDS may also be statistics files, which are added as they are. An id that stands twice, in
-    one shard or in two that share a list of labels, is an error: it would be counted twice.
+    SHARDS may also be statistics files, which are added as they are. An id that stands twice in
+    one shard is an error: it would be counted twice.
 
     \b
     Examples:
