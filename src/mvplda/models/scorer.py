@@ -6,7 +6,7 @@ posteriors of hypotheses are made of these once, here, for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
@@ -45,11 +45,10 @@ from ..scoring.question import (
     Hypothesis,
     Question,
     Ratio,
-    Recognised,
     check_view,
     make_question,
 )
-from ..scoring.worlds import Naming, Role, group_profiles
+from ..scoring.worlds import Naming, Role
 
 M = TypeVar("M")
 
@@ -387,38 +386,6 @@ class BaseScorer(Persistent):
         logs = log_likelihoods(comparison, comparison.ratio.hypotheses)
         posteriors = question.posteriors(logs, comparison.ratio.numerator)
         return {name: cast(share, np.dtype(dtype).name) for name, share in posteriors.items()}
-
-    def recognise(self, test: SideLike, view: str, *, new: bool = True) -> Recognised:
-        """Posteriors of the training classes of a view for every test, all classes alike beforehand.
-
-        Given to another scorer, of other vectors of the same recordings, it is what that one calls `recognised`.
-
-        Parameters
-        ----------
-        test : Profiles, or an array of single vectors
-        view : whose classes were seen in training
-        new : count on classes that training has not met, too: the class None, as likely as each of the others
-        """
-        tests = self._sides(test, test)[1]
-        if view in tests.labels:
-            raise ParameterError(
-                f"the tests have labels of view {view!r}: there is nothing to recognise"
-            )
-        forms = self.forms()
-        names = self.known_names(view).tolist()
-        logs = np.zeros((len(tests), len(names) + new))
-        for group in group_profiles(tests, forms.base, {}):
-            side = forms.side(group.table, group.gather(tests.y))
-            squares: dict[Hashable, AnyArray] = {}
-            for c in range(len(names)):
-                rows = zip(forms.base, group.table.names, strict=True)
-                reading = tuple((c if v == view else -1,) * len(row) for v, row in rows)
-                for one in forms.alone(side, reading):
-                    logs[group.profiles, c] += to_host(one.evaluate(squares))
-        # a new class has log-likelihood 0: it is what the others are relative to
-        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-        classes = (*names, None) if new else tuple(names)
-        return Recognised(shares / shares.sum(axis=1, keepdims=True), classes)
 
     # -- from sides and a question to a comparison ----------------------------------
 
