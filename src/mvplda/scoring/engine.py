@@ -106,13 +106,14 @@ class Side(NamedTuple):
     names: dict[str, IntArray]
 
 
-class _Seen:
+class Seen:
     """Profiles of one table, as the scorer sees them.
 
     kept : factors that last from call to call, where the profiles are scored as they are
     """
 
     def __init__(self, comparison: Comparison, side: Side, group: Group) -> None:
+        self.comparison = comparison
         self.is_enrolled = side is comparison.enrol
         self.profiles = side.profiles
         self.group = group
@@ -223,12 +224,12 @@ class Comparison:
         """Whether classes have names that matter, or posteriors."""
         return bool(self.enrol.names or self.heard)
 
-    def parts(self) -> Iterator[tuple[_Seen, _Seen]]:
+    def parts(self) -> Iterator[tuple[Seen, Seen]]:
         """Profiles and tests of every part of the matrix whose sides have equal tables."""
         # the enrolled side is made once, whatever the tests' tables are
-        enrolled = [_Seen(self, self.enrol, group) for group in self.groups(self.enrol)]
+        enrolled = [Seen(self, self.enrol, group) for group in self.groups(self.enrol)]
         for group in self._groups_of_tests():
-            tested = _Seen(self, self.test, group)
+            tested = Seen(self, self.test, group)
             for side in enrolled:
                 yield side, tested
 
@@ -254,20 +255,10 @@ class Comparison:
             self.memory.groups[profiles] = list(group_profiles(profiles, self.forms.base, {}))
         return self.memory.groups[profiles]
 
-    def terms(self, enrol: _Seen, test: _Seen, sums: Sequence[Weighted]) -> Terms:
+    def terms(self, enrol: Seen, test: Seen, sums: Sequence[Weighted]) -> Terms:
         """Sums of hypotheses over two groups; the last is what the others are relative to."""
-        made: dict[Hashable, list[PairForm]] = {}
-        every: list[Possible] = []
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            for weighted in sums:
-                possible: Possible = []
-                for h, weight in weighted.items():
-                    for world in self._worlds(h, enrol.group.table, test.group.table):
-                        key = world.matches
-                        if key not in made:
-                            made[key] = self.forms.form(enrol.side, test.side, enrol.reading, key)
-                        possible.append((weight + world.log_weight, world, made[key]))
-                every.append(possible)
+            every = self.possible(enrol, test, sums)
             # forms are relative to tests of which nothing is known; what is known of them adds to this
             extra: Extra = {}
             if self.has_names:
@@ -286,7 +277,22 @@ class Comparison:
                     return terms
                 dtype = "float64"
 
-    def _extra(self, test: _Seen, every: Sequence[World]) -> Extra:
+    def possible(self, enrol: Seen, test: Seen, sums: Sequence[Weighted]) -> list[Possible]:
+        """The worlds of every sum."""
+        made: dict[Hashable, list[PairForm]] = {}
+        every: list[Possible] = []
+        for weighted in sums:
+            possible: Possible = []
+            for h, weight in weighted.items():
+                for world in self._worlds(h, enrol.group.table, test.group.table):
+                    key = world.matches
+                    if key not in made:
+                        made[key] = self.forms.form(enrol.side, test.side, enrol.reading, key)
+                    possible.append((weight + world.log_weight, world, made[key]))
+            every.append(possible)
+        return every
+
+    def _extra(self, test: Seen, every: Sequence[World]) -> Extra:
         """(tests,) what worlds make of the tests by themselves, less the best; nothing where all are alike.
 
         The log-likelihood as the world's classes, and the logarithm of a recogniser's posteriors of them.
@@ -327,8 +333,8 @@ class Comparison:
 
 
 def _log_sum(
-    enrol: _Seen,
-    test: _Seen,
+    enrol: Seen,
+    test: Seen,
     possible: Possible,
     extra: Extra,
     shift: float,
