@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -150,10 +149,6 @@ class Committee(BaseScorer, BaseEstimator):
     def _check_settings(self) -> None:
         if not self.experts:
             raise ParameterError("a committee needs at least one expert")
-        for what, least in (("folds", 2), ("enrolment", 1)):
-            value = getattr(self, what)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-                raise ParameterError(f"{what} is a whole number, at least {least}; got {value!r}")
         if self.factors not in ("learnt", None) and not isinstance(self.factors, Mapping):
             raise ParameterError(
                 f"factors is 'learnt', a dict of them or None; got {self.factors!r}"
