@@ -34,11 +34,9 @@ sys.path[:0] = [str(ROOT / "tests" / "support")]
 import service_postgres  # noqa: E402
 from service_client import Client  # noqa: E402
 
-<<<<<<< HEAD
-MASTER_KEY = "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="
-=======
 from mvplda.speech.results import provenance  # noqa: E402
->>>>>>> main
+
+MASTER_KEY = "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="
 
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
