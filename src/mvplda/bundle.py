@@ -16,7 +16,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import AnyArray, Array, Card, Json, Labels
-from .adaptation import adapted, recentred
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
@@ -90,26 +89,14 @@ class Bundle(Persistent, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         """Fit the preprocessing, then the scorer to what comes out of it."""
-        if self.preprocessing is None:
-            self._scorer().fit(X, y)
-            return self
-        if not isinstance(self.preprocessing, Pipeline):
-            raise ParameterError(
-                f"preprocessing is a Pipeline of steps, or None; got {self.preprocessing!r}"
-            )
-        self._scorer().fit(like(self.preprocessing.fit_transform(_on_host(X), y), X), y)
+        if self.preprocessing is not None:
+            if not isinstance(self.preprocessing, Pipeline):
+                raise ParameterError(
+                    f"preprocessing is a Pipeline of steps, or None; got {self.preprocessing!r}"
+                )
+            X = like(self.preprocessing.fit_transform(_on_host(X), y), X)
+        self._scorer().fit(X, y)
         return self
-
-    def adapt(self, X: ArrayLike, y: Labels | None = None, weight: float | None = None) -> Bundle:
-        """A bundle for the domain of new raw vectors, with labels or without: see `mvplda.adaptation.adapted`.
-
-        The mean that the preprocessing takes off moves as far as is not chance, see `mvplda.adaptation.recentred`;
-        calibrations and thresholds go, for they were made of the old scores.
-        """
-        chain = None if self.preprocessing is None else recentred(self.preprocessing, _on_host(X))
-        result = Bundle(chain, extractor=self.extractor)
-        result.scorer = adapted(self.fitted_scorer, result.prepare(X), y, weight)
-        return result
 
     # -- what the scorer does, with raw vectors --------------------------------------
 
@@ -234,7 +221,8 @@ class Bundle(Persistent, BaseEstimator):
 
     def doubt(self, question: Question | None = None) -> float:
         """Of the calibration for a question: the probability that the model tells nothing about a trial."""
-        return getattr(self.calibration(question), "doubt_", 0.0)
+        calibration = self.calibration(question)
+        return 0.0 if calibration is None else calibration.doubt_
 
     def operating_points(self, question: Question | None = None) -> list[OperatingPoint]:
         """The points that were measured for a question; none where nothing was."""
@@ -249,7 +237,8 @@ class Bundle(Persistent, BaseEstimator):
         points = self.operating_points(question)
         if question is not None and question.countermeasure is not None:
             points = []
-        limit = getattr(self.calibration(question), "largest_llr", np.inf)
+        calibration = self.calibration(question)
+        limit = np.inf if calibration is None else calibration.largest_llr
         return point_for(points, largest_llr=limit, **wanted)
 
     @property
@@ -261,43 +250,44 @@ class Bundle(Persistent, BaseEstimator):
 
     def get_state(self) -> State:
         arrays: Tensors = {}
-        values: Json = {"preprocessing": None, "extractor": self.extractor}
-        if self.preprocessing is not None:
-            values["preprocessing"] = [
-                [name, put_part(arrays, f"preprocessing/{i}", step, Step)]
-                for i, (name, step) in enumerate(self.preprocessing.steps)
-            ]
-        values["scorer"] = put_part(arrays, "scorer", self._scorer(), BaseScorer)
-        values["calibrations"] = {
-            key: put_part(arrays, f"calibrations/{key}", one, HypothesisCalibrator)
-            for key, one in (self.calibrations or {}).items()
+        steps = [
+            [name, put_part(arrays, f"preprocessing/{i}", step, Step)]
+            for i, (name, step) in enumerate(self._steps())
+        ]
+        values: Json = {
+            "preprocessing": steps or None,
+            "extractor": self.extractor,
+            "scorer": put_part(arrays, "scorer", self._scorer(), BaseScorer),
+            "calibrations": {
+                key: put_part(arrays, f"calibrations/{key}", one, HypothesisCalibrator)
+                for key, one in (self.calibrations or {}).items()
+            },
+            "points": self._plain_points(),
+            "card": dict(self.card or {}),
         }
-        values["points"] = self._plain_points()
-        values["card"] = dict(self.card or {})
         self.check_state()
         return arrays, values
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
-        bundle = cls(None, get_part(arrays, "scorer", values["scorer"], BaseScorer))
-        if values["preprocessing"] is not None:
-            bundle.preprocessing = Pipeline(
-                [
-                    (name, get_part(arrays, f"preprocessing/{i}", about, Step))
-                    for i, (name, about) in enumerate(values["preprocessing"])
-                ]
-            )
-        bundle.extractor = values["extractor"]
-        bundle.calibrations = {
-            key: get_part(arrays, f"calibrations/{key}", about, HypothesisCalibrator)
-            for key, about in values["calibrations"].items()
-        }
-        bundle.points = {
-            key: [OperatingPoint(**point) for point in some]
-            for key, some in values["points"].items()
-        }
-        bundle.card = values["card"]
-        return bundle
+        steps = [
+            (name, get_part(arrays, f"preprocessing/{i}", about, Step))
+            for i, (name, about) in enumerate(values["preprocessing"] or ())
+        ]
+        return cls(
+            Pipeline(steps) if steps else None,
+            get_part(arrays, "scorer", values["scorer"], BaseScorer),
+            values["extractor"],
+            {
+                key: get_part(arrays, f"calibrations/{key}", about, HypothesisCalibrator)
+                for key, about in values["calibrations"].items()
+            },
+            {
+                key: [OperatingPoint(**point) for point in points]
+                for key, points in values["points"].items()
+            },
+            values["card"],
+        )
 
     def bare(self) -> Persistent:
         around = self.preprocessing is not None or self.calibrations or self.points
@@ -357,11 +347,8 @@ class Bundle(Persistent, BaseEstimator):
             key: [point.to_dict() for point in some] for key, some in (self.points or {}).items()
         }
 
-    def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Any, Any]:
-        return self._side(enrol), self._side(test)
-
-    def _side(self, side: SideLike) -> Any:
-        return side if isinstance(side, Profiles) else self.prepare(side)
+    def _sides(self, *sides: SideLike) -> list[SideLike]:
+        return [side if isinstance(side, Profiles) else self.prepare(side) for side in sides]
 
 
 def _on_host(X: ArrayLike) -> ArrayLike:

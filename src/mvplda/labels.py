@@ -115,8 +115,6 @@ def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
         raise LabelError(
             "requires y to be passed, but the target y is None: give one label a vector and view"
         )
-    if isinstance(labels, LabelTable):
-        raise LabelError("labels are already encoded")
     names = _names_of(labels)
     if names is not None:
         columns = {str(name): labels[name] for name in names}
@@ -158,16 +156,10 @@ def label_rows(labels: Any) -> Names:
     (['bob', 'ann'], [1, 2])
     """
     columns = {name: as_array(column) for name, column in label_columns(labels, None).items()}
-    if not columns:
-        raise LabelError("there is no view: give at least one column of labels")
     shapes = {name: column.shape for name, column in columns.items()}
-    shape, *others = set(shapes.values())
-    if others or len(shape) != 1:
+    if len(set(shapes.values())) != 1 or len(shapes[next(iter(shapes))]) != 1:
         raise LabelError(f"label columns are one-dimensional and of one length; got {shapes}")
-    rows = np.empty(shape, dtype=[(name, column.dtype) for name, column in columns.items()])
-    for name, column in columns.items():
-        rows[name] = column
-    return rows
+    return np.rec.fromarrays(list(columns.values()), names=list(columns))
 
 
 def encode_labels(
@@ -297,29 +289,33 @@ def exact_names(values: Any, what: str = "labels") -> Names:
     """Names in one array; whole numbers stay whole, where NumPy would make real numbers of large ones beside small."""
     listed = list(values)
     array = np.asarray(listed)
-    whole = all(isinstance(value, (int, np.integer)) for value in listed)
-    if array.dtype.kind in "fO" and listed and whole:
-        if min(listed) < 0 or max(listed) >= 2**64:
+    if array.dtype.kind in "fO" and all(isinstance(value, (int, np.integer)) for value in listed):
+        if listed and (min(listed) < 0 or max(listed) >= 2**64):
             raise LabelError(f"{what} are too large for 64-bit numbers: make them strings")
         return np.asarray(listed, dtype=np.uint64)
     return array
 
 
 def _is_missing(array: Names, sentinel: Any) -> NDArray[np.bool_]:
+    """None, NaN and empty text name no class, nor does the sentinel."""
     if array.dtype == object:
-        absent = np.fromiter((_no_label(value) for value in array), dtype=bool, count=len(array))
+        absent = np.array([_no_label(value) for value in array], dtype=bool)
     elif array.dtype.kind in "fcMm":
         absent = np.isnan(array)
+    elif array.dtype.kind in "SU":
+        absent = np.char.str_len(array) == 0
     else:
         absent = np.zeros(len(array), dtype=bool)
     if sentinel is not None:
-        equal = array == sentinel
-        if isinstance(equal, np.ndarray):
-            absent |= equal.astype(bool)
+        absent |= np.broadcast_to(array == sentinel, array.shape).astype(bool)
     return absent
 
 
 def _no_label(value: Any) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, (float, np.floating)) and bool(value != value)
+    # what is not itself is NaN, of whatever library
+    return (
+        value is None
+        or type(value).__name__ == "NAType"
+        or bool(value != value)
+        or value in ("", b"")
+    )

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from ._plugins import load_entry_points
+from ._optional import load_entry_points
 from ._typing import Json, PathLike
 from .exceptions import DataError, FileFormatError, ParameterError, UnknownExtractorWarning
 

@@ -16,13 +16,14 @@ from . import training
 from ._progress import Progress
 from ._typing import IntArray, Json, Names, PathLike
 from .bundle import Bundle
-from .decisions import Decision
+from .decisions import Decision, OperatingPoint
 from .exceptions import DataError, LabelError, ParameterError
 from .extractors import Extracted, Extractor, load_extractor
 from .extractors.recordings import list_recordings, read_names
 from .io.vectors import VectorSet
 from .labels import encode_labels
 from .voices import (
+    ENROLLED,
     MARK,
     MODEL_FILE,
     REPORT_FILE,
@@ -37,15 +38,8 @@ from .voices import (
 ENOUGH_PEOPLE = 10
 """With fewer people than this no model of them is better than the extractor's cosine."""
 
-IMPOSTORS = {
-    "same nothing": "somebody else who says something else",
-    "same phrase": "somebody else who says the right words",
-    "same speaker": "the right voice with other words",
-    "IW": "somebody else who says something else",
-    "IC": "somebody else who says the right words",
-    "TW": "the right voice with other words",
-}
-"""Kinds of trials that should be rejected, in words."""
+IMPOSTORS = {"IW": "other speaker and phrase", "IC": "other speaker", "TW": "other phrase"}
+"""Kinds of trials of the default model that should be rejected, in words."""
 
 
 @dataclass
@@ -182,38 +176,34 @@ def setup_vectors(
     }
     shipped = default_bundle(name)
     default = None if shipped is None else training.deploy(shipped, vectors, columns, **options)
+    options["extractor"] = name
     if len(names) >= ENOUGH_PEOPLE:
-        expert = None if shipped is None else shipped.scorer
-        options["extractor"] = name
+        line = Progress(f"training a committee on {len(names)} people", 1)
         if progress:
-            Progress(f"training a committee on {len(names)} people", 1).step(1)
+            line.step(0)
+        expert = None if shipped is None else shipped.scorer
         bundle = training.train(vectors, columns, blocks=blocks, default=expert, **options)
+        if progress:
+            line.step(1)
         if default is not None:
             # blocks of length 1 each weigh the same in a cosine
             parts = np.split(vectors, np.cumsum([*blocks.values()])[:-1], axis=1)
             unit = np.hstack([normalize(part) for part in parts])
-            folds = training.FOLDS
-            cosine = training.train(unit, columns, model="cosine", folds=folds, **options)
+            cosine = training.train(unit, columns, model="cosine", **options)
             bundle = _better(bundle, default, cosine, told)
     else:
-        told.append(
-            f"{len(names)} people are too few to train a model of them ({ENOUGH_PEOPLE} are the least)"
-        )
+        few = f"A model of {len(names)} people is not trained ({ENOUGH_PEOPLE} are the least)"
         if default is not None:
             bundle = default
-            told[-1] += ": the default model is used, in the domain that they show."
+            told.append(f"{few}: the default model is used, adapted to their recordings.")
+        elif extractor is not None and extractor.recipe and len(names) < training.FEWEST_PEOPLE:
+            bundle = cosine_model(extractor)
+            told.append(f"{few}: the extractor's cosine is used, which is about voices only.")
+            told.append("Its calibration is the default of the extractor, not one of your people.")
         else:
-            told[-1] += ": the extractor's cosine is used, which is about voices only."
-            recipe = None if extractor is None else extractor.recipe
-            if extractor is not None and recipe is not None and len(names) < training.FEWEST_PEOPLE:
-                bundle = cosine_model(extractor)
-                told.append(
-                    "Its calibration is the default of the extractor, not one of your people."
-                )
-            else:
-                voices = {"speaker": columns["speaker"]}
-                options["extractor"] = name
-                bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
+            told.append(f"{few}: the extractor's cosine is used, which is about voices only.")
+            voices = {"speaker": columns["speaker"]}
+            bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
     people = columns["speaker"].astype(str)
     ids, kept = _marked(people, marks or range(len(vectors)), told)
     report = "\n".join([*told, *report_lines(bundle, far)])
@@ -238,7 +228,7 @@ def _better(committee: Bundle, default: Bundle, cosine: Bundle, told: list[str])
         held = dict(bundle.card or {}).get("held_out")
         if held is None:
             told.append(
-                "Errors cannot be compared: the default model is used, in your people's domain."
+                "Errors cannot be compared: the default model is used, adapted to your recordings."
             )
             return default
         first = next(iter(held["errors"].values()))
@@ -256,25 +246,14 @@ def _better(committee: Bundle, default: Bundle, cosine: Bundle, told: list[str])
 def report_lines(bundle: Bundle, far: float) -> list[str]:
     """What held-out people showed, in plain English."""
     lines = []
+    warnings = []
     for key, points in (bundle.points or {}).items():
         point = next((one for one in points if one.far == far and one.measured), None)
-        if point is None or point.measured is None:
-            continue
-        rates = point.measured["far"]
-        worst = max(rates, key=lambda kind: rates[kind][0])
-        source = f"{point.people} other people, NOT on yours: {point.basis}"
-        if point.basis == training.HELD_OUT:
-            source = f"{point.people} of your people, who were held out in turn"
-        lines.append(
-            f"Same {key.replace('+', ' and ').replace('|', ', ')}: at the threshold {point.threshold:.2f} for "
-            f"{100 * far:g} % false acceptances, of 100 owners {_of_100(point.measured['frr'])} are not accepted; "
-            f"of 100 impostors of the worst kind ({IMPOSTORS.get(worst, worst)}) {_of_100(rates[worst])} pass "
-            f"(95 % intervals, measured on {source})."
-        )
-        if point.measured.get("warning"):
-            lines.append(f"  {point.measured['warning']}.")
+        if point is not None and point.measured is not None:
+            lines.append(point_sentence(key, point))
+            warnings.append(point.measured.get("warning"))
     if lines:
-        return lines
+        return [*lines, *(f"Mind: {one}." for one in dict.fromkeys(warnings) if one)]
     if "held_out" in (bundle.card or {}):
         return [
             f"No threshold keeps false acceptances under {100 * far:g} %: among these people some recordings that "
@@ -283,6 +262,25 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
     return [
         "Errors could not be measured: that takes 8 people or more, with two recordings of the same each."
     ]
+
+
+def point_sentence(key: str, point: OperatingPoint) -> str:
+    """What was measured at a threshold, in plain English.
+
+    key : of the question, see `mvplda.calibration.question_key`
+    """
+    measured = dict(point.measured or {})
+    rates = measured["far"]
+    worst = max(rates, key=lambda kind: rates[kind][0])
+    source = f"{point.people} other people, NOT on yours: {point.basis}"
+    if point.basis in (training.HELD_OUT, ENROLLED):
+        source = f"{point.people} of your people: {point.basis}"
+    return (
+        f"Same {key.replace('+', ' and ').replace('|', ', ')}? Accept from the LLR {point.threshold:.2f} on, for "
+        f"{100 * (point.far or 0):g} % false acceptances: of 100 owners {_of_100(measured['frr'])} are not accepted; "
+        f"of 100 impostors of the worst kind ({IMPOSTORS.get(worst, worst)}) {_of_100(rates[worst])} pass "
+        f"(95 % intervals, measured on {source})."
+    )
 
 
 def _of_100(interval: Sequence[float]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from ._typing import FloatArray, PathLike
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator
-from .decisions import Decision, Verdict, decide, name_among
+from .decisions import Decision, OperatingPoint, Verdict, decide, name_among
 from .exceptions import (
     DataError,
     FetchError,
@@ -24,12 +24,11 @@ from .exceptions import (
 from .extractors import Extracted, Extractor, load_extractor
 from .extractors.sound import Source
 from .io.vectors import VectorSet, read_columns, read_vectors
-from .metrics import threshold_for
-from .metrics.points import ThresholdPoint
 from .models import CosineScorer, Scorer
 from .persistence import atomic_write, load
 from .scoring.profiles import Profiles
 from .scoring.question import Question
+from .training import measured_point
 
 MODEL_FILE = "model.safetensors"
 PROFILES_FILE = "profiles.npz"
@@ -348,8 +347,12 @@ class ProfileBook:
         self.owners = list(owners)
 
 
-def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> ThresholdPoint:
-    """The threshold for a wanted share of false acceptances, from enrolled profiles alone.
+ENROLLED = "every recording was tried against a profile of all others of its person"
+"""The basis of thresholds that were measured on enrolled profiles."""
+
+
+def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> OperatingPoint:
+    """The threshold of "same speaker?" for a wanted share of false acceptances, from enrolled profiles alone.
 
     Every recording is tried against the profile of the others of its person, and against all other people's.
     """
@@ -373,5 +376,7 @@ def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> Thre
         raise DataError(
             f"{book.path} has {len(people)} people: a threshold takes two people, and somebody with two recordings"
         )
-    enrolled, tested = np.broadcast_arrays(people, owners)
-    return threshold_for(llrs[tried], own[tried], far, enrolled[tried], tested[tried])
+    kinds = np.where(own, "target", "other speaker")
+    sides = np.broadcast_arrays(people, owners)
+    trials = [array[tried] for array in (llrs, kinds, *sides)]
+    return measured_point(trials[0], trials[1], far, trials[2], trials[3], ENROLLED)

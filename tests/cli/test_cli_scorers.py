@@ -1,4 +1,4 @@
-"""Every scorer, adaptation and score normalisation through the command line, against the library."""
+"""Every scorer through the command line, against the library."""
 
 from __future__ import annotations
 
@@ -156,31 +156,6 @@ def test_statistics_train_a_plda(root, data):
     )
 
 
-@pytest.mark.parametrize("labelled", [False, True])
-def test_adapted_scores(root, labelled):
-    new = read_vectors(root / "new.npz")
-    labels = (
-        read_labels({"speaker": root / "utt2spk", "phrase": root / "utt2phrase"}, new.ids)
-        if labelled
-        else None
-    )
-    named = label(root, "speaker", "phrase") if labelled else []
-    said_by(
-        "adapt",
-        root / "model.safetensors",
-        root / "new.npz",
-        *named,
-        *(["--weight", "0.3"] if labelled else []),
-        "-o",
-        root / "a",
-        code=0,
-    )
-    expected = load(root / "model.safetensors").adapt(new.X, labels, 0.3 if labelled else None)
-    X = read_vectors(root / "x.npz").X
-    assert scores_of(root, "a") == pytest.approx(listed(expected, X), rel=1e-4, abs=1e-4)
-    assert not np.allclose(expected.scorer.mean_, load(root / "model.safetensors").scorer.mean_)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -197,11 +172,7 @@ def test_a_wrong_call_is_refused(root, options, words):
 
 def test_wrong_files(root):
     load(root / "model.safetensors").enrol(read_vectors(root / "x.npz").X).save(root / "profiles")
-    for command in (
-        scoring(root, "profiles"),
-        ["adapt", root / "profiles", root / "x.npz", "-o", root / "none"],
-    ):
-        assert "holds a Profiles; expected a model" in fails(*command)
+    assert "holds a Profiles; expected a model" in fails(*scoring(root, "profiles"))
     assert "PLDA has one view; got 2" in fails(
         "train", root / "x.npz", "--model", "plda", *label(root, "speaker", "phrase"), "-v", "speaker=3", "-v",
         "phrase=2", "-o", root / "none"

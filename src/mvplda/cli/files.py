@@ -138,13 +138,6 @@ def _about_statistics(file: str) -> dict[str, Any]:
     help="Take SOURCE to hold this.  [default: vectors, where both names say so; a scorer, where TARGET is .onnx]",
 )
 @click.option(
-    "--from-format", help="Read trials or scores in this format.  [default: seen from the contents]"
-)
-@click.option(
-    "--to-format",
-    help="Write trials or scores in this format.  [default: by TARGET's name, else Kaldi's]",
-)
-@click.option(
     "--enrolled",
     type=click.IntRange(min=1),
     default=1,
@@ -155,8 +148,6 @@ def convert(
     source: str,
     target: str,
     what: str | None,
-    from_format: str | None,
-    to_format: str | None,
     enrolled: int,
 ) -> None:
     """Write SOURCE in another format to TARGET.
@@ -185,11 +176,11 @@ def convert(
     elif what == "trials":
         from ..io.trials import read_trials, write_trials
 
-        write_trials(target, read_trials(source, from_format), to_format)
+        write_trials(target, read_trials(source))
     elif what == "scores":
         from ..io.trials import read_scores, write_scores
 
-        write_scores(target, read_scores(source, from_format), to_format)
+        write_scores(target, read_scores(source))
     elif what == "scorer":
         from ..io.onnx import write_onnx
         from ..persistence import load

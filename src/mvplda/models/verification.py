@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._typing import AnyArray, Array, IntArray, Names
 from ..backend import like
-from ..costs import threshold_from_costs
+from ..costs import DetectionCost
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
 from ..persistence import fingerprint
@@ -103,7 +103,9 @@ class LatentModel(BaseScorer):
         self, prior: float = 0.01, miss_cost: float = 1.0, false_alarm_cost: float = 1.0
     ) -> Self:
         """The threshold that is best for calibrated LLRs, a prior of "same", and costs of errors."""
-        return self.set_threshold(threshold_from_costs(prior, miss_cost, false_alarm_cost))
+        return self.set_threshold(
+            DetectionCost("own", prior, miss_cost, false_alarm_cost).threshold
+        )
 
     @property
     def explained_variance_ratio_(self) -> dict[str, float]:
