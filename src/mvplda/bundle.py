@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import AnyArray, Array, Card, Json, Labels
+from ._typing import AnyArray, Array, Block, Card, Json, Labels, Setting
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
@@ -100,7 +100,7 @@ class Bundle(Persistent, BaseEstimator):
 
     # -- what the scorer does, with raw vectors --------------------------------------
 
-    def prepare(self, X: ArrayLike) -> Any:
+    def prepare(self, X: ArrayLike) -> Block:
         """Vectors as the scorer sees them."""
         if self.preprocessing is None:
             return X
@@ -112,12 +112,12 @@ class Bundle(Persistent, BaseEstimator):
         X: ArrayLike,
         ids: ArrayLike | None = None,
         labels: Labels | None = None,
-        **options: Any,
+        **options: Setting,
     ) -> Profiles:
         """Profiles of raw vectors, as the scorer's `enrol`."""
         return self._scorer().enrol(self.prepare(X), ids, labels, **options)
 
-    def evidence(self, X: ArrayLike) -> Any:
+    def evidence(self, X: ArrayLike) -> Block:
         """(n, r) what every raw vector adds to the sum that a profile is."""
         return self._scorer().evidence(self.prepare(X))
 
@@ -139,20 +139,20 @@ class Bundle(Persistent, BaseEstimator):
         return bundle
 
     def log_likelihoods(
-        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Any
-    ) -> dict[Hypothesis, Any]:
+        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Setting
+    ) -> dict[Hypothesis, Block]:
         """Log-likelihood of every hypothesis as the scorer has it, not calibrated: see `answer`."""
         return self._scorer().log_likelihoods(*self._sides(enrol, test), *question, **options)
 
     def hypotheses(
-        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Any
-    ) -> dict[Hypothesis, Any]:
+        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Setting
+    ) -> dict[Hypothesis, Block]:
         """Posterior probability of every hypothesis as the scorer has it, not calibrated: see `answer`."""
         return self._scorer().hypotheses(*self._sides(enrol, test), *question, **options)
 
     def llr(
-        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Any
-    ) -> Any:
+        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Setting
+    ) -> Block:
         """Scores (profiles, tests), not calibrated; `options` as in the scorer's `llr`."""
         return self._scorer().llr(*self._sides(enrol, test), *question, **options)
 
@@ -162,13 +162,13 @@ class Bundle(Persistent, BaseEstimator):
         test: SideLike,
         pairs: ArrayLike,
         *question: Question | None,
-        **options: Any,
-    ) -> Any:
+        **options: Setting,
+    ) -> Block:
         """Scores of a list of trials, not calibrated."""
         return self._scorer().llr_trials(*self._sides(enrol, test), pairs, *question, **options)
 
     def identify(
-        self, profiles: SideLike, test: SideLike, *question: Question | None, **options: Any
+        self, profiles: SideLike, test: SideLike, *question: Question | None, **options: Setting
     ) -> Identification:
         """The best profiles of every test, as the scorer's `identify`."""
         return self._scorer().identify(*self._sides(profiles, test), *question, **options)
@@ -229,7 +229,7 @@ class Bundle(Persistent, BaseEstimator):
         key = question_key(question or Question(), self.views)
         return list((self.points or {}).get(key, ()))
 
-    def point(self, question: Question | None = None, **wanted: Any) -> OperatingPoint:
+    def point(self, question: Question | None = None, **wanted: Setting) -> OperatingPoint:
         """The operating point for a question: as wanted, see `mvplda.decisions.point_for`, else the model's own.
 
         Points were measured without spoofs: with a countermeasure they do not hold.
@@ -302,7 +302,7 @@ class Bundle(Persistent, BaseEstimator):
         """Whether the parts fit each other, by what they make of two vectors."""
         check_answers(self, self._probe, self.width_in)
 
-    def _probe(self, X: Array) -> Any:
+    def _probe(self, X: Array) -> Block:
         profiles = self.enrol(X)
         return self.llr(profiles, profiles)
 
@@ -347,8 +347,9 @@ class Bundle(Persistent, BaseEstimator):
             key: [point.to_dict() for point in some] for key, some in (self.points or {}).items()
         }
 
-    def _sides(self, *sides: SideLike) -> list[SideLike]:
-        return [side if isinstance(side, Profiles) else self.prepare(side) for side in sides]
+    def _sides(self, *sides: SideLike) -> tuple[Block, Block]:
+        one, other = (s if isinstance(s, Profiles) else self.prepare(s) for s in sides)
+        return one, other
 
 
 def _on_host(X: ArrayLike) -> ArrayLike:

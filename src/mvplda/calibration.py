@@ -97,7 +97,6 @@ class LinearCalibrator(Persistent, BaseEstimator):
         kinds_or_targets: ArrayLike,
         *,
         speakers: ArrayLike | None = None,
-        weights: Array | None = None,
     ) -> Self:
         """Fit to trials.
 
@@ -107,18 +106,16 @@ class LinearCalibrator(Persistent, BaseEstimator):
         kinds_or_targets : (n,) TC, TW, IC, IW; or target, nontarget; or True and False
         speakers : (n,) speaker of every trial's enrolment; fewer than 30 give a `FewSpeakersWarning`. None: not known,
             and every target trial counts as a speaker
-        weights : (n,) of the trials; those of the targets sum to the prior, the others to the rest. None: all alike
         """
         scores = as_scores(scores)
         targets, kinds = as_targets(kinds_or_targets, len(scores))
         odds = log_odds(self.prior)
-        if weights is None:
-            groups = kinds if self.by_kind else targets
-            weights = np.where(targets, self.prior / targets.sum(), 0.0)
-            for group in np.unique(groups[~targets]):
-                others = ~targets & (groups == group)
-                weights[others] = 1.0 / others.sum()
-            weights[~targets] *= (1 - self.prior) / weights[~targets].sum()
+        groups = kinds if self.by_kind else targets
+        weights = np.where(targets, self.prior / targets.sum(), 0.0)
+        for group in np.unique(groups[~targets]):
+            others = ~targets & (groups == group)
+            weights[others] = 1.0 / others.sum()
+        weights[~targets] *= (1 - self.prior) / weights[~targets].sum()
         self.n_speakers_ = None
         worth = float(targets.sum())
         if speakers is not None:
@@ -186,22 +183,22 @@ def as_targets(kinds_or_targets: ArrayLike, n: int) -> tuple[BoolArray, Names]:
         raise LabelError(
             f"there are {n} trials and labels of shape {kinds.shape}: give one kind or target per trial"
         )
-    targets = kinds
-    if kinds.dtype != bool:
-        names, codes = np.unique(kinds.astype(str), return_inverse=True)
-        meant = np.array([SPELLINGS.get(name.lower(), "") for name in names.tolist()])
-        if "" in meant:
+    targets = np.zeros(n, dtype=bool)
+    for name in np.unique(kinds).tolist():
+        meant = SPELLINGS.get(str(name).lower())
+        if meant is None:
             raise LabelError(
-                f"there is no kind of trial {str(names[meant == ''][0])!r}: trials are named by kind, one of "
-                f"{[*TARGETS, *NONTARGETS]}, or are True for targets and False for the others"
+                f"there is no kind of trial {name!r}: trials are named by kind, one of {[*TARGETS, *NONTARGETS]}, or "
+                "are True for targets and False for the others"
             )
-        targets = np.isin(meant, TARGETS)[codes]
+        if meant in TARGETS:
+            targets |= kinds == name
     some = int(targets.sum())
     if some in (0, n):
         raise DataError(
             f"calibration needs target and non-target trials; got {some} target(s) and {n - some} other(s)"
         )
-    return np.asarray(targets, dtype=bool), kinds
+    return targets, kinds
 
 
 def count_speakers(speakers: ArrayLike, targets: BoolArray) -> tuple[int, float]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ._typing import Operand
 from .backend import cast, dtype_name, is_torch, like, namespace
 from .exceptions import DataError, ParameterError
 
@@ -78,7 +79,7 @@ class DetectionCost:
         """Bayes' threshold for natural-log likelihood ratios: accept at or above it."""
         return math.log(self.false_alarm_cost / self.miss_cost) - log_odds(self.prior)
 
-    def at(self, miss: float, false_alarm: float) -> float:
+    def at(self, miss: Operand, false_alarm: Operand) -> Operand:
         """Normalised cost of a miss rate and a false-alarm rate."""
         return self.miss_weight * miss + self.false_alarm_weight * false_alarm
 

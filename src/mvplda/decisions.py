@@ -87,6 +87,8 @@ class OperatingPoint:
     basis: str = ""
 
     def __post_init__(self) -> None:
+        if math.isnan(self.threshold):
+            raise ParameterError("the threshold is NaN")
         threshold = max(0.0, float(self.threshold))
         object.__setattr__(self, "threshold", threshold)
         object.__setattr__(self, "reject", min(float(self.reject), threshold))

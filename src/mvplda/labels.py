@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._typing import IntArray, Names
+from ._typing import IntArray, Labels, Names
 from .exceptions import LabelError
 
 __all__ = ["label_rows"]
@@ -89,12 +89,12 @@ def check_view_names(views: Sequence[str]) -> None:
             raise LabelError(f"view {view!r} is named twice in {list(views)}")
 
 
-def are_named(labels: Any) -> bool:
+def are_named(labels: Labels) -> bool:
     """Whether the columns of labels have names."""
     return _names_of(labels) is not None
 
 
-def _names_of(labels: Any) -> list[Any] | None:
+def _names_of(labels: Labels) -> list[Any] | None:
     """Names of the columns of a dict, an Arrow table, a DataFrame or a structured array; None of anything else."""
     if isinstance(labels, Mapping):
         return list(labels)
@@ -106,7 +106,7 @@ def _names_of(labels: Any) -> list[Any] | None:
     return None if names is None else list(names)
 
 
-def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
+def label_columns(labels: Labels, views: Sequence[str] | None) -> dict[str, Labels]:
     """The label columns by name, from a dict, a DataFrame, an Arrow table, a structured array, or an array.
 
     With ``views=None`` every column is taken; columns of an array are then called ``view0``, ``view1``, ...
@@ -142,7 +142,7 @@ def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
     return {name: columns[name] for name in base_columns(views)}
 
 
-def label_rows(labels: Any) -> Names:
+def label_rows(labels: Labels) -> Names:
     """Labels as one structured array, a row a vector and a field a view.
 
     Every estimator here takes it as it takes a dict, and unlike a dict it can be cut into rows, as
@@ -159,11 +159,15 @@ def label_rows(labels: Any) -> Names:
     shapes = {name: column.shape for name, column in columns.items()}
     if len(set(shapes.values())) != 1 or len(shapes[next(iter(shapes))]) != 1:
         raise LabelError(f"label columns are one-dimensional and of one length; got {shapes}")
-    return np.rec.fromarrays(list(columns.values()), names=list(columns))
+    dtype = [(name, column.dtype) for name, column in columns.items()]
+    rows = np.empty(next(iter(shapes.values())), dtype=dtype)
+    for name, column in columns.items():
+        rows[name] = column
+    return rows
 
 
 def encode_labels(
-    labels: Any, views: Sequence[str] | None = None, *, missing: Any = None
+    labels: Labels, views: Sequence[str] | None = None, *, missing: Any = None
 ) -> LabelTable:
     """Number the classes of every view.
 
@@ -239,7 +243,7 @@ def by_appearance(codes: IntArray) -> IntArray:
     return np.argsort(np.argsort(first))[places.reshape(-1)]
 
 
-def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, IntArray]:
+def _encode_column(name: str, column: Labels, missing: Any) -> tuple[ViewClasses, IntArray]:
     array = as_array(column)
     if array.ndim != 1:
         raise LabelError(
@@ -266,7 +270,7 @@ def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, I
     return ViewClasses(names, n_absent), codes
 
 
-def as_array(column: Any) -> Names:
+def as_array(column: Labels) -> Names:
     """Labels as an array that keeps None, NaN and numbers beside text what they are; masked ones are missing."""
     if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
         present = np.array(column.data, dtype=object)
@@ -285,7 +289,7 @@ def as_array(column: Any) -> Names:
     return exact_names(values)
 
 
-def exact_names(values: Any, what: str = "labels") -> Names:
+def exact_names(values: Labels, what: str = "labels") -> Names:
     """Names in one array; whole numbers stay whole, where NumPy would make real numbers of large ones beside small."""
     listed = list(values)
     array = np.asarray(listed)

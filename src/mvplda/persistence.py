@@ -18,15 +18,14 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,16 +188,12 @@ def check_writable(*targets: PathLike) -> None:
             continue
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder; give the name of a file to write")
-        if _written_straight(path):
-            if not os.access(path, os.W_OK):
-                raise PermissionError(f"{path} may not be written")
-            continue
-        folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+        folder = Path(os.path.realpath(path)).parent
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder} to write {path.name} in")
-        if not os.access(folder, os.W_OK | os.X_OK):
+        if not os.access(path if _is_device(path) else folder, os.W_OK):
             raise PermissionError(
-                f"{path} cannot be written: its folder {folder} may not be changed"
+                f"{path} cannot be written: it, or its folder, may not be changed"
             )
 
 
@@ -211,35 +206,34 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
     ``.gz`` is compressed.
     """
     check_writable(*targets)
-    paths: dict[Path, Path] = {}
+    parts: dict[Path, Path] = {}
     try:
         for target in targets:
             path = Path(target)
             folder = Path(tempfile.gettempdir())
-            mode = 0o600
-            if not _written_straight(path):
+            if not _is_device(path):
                 path = Path(os.path.realpath(path))
                 folder = path.parent
-                mode = 0o666
             # names of files end at 255 bytes
             part = folder / f"{path.name[:40]}.{secrets.token_hex(6)}.part"
-            paths[part] = path
-            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+            part.touch(0o600 if _is_device(path) else 0o666, exist_ok=False)
+            parts[part] = path
             if path.is_file():
-                os.chmod(part, stat.S_IMODE(path.stat().st_mode))
-        yield list(paths)
-        for part, path in paths.items():
+                shutil.copymode(path, part)
+        yield list(parts)
+        for part, path in parts.items():
             if path.suffix.lower() == ".gz":
                 _compress(part)
             with part.open("r+b") as file:  # Windows syncs only what may be written
                 os.fsync(file.fileno())
-        for part, path in paths.items():
-            if not _written_straight(path):
+        for part, path in parts.items():
+            if str(path) == STANDARD:
+                sys.stdout.buffer.write(part.read_bytes())
+                sys.stdout.buffer.flush()
+            elif _is_device(path):
+                path.write_bytes(part.read_bytes())
+            else:
                 os.replace(part, path)
-                continue
-            with part.open("rb") as source, _opened(path) as sink:
-                shutil.copyfileobj(source, sink)
-                sink.flush()
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
@@ -247,12 +241,8 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
             error.errno, f"{error.strerror}: {', '.join(map(str, targets))} was not written"
         ) from error
     finally:
-        for part in paths:
+        for part in parts:
             part.unlink(missing_ok=True)
-
-
-def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdout.buffer) if str(path) == STANDARD else path.open("wb")
 
 
 def _compress(part: Path) -> None:
@@ -269,7 +259,7 @@ def write_atomically(path: PathLike, data: bytes) -> None:
         part.write_bytes(data)
 
 
-def _written_straight(path: Path) -> bool:
+def _is_device(path: Path) -> bool:
     """Whether this is no file that another could replace: a device, a pipe, or a descriptor of this process."""
     name = str(path)
     return (
@@ -314,13 +304,14 @@ class Persistent:
 
     def get_state(self) -> State:
         """Arrays and plain values from which `from_state` makes this object again."""
-        name = type(self).__name__
         settings = plain_settings(self.get_params(deep=False))  # type: ignore[attr-defined]
         arrays: Tensors = {}
         values: Json = {}
         for attribute in self.FITTED:
             if not hasattr(self, attribute):
-                raise ParameterError(f"the {name} is not fitted: it has no {attribute}")
+                raise ParameterError(
+                    f"the {type(self).__name__} is not fitted: it has no {attribute}"
+                )
             value = getattr(self, attribute)
             if isinstance(value, np.ndarray):
                 arrays[attribute] = np.ascontiguousarray(value, dtype=np.float64)
@@ -339,13 +330,11 @@ class Persistent:
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
         """The object whose state this is."""
         part = cls(**values["settings"])
+        fitted = {**values["values"], **arrays}
         for attribute in cls.FITTED:
-            if attribute in arrays:
-                setattr(part, attribute, arrays[attribute])
-            elif attribute in values["values"]:
-                setattr(part, attribute, values["values"][attribute])
-            else:
+            if attribute not in fitted:
                 raise FileFormatError(f"the {cls.__name__} has no {attribute}")
+            setattr(part, attribute, fitted[attribute])
         for attribute in cls.PARTS:
             parts = {
                 name: get_part(arrays, f"{attribute}/{i}", about, Persistent)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.preprocessing import normalize
 
 from . import training
 from ._progress import Progress
@@ -18,7 +17,7 @@ from ._typing import IntArray, Json, Names, PathLike
 from .bundle import Bundle
 from .decisions import Decision, OperatingPoint
 from .exceptions import DataError, LabelError, ParameterError
-from .extractors import Extracted, Extractor, load_extractor
+from .extractors.extractor import Extracted, Extractor, load_extractor
 from .extractors.recordings import list_recordings, read_names
 from .io.vectors import VectorSet
 from .labels import encode_labels
@@ -30,7 +29,6 @@ from .voices import (
     ProfileBook,
     Recorded,
     VoiceModel,
-    cosine_model,
     default_bundle,
     default_extractor,
 )
@@ -123,7 +121,7 @@ def setup(
 
 def _left_out(names: Sequence[str], extracted: Extracted) -> list[str]:
     """Which recordings cannot be used and why, and how many have each fault."""
-    lines = [f"Left out: {path}: {' '.join(why.split())}" for path, why in extracted.skipped[:5]]
+    lines = [f"Left out: {' '.join(why.split())}" for _, why in extracted.skipped[:5]]
     read = list(zip(extracted.rows, extracted.qualities, strict=True))
     bad = [names[row] for row, quality in read if not quality.usable]
     lines += [f"Left out: {name}: no voice that could be used." for name in bad[:5]]
@@ -186,20 +184,12 @@ def setup_vectors(
         if progress:
             line.step(1)
         if default is not None:
-            # blocks of length 1 each weigh the same in a cosine
-            parts = np.split(vectors, np.cumsum([*blocks.values()])[:-1], axis=1)
-            unit = np.hstack([normalize(part) for part in parts])
-            cosine = training.train(unit, columns, model="cosine", **options)
-            bundle = _better(bundle, default, cosine, told)
+            bundle = _better(bundle, default, told)
     else:
         few = f"A model of {len(names)} people is not trained ({ENOUGH_PEOPLE} are the least)"
         if default is not None:
             bundle = default
             told.append(f"{few}: the default model is used, adapted to their recordings.")
-        elif extractor is not None and extractor.recipe and len(names) < training.FEWEST_PEOPLE:
-            bundle = cosine_model(extractor)
-            told.append(f"{few}: the extractor's cosine is used, which is about voices only.")
-            told.append("Its calibration is the default of the extractor, not one of your people.")
         else:
             told.append(f"{few}: the extractor's cosine is used, which is about voices only.")
             voices = {"speaker": columns["speaker"]}
@@ -220,27 +210,24 @@ def _marked(people: Names, marks: Sequence[object], told: list[str]) -> tuple[Na
     return np.array(ids)[kept], kept
 
 
-def _better(committee: Bundle, default: Bundle, cosine: Bundle, told: list[str]) -> Bundle:
-    """Of two models that were measured in the same trials, the one with fewer errors; cosine stands beside them."""
-    titles = ("a committee trained on your people", "the default model", "cosine")
+def _better(committee: Bundle, default: Bundle, told: list[str]) -> Bundle:
+    """Of two models that were measured in the same trials, the one with fewer errors."""
+    titles = {"a committee trained on your people": committee, "the default model": default}
+    lines = []
     errors = []
-    for bundle in (committee, default, cosine):
-        held = dict(bundle.card or {}).get("held_out")
+    for title, bundle in titles.items():
+        held = (bundle.card or {}).get("held_out")
         if held is None:
-            told.append(
-                "Errors cannot be compared: the default model is used, adapted to your recordings."
-            )
+            told.append("Errors cannot be compared: the default model is used.")
             return default
         first = next(iter(held["errors"].values()))
         errors.append((max(first["eer"].values()), first["cllr"]))
+        lines.append("  {}: EER of the worst kind {:.2%}, Cllr {:.3f}".format(title, *errors[-1]))
     # the committee is calibrated by the very trials: a smaller Cllr alone is not enough
-    (eer, cllr), (default_eer, default_cllr), _ = errors
-    wins = eer <= default_eer and cllr < default_cllr
-    used = 0 if wins else 1
-    told.append(f"Compared on people who were held out in turn; used is {titles[used]}:")
-    for title, (eer, cllr) in zip(titles, errors, strict=True):
-        told.append(f"  {title}: EER of the worst kind {100 * eer:.2f} %, Cllr {cllr:.3f}")
-    return (committee, default)[used]
+    (eer, cllr), (default_eer, default_cllr) = errors
+    used = list(titles)[not (eer <= default_eer and cllr < default_cllr)]
+    told += [f"Compared on people who were held out in turn; used is {used}:", *lines]
+    return titles[used]
 
 
 def report_lines(bundle: Bundle, far: float) -> list[str]:

@@ -238,18 +238,3 @@ def test_labels_of_a_view_that_stand_twice(root):
     assert "speaker is given twice" in fails(
         "stats", root / "x.npz", *twice, "-o", "new.safetensors", code=2
     )
-
-
-def test_errors_speak_of_options_and_commands(root):
-    stats = [
-        "stats",
-        root / "nan.npz",
-        "-l",
-        f"speaker={root / 'utt2spk'}",
-        "-q",
-        "-o",
-        "new.safetensors",
-    ]
-    assert "leave them out with --on-error skip" in fails(*stats)
-    wrong = fails("calibrate", root / "scores", "--load", root / "model.safetensors", "-o", "-")
-    assert wrong.endswith("; `mvplda info` says what a file holds")

@@ -23,10 +23,10 @@ from mvplda.exceptions import (
     NumericalError,
     ParameterError,
 )
-from mvplda.extractors import Extractor, families, read_recipe, to_toml
+from mvplda.extractors import Extractor, families
 from mvplda.extractors.frontends import cached_file, make_frames
 from mvplda.extractors.network import OnnxNetwork, prepared
-from mvplda.extractors.recipe import Golden, recipe_from
+from mvplda.extractors.recipe import Golden, read_recipe, recipe_from, to_toml
 from mvplda.extractors.sound import golden_signal
 from mvplda.extractors.speech import Part
 from mvplda.extractors.weights import NAMES, get_weights

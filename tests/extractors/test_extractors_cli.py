@@ -23,8 +23,8 @@ from extractor_problems import RATE, network, soundfile, voice, write
 import mvplda
 from mvplda import load
 from mvplda.cli import main
-from mvplda.extractors import Extractor, to_toml
-from mvplda.extractors.recipe import Calibration
+from mvplda.extractors import Extractor
+from mvplda.extractors.recipe import Calibration, to_toml
 from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
 
 load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files only

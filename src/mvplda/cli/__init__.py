@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from .. import __version__
-from .._optional import load_entry_points, load_plugin
+from .._optional import load_plugin
 from ..exceptions import MvpldaError
 
 COMMANDS = {
@@ -65,12 +65,6 @@ class Tool(click.Group):
             import_module(f".{COMMANDS[cmd_name]}", __name__), cmd_name
         )
         return command
-
-    def make_context(self, *args: Any, **options: Any) -> click.Context:
-        try:
-            return super().make_context(*args, **options)
-        except OSError as error:  # this prints the help, which could not be written
-            _end(error)
 
     def invoke(self, ctx: click.Context) -> Any:
         end_on_sigterm()
@@ -177,21 +171,6 @@ MODELS = (
 )
 
 
-class Number(click.FloatRange):
-    """A number in a range, which NaN is not."""
-
-    def _describe_range(self) -> str:
-        return "" if self.min is None and self.max is None else super()._describe_range()
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        number = super().convert(value, param, ctx)
-        if number != number:
-            self.fail(f"{value} is not a number.", param, ctx)
-        return float(number)
-
-
 class KeyValue(click.ParamType):  # type: ignore[type-arg]
     """NAME=VALUE; where `bare` says what a name alone stands for, NAME too."""
 
@@ -238,24 +217,6 @@ def labels_option(help: str) -> Callable[..., Any]:
 
 def seed_option(help: str) -> Callable[..., Any]:
     return click.option("--seed", type=SEED, default=0, help=help)
-
-
-class Registered(click.ParamType):  # type: ignore[type-arg]
-    """A name in a registry of the package, which is imported when a name is needed; plugins may add names."""
-
-    def __init__(self, name: str, registry: str) -> None:
-        self.name = name
-        self.registry = registry
-
-    def _names(self) -> list[str]:
-        module, _, attribute = self.registry.rpartition(".")
-        load_entry_points(attribute.lower())
-        return list(getattr(import_module(f"..{module}", __name__), attribute))
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in self._names():
-            self.fail(f"{value!r} is not one of {', '.join(map(repr, self._names()))}.", param, ctx)
-        return str(value)
 
 
 def looked_up(path: str, names: Iterable[Any], what: str) -> list[str]:

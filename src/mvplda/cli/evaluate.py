@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import KeyValue, Number, Written, check_folder, looked_up
+from . import KeyValue, Written, check_folder, looked_up
 
 if TYPE_CHECKING:
     from .._typing import FloatArray
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Sides = tuple[Coded, Coded]
 
-RATE = Number(0, 1, min_open=True, max_open=True)
+RATE = click.FloatRange(0, 1, min_open=True, max_open=True)
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full."
 )

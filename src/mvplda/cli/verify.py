@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from . import Number
 from .evaluate import JSON, RATE
 from .extractors import extractor_option, recordings_in, warn
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from .._typing import Json
     from ..bundle import Bundle
     from ..decisions import OperatingPoint
-    from ..extractors import Extracted
+    from ..extractors.extractor import Extracted
     from ..voices import VoiceModel
 
 EXIT = {"accept": 0, "reject": 1, "inconclusive": 2}
@@ -27,7 +26,7 @@ def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What an answer rests on."""
     for option in (
         JSON,
-        click.option("--threshold", type=Number(), help="Accept from this LLR on."),
+        click.option("--threshold", type=float, help="Accept from this LLR on."),
         click.option(
             "--far",
             type=RATE,
@@ -42,8 +41,7 @@ def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--model",
-            help="A model of mvplda train, or a folder of mvplda setup.  [default: that of the package; with -x "
-            "another extractor than its own, the cosine with its default calibration]",
+            help="A model of mvplda train, or a folder of mvplda setup.  [default: that of the package]",
         ),
     ):
         command = option(command)
@@ -118,7 +116,7 @@ def verify(
         profiles.check(voices.extractor.name)
         enrolled = profiles.of(str(profile))
         voices = voices.deployed(profiles)
-    bundle = voices.model_for(enrolled, test)
+    bundle = voices.bundle
     if phrase is not None and phrase not in _phrases(bundle):
         names = ", ".join(_phrases(bundle)) or "none, for it keeps no classes of its training"
         raise click.UsageError(
@@ -139,8 +137,10 @@ def verify(
         f"{_basis(bundle, decision.calibrated, point)}",
     ]
     for name, p in decision.probabilities.items():
-        same = "nothing is the same" if name == "nothing" else f"same {name.replace('+', ' and ')}"
-        lines.append(f"  {same}: {100 * p:.2f} %")
+        shared = f"same {name.replace('+', ' and ')}"
+        if name == "nothing":
+            shared = "nothing is the same"
+        lines.append(f"  {shared}: {100 * p:.2f} %")
     lines += _faults(decision.faults)
     if {q.digest for q in test.qualities} & {q.digest for q in enrolled.qualities}:
         lines.append("Mind: a recording stands on both sides: it is compared with itself.")
@@ -207,7 +207,7 @@ def identify(
     profiles.all_vectors()
     profiles.check(voices.extractor.name)
     side = _side(voices, test)
-    bundle = voices.model_for(side)
+    bundle = voices.bundle
     question = Question(same) if same else speaker_question(bundle)
     point = bundle.point(question, **wanted)
     found = voices.identify(side, profiles, question, **wanted)
@@ -250,7 +250,7 @@ def profiles() -> None:
 @click.option("--model", help="Take the extractors of this model.")
 @click.option(
     "--min-speech",
-    type=Number(min=0),
+    type=click.FloatRange(min=0),
     default=1.0,
     help="Refuse recordings that hold less speech than this together, in seconds.",
 )
@@ -360,7 +360,7 @@ def threshold(
     else:
         voices = VoiceModel.load(None, extractors or extractor_names(profiles.extractor))
         profiles.check(voices.extractor.name)
-        bundle = voices.model_for()
+        bundle = voices.bundle
     point = threshold_of_profiles(profiles, bundle, far)
     if as_json:
         click.echo(json.dumps({"question": "speaker", **point.to_dict()}))
