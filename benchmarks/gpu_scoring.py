@@ -120,7 +120,8 @@ def main(path: str | None) -> None:
 
     report("write the result alone (fill_)", lambda: out.fill_(1.0))
     torch.backends.cuda.matmul.allow_tf32 = False
-    product = [(f.left, f.right.T) for f in (*terms.numerator, *terms.denominator[:2])]
+    products = (*terms.numerator.products, *terms.denominator.products)
+    product = [(f.left, f.right.T) for f in products]
 
     def three() -> None:
         for left, right in product:

@@ -1,10 +1,13 @@
 """A tree of RSR2015's published size: empty sound files, its lists, and given random vectors; time and peak memory.
 
-python -m benchmarks.rsr2015_size FOLDER
+python -m benchmarks.rsr2015_size FOLDER [SYSTEM ...]
+
+The figures are kept in results/rsr2015-size/results.json.
 """
 
 from __future__ import annotations
 
+import json
 import resource
 import sys
 import time
@@ -15,11 +18,14 @@ import numpy as np
 from mvplda.io.trials import rsr2015_utterance
 from mvplda.speech.corpora import load_corpus
 from mvplda.speech.experiment import Reading, read_recipe, run_experiment
+from mvplda.speech.experiment.results import provenance
 
 PEOPLE = {"male": range(1, 158), "female": range(1, 144)}
 EVALUATED = {"male": range(101, 158), "female": range(95, 144)}
 PHRASES = range(1, 31)
 DIMENSION = 256
+SYSTEMS = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
+OUTPUT = Path(__file__).parents[1] / "results" / "rsr2015-size" / "results.json"
 MARKS = {(True, True): "Y,N,N,N", (True, False): "N,Y,N,N", (False, True): "N,N,Y,N"}
 
 
@@ -73,27 +79,38 @@ def write_vectors(root: Path, path: Path) -> None:
     np.savez(path, X=X.astype(np.float32), ids=ids)
 
 
-def say(text: str) -> None:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{text}   [peak {peak:.2f} GB]", flush=True)
-
-
 def main() -> None:
     root = Path(sys.argv[1])
     vectors = root / "vectors.npz"
     if not vectors.is_file():
         write_tree(root)
         write_vectors(root, vectors)
-    say("start")
+    rows: list[dict[str, object]] = []
     started = time.perf_counter()
+
+    def say(text: str) -> None:
+        """Keep what was done, when, and the most memory until then."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        seconds = time.perf_counter() - started
+        rows.append({"step": text.strip(), "seconds": round(seconds), "peak_gb": round(peak, 2)})
+        print(f"{text}   [{seconds:.0f} s, peak {peak:.2f} GB]", flush=True)
+
+    say("start")
     corpus = load_corpus("rsr2015", root)
-    say(f"{corpus.summary()}\nlists: {time.perf_counter() - started:.0f} s")
-    systems = ["cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw"]
+    say(f"lists of {len(corpus.protocol.trials or ())} trials")
+    systems = sys.argv[2:] or list(SYSTEMS)
     settings = read_recipe("paper", {"name": "rsr2015"})
     settings = settings.with_changes({"evaluation.systems": systems})
-    run_experiment(
-        corpus, settings, root / "out", Reading(say=say), vectors=[vectors], report=False
-    )
+    reading = Reading(say=say)
+    run_experiment(corpus, settings, root / "out", reading, vectors=[vectors], report=False)
+    results = {
+        "title": "RSR2015's published size: stub files, its lists, given vectors",
+        "provenance": provenance(),
+        "vectors_gb": round(vectors.stat().st_size / 2**30, 2),
+        "rows": rows,
+    }
+    OUTPUT.parent.mkdir(exist_ok=True)
+    OUTPUT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from mvplda.inference.design import Design
 from mvplda.inference.em import m_step, moment_start, posterior
 from mvplda.inference.parameters import NoiseModel
 from mvplda.statistics import Accumulator
-from mvplda.statistics.accumulator import GrowingClasses, label_codes
+from mvplda.statistics.classes import GrowingClasses, label_codes
 
 from .timing import best_of, extra_memory, in_another_process
 

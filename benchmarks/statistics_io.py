@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from mvplda.distributed import gather
-from mvplda.io.files import BATCH_BYTES, write_map
+from mvplda.distributed.gathering import BATCH_BYTES
+from mvplda.io.files import write_map
 from mvplda.io.vectors import VectorSet, open_vectors, write_vectors
 
 from .timing import extra_memory, in_another_process

@@ -19,6 +19,7 @@ MODULES = (
     "mvplda.preprocessing",
     "mvplda.calibration",
     "mvplda.metrics",
+    "mvplda.plotting",
     "mvplda.report",
     "mvplda.io",
     "mvplda.io.onnx",

@@ -30,6 +30,7 @@ LAYERS = (
     ("extractors",),
     ("voices",),
     ("recordings",),
+    ("plotting",),
     ("report",),
     ("speech", "serve"),
     ("cli", "__main__"),

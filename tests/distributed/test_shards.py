@@ -29,8 +29,6 @@ from text_archives import write_text_archive
 
 from mvplda import SufficientStatistics
 from mvplda.distributed import gather, gathering
-from mvplda.distributed.gathering import prefetch
-from mvplda.distributed.shards import cut as cut_by_rows
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
 from mvplda.io.files import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
@@ -67,9 +65,7 @@ def test_every_format_gives_the_same_numbers(
     size = (
         20 * BATCH if options == {"vectors": "list"} else BATCH
     )  # the width of lists is not known, but guessed
-    found = gather(
-        paths, sources, VIEWS, batch_bytes=size, missing="" if suffix == ".npz" else None
-    )
+    found = gather(paths, sources, VIEWS, batch_bytes=size)
     close(whole(parts), found.statistics, tolerance=1e-11 if dtype == np.float64 else 1e-6)
     assert [report.vectors for report in found.shards] == [len(x) for x, _ in parts]
     assert (found.bad_rows, found.bad_shards) == (0, ())
@@ -80,7 +76,7 @@ def test_formats_may_be_mixed_and_views_in_any_order(tmp_path: Path) -> None:
     paths = [tmp_path / f"part{i}{s}" for i, s in enumerate((".parquet", ".npy", ".npz"))]
     for path, part in zip(paths, parts, strict=True):
         write_shard(path, *part)
-    found = gather(paths, views=VIEWS, batch_bytes=BATCH, missing="").statistics
+    found = gather(paths, views=VIEWS, batch_bytes=BATCH).statistics
     close(whole(parts), found)
 
 
@@ -92,31 +88,6 @@ def test_half_floats_dictionaries_and_nullable_numbers(tmp_path: Path) -> None:
     found = gather(tmp_path / "x.parquet", views=VIEWS, batch_bytes=BATCH).statistics
     close(whole([(X, labels)]), found, tolerance=1e-5)
     assert found.classes["phrase"].names.dtype.kind == "i", "whole numbers stay so beside nulls"
-
-
-@pytest.mark.filterwarnings(
-    "ignore::mvplda.exceptions.UnlabelledWarning"
-)  # one in twenty has no label
-def test_columns_by_name(tmp_path: Path) -> None:
-    X, labels = corpus()
-    table = table_of(X, labels).rename_columns(["features", "who", "phrase"])
-    table = table.append_column("other", table_of(X[:, :2], labels)["vector"])
-    table = table.append_column("key", pa.array([f"u{i}" for i in range(len(X))]))
-    pq.write_table(table, tmp_path / "x.parquet")
-    said = {f"u{i}": f"said {p}" for i, p in enumerate(labels["phrase"]) if p is not None}
-    write_map(tmp_path / "utt2phrase", said)
-    sources = {"speaker": "who", "phrase": str(tmp_path / "utt2phrase")}
-    found = gather(tmp_path / "x.parquet", sources, vectors="features").statistics
-    phrase = np.array([None if p is None else f"said {p}" for p in labels["phrase"]], dtype=object)
-    close(
-        SufficientStatistics.from_arrays(X, {"speaker": labels["speaker"], "phrase": phrase}), found
-    )
-    with pytest.raises(FileFormatError, match=r"column of vectors.*features"):
-        gather(tmp_path / "x.parquet", sources)
-    with pytest.raises(FileFormatError, match=r"column 'nothing'.*features"):
-        gather(tmp_path / "x.parquet", sources, vectors="nothing")
-    with pytest.raises(LabelError, match="'whose' is neither a column"):
-        gather(tmp_path / "x.parquet", {"speaker": "whose"}, vectors="features")
 
 
 @pytest.mark.filterwarnings(
@@ -190,7 +161,7 @@ def test_truncated_files_of_other_formats(tmp_path: Path, suffix: str) -> None:
     for size in (len(data) - 3, len(data) // 2, 30):
         victim.write_bytes(data[:size])
         with pytest.raises(FileFormatError, match="part1"):
-            gather(paths, sources, VIEWS, missing="")
+            gather(paths, sources, VIEWS)
 
 
 def test_when_no_shard_can_be_used(tmp_path: Path) -> None:
@@ -234,26 +205,6 @@ def test_rows_that_are_not_finite_are_counted_and_named(tmp_path: Path, suffix: 
     good = [np.isfinite(x).all(axis=1) for x, _ in parts]
     kept = [(x[g], {k: v[g] for k, v in y.items()}) for g, (x, y) in zip(good, parts, strict=True)]
     close(whole(kept), found.statistics)
-
-
-@pytest.mark.parametrize("vectors", VECTOR_COLUMNS)
-def test_null_vectors_are_bad_rows(tmp_path: Path, vectors: str) -> None:
-    X, labels = corpus(n=100)
-    table = table_of(X, labels, vectors)
-    keep = pa.array(np.arange(100) != 17)
-    rows = table["vector"].combine_chunks()
-    if vectors == "fixed list":
-        nulled = pa.FixedSizeListArray.from_arrays(
-            rows.flatten(), 6, mask=pa.array(np.arange(100) == 17)
-        )
-    else:
-        nulled = pa.compute.if_else(keep, rows, pa.scalar(None, rows.type))
-    table = table.set_column(0, table.schema.field("vector"), nulled)
-    pq.write_table(table, tmp_path / "x.parquet")
-    with pytest.warns(MvpldaWarning, match="row 17"):
-        found = gather(tmp_path / "x.parquet", views=VIEWS, on_error="skip", batch_bytes=500)
-    good = np.arange(100) != 17
-    close(whole([(X[good], {k: v[good] for k, v in labels.items()})]), found.statistics)
 
 
 @pytest.mark.parametrize("more", [-1, 1])
@@ -311,23 +262,6 @@ def test_calls_that_cannot_be_meant(tmp_path: Path) -> None:
         gather(tmp_path / "x.txt", views=VIEWS)
 
 
-def test_reading_ahead_hands_errors_on_and_stops() -> None:
-    made = []
-
-    def items() -> Any:
-        for i in range(5):
-            made.append(i)
-            yield i
-        raise OSError("the disk is gone")
-
-    with pytest.raises(OSError, match="gone"):
-        list(prefetch(items()))
-    made.clear()
-    for _ in prefetch(items()):
-        break
-    assert made in ([0], [0, 1])
-
-
 # -- runs that are killed ------------------------------------------------------------
 
 
@@ -375,7 +309,6 @@ def test_what_changed_is_read_again(tmp_path: Path) -> None:
     assert resumed() == [True, True, True, False]
     assert resumed(second_moment="diagonal") == [False] * 4
     assert resumed(views=["speaker"]) == [False] * 4
-    assert resumed(missing="s001") == [False] * 4
     for file in work.iterdir():
         file.write_bytes(file.read_bytes()[:-5])
     assert resumed() == [False] * 4, "damaged files are not believed"
@@ -473,148 +406,6 @@ def test_a_run_killed_at_any_point_ends_in_the_same_numbers(tmp_path: Path) -> N
 
 
 # -- one file as many shards ------------------------------------------------------------
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".npy"])
-@pytest.mark.parametrize("rows", [1, 100, 120, 899, 10_000])
-def test_a_file_cut_by_rows_gives_the_same_numbers(tmp_path: Path, suffix: str, rows: int) -> None:
-    X, labels = corpus()
-    X, labels = (
-        (X, labels)
-        if rows > 1
-        else (X[:130], {name: column[:130] for name, column in labels.items()})
-    )
-    path = tmp_path / f"x{suffix}"
-    sources = write_shard(path, X, labels)
-    plain = gather(path, sources, VIEWS).statistics
-    found = gather(path, sources, VIEWS, rows_per_shard=rows, batch_bytes=BATCH)
-    close(plain, found.statistics)
-    step = {".parquet": 50, ".npy": 1}[suffix]  # row groups stay whole
-    wanted = max(rows // step * step, step)
-    sizes = [min(wanted, len(X) - start) for start in range(0, len(X), wanted)]
-    assert [report.vectors for report in found.shards] == sizes
-    whole_name = [str(path)] if len(sizes) == 1 else [f"{path} (rows 0 to {sizes[0] - 1})"]
-    assert [report.path for report in found.shards][:1] == whole_name
-    threads = gather(path, sources, VIEWS, rows_per_shard=rows, batch_bytes=BATCH, workers=3)
-    identical(found.statistics, threads.statistics)
-
-
-@pytest.mark.filterwarnings(
-    "ignore::mvplda.exceptions.UnlabelledWarning"
-)  # one in twenty has no label
-def test_ids_and_lines_of_a_piece_are_its_own(tmp_path: Path) -> None:
-    X, labels = corpus(n=95)
-    named = [f"u{i}" for i in range(95)]
-    np.save(tmp_path / "x.npy", X)
-    (tmp_path / "x.ids").write_text("".join(f"{name}\n" for name in named))
-    spoken = {
-        name: who for name, who in zip(named, labels["speaker"], strict=True) if who is not None
-    }
-    write_map(tmp_path / "utt2spk", spoken)
-    lines = ["" if p is None else f"p{p}" for p in labels["phrase"]]
-    np.save(tmp_path / "x.phrase.npy", lines)
-    phrase = np.array([line or None for line in lines], dtype=object)
-    expected = SufficientStatistics.from_arrays(
-        X, {"speaker": labels["speaker"], "phrase": phrase}, views=VIEWS
-    )
-    options: Any = {
-        "labels": {"speaker": tmp_path / "utt2spk"},
-        "views": VIEWS,
-        "rows_per_shard": 20,
-    }
-    close(expected, gather(tmp_path / "x.npy", **options).statistics)
-    np.save(tmp_path / "x.phrase.npy", [*lines, "p0"])
-    with pytest.raises(LabelError, match="1 more labels than the 95 vectors"):
-        gather(tmp_path / "x.npy", **options)
-    np.save(tmp_path / "x.phrase.npy", lines[:90])
-    with pytest.raises(LabelError, match="has 90 labels"):
-        gather(tmp_path / "x.npy", **options)
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".npy"])
-def test_a_killed_run_over_one_file_goes_on(
-    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, work = tmp_path / f"x{suffix}", tmp_path / "work"
-    write_shard(path, *corpus())
-    options: Any = {"views": VIEWS, "rows_per_shard": 100}
-    plain = gather(path, **options).statistics
-    read, calls = gathering.read_shard, []
-
-    def counted(plan: Any, piece: Any) -> Any:
-        calls.append(str(piece))
-        if len(calls) == 5:
-            raise KeyboardInterrupt
-        return read(plan, piece)
-
-    monkeypatch.setattr(gathering, "read_shard", counted)
-    with pytest.raises(KeyboardInterrupt):
-        gather(path, work_dir=work, **options)
-    found = gather(path, work_dir=work, **options)
-    assert [report.resumed for report in found.shards] == [True] * 4 + [False] * 5
-    assert len(calls) == 5 + 5
-    identical(plain, found.statistics)
-    other = gather(path, work_dir=work, **{**options, "rows_per_shard": 150})
-    assert not any(report.resumed for report in other.shards), "other pieces have other names"
-
-
-def test_faults_in_a_piece(tmp_path: Path) -> None:
-    X, labels = corpus()
-    X[[250, 699]] = np.nan
-    path = tmp_path / "x.parquet"
-    write_shard(path, X, labels)
-    with pytest.raises(DataError, match=r"rows 200 to 299\): 1 of 100 vectors .*row 250"):
-        gather(path, views=VIEWS, rows_per_shard=100)
-    with pytest.warns(MvpldaWarning, match="2 vectors"):
-        found = gather(path, views=VIEWS, rows_per_shard=100, on_error="skip")
-    assert [r.named_rows for r in found.shards if r.bad_rows] == [(250,), (699,)]
-    good = np.isfinite(X[:, 0])
-    close(
-        whole([(X[good], {name: column[good] for name, column in labels.items()})]),
-        found.statistics,
-    )
-    with pytest.raises(ParameterError, match="rows_per_shard is at least 1"):
-        gather(path, views=VIEWS, rows_per_shard=0)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    path.write_bytes(data)
-    with (
-        pytest.warns(MvpldaWarning, match="2 vectors"),
-        pytest.warns(MvpldaWarning, match="1 of 9 shards"),
-    ):
-        found = gather(path, views=VIEWS, rows_per_shard=100, on_error="skip")
-    assert [bad.path for bad in found.bad_shards] == [f"{path} (rows 500 to 599)"], (
-        "the others are used"
-    )
-    path.write_bytes(b"noise")
-    with pytest.raises(FileFormatError, match=r"x\.parquet"):
-        gather(path, views=VIEWS, rows_per_shard=100)
-
-
-def test_a_file_that_changed_since_it_was_cut(tmp_path: Path) -> None:
-    X, labels = corpus()
-    path = tmp_path / "x.npy"
-    write_shard(path, X, labels)
-    plan = gathering.ShardJob(VIEWS, ())
-    pieces = cut_by_rows([str(path)], 300, None, None)
-    np.save(path, X[:-1])
-    with pytest.raises(FileFormatError, match="has 899 vectors; when the run began it had 900"):
-        gathering.read_shard(plan, pieces[0])
-
-
-def test_row_groups_without_rows_and_files_that_cannot_be_cut(tmp_path: Path) -> None:
-    X, labels = corpus(n=60)
-    table = table_of(X, labels)
-    with pq.ParquetWriter(tmp_path / "x.parquet", table.schema) as writer:
-        for some in (table[:0], table[:25], table[:0], table[25:], table[:0]):
-            writer.write_table(some)
-    found = gather(tmp_path / "x.parquet", views=VIEWS, rows_per_shard=10)
-    assert [report.vectors for report in found.shards] == [25, 35]
-    close(whole([(X, labels)]), found.statistics)
-    write_shard(tmp_path / "z.npz", X, labels)
-    found = gather(tmp_path / "z.npz", views=VIEWS, rows_per_shard=10, missing="")
-    assert [report.path for report in found.shards] == [str(tmp_path / "z.npz")]
-    close(whole([(X, labels)]), found.statistics)
 
 
 MEASURE = """

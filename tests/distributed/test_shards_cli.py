@@ -63,16 +63,6 @@ def test_from_shards_to_a_model(tmp_path: Path, shards: Any) -> None:
     np.testing.assert_array_equal(model.loadings_["speaker"], expected.loadings_["speaker"])
 
 
-def test_one_file_is_cut_by_rows(tmp_path: Path) -> None:
-    path, out = tmp_path / "x.parquet", tmp_path / "s.safetensors"
-    write_shard(path, *corpus())
-    done = run("stats", path, *ASKED, "-o", out, "--rows-per-shard", 200)
-    assert "shards 5/5" in done.stderr
-    identical(
-        SufficientStatistics.load(out), gather(path, views=VIEWS, rows_per_shard=200).statistics
-    )
-
-
 def test_statistics_are_added(tmp_path: Path, shards: Any) -> None:
     _, paths = shards
     files = [tmp_path / f"{i}.safetensors" for i in range(4)]

@@ -50,7 +50,7 @@ for case in range(count):
     for read in (
         lambda: read_vectors(path),
         lambda: gather(path, {"speaker": path.with_name("utt2spk")}),
-        lambda: gather(path, views=["speaker"], rows_per_shard=7),
+        lambda: gather(path, views=["speaker"]),
     ):
         try:
             read()

@@ -158,7 +158,8 @@ def test_statistics_from_streams(
 ) -> None:
     write_vectors(tmp_path / name, vectors)
     listed = [f"{i if name == 'x.npy' else f'u{i}'} s{i % 5}\n" for i in range(90)]
-    labels = through_pipe(tmp_path, "".join(listed).encode())
+    labels = tmp_path / "utt2spk"
+    labels.write_text("".join(listed))
     found = gather(stream((tmp_path / name).read_bytes()), {"speaker": labels}).statistics
     expected = SufficientStatistics.from_arrays(
         vectors.X, {"speaker": [f"s{i % 5}" for i in range(90)]}
@@ -222,7 +223,8 @@ def test_the_command_line_takes_streams(vectors: VectorSet, tmp_path: Path) -> N
     )
     run("evaluate", *systems, "--trials", through_pipe(tmp_path, trials), *sides)
     out = tmp_path / "s.safetensors"
-    run("stats", "-", "-l", f"speaker={through_pipe(tmp_path, lists)}", "-o", out, "-q", data=ark)
+    (tmp_path / "utt2spk").write_bytes(lists)
+    run("stats", "-", "-l", f"speaker={tmp_path / 'utt2spk'}", "-o", out, "-q", data=ark)
     assert SufficientStatistics.load(out).n == 90
 
 

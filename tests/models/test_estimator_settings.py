@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from mvplda import PLDA, MultiviewPLDA, SufficientStatistics, load
+from mvplda import PLDA, MultiviewPLDA, SufficientStatistics, load, make_two_views
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
 from mvplda.labels import label_rows
 
@@ -31,7 +31,6 @@ VIEWS: dict[str, int | None] = {"speaker": 3, "phrase": 2}
         {"algorithm": "guess"},
         {"init": "zero"},
         {"views": {}},
-        {"views": ["speaker"]},
         {"views": {"speaker": 0}},
         {"views": {"speaker": 1.5}},
         {"views": {"speaker": True}},
@@ -279,3 +278,12 @@ def test_labels_with_rows_go_through_a_grid_search(form: str) -> None:
     np.testing.assert_array_equal(
         search.best_estimator_.loadings_["phrase"], best.loadings_["phrase"]
     )
+
+
+def test_a_list_of_views_has_the_ranks_that_classes_allow():
+    X, labels, _ = make_two_views(12, 5, 5, 10, (3, 2), held_out=2, random_state=0)
+    listed = MultiviewPLDA(["speaker", "phrase"]).fit(X, labels)
+    named = MultiviewPLDA({"speaker": None, "phrase": None}).fit(X, labels)
+    assert listed.views_ == named.views_
+    for view, loading in named.loadings_.items():
+        np.testing.assert_array_equal(listed.loadings_[view], loading)

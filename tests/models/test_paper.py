@@ -33,9 +33,14 @@ def data(seed: int = 0) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def printed_step(
-    X: np.ndarray, cells: list[tuple[int, ...]], p: Parameters, noise: str
+    X: np.ndarray,
+    cells: list[tuple[int, ...]],
+    p: Parameters,
+    noise: str,
+    body: bool = False,
+    together: bool = False,
 ) -> Parameters:
-    """One iteration of the paper's appendix, cell by cell and vector by vector."""
+    """One iteration of the paper's appendix, or of its body, cell by cell and vector by vector."""
     B = np.concatenate(p.loadings, axis=1)
     sigma = p.noise if p.noise.ndim == 2 else np.diag(p.noise)
     inverse = np.linalg.inv(sigma)
@@ -43,7 +48,8 @@ def printed_step(
     C, R = np.zeros(B.shape), np.zeros((B.shape[1], B.shape[1]))
     for cell in sorted(set(cells)):
         rows = [x for x, c in zip(X, cells, strict=True) if c == cell]
-        covariance = np.linalg.inv(np.eye(B.shape[1]) + len(rows) * B.T @ inverse @ B)
+        weight = 1 if body else len(rows)
+        covariance = np.linalg.inv(np.eye(B.shape[1]) + weight * B.T @ inverse @ B)
         z = covariance @ B.T @ inverse @ sum(x - p.mean for x in rows)
         for x in rows:
             C += np.outer(x - mean, z)
@@ -55,6 +61,8 @@ def printed_step(
         others = [(loadings[l], part) for l, part in enumerate(parts) if l != k]
         target = C[:, own] - sum(loading @ R[part, own] for loading, part in others)
         loadings[k] = target @ np.linalg.inv(R[own, own])
+    if together:
+        loadings = [(C @ np.linalg.inv(R))[:, own] for own in parts]
     centred = X - mean
     residual = (centred.T @ centred - np.concatenate(loadings, axis=1) @ C.T) / len(X)
     sigma = {
@@ -72,9 +80,20 @@ def same(found: Parameters[Any], expected: Parameters[Any]) -> None:
         np.testing.assert_allclose(mine @ mine.T, theirs @ theirs.T, rtol=1e-8, atol=1e-9)
 
 
+READINGS: list[dict[str, bool]] = [
+    {},
+    {"body": True},
+    {"together": True},
+    {"body": True, "together": True},
+]
+
+
+@pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("name", ["one view", "unbalanced"])
-def test_a_step_from_anywhere_is_the_printed_one(name: str, noise: str) -> None:
+def test_a_step_from_anywhere_is_the_printed_one(
+    name: str, noise: str, reading: dict[str, bool]
+) -> None:
     p = problem(name, noise)
     start = perturbed(p.parameters, np.random.default_rng(0))
     design, origin = p.design(noise)
@@ -82,10 +101,9 @@ def test_a_step_from_anywhere_is_the_printed_one(name: str, noise: str) -> None:
     statistics = SufficientStatistics.from_arrays(p.X, p.labels, views=(cell,), origin=origin)
     cells = statistics.for_views((cell,), "full" if noise == "full" else "diagonal").on_host()
     current = posterior(design, about(start, origin))
-    found = PublishedEM(cells, noise_model(noise, 4)).m_step(design.sums, current)
-    expected = printed_step(
-        p.X, list(zip(*(c.tolist() for c in p.codes), strict=True)), start, noise
-    )
+    found = PublishedEM(cells, noise_model(noise, 4), **reading).m_step(design.sums, current)
+    cells_of = list(zip(*(c.tolist() for c in p.codes), strict=True))
+    expected = printed_step(p.X, cells_of, start, noise, **reading)
     same(replace(found, mean=found.mean + origin), expected)
 
 

@@ -35,7 +35,7 @@ def test_the_papers_frames_are_39_cepstra_of_mean_0_and_variance_1():
 
 
 def test_deltas_are_the_regression_over_time():
-    from mvplda.extractors.frontends import with_deltas
+    from mvplda.extractors.network import with_deltas
 
     static = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
     both = with_deltas(static, 1)

@@ -18,92 +18,58 @@ def of(X: Any, labels: dict[str, Any], rows: Any, **options: Any) -> SufficientS
     return SufficientStatistics.from_arrays(X[rows], some, **{"views": VIEWS, **options})
 
 
-@pytest.mark.parametrize("second_moment", ["full", "diagonal"])
-@pytest.mark.parametrize(
-    "views",
-    [VIEWS, ("speaker",), ("speaker", "phrase:speaker"), ("phrase:speaker", "phrase", "speaker")],
-)
-def test_a_speaker_is_forgotten(views: Any, second_moment: Any) -> None:
-    X, labels = corpus()
-    labels = {
-        name: np.where(column == None, "nobody", column).astype(str)  # noqa: E711
-        for name, column in labels.items()
-    }
-    theirs = labels["speaker"] == "s007"
-    options = {"views": views, "second_moment": second_moment}
-    left = of(X, labels, slice(None), **options) - of(X, labels, theirs, **options)
-    close(of(X, labels, ~theirs, **options), left)
-    assert "s007" not in left.classes["speaker"].names
-
-
-def test_vectors_without_label_are_found_again() -> None:
-    X, labels = corpus()
-    rng = np.random.default_rng(1)
-    gone = rng.random(len(X)) < 0.3
-    assert sum(labels["phrase"][i] is None for i in np.flatnonzero(gone)) > 5
-    left = of(X, labels, slice(None)) - of(X, labels, np.flatnonzero(gone)[::-1])
-    close(of(X, labels, ~gone), left)
+def named(**options: Any) -> tuple[Any, dict[str, Any]]:
+    X, labels = corpus(**options)
+    return X, {name: column.astype(str) for name, column in labels.items()}
 
 
 def test_float32_vectors_of_other_shards_about_other_origins() -> None:
-    X, labels = corpus(dtype=np.float32)
+    X, labels = named(dtype=np.float32)
     gone = np.arange(len(X)) % 3 == 0
     left = of(X, labels, slice(None)) - of(X, labels, gone, origin=np.full(6, 2.0))
     close(of(X, labels, ~gone), left, tolerance=1e-5)
 
 
 def test_adding_and_subtracting_is_nothing() -> None:
-    X, labels = corpus()
+    X, labels = named()
     first, second = of(X, labels, slice(500)), of(X, labels, slice(500, None))
     close(first, first + second - second)
 
 
 def test_what_was_not_added_cannot_be_subtracted() -> None:
-    X, labels = corpus()
+    X, labels = named()
     whole = of(X, labels, slice(None))
-    known = np.array(
-        [i for i in range(900) if labels["speaker"][i] and labels["phrase"][i] is not None]
-    )
-    theirs = known[labels["speaker"][known] == "s007"]
-    with pytest.raises(DataError, match="900 vectors cannot be taken out of 900"):
+    theirs = np.flatnonzero(labels["speaker"] == "s007")
+    with pytest.raises(DataError, match="nothing is left"):
         whole - whole
-    stranger = {
-        **labels,
-        "speaker": np.where(np.arange(900) == known[0], "stranger", labels["speaker"]),
-    }
-    with pytest.raises(DataError, match=r"1 vector\(s\) too many .* speaker 'stranger'"):
-        whole - of(X, stranger, known[:20])
+    stranger = {**labels, "speaker": np.where(np.arange(900) == 0, "stranger", labels["speaker"])}
+    with pytest.raises(DataError, match=r"1 vector\(s\) too many"):
+        whole - of(X, stranger, slice(20))
     with pytest.raises(LabelError, match="are text in one part and numbers in the other"):
-        whole - of(X, {**labels, "speaker": np.arange(900)}, known[:20])
-    with pytest.raises(DataError, match=r"too many are to be subtracted of .*speaker 's007'"):
+        whole - of(X, {**labels, "speaker": np.arange(900)}, slice(20))
+    with pytest.raises(DataError, match="too many are to be subtracted"):
         whole - of(X, labels, np.repeat(theirs, 3))
     with pytest.raises(DataError, match="width"):
-        whole - of(X[:, :2], labels, known[:20])
+        whole - of(X[:, :2], labels, slice(20))
+    with pytest.raises(LabelError, match="have no label"):
+        whole - of(X, corpus()[1], slice(300))
     number: Any = 1
     with pytest.raises(TypeError):
         whole - number
 
 
 def test_other_vectors_of_a_class_cannot_be_subtracted() -> None:
-    X, labels = corpus()
-    theirs = np.flatnonzero(labels["speaker"] == "s007")
-    named = theirs[[label is not None for label in labels["phrase"][theirs]]]
-    assert len(named) > 1
-    alone = of(X, labels, named, views=("speaker",)) + of(X, labels, [0], views=("speaker",))
-    with pytest.raises(DataError, match=r"speaker 's007' are not those that were added"):
-        alone - of(X + 1, labels, named, views=("speaker",))
-    whole = of(X, labels, slice(None), views=("speaker", "phrase"))
-    nameless = [i for i in range(900) if labels["phrase"][i] is None][:1]
-    with pytest.raises(LabelError, match="no label of 'phrase' is not among those"):
-        whole - of(X + 1, labels, nameless, views=("speaker", "phrase"))
+    X, labels = named()
+    theirs = labels["speaker"] == "s007"
+    whole = of(X, labels, slice(None))
+    with pytest.raises(DataError, match="not those that were added: sums of classes of 'speaker'"):
+        whole - of(X + 1, labels, theirs)
     # The counts of every class allow it, but these two classes never met.
     four = {"speaker": np.array(["a", "a", "b", "b"]), "phrase": np.array([1, 1, 2, 2])}
     crossed = {"speaker": np.array(["a"]), "phrase": np.array([2])}
-    pair = ("speaker", "phrase")
-    with pytest.raises(DataError, match=r"of speaker 'a' and phrase 2 together"):
-        of(X[:4], four, slice(None), views=pair) - of(X[:1], crossed, slice(None), views=pair)
-    with pytest.raises(DataError, match=r"1 vector\(s\) too many .*phrase 2 with speaker 'a'"):
-        of(X[:4], four, slice(None)) - of(X[:1], crossed, slice(None))
+    for views in (("speaker", "phrase"), VIEWS):
+        with pytest.raises(DataError, match=r"1 vector\(s\) too many"):
+            of(X[:4], four, slice(None), views=views) - of(X[:1], crossed, slice(None), views=views)
 
 
 def vectors(n: int, seed: int, each: int = 12, noise: float = 1.0) -> tuple[Any, dict[str, Any]]:

@@ -21,7 +21,7 @@ from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterE
 from mvplda.labels import encode_labels
 from mvplda.persistence import packed_pieces
 from mvplda.statistics import Accumulator, accumulator, merge, record
-from mvplda.statistics.accumulator import GrowingClasses, LabelCodes, label_codes
+from mvplda.statistics.classes import GrowingClasses, LabelCodes, label_codes
 from mvplda.statistics.record import holds_statistics, load_with_sources, save_statistics
 
 

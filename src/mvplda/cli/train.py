@@ -292,11 +292,6 @@ def summary(bundle: Bundle) -> list[str]:
     default=1,
     help="Read this many shards at a time, each in a process.",
 )
-@click.option(
-    "--rows-per-shard",
-    type=click.IntRange(min=1),
-    help="Cut .npy and .parquet files with more vectors than this into several shards.",
-)
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress and no summary.")
 def stats(
     shards: tuple[str, ...],
@@ -308,8 +303,8 @@ def stats(
 ) -> None:
     """Sum up SHARDS (parquet, npy, npz, scp, ark, csv), however large, for mvplda train.
 
-    SHARDS may also be statistics files, which are added as they are. An id that stands twice, in
-    one shard or in two that share a list of labels, is an error: it would be counted twice.
+    SHARDS may also be statistics files, which are added as they are. An id that stands twice in
+    one shard is an error: it would be counted twice.
 
     \b
     Examples:

@@ -1,7 +1,6 @@
 """Shards in, sums out: statistics of files that are larger than memory, on processes or a cluster.
 
 ``engines``  the same work for every item, here, in processes or on Dask
-``shards``   files cut by rows, and where the labels of their vectors come from
 ``gathering``  the statistics of one shard and of all; shards that are done, on disk, so that a killed run goes on
 """
 

@@ -1,4 +1,4 @@
-"""The statistics of one shard and of all, and shards that are done, on disk."""
+"""The statistics of one shard and of all, where labels come from, and shards that are done, on disk."""
 
 from __future__ import annotations
 
@@ -7,33 +7,35 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._optional import need
 from .._progress import Progress
-from .._typing import Json, PathLike, Setting
+from .._typing import Block as Column
+from .._typing import Json, Names, PathLike, Setting
 from ..backend import one_blas_thread
 from ..exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
-from ..io.files import BATCH_BYTES, Batch, OnDisk, is_stream, unlabelled
-from ..io.kaldi import is_kaldi, parse_name
-from ..io.vectors import checked_names, open_vectors
+from ..io.files import Batch, Reader, read_map, unlabelled, wrap_reader_errors
+from ..io.vectors import checked_names, main_file, open_vectors
 from ..labels import base_columns, check_view_names
 from ..statistics import Accumulator, SufficientStatistics, merge
-from ..statistics.accumulator import GrowingClasses, LabelCodes, SecondMoment
+from ..statistics.accumulator import SecondMoment
+from ..statistics.classes import GrowingClasses, LabelCodes, label_codes
 from ..statistics.record import load_with_sources, save_statistics
 from .engines import Tree, ordered_map
-from .shards import Ids, Labels, Piece, Unlisted, check_ids, cut, numbers_of
 
-T = TypeVar("T")
 OnError = Literal["raise", "skip"]
+BATCH_BYTES = 16 * 2**20
 NAMED_ROWS = 10
+CACHED_LISTS = 8
+UNLISTED = -2
 BAD = (FileFormatError, DataError, LabelError, OSError)
 NOTHING = cast(SufficientStatistics, None)
 """The statistics of a shard without any vector that can be used; `gather` never gives it."""
@@ -44,22 +46,17 @@ class ShardJob:
     """What is done with every shard.
 
     views : the views, interactions included (default: every column of `labels`)
-    labels : per label column a column of the table, or a file (see `mvplda.distributed.shards`)
-    vectors, ids : columns of tables; default: by their usual names
+    labels : per label column a column of the table, or a file; in its name ``{stem}`` and ``{folder}`` are the shard's
     second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
-    missing : a value that stands for "no label", besides None, NaN and null
     on_error : ``"raise"`` stops; ``"skip"`` leaves out vectors that hold NaN or infinity, and shards that cannot be
         used, and lists them
-    batch_bytes : of vectors; two batches are held per worker
+    batch_bytes : of vectors; one batch is held per worker
     work_dir : folder where finished shards are kept, so that a run can be continued
     """
 
     views: tuple[str, ...]
     labels: tuple[tuple[str, str], ...] = ()
-    vectors: str | None = None
-    ids: str | None = None
     second_moment: SecondMoment = "full"
-    missing: object = None
     on_error: OnError = "raise"
     batch_bytes: int = BATCH_BYTES
     work_dir: PathLike | None = None
@@ -69,19 +66,23 @@ class ShardJob:
         if self.on_error not in ("raise", "skip"):
             raise ParameterError(f"on_error is 'raise' or 'skip'; got {self.on_error!r}")
 
-    @property
-    def skips(self) -> bool:
-        return self.on_error == "skip"
+
+class Unlisted(NamedTuple):
+    """Vectors that a list of labels does not name."""
+
+    file: str
+    vectors: int
+    first: str
 
 
 @dataclass(frozen=True)
 class ShardReport:
     """One shard that was read.
 
-    path : the file, and which of its rows where these are a piece
+    path : the file
     vectors : how many were added
     bad_rows : how many were left out, because they are not finite
-    named_rows : the first of those, counted from 0 in the file
+    named_rows : the first of those, counted from 0
     unlisted : by view, the list that does not name all of its vectors, how many of them, and the first
     resumed : whether its statistics were taken from the work folder
     """
@@ -94,8 +95,7 @@ class ShardReport:
     resumed: bool = False
 
 
-@dataclass(frozen=True)
-class BadShard:
+class BadShard(NamedTuple):
     """One shard that was left out."""
 
     path: str
@@ -104,15 +104,11 @@ class BadShard:
 
 @dataclass(frozen=True)
 class Gathered:
-    """Statistics of some shards, and what was left out of them.
-
-    ids : of shards whose vectors have ids, a number for each of these
-    """
+    """Statistics of some shards, and what was left out of them."""
 
     statistics: SufficientStatistics
     shards: tuple[ShardReport, ...]
     bad_shards: tuple[BadShard, ...] = ()
-    ids: tuple[Ids, ...] = ()
 
     @property
     def bad_rows(self) -> int:
@@ -126,7 +122,7 @@ class Gathered:
             "vectors": self.statistics.n,
             "shards": len(self.shards),
             "bad rows": {s.path: {"count": s.bad_rows, "first": list(s.named_rows)} for s in bad},
-            "bad shards": {shard.path: shard.reason for shard in self.bad_shards},
+            "bad shards": dict(self.bad_shards),
         }
 
 
@@ -137,7 +133,6 @@ def gather(
     *,
     workers: int = 1,
     scheduler: str | None = None,
-    rows_per_shard: int | None = None,
     verbose: int = 0,
     **settings: Setting,
 ) -> Gathered:
@@ -149,44 +144,34 @@ def gather(
 
     Parameters
     ----------
-    paths : the shards, each of a format that `mvplda.io.read_vectors` reads; streams are copied first
+    paths : the shards, each of a format that `mvplda.io.read_vectors` reads
     labels, views, settings : what is done with every shard; the fields of `ShardJob`
     workers : processes; 1 works here
     scheduler : address of a Dask scheduler, whose workers do the work instead
-    rows_per_shard : files with more vectors are cut into shards of as many (.npy), or of as many
-        whole row groups (.parquet) or record batches (.arrow) as fit; other files are not cut
     verbose : 1 shows progress on standard error
     """
     if views is None and not labels:
         raise ParameterError("name the views, or where their labels are found: views=, labels=")
     if views is not None and (isinstance(views, str) or not len(views)):
         raise ParameterError(f"views is a list of names; got {views!r}")
-    if rows_per_shard is not None and rows_per_shard < 1:
-        raise ParameterError(f"rows_per_shard is at least 1; got {rows_per_shard}")
-    copies: list[OnDisk] = []  # which live as long as this function
-    shards = [_on_disk(path, copies) for path in _listed(paths)]
-    sources = {name: _on_disk(os.fspath(s), copies) for name, s in (labels or {}).items()}
+    shards = _listed(paths)
+    sources = {name: os.fspath(source) for name, source in (labels or {}).items()}
     job = ShardJob(tuple(views or sources), tuple(sources.items()), **settings)
     if job.work_dir is not None:
         Path(job.work_dir).mkdir(parents=True, exist_ok=True)
-    pieces = cut(shards, rows_per_shard, job.vectors, job.ids)
-    progress = Progress("shards", len(pieces)) if verbose else None
+    progress = Progress("shards", len(shards))
     tree = Tree(combine)
     work = partial(shard_result, job)
     read = 0
-    for done, part in enumerate(ordered_map(work, pieces, workers=workers, scheduler=scheduler)):
+    for done, part in enumerate(ordered_map(work, shards, workers=workers, scheduler=scheduler)):
         tree.add(part)
         read += sum(shard.vectors for shard in part.shards)
-        if progress is not None:
+        if verbose:
             progress.step(done + 1, f"{read} vectors")
     result = tree.finish()
     if result.statistics is NOTHING:
-        reason = result.bad_shards[0].reason if result.bad_shards else "no vector is finite"
-        raise DataError(f"none of the {len(pieces)} shard(s) could be used: {reason}")
-    # Files that share a list of labels share its ids; others may have the same ids for different vectors.
-    together = any(Path(source).is_file() for source in sources.values())
-    together = together and not any("{" in source for source in sources.values())
-    check_ids(result.ids, across_files=together)
+        reasons = [bad.reason for bad in result.bad_shards] or ["no vector is finite"]
+        raise DataError(f"none of the {len(shards)} shard(s) could be used: {reasons[0]}")
     _warn_of(result)
     return result
 
@@ -203,23 +188,6 @@ def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
             f"{len(again)} shard(s) are named twice and would be counted twice: {min(again)}"
         )
     return shards
-
-
-def _file_of(path: str) -> tuple[str, str]:
-    """The file behind a name, and what stands before it ("scp:" of Kaldi's names)."""
-    if not is_kaldi(path):
-        return path, ""
-    ark, scp = parse_name(path)
-    return str(scp or ark), "scp:" if scp else "ark:"
-
-
-def _on_disk(path: str, copies: list[OnDisk]) -> str:
-    """A name under which a stream can be read more than once, and by other processes; files keep their own."""
-    file, prefix = _file_of(path)
-    if not is_stream(file):
-        return path
-    copies.append(OnDisk(file))
-    return prefix + copies[-1].file
 
 
 def _warn_of(result: Gathered) -> None:
@@ -256,143 +224,260 @@ def combine(parts: Sequence[Gathered]) -> Gathered:
         merge(list(usable.values()), list(usable)) if usable else NOTHING,
         tuple(shard for part in parts for shard in part.shards),
         tuple(shard for part in parts for shard in part.bad_shards),
-        tuple(ids for part in parts for ids in part.ids),
     )
 
 
 # The statistics of one shard: the function that every worker runs.
 
 
-def shard_result(job: ShardJob, piece: Piece) -> Gathered:
+def shard_result(job: ShardJob, path: str) -> Gathered:
     """One shard, read or taken from the work folder."""
-    finished = _finished_file(job, piece)
-    done = _load(finished, job, piece)
+    finished = _finished_file(job, path)
+    done = _load(finished, job)
     if done is not None:
         return done
     try:
-        result, files = read_shard(job, piece)
+        result, files = read_shard(job, path)
     except BAD as error:
-        if not job.skips:
+        if job.on_error == "raise":
             raise
-        return Gathered(NOTHING, (), (BadShard(str(piece), str(error)),))
+        return Gathered(NOTHING, (), (BadShard(path, str(error)),))
     if finished is not None and result.statistics is not NOTHING:
         sources = {
             "report": asdict(result.shards[0]),
             "files": {file: _identity(file) for file in files},
-            "ids": [numbers.tolist() for _, numbers in result.ids],
         }
         save_statistics(result.statistics, finished, sources)
     return result
 
 
-def read_shard(job: ShardJob, piece: Piece) -> tuple[Gathered, tuple[str, ...]]:
+def read_shard(job: ShardJob, path: str) -> tuple[Gathered, list[str]]:
     """Statistics of a shard, and the files that were read."""
-    path = piece.path
-    reader = open_vectors(path, job.vectors, job.ids)
-    labels = Labels(path, reader, base_columns(job.views), dict(job.labels), job.missing)
+    reader = open_vectors(path)
+    sources = _label_sources(job, path, reader)
+    columns = [source.place for source in sources.values() if type(source) is _Labels]
+    # the only column of names is taken for ids; where it holds the labels of a view, the vectors have none
+    has_ids = reader.has_ids and reader.id_column not in columns
+    wants_ids = any(isinstance(source, _List) for source in sources.values())
     classes = GrowingClasses(job.views)
     sums: Accumulator | None = None
-    rows = piece.start
+    rows = 0
     bad = 0
     named: list[int] = []
-    numbers: list[NDArray[np.uint64]] = []
-    # the only column of names is taken for ids; where it holds the labels of a view, the vectors have none
-    has_ids = reader.has_ids and (labels.ids or reader.id_column not in labels.columns)
-    batches = reader.batches(job.batch_bytes, labels.columns, labels.ids or has_ids, piece.rows)
+    hashes: list[NDArray[np.int64]] = []
     try:
-        piece.check(reader)
         # Workers are the parallelism, and sums do not depend on how many threads BLAS had.
         with one_blas_thread():
-            for batch, codes in prefetch(_labelled(batches, labels, piece.start)):
+            for batch in reader.batches(job.batch_bytes, columns, wants_ids or has_ids):
                 n, width = batch.X.shape
                 if has_ids and batch.ids is not None:
-                    numbers.append(numbers_of(checked_names(path, batch.ids, rows)))
-                left_out = np.arange(n)
-                if width:  # none where every vector of the batch is null
-                    sums = sums or Accumulator(width, job.views, second_moment=job.second_moment)
-                    left_out = sums.add(batch.X, classes.number(codes), on_error="skip")
+                    names = checked_names(path, batch.ids, rows).tolist()
+                    hashes.append(np.fromiter(map(hash, names), np.int64, n))
+                codes = {name: source.codes(batch, rows) for name, source in sources.items()}
+                sums = sums or Accumulator(width, job.views, second_moment=job.second_moment)
+                left_out = sums.add(batch.X, classes.number(codes), on_error="skip")
                 bad += len(left_out)
                 named += (rows + left_out[: NAMED_ROWS - len(named)]).tolist()
                 rows += n
                 del batch, codes  # before the next is made
-        labels.finish(rows, piece.last)
-        if rows == piece.start:
+        if not rows:
             raise FileFormatError("the file holds no vectors")
-        ids = ((piece, np.concatenate(numbers)),) if numbers else ()
-        check_ids(ids)
+        for source in sources.values():
+            source.finish(rows)
+        _check_once(hashes)
     except (DataError, LabelError, FileFormatError) as error:
         raise error if path in str(error) else type(error)(f"{path}: {error}") from error
-    if bad and not job.skips:
+    if bad and job.on_error == "raise":
         which = ", ".join(map(str, named)) + ", ..." * (bad > len(named))
         raise DataError(
-            f"{piece}: {bad} of {rows - piece.start} vectors hold NaN or infinity: row {which}, counted from 0. "
+            f"{path}: {bad} of {rows} vectors hold NaN or infinity: row {which}, counted from 0. "
             "Repair them, or leave them out with on_error='skip'"
         )
     statistics = NOTHING
     if sums is not None and sums.n:
         statistics = SufficientStatistics.of(sums, *classes.sorted())
-    report = ShardReport(str(piece), rows - piece.start - bad, bad, tuple(named), labels.unlisted)
-    files = (_file_of(path)[0], *reader.files, *labels.files)
-    return Gathered(statistics, (report,), (), ids), files
+    unlisted = {name: source.unlisted for name, source in sources.items() if source.unlisted}
+    report = ShardReport(path, rows - bad, bad, tuple(named), unlisted)
+    lists = [source.place for source in sources.values() if type(source) is not _Labels]
+    return Gathered(statistics, (report,)), [str(main_file(path)), *reader.files, *lists]
 
 
-def _labelled(
-    batches: Iterator[Batch], labels: Labels, start: int
-) -> Iterator[tuple[Batch, dict[str, LabelCodes]]]:
-    for batch in batches:
-        yield batch, labels.codes(batch, start)
-        start += len(batch.X)
+def _check_once(hashes: list[NDArray[np.int64]]) -> None:
+    """An id that stands twice is an error that names both entries; eight bytes are held for each."""
+    if not hashes:
+        return
+    every = np.concatenate(hashes)
+    order = np.argsort(every, kind="stable")
+    again = np.flatnonzero(every[order][1:] == every[order][:-1])
+    if len(again):
+        first, second = order[again[0] : again[0] + 2] + 1
+        raise LabelError(
+            f"an id stands twice and would be counted twice: entries {first} and {second}. "
+            "Leave one of them out"
+        )
 
 
-def prefetch(items: Iterator[T]) -> Iterator[T]:
-    """The same items; while one is used, a second thread makes the next."""
-    with ThreadPoolExecutor(1) as pool:
-        end = cast(T, object())
-        following = pool.submit(next, items, end)
-        while (item := following.result()) is not end:
-            following = pool.submit(next, items, end)
-            yield item
+# Where the labels of a shard come from.
+
+
+class _Labels:
+    """A column of the table, which the reader gives with every batch.
+
+    place : the column, or the file
+    unlisted : vectors that a list does not name
+    """
+
+    unlisted: Unlisted | None = None
+
+    def __init__(self, path: str, name: str, place: str) -> None:
+        self.path = path
+        self.name = name
+        self.place = place
+
+    def codes(self, batch: Batch, start: int) -> LabelCodes:
+        return column_codes(self.name, batch.columns[self.place])
+
+    def finish(self, end: int) -> None:
+        """Whether the labels fit, now that all vectors were read."""
+
+
+class _Rows(_Labels):
+    """One label a row, in an array of their own; an empty text is no label."""
+
+    def __init__(self, path: str, name: str, place: str) -> None:
+        super().__init__(path, name, place)
+        with wrap_reader_errors(place, "a NumPy array"):
+            # A map notices a file that is too short.
+            self.labels = np.load(place, mmap_mode="r", allow_pickle=False)
+        if self.labels.ndim != 1:
+            raise LabelError(f"{place}: labels have shape (n,); got {self.labels.shape}")
+
+    def codes(self, batch: Batch, start: int) -> LabelCodes:
+        values = np.array(self.labels[start : start + len(batch.X)])
+        if len(values) < len(batch.X):
+            raise LabelError(
+                f"{self.place} has {len(self.labels)} labels, {self.path} has more vectors"
+            )
+        return column_codes(self.name, values)
+
+    def finish(self, end: int) -> None:
+        more = len(self.labels) - end
+        if more > 0:
+            raise LabelError(
+                f"{self.place} has {more} more labels than the {end} vectors of {self.path}"
+            )
+
+
+class _List(_Labels):
+    """Ids and their labels; an id that is not listed has no label."""
+
+    def __init__(self, path: str, name: str, place: str) -> None:
+        super().__init__(path, name, place)
+        state = os.stat(place)
+        self.names, self.numbers = _numbered(place, state.st_size, state.st_mtime_ns)
+
+    def codes(self, batch: Batch, start: int) -> LabelCodes:
+        if batch.ids is None:
+            raise LabelError(f"{self.path} has no ids to look up in {self.place}")
+        codes = np.array([self.numbers.get(name, UNLISTED) for name in batch.ids], dtype=np.int64)
+        unlisted = np.flatnonzero(codes == UNLISTED)
+        if len(unlisted):
+            before = self.unlisted or Unlisted(self.place, 0, batch.ids[unlisted[0]])
+            self.unlisted = before._replace(vectors=before.vectors + len(unlisted))
+        return LabelCodes(self.names, np.maximum(codes, -1))
+
+    def finish(self, end: int) -> None:
+        if self.unlisted is not None and self.unlisted.vectors == end:
+            raise LabelError(
+                f"{self.place} lists none of the {end} ids of {self.path} for view {self.name!r}: "
+                f"the first is {self.unlisted.first!r}, the file begins with {next(iter(self.numbers), '')!r}"
+            )
+
+
+def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, _Labels]:
+    """Where the labels of every column that the views need are."""
+    sources: dict[str, _Labels] = {}
+    given = dict(job.labels)
+    shard = Path(main_file(path))
+    for name in base_columns(job.views):
+        place = given.get(name, name)
+        kind = _Labels
+        if place not in reader.columns:
+            file = shard.with_name(f"{shard.stem}.{name}.npy")
+            if name in given:
+                text = place.replace("{stem}", shard.stem)
+                file = Path(text.replace("{folder}", str(shard.parent)))
+            if not file.is_file():
+                raise LabelError(
+                    f"{path}: there are no labels of {name!r}: {place!r} is neither a file nor a column of it "
+                    f"(it has {', '.join(reader.columns) or 'none'})"
+                )
+            kind = _Rows if file.suffix == ".npy" else _List
+            place = str(file)
+        sources[name] = kind(path, name, place)
+    return sources
+
+
+@lru_cache(CACHED_LISTS)
+def _numbered(file: str, size: int, changed: int) -> tuple[Names, dict[str, int]]:
+    """Names of the classes in a list, and the class of every id (size and time of change tell versions apart)."""
+    values = read_map(file)
+    labels = label_codes(np.array(list(values.values())))
+    return labels.names, dict(zip(values, labels.codes.tolist(), strict=True))
+
+
+def column_codes(name: str, column: Column) -> LabelCodes:
+    """Labels of a column, numbered; of an Arrow column without making Python objects of the rows."""
+    if isinstance(column, np.ndarray):
+        return label_codes(column)
+    arrow = need("pyarrow")
+    encoded = column if arrow.types.is_dictionary(column.type) else column.dictionary_encode()
+    kind = encoded.type.value_type
+    if arrow.types.is_nested(kind) or arrow.types.is_decimal(kind):
+        raise LabelError(f"labels of {name!r} are {kind}; expected text, numbers or dates")
+    labels = label_codes(encoded.dictionary.to_numpy(zero_copy_only=False))
+    places = encoded.indices.fill_null(len(labels.codes)).cast(arrow.int64())
+    codes = np.append(labels.codes, -1)[places.to_numpy(zero_copy_only=False)]
+    return LabelCodes(labels.names, codes)
 
 
 # Finished shards in a work folder.
 #
-# The name of a file holds the shard's path and rows, and the settings; inside are size and time of change
+# The name of a file holds the shard's path and the settings; inside are size and time of change
 # of every file that was read. A run that was killed, at any point, finds the shards that were done; a shard that
 # changed since is read again.
 
 
-def _finished_file(job: ShardJob, piece: Piece) -> Path | None:
+def _finished_file(job: ShardJob, path: str) -> Path | None:
     if job.work_dir is None:
         return None
     settings = asdict(replace(job, work_dir=None, on_error="raise"))
-    parts = [os.path.abspath(_file_of(piece.path)[0]), piece.rows, settings]
-    digest = hashlib.sha256(json.dumps(parts, default=repr, sort_keys=True).encode())
+    parts = [os.path.abspath(main_file(path)), settings]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     return Path(job.work_dir) / f"{digest.hexdigest()[:32]}.safetensors"
 
 
-def _identity(path: str) -> list[int | None]:
-    """What tells a version of a file from others: its size and time of change."""
+def _identity(path: str) -> list[int]:
+    """What tells a version of a file from others: its size and time of change; nothing of one that is gone."""
     try:
         state = os.stat(path)
     except OSError:
-        return [None, None]
+        return []
     return [state.st_size, state.st_mtime_ns]
 
 
-def _load(file: Path | None, job: ShardJob, piece: Piece) -> Gathered | None:
+def _load(file: Path | None, job: ShardJob) -> Gathered | None:
     """What an earlier run left; None where there is nothing, or nothing that can be used."""
     if file is None or not file.is_file():
         return None
     try:
         statistics, sources = load_with_sources(file)
         report = sources["report"]
-        unlisted = {view: Unlisted(*found) for view, found in report["unlisted"].items()}
-        rows = tuple(report["named_rows"])
-        ids = tuple((piece, np.array(own, dtype=np.uint64)) for own in sources["ids"])
-        changed = any(_identity(name) != found for name, found in sources["files"].items())
-        if changed or (report["bad_rows"] and not job.skips):
+        report["unlisted"] = {view: Unlisted(*own) for view, own in report["unlisted"].items()}
+        report["named_rows"] = tuple(report["named_rows"])
+        changed = any(_identity(name) != known for name, known in sources["files"].items())
+        if changed or (report["bad_rows"] and job.on_error == "raise"):
             return None
-        shard = ShardReport(**{**report, "unlisted": unlisted, "named_rows": rows, "resumed": True})
+        return Gathered(statistics, (ShardReport(**{**report, "resumed": True}),))
     except (FileFormatError, KeyError, TypeError, ValueError, AttributeError):
         return None
-    return Gathered(statistics, (shard,), (), ids)

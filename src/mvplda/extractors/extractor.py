@@ -20,12 +20,11 @@ from .._progress import Progress
 from .._typing import PathLike
 from ..distributed.engines import ordered_map
 from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
-from .frontends import cached_file
 from .network import OnnxNetwork
 from .quality import Meter, Quality, QualitySettings
 from .sound import Clip, Sound, Source, segments
 from .speech import Part
-from .weights import NAMES, is_stale
+from .weights import NAMES, cached_file, is_stale
 
 Vector = NDArray[np.float32]
 OnError = Literal["raise", "skip"]

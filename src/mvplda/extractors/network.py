@@ -1,23 +1,34 @@
-"""Networks in ONNX files, understood by a recipe, or by the names of their inputs and outputs."""
+"""Networks in ONNX files, understood by a recipe, or by the names of their inputs and outputs; frames as each family
+was trained on."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import ndimage
 
-from .._typing import PathLike
+from .._optional import need
+from .._typing import FloatArray, PathLike
 from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
 from ..persistence import write_atomically
-from .frontends import make_frames, open_session
-from .recipe import Golden, Match, Recipe, families, read_recipe, to_toml
+from .recipe import Features, Golden, Match, Recipe, families, read_recipe, to_toml
 from .sound import Sound, golden_signal
 from .speech import Part, bandwidth_hz
 
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
 Vector = NDArray[np.float32]
+Frames = NDArray[np.float32]
+
+LENGTH_S = 0.025
+"""Of a frame."""
+LEAST_DEVIATION = 1e-5
 
 AT_ONCE = 32
 """Windows that the network sees at once."""
@@ -240,13 +251,14 @@ class OnnxNetwork:
 
         Two conversions of the same weights need not have the same bytes, and are the same extractor.
         """
-        files = [self.path]
-        if self._graph is not None:
-            files.append(self.path.parent / self.recipe.features.file)
-        hashes = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
         weights = self.recipe.weights
+        names = dict.fromkeys([self.path.name, *weights.files])
+        if self._graph is not None:
+            names[self.recipe.features.file] = None
+        files = [self.path.parent / name for name in names]
+        hashes = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
         for name, digest in weights.files.items():
-            if hashes.get(name, digest) != digest:
+            if hashes[name] != digest:
                 raise FileFormatError(
                     f"{self.path.parent / name} is not the file that the recipe beside it was written for (SHA-256 "
                     f"{hashes[name][:12]}..., the recipe says {digest[:12]}...): fetch it again, or delete [weights] "
@@ -259,6 +271,81 @@ class OnnxNetwork:
     def _ports(self) -> str:
         """What the file has, for errors."""
         return f"The file has the inputs {self._inputs} and the outputs {self._outputs}."
+
+
+def make_frames(samples: FloatArray, recipe: Recipe) -> Frames:
+    """Frames of samples whose full scale is 1, normalised over time; `graph` frames are made by the network."""
+    settings = recipe.features
+    scaled = np.asarray(samples, dtype=np.float32) * np.float32(recipe.samples.scale)
+    if len(scaled) < round(LENGTH_S * recipe.rate):
+        raise AudioError(
+            f"the sound is too short for one frame: {len(scaled)} samples at {recipe.rate} a second"
+        )
+    frames = _kaldi(scaled, recipe.rate, settings)
+    if settings.normalisation == "none":
+        return frames
+    wide = frames.astype(np.float64)
+    wide -= wide.mean(axis=0)
+    if settings.normalisation == "mean+variance":
+        wide /= wide.std(axis=0, ddof=1 if len(wide) > 1 else 0) + LEAST_DEVIATION
+    return np.asarray(wide, dtype=np.float32)
+
+
+def _kaldi(samples: Frames, rate: int, settings: Features) -> Frames:
+    """Filter banks, or cepstra with their regression over time."""
+    library = need("kaldi_native_fbank")
+    cepstra = settings.kind == "mfcc"
+    options = library.MfccOptions() if cepstra else library.FbankOptions()
+    options.frame_opts.samp_freq = rate
+    options.frame_opts.dither = 0.0
+    options.frame_opts.window_type = settings.window
+    options.frame_opts.preemph_coeff = settings.preemphasis
+    options.mel_opts.num_bins = settings.bins
+    options.mel_opts.low_freq = settings.low_hz
+    options.mel_opts.high_freq = settings.high_hz
+    options.use_energy = cepstra
+    if cepstra:
+        options.num_ceps = settings.cepstra
+    computer = (library.OnlineMfcc if cepstra else library.OnlineFbank)(options)
+    # a list reaches the library faster than an array
+    computer.accept_waveform(rate, samples.tolist())
+    computer.input_finished()
+    frames = np.stack([computer.get_frame(t) for t in range(computer.num_frames_ready)])
+    return with_deltas(frames, settings.deltas) if cepstra else frames
+
+
+def with_deltas(static: Frames, order: int, window: int = 2) -> Frames:
+    """Columns of the regression over time appended, and of the regression of that.
+
+    The first is sum_k k x[t + k] / sum_k k^2 over k = -window to window; edges are repeated. The second applies
+    that filter twice to the static columns, so that an edge is repeated once.
+    """
+    taps = np.arange(-window, window + 1, dtype=np.float64)
+    taps /= np.sum(taps**2)
+    wide = static.astype(np.float64)
+    columns = [wide]
+    repeated = np.ones(1)
+    for _ in range(order):
+        repeated = np.convolve(repeated, taps)
+        columns.append(ndimage.correlate1d(wide, repeated, axis=0, mode="nearest"))
+    return np.concatenate(columns, axis=1).astype(np.float32)
+
+
+def open_session(path: Path, threads: int) -> InferenceSession:
+    """An ONNX file in onnxruntime, on a GPU where it has one."""
+    runtime = need("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    available = runtime.get_available_providers()
+    wanted = [one for one in ("CUDAExecutionProvider", "CPUExecutionProvider") if one in available]
+    try:
+        return runtime.InferenceSession(str(path), options, providers=wanted)
+    except Exception as error:  # onnxruntime has no base class of its own for them
+        raise FileFormatError(
+            f"{path} is damaged or no ONNX file: {' '.join(str(error).split())[:300]}"
+        ) from error
 
 
 def prepared(part: Part, recipe: Recipe) -> Sound:

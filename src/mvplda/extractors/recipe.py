@@ -282,8 +282,9 @@ def families() -> dict[str, Recipe]:
     """The recipes that come with mvplda, by name."""
     recipes = {}
     for file in sorted((resources.files(__package__) / "recipes").iterdir(), key=str):
-        name = file.name.removesuffix(".toml")
-        recipes[name] = _filled(Recipe(name), tomllib.loads(file.read_text("utf-8")), name)
+        name, _, suffix = file.name.rpartition(".")
+        if suffix == "toml":
+            recipes[name] = _filled(Recipe(name), tomllib.loads(file.read_text("utf-8")), name)
     return recipes
 
 

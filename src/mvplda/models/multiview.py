@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import Signature, signature
 from numbers import Integral, Real
 from typing import Any, Literal, Self
@@ -71,10 +71,10 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    views : dict of {name: rank} or None
+    views : dict of {name: rank}, list of names, or None
         A name with colons, ``"speaker:phrase"``, is an interaction: its classes are the combinations of its parts,
-        and it needs no labels of its own. A rank of None means as large as the classes allow. ``None`` takes every
-        column of the labels as a view.
+        and it needs no labels of its own. A rank of None, or a list of names, means as large as the classes
+        allow. ``None`` takes every column of the labels as a view.
     noise : {"diagonal", "full", "isotropic"}
         Covariance of what no view explains.
     noise_shrinkage : float in [0, 1)
@@ -144,10 +144,12 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     """
 
     NAME = "multiview"
+    published_em: type[PublishedEM] | partial[PublishedEM] = PublishedEM
+    """The M step of algorithm="paper"; `functools.partial` of it is another reading of the paper."""
 
     def __init__(
         self,
-        views: Mapping[str, int | None] | None = None,
+        views: Mapping[str, int | None] | Sequence[str] | None = None,
         *,
         noise: str = "diagonal",
         noise_shrinkage: float = 0.0,
@@ -278,7 +280,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         if self.algorithm == "paper":
             cell = ":".join(views)
             cells = statistics.for_views((cell,), self._second_moment()).on_host()
-            objective = PublishedEM(cells, noise)
+            objective = self.published_em(cells, noise)
         with threads_for(step_operations(design, used)):
             fit = fit_em(
                 design,
@@ -565,7 +567,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
 
     def _ranks(self, views: tuple[str, ...]) -> dict[str, int | None]:
         """The rank asked for of every view."""
-        return dict.fromkeys(views) if self.views is None else dict(self.views)
+        return ranks_in(self.views) or dict.fromkeys(views)
 
     def _second_moment(self) -> SecondMoment:
         return NOISES[PRIORS[self.prior].noise_kind(self.noise)].second_moment
@@ -644,8 +646,12 @@ def check_settings(model: MultiviewPLDA) -> None:
     for name, allowed in choices.items():
         if getattr(model, name) not in allowed:
             raise ParameterError(f"{name} is one of {allowed}; got {getattr(model, name)!r}")
-    if model.views is not None and not (isinstance(model.views, Mapping) and model.views):
-        raise ParameterError(f"views is a dict of {{name: rank}}, not empty; got {model.views!r}")
+    if model.views is not None and not (
+        isinstance(model.views, Mapping | list | tuple) and model.views
+    ):
+        raise ParameterError(
+            f"views is a dict of {{name: rank}} or a list of names, not empty; got {model.views!r}"
+        )
     for name in ("noise_shrinkage", "noise_floor", "tol"):
         if not isinstance(getattr(model, name), Real):
             raise ParameterError(f"{name} is a number; got {getattr(model, name)!r}")
@@ -667,7 +673,7 @@ def check_settings(model: MultiviewPLDA) -> None:
 
 
 def _check_full_rank(model: MultiviewPLDA) -> None:
-    ranked = {view: rank for view, rank in (model.views or {}).items() if rank is not None}
+    ranked = {view: rank for view, rank in ranks_in(model.views).items() if rank is not None}
     if ranked or getattr(model, "n_components", None) is not None:
         raise ParameterError("a prior makes loadings of full rank: leave every rank None")
     if isinstance(model.prior_strength, str) and model.prior_strength != "auto":
@@ -676,6 +682,11 @@ def _check_full_rank(model: MultiviewPLDA) -> None:
         )
     if model.noise_shrinkage or model.algorithm == "paper":
         raise ParameterError("a prior goes with no other shrinkage, and not with algorithm='paper'")
+
+
+def ranks_in(views: Mapping[str, int | None] | Sequence[str] | None) -> dict[str, int | None]:
+    """The rank asked for of every view that is named."""
+    return dict(views) if isinstance(views, Mapping) else dict.fromkeys(views or ())
 
 
 def check_published(model: MultiviewPLDA, views: tuple[str, ...]) -> None:

@@ -19,7 +19,7 @@ from .._typing import FloatArray, IntArray
 from ..backend import cores
 from ..distributed.engines import ordered_map
 from ..exceptions import AudioError
-from ..extractors.frontends import make_frames
+from ..extractors.network import make_frames
 from ..extractors.recipe import Recipe
 from ..extractors.sound import Clip, read_audio
 

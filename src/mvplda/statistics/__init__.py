@@ -2,12 +2,12 @@
 
 ``record``       the statistics: gathered from arrays, named, saved
 ``accumulator``  sums that grow block by block, and what EM reads of them
+``classes``      names of classes that come batch by batch, and statistics added and subtracted
 ``device``       the same where torch tensors are, on a GPU or on the CPU (``device_kernels`` needs Triton)
-``combination``  statistics added, and vectors taken out again
 """
 
 from .accumulator import Accumulator
-from .combination import merge
+from .classes import merge
 from .device import DeviceAccumulator
 from .record import SufficientStatistics
 

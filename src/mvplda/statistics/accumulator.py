@@ -1,18 +1,16 @@
 """Sums of labelled vectors that grow block by block.
 
-An `Accumulator` knows classes by their numbers alone; ``SufficientStatistics.of`` gives them their names. Where
-the names come batch by batch, `GrowingClasses` numbers them as they appear and sorts them at the end.
+An `Accumulator` knows classes by their numbers alone; ``SufficientStatistics.of`` gives them their names.
 """
 
 # mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, count, islice
+from itertools import combinations
 from typing import Generic, Literal
 
 import numpy as np
@@ -20,7 +18,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.linalg.blas import dsyrk
 
-from .._typing import A, A_co, AnyArray, Array, Block, IntArray, Labels, Names
+from .._typing import A, A_co, AnyArray, Array, Block, IntArray
 from ..backend import (
     Numpy,
     Torch,
@@ -35,14 +33,8 @@ from ..backend import (
 )
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import (
-    ViewClasses,
-    base_columns,
     check_view_names,
     distinct,
-    distinct_rows,
-    encode_labels,
-    interaction,
-    parts_of,
 )
 
 SecondMoment = Literal["full", "diagonal"]
@@ -245,7 +237,9 @@ class Accumulator:
                 f"there are no class numbers of view {view!r}, only of {sorted(codes)}"
             )
         if len(codes[view]) != n:
-            raise LabelError(f"there are {n} vectors and {len(codes[view])} labels of {view!r}")
+            raise LabelError(
+                f"there are {n} vectors and {len(codes[view])} labels of {view!r}: give one label a vector"
+            )
         return codes[view]
 
     def _zeros(self, vectors: Block, *shape: int) -> Block:
@@ -352,105 +346,3 @@ class _Pairs:
         columns = self.keys[0] & (2**SHIFT - 1)
         ends = np.searchsorted(rows, np.arange(shape[0] + 1))  # the keys are sorted
         return sparse.csr_array((self.counts[0].astype(np.float64), columns, ends), shape=shape)
-
-
-# Names of classes that come batch by batch.
-
-
-@dataclass(frozen=True)
-class LabelCodes:
-    """Labels of a batch in one column: the names that may occur, and which one every vector has (-1: none)."""
-
-    names: Names
-    codes: IntArray
-
-
-def label_codes(values: Labels, *, missing: object = None) -> LabelCodes:
-    """Labels in any form, numbered."""
-    table = encode_labels({"labels": values}, missing=missing)
-    names = table.classes["labels"].names
-    codes = table.codes["labels"]
-    return LabelCodes(names, np.where(codes < len(names), codes, -1))
-
-
-class GrowingClasses:
-    """Classes of views by order of appearance; at the end, sorted."""
-
-    def __init__(self, views: Sequence[str]) -> None:
-        self.columns = base_columns(views)
-        self._names = {column: _Names(column) for column in self.columns}
-        self._cells: dict[str, defaultdict[Hashable, int]] = {
-            view: defaultdict(count().__next__) for view in views if ":" in view
-        }
-
-    def number(self, labels: Mapping[str, LabelCodes]) -> dict[str, IntArray]:
-        """Class numbers of a batch's vectors in every label column and view."""
-        codes = {column: self._names[column].number(labels[column]) for column in self.columns}
-        for view, known in self._cells.items():
-            cells, local = distinct_rows([codes[part] for part in parts_of(view)])
-            numbers = [known[tuple(cell)] for cell in cells.tolist()]
-            codes[view] = np.array(numbers, dtype=np.int64)[local]
-        return codes
-
-    def sorted(self) -> tuple[dict[str, ViewClasses], dict[str, IntArray]]:
-        """The classes of every column and view in sorted order, and the number each had by appearance."""
-        classes: dict[str, ViewClasses] = {}
-        order: dict[str, IntArray] = {}
-        for column, names in self._names.items():
-            classes[column], order[column] = names.sorted()
-        for view, known in self._cells.items():
-            cells = np.array(list(known), dtype=np.int64)
-            for i, part in enumerate(parts_of(view)):
-                cells[:, i] = np.argsort(order[part])[cells[:, i]]  # the rank of every number
-            order[view] = np.lexsort(cells.T[::-1])
-            classes[view] = interaction(cells[order[view]])
-        return classes, order
-
-
-def kind_of(names: Names) -> str:
-    """What the names of classes are, in a word."""
-    kinds = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
-    return kinds.get(names.dtype.kind, "numbers")
-
-
-class _Names:
-    """Classes of a label column by order of appearance; a vector without label is a class of its own."""
-
-    def __init__(self, column: str) -> None:
-        self.column = column
-        self.numbers = count()
-        self.known: defaultdict[Hashable, int] = defaultdict(self.numbers.__next__)
-        self.parts: list[Names] = []  # the new names of every batch, in the order of `known`
-        self.anonymous = [np.empty(0, dtype=np.int64)]
-
-    def number(self, labels: LabelCodes) -> IntArray:
-        """Class numbers of the vectors of a batch."""
-        absent = labels.codes < 0
-        lookup = np.full(len(labels.names) + 1, -1)  # of a missing label, too
-        present = np.flatnonzero(np.bincount(labels.codes + 1)[1:])
-        if len(present):
-            names = labels.names[present]
-            self._check_kind(names)
-            values = names.tolist()
-            self.parts.append(names[[value not in self.known for value in values]])
-            lookup[present] = [self.known[value] for value in values]
-        numbers = lookup[labels.codes]
-        alone = np.fromiter(islice(self.numbers, int(absent.sum())), dtype=np.int64)
-        numbers[absent] = alone
-        self.anonymous.append(alone)
-        return numbers
-
-    def _check_kind(self, names: Names) -> None:
-        kinds = {kind_of(part) for part in (*self.parts[:1], names)}
-        if len(kinds) > 1:
-            raise LabelError(
-                f"labels of {self.column!r} are {' and '.join(sorted(kinds))}: give them one type"
-            )
-
-    def sorted(self) -> tuple[ViewClasses, IntArray]:
-        """The classes, named ones in sorted order first, and the number each had by appearance."""
-        names = np.concatenate(self.parts or [np.empty(0)])
-        order = np.argsort(names, kind="stable")
-        alone = np.concatenate(self.anonymous)
-        places = np.fromiter(self.known.values(), dtype=np.int64)
-        return ViewClasses(names[order], len(alone)), np.concatenate([places[order], alone])

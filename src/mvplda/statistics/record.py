@@ -15,10 +15,17 @@ from scipy import sparse
 from .._typing import AnyArray, Array, Block, Device, IntArray, Json, Labels, Names, PathLike
 from ..backend import as_vectors, diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
-from ..labels import LabelTable, ViewClasses, base_columns, encode_labels, interaction, parts_of
+from ..labels import (
+    LabelTable,
+    ViewClasses,
+    base_columns,
+    encode_labels,
+    interaction,
+    parts_of,
+)
 from ..persistence import atomic_write, packed_pieces, read_metadata, unpack
 from .accumulator import Accumulator, SecondMoment, Sums
-from .combination import merge, subtract, without_empty_classes
+from .classes import merge, subtract, without_empty_classes
 
 HARDLY_VARIES = 1e-12
 """A variance below this fraction of the others' is what rounding of float32 numbers leaves, not data."""
@@ -97,10 +104,6 @@ class SufficientStatistics:
             kind = DeviceAccumulator
         sizes = {view: len(table.classes[view]) for view in table.views}
         vectors = X if is_torch(X) else as_vectors(X)
-        if len(table) != len(vectors):
-            raise LabelError(
-                f"there are {len(vectors)} vectors and {len(table)} labels: give one label a vector"
-            )
         width = int(vectors.shape[-1])
         sums = kind(width, sizes, second_moment=second_moment, origin=origin)
         sums.add(vectors, table.codes)
@@ -194,7 +197,7 @@ class SufficientStatistics:
         return merge([self, other])
 
     def __sub__(self, other: SufficientStatistics) -> SufficientStatistics:
-        """The statistics without the vectors of `other`, all of which must be among them.
+        """The statistics without the vectors of `other`, all of which must be among them, with labels.
 
         Classes that lose their last vector vanish: a fit is as though they had never been there.
         """

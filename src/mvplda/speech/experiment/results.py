@@ -35,6 +35,22 @@ PUBLISHED = {
     "jplda-printed-raw": {"IW": 0.02, "IC": 3.23, "TW": 0.09, "Total": 0.41},
 }
 """The paper's Table 1: EER in % on the evaluation set of RSR2015 part I."""
+EXPLAINED = {
+    "cosine": "the angle between the mean of the enrolment vectors and the test vector",
+    "plda-cell": "PLDA whose classes are the combinations of both labels: the usual baseline",
+    "plda-speaker": "PLDA of speakers, whatever the phrase",
+    "cascade": "one PLDA of speakers and one of phrases, their scores added",
+    "jplda-printed": "joint PLDA, trained and scored by the paper's formulas as published",
+    "jplda-alone": "the paper's score of the speaker, whatever the phrase",
+    "jplda-exact": "joint PLDA, trained by exact EM and scored exactly",
+    "jplda-interaction": "joint PLDA with full noise and a view for how a speaker says a phrase",
+    "jplda-known": "the same, where the phrase of the enrolment is given",
+    "plda-whitened": "PLDA of the combinations on whitened vectors of length 1",
+    "jplda-whitened": "joint PLDA with the interaction, on whitened vectors of length 1, phrase given",
+    "best": "a committee of two models per extractor, weighted and calibrated by held-out speakers, as mvplda train "
+    "makes it",
+}
+"""Systems in a line, by name. Reduced are principal components, raw are the vectors as they come."""
 PACKAGES = (
     "numpy",
     "scipy",
@@ -147,6 +163,26 @@ class Results:
         lines.insert(1 + own, "-" * len(lines[0]))
         return "\n".join(lines)
 
+    def best(self) -> SystemResult:
+        """The system with the fewest errors in total."""
+        return min(self.systems, key=lambda own: own.evaluation["Total"]["eer"])
+
+    def finding(self) -> str:
+        """The best system, its errors, and how many fewer these are than of PLDA, or of the first system."""
+        best = self.best()
+        text = (
+            f"Best system: {best.title.strip()}, {draw.headline(best.evaluation, best.intervals)}"
+        )
+        usual = [own for own in self.systems if own.name in ("plda-cell", "plda-cell-raw")]
+        other = (usual or self.systems)[0]
+        errors = [own.evaluation["Total"]["eer"] for own in (best, other)]
+        if errors[0] < errors[1]:
+            fewer = 100 * (1 - errors[0] / errors[1])
+            text += f", {fewer:.0f} % fewer than {other.title.strip()} ({100 * errors[1]:.2f} %)"
+        return (
+            f"{text}. Errors are equal error rates (EER) of {', '.join(self.kinds[:-1])} together."
+        )
+
     def claims(self) -> list[list[str]]:
         """Rows of cells, the head first: one system's errors as shares of another's."""
         rows = [["EER as a share of another system's; + fewer, - more", *self.kinds]]
@@ -201,11 +237,16 @@ class Results:
             write_atomically(folder / name, content.encode())
 
 
+def explained(name: str) -> str:
+    """What a system is."""
+    return EXPLAINED.get(name.removesuffix("-raw").removesuffix("-plain"), "")
+
+
 def _ratio(test: PairedTest) -> str:
+    if math.isnan(test.ratio):
+        return "-"
     sign = {"A": " +", "B": " -"}.get(test.verdict, "  ")
-    ends = [test.ratio, test.ratio_low, test.ratio_high]
-    ratio, low, high = ("-" if math.isnan(value) else f"{value:.2f}" for value in ends)
-    return f"{ratio} [{low}, {high}]{sign}"
+    return f"{test.ratio:.2f} [{test.ratio_low:.2f}, {test.ratio_high:.2f}]{sign}"
 
 
 def write_experiment_page(
@@ -217,14 +258,12 @@ def write_experiment_page(
     """
     folder = draw.folder_beside(path)
     folder.mkdir(parents=True, exist_ok=True)
-    errors = {
-        system.title.strip(): {kind: system.evaluation[kind]["eer"] for kind in results.kinds}
-        for system in results.systems
-    }
+    named = {own.title.strip(): own for own in results.systems}
+    measured = {title: (own.evaluation, own.intervals) for title, own in named.items()}
     plots: dict[str, Any] = {
         "systems": (
-            "EER of every system by kind of trial.",
-            lambda axes: draw.bars_of_systems(axes, errors, tuple(results.kinds)),
+            "EER of every system by kind of trial; lines are the intervals over speakers.",
+            lambda axes: draw.bars_of_systems(axes, measured, results.kinds),
         ),
     }
     if history:
@@ -233,21 +272,32 @@ def write_experiment_page(
             lambda axes: draw.training_plot(axes, history),
         )
     shown, _ = draw.write_pictures(plots, folder)
+    best = results.best()
+    about = (best.evaluation, best.intervals)
     rows = []
-    for system in results.systems:
-        title = html.escape(system.title.strip())
-        rows.append([title, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
-    table = draw.html_table(["EER, %", *results.columns, "s"], rows)
+    for (title, system), colour in zip(
+        named.items(), draw.system_colours(named).values(), strict=True
+    ):
+        name = f'<i class="dot" style="background:{colour}"></i>{html.escape(title)}'
+        rows.append([name, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
+    place = results.systems.index(best)
+    table = draw.html_table(["EER, %", *results.columns, "s"], rows, place)
     head, *others = results.claims()
     compared = draw.html_table(head, [[html.escape(cell) for cell in row] for row in others])
+    names = {title: explained(own.name) for title, own in named.items()}
+    names |= {k: w for k, w in draw.KIND_WORDS.items() if k in results.kinds}
     notes = results.systems[0].evaluation.definitions(results.systems[0].intervals)
     notes.append(f"Data: {source}.")
     notes += [f"Not used: {note}" for note in results.notes[:20]]
     body = (
+        f'<p class="finding">{html.escape(results.finding())}</p>'
         f"<p>{'<br>'.join(map(html.escape, results.summary.splitlines()))}</p>"
-        f"<h2>Systems</h2>{table}<h2>Compared</h2>{compared}{draw.notes_list(notes)}"
+        f"<h2>What to do next</h2>{draw.notes_list(draw.advice(*about), 'advice')}"
+        f"{draw.thresholds_table(*about)}"
+        f"<h2>Systems</h2>{table}{shown}<h2>Compared</h2>{compared}"
+        f"<h2>What the names mean</h2>{draw.words_list(names)}{draw.notes_list(notes)}"
         f"{draw.fold_away('The table as markdown', results.markdown())}"
-        f"{draw.fold_away('The configuration', to_toml(results.configuration))}{shown}"
+        f"{draw.fold_away('The configuration', to_toml(results.configuration))}"
     )
     draw.write_page(path, results.title, body)
 

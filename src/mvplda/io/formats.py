@@ -1,0 +1,317 @@
+"""Vectors in ``.npy``, ``.npz``, Parquet and CSV files: an array or a column of vectors, beside it ids and labels."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from .._optional import need
+from .files import (
+    Batch,
+    Names,
+    OnDisk,
+    Reader,
+    Vectors,
+    as_names,
+    as_numbers,
+    as_objects,
+    as_text,
+    fail,
+    is_number,
+    joined,
+    lines_of,
+    plain,
+    read_table,
+    rows_of_batch,
+    wrap_reader_errors,
+    write_table,
+)
+
+Arrow = Any
+"""A column, a type or a file of pyarrow, which is an extra: its types cannot be named here."""
+
+VECTORS = ("x", "vectors", "embeddings", "xvectors", "data", "vector", "embedding", "xvector")
+IDS = (
+    *("ids", "id", "utt", "utts", "utterances", "keys", "names"),
+    *("uttid", "utterance", "key", "name", "segmentid"),
+)
+"""Usual names of arrays and columns, as `plain` writes them."""
+ARRAY = "a NumPy array (.npy)"
+ARCHIVE = "a NumPy archive (.npz)"
+PARQUET = "a Parquet file"
+FLOAT_TYPE = b"dtype"
+"""Metadata of a fixed-size binary column of Parquet: ``<f4`` (also where absent) or ``<f8``."""
+STREAM_BYTES = 4 * 2**20
+GUESSED_WIDTH = 512
+"""Of lists in Parquet, whose type does not tell it; it only decides how many rows are read at a time."""
+
+
+def usual_name(names: Sequence[str], usual: Sequence[str]) -> str | None:
+    """The first of the usual names that a column has, however it is written."""
+    known = {plain(name): name for name in reversed(names)}
+    return next((known[name] for name in usual if name in known), None)
+
+
+def chosen(names: Sequence[str], usual: Sequence[str]) -> str | None:
+    """The column with a usual name, else the only one."""
+    if len(names) == 1:
+        return names[0]
+    return usual_name(names, usual)
+
+
+def _check_vectors(path: str, shape: Sequence[int], dtype: np.dtype[np.generic]) -> None:
+    if len(shape) != 2 or dtype.kind not in "fiu":
+        fail(path, f"expected vectors (n, D) of floats; got shape {tuple(shape)} of {dtype}")
+
+
+class NpyReader(Reader):
+    """An array (n, D). Ids in a file of the same name ending in ``.ids``, one a line, else row numbers."""
+
+    def __init__(self, source: OnDisk) -> None:
+        self.source = source
+        self.path = source.name
+        array = self._array()
+        self.shape = array.shape
+        _check_vectors(self.path, array.shape, array.dtype)
+        behind = os.stat(source.file).st_size - array.offset - array.nbytes
+        if behind:
+            fail(self.path, f"damaged: {behind} bytes too many for shape {array.shape}")
+        id_file = Path(self.path.removesuffix(".gz")).with_suffix(".ids")
+        self.has_ids = id_file.exists()
+        if self.has_ids:
+            self.files = (str(id_file),)
+
+    def _array(self) -> np.memmap:
+        with wrap_reader_errors(self.path, ARRAY):
+            # A map takes no memory, and notices a file that is too short.
+            return np.load(self.source.file, mmap_mode="r", allow_pickle=False)
+
+    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
+        size, width = self.shape
+        step = rows_of_batch(batch_bytes, width * self._array().itemsize)
+        names = self._names() if ids else None
+        for start in range(0, size, step):
+            # mapped anew: pages that were used would stay
+            X = np.array(self._array()[start : start + step], order="C")
+            X = X.astype(X.dtype.newbyteorder("="), copy=False)
+            yield Batch(X, None if names is None else names[start : start + step])
+
+    def _names(self) -> list[str]:
+        size = self.shape[0]
+        if not self.files:
+            return list(map(str, range(size)))
+        names = [line.decode().strip(" \t") for line in lines_of(OnDisk(self.files[0]))]
+        while len(names) > size and not names[-1]:
+            names.pop()  # blank lines at the end
+        if len(names) != size:
+            vectors = f"the {size} vectors of {self.path}"
+            fail(self.files[0], f"{len(names)} ids for {vectors}; expected as many")
+        return names
+
+
+class NpzReader(Reader):
+    """Named arrays: vectors (n, D) and beside them ids and labels (n,); or one vector a key."""
+
+    def __init__(self, source: OnDisk) -> None:
+        self.source = source
+        self.path = source.name
+        with wrap_reader_errors(self.path, ARCHIVE), zipfile.ZipFile(source.file) as file:
+            headers = {n.removesuffix(".npy"): _header(file.open(n)) for n in file.namelist()}
+        self.keys = list(headers)
+        self.columns = tuple(key for key, (shape, _) in headers.items() if len(shape) == 1)
+        tables = [key for key, (shape, _) in headers.items() if len(shape) == 2]
+        self.key = chosen(tables, VECTORS)
+        if self.key is not None:
+            _check_vectors(self.path, *headers[self.key])
+            self.id_column = usual_name(self.columns, IDS)
+            self.has_ids = self.id_column is not None
+        elif tables or not all(dtype.kind in "fiu" for _, dtype in headers.values()):
+            shapes = ", ".join(f"{key} {shape}" for key, (shape, _) in headers.items())
+            fail(
+                self.path,
+                "expected an array 'X', vectors as (n, D) and ids as (n,), or one vector of floats a key; "
+                f"there are {shapes or 'no arrays'}",
+            )
+        else:
+            self.columns = ()  # one vector a key
+
+    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
+        with (
+            wrap_reader_errors(self.path, ARCHIVE),
+            np.load(self.source.file, allow_pickle=False) as archive,
+        ):
+            labels = {column: archive[column] for column in columns}
+            if self.key is None:
+                X = joined(self.path, [(key, archive[key][None]) for key in self.keys])
+                names = np.array(self.keys)
+            else:
+                X = np.ascontiguousarray(archive[self.key])
+                names = np.arange(len(X)).astype(str)
+                if ids and self.id_column is not None:
+                    names = as_names(self.path, archive[self.id_column].tolist())
+        for column, values in {**labels, "ids": names}.items():
+            if len(values) != len(X):
+                reason = f"{len(values)} values of {column!r} for {len(X)} vectors"
+                fail(self.path, f"{reason}; expected as many")
+        if len(X):
+            yield Batch(X, names.tolist() if ids else None, labels)
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+    """Shape and type of an array, before it is read."""
+    with file:
+        first = npy.read_magic(file) == (1, 0)
+        read = npy.read_array_header_1_0 if first else npy.read_array_header_2_0
+        shape, _, dtype = read(file)
+    return shape, dtype
+
+
+def write_npy(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
+    """The array, and the file of ids."""
+    with parts[0].open("wb") as file:
+        np.save(file, X, allow_pickle=False)
+    parts[1].write_bytes("".join(f"{name}\n" for name in ids.tolist()).encode())
+
+
+def write_npz(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
+    with parts[0].open("wb") as file:
+        np.savez(file, X=X, ids=ids)
+
+
+class ParquetReader(Reader):
+    """Columns of ids, vectors and labels; row groups are read some rows at a time, and never held whole.
+
+    Fixed-size binary becomes an array without a copy; lists are decoded value by value, which is slow.
+    """
+
+    def __init__(self, source: OnDisk) -> None:
+        self.source = source
+        self.path = source.name
+        types = need("pyarrow").types
+        with wrap_reader_errors(self.path, PARQUET), self._open() as file:
+            self.schema = file.schema_arrow
+        wide = chosen([f.name for f in self.schema if _is_vectors(f.type)], VECTORS)
+        if wide is None:
+            self._lacks("one column of vectors, called 'vector'")
+        self.field = self.schema.field(wide)
+        kinds = (types.is_string, types.is_large_string, types.is_integer)
+        named = [f.name for is_kind in kinds for f in self.schema if is_kind(f.type)]
+        self.id_column = chosen(named, IDS)
+        self.has_ids = self.id_column is not None
+        self.columns = tuple(name for name in self.schema.names if name != wide)
+
+    def _open(self) -> Arrow:
+        # buffered streams: a row group is never read whole
+        return need("pyarrow.parquet").ParquetFile(
+            self.source.file,
+            pre_buffer=False,
+            buffer_size=STREAM_BYTES,
+            page_checksum_verification=True,
+        )
+
+    def _lacks(self, what: str) -> NoReturn:
+        columns = ", ".join(f"{field.name} ({field.type})" for field in self.schema)
+        fail(self.path, f"expected {what}; the columns are {columns}")
+
+    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
+        if ids and self.id_column is None:
+            self._lacks("a column of ids, text or whole numbers, called 'id'")
+        wanted = dict.fromkeys([self.field.name, *columns, *[self.id_column] * ids])
+        step = rows_of_batch(batch_bytes, _row_bytes(self.field.type))
+        first = 0
+        with wrap_reader_errors(self.path, PARQUET), self._open() as file:
+            for batch in file.iter_batches(step, columns=list(wanted), use_threads=False):
+                # Offsets and lengths of a damaged file would lead out of its memory.
+                batch.validate(full=True)
+                for name in dict.fromkeys([self.field.name, *[self.id_column] * ids]):
+                    if batch.column(name).null_count:
+                        row = first + batch.column(name).is_null().index(True).as_py()
+                        fail(self.path, f"row {row}, counted from 0, has no {name!r}: it is null")
+                X = self._rows(batch.column(self.field.name))
+                names = None
+                if ids:
+                    names = list(map(as_text, batch.column(self.id_column).to_pylist()))
+                yield Batch(X, names, {name: batch.column(name) for name in columns})
+                first += len(X)
+
+    def _rows(self, column: Arrow) -> NDArray[np.floating]:
+        """A column of vectors as an array."""
+        if need("pyarrow").types.is_fixed_size_binary(column.type):
+            size = column.type.byte_width
+            dtype = np.dtype((self.field.metadata or {}).get(FLOAT_TYPE, b"<f4").decode())
+            if dtype.kind != "f" or size % dtype.itemsize:
+                wanted = f"a multiple of {dtype.itemsize}, for {dtype}"
+                fail(self.path, f"vectors of {size} bytes; expected {wanted}")
+            count = len(column) * size // dtype.itemsize
+            numbers = np.frombuffer(column.buffers()[1], dtype, count, column.offset * size)
+            return numbers.reshape(len(column), -1)
+        widths = need("pyarrow.compute").list_value_length(column).unique().to_pylist()
+        if len(widths) > 1:
+            fail(self.path, f"vectors of widths {min(widths)} to {max(widths)}; expected one width")
+        flat = column.flatten().to_numpy(zero_copy_only=False)
+        return np.asarray(flat.reshape(len(column), widths[0]))
+
+
+def _is_vectors(kind: Arrow) -> bool:
+    """Whether a column of this Arrow type can hold vectors."""
+    types = need("pyarrow").types
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    floats = is_list and types.is_floating(kind.value_type)
+    return bool(floats or types.is_fixed_size_binary(kind))
+
+
+def _row_bytes(kind: Arrow) -> int:
+    """Bytes of one vector, as far as the type tells."""
+    if need("pyarrow").types.is_fixed_size_binary(kind):
+        return int(kind.byte_width)
+    return int(getattr(kind, "list_size", GUESSED_WIDTH) * kind.value_type.bit_width // 8)
+
+
+def write_parquet(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
+    arrow = need("pyarrow")
+    numbers = arrow.array(np.ascontiguousarray(X).reshape(-1))
+    vectors = arrow.FixedSizeListArray.from_arrays(numbers, X.shape[1])
+    names = arrow.array(ids.tolist(), type=arrow.string())
+    table = arrow.table({"id": names, "vector": vectors})
+    need("pyarrow.parquet").write_table(table, parts[0], write_page_checksum=True)
+
+
+class CsvReader(Reader):
+    """A header; columns that hold numbers only, in the first line, are the vector; the rest are ids and labels."""
+
+    def __init__(self, source: OnDisk) -> None:
+        header, columns = read_table(source)
+        self.path = source.name
+        self.fields = dict(zip(header, columns, strict=True))
+        texts = [name for name, column in self.fields.items() if not is_number(column[0])]
+        self.id_column = usual_name(header, IDS) or next(iter(texts), None)
+        self.has_ids = self.id_column is not None
+        self.wide = [name for name in header if name not in (*texts, self.id_column)]
+        self.columns = tuple(name for name in header if name not in self.wide)
+        if not self.wide:
+            fail(self.path, "expected columns of numbers (NaN is none), one per dimension")
+
+    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
+        numbers = []
+        for name in self.wide:
+            values = self.fields[name]
+            # the header is line 1
+            lines = range(2, 2 + len(values))
+            numbers.append(as_numbers(self.path, values, lines, f"in column {name!r}"))
+        names = [str(row) for row in range(len(numbers[0]))]
+        if self.id_column is not None:
+            names = self.fields[self.id_column]
+        labels = {name: as_objects(self.fields[name]) for name in columns}
+        yield Batch(np.array(numbers).T, names if ids else None, labels)
+
+
+def write_csv(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
+    columns = {"id": ids, **{f"x{k}": column for k, column in enumerate(X.T)}}
+    write_table(parts[0], columns)

@@ -1,0 +1,344 @@
+"""Names of classes as they come batch by batch, and statistics added and subtracted whose classes differ.
+
+`GrowingClasses` numbers names as they appear and sorts them at the end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from .._typing import IntArray, Labels, Names
+from ..backend import to_host
+from ..exceptions import DataError, LabelError, ParameterError
+from ..labels import (
+    ViewClasses,
+    base_columns,
+    distinct_rows,
+    encode_labels,
+    interaction,
+    parts_of,
+)
+
+if TYPE_CHECKING:
+    from .record import SufficientStatistics
+
+CLOSE = 1e-4
+"""Vectors of two statistics are the same up to this part of their spread (float32, about other origins)."""
+
+Places = dict[str, IntArray]
+"""Of every column and view, the number of every class of a part in the union."""
+
+
+@dataclass(frozen=True)
+class LabelCodes:
+    """Labels of a batch in one column: the names that may occur, and which one every vector has (-1: none)."""
+
+    names: Names
+    codes: IntArray
+
+
+def label_codes(values: Labels) -> LabelCodes:
+    """Labels in any form, numbered; an empty text is no label."""
+    table = encode_labels({"labels": values}, missing="")
+    names = table.classes["labels"].names
+    codes = table.codes["labels"]
+    return LabelCodes(names, np.where(codes < len(names), codes, -1))
+
+
+class GrowingClasses:
+    """Classes of views by order of appearance; at the end, sorted."""
+
+    def __init__(self, views: Sequence[str]) -> None:
+        self.columns = base_columns(views)
+        self._names = {column: _Names(column) for column in self.columns}
+        self._cells: dict[str, defaultdict[Hashable, int]] = {
+            view: defaultdict(count().__next__) for view in views if ":" in view
+        }
+
+    def number(self, labels: Mapping[str, LabelCodes]) -> dict[str, IntArray]:
+        """Class numbers of a batch's vectors in every label column and view."""
+        codes = {column: self._names[column].number(labels[column]) for column in self.columns}
+        for view, known in self._cells.items():
+            cells, local = distinct_rows([codes[part] for part in parts_of(view)])
+            numbers = [known[tuple(cell)] for cell in cells.tolist()]
+            codes[view] = np.array(numbers, dtype=np.int64)[local]
+        return codes
+
+    def sorted(self) -> tuple[dict[str, ViewClasses], dict[str, IntArray]]:
+        """The classes of every column and view in sorted order, and the number each had by appearance."""
+        classes: dict[str, ViewClasses] = {}
+        order: dict[str, IntArray] = {}
+        for column, names in self._names.items():
+            classes[column], order[column] = names.sorted()
+        for view, known in self._cells.items():
+            cells = np.array(list(known), dtype=np.int64)
+            for i, part in enumerate(parts_of(view)):
+                cells[:, i] = np.argsort(order[part])[cells[:, i]]  # the rank of every number
+            order[view] = np.lexsort(cells.T[::-1])
+            classes[view] = interaction(cells[order[view]])
+        return classes, order
+
+
+def kind_of(names: Names) -> str:
+    """What the names of classes are, in a word."""
+    kinds = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
+    return kinds.get(names.dtype.kind, "numbers")
+
+
+class _Names:
+    """Classes of a label column by order of appearance; a vector without label is a class of its own."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+        self.numbers = count()
+        self.known: defaultdict[Hashable, int] = defaultdict(self.numbers.__next__)
+        self.parts: list[Names] = []  # the new names of every batch, in the order of `known`
+        self.anonymous = [np.empty(0, dtype=np.int64)]
+
+    def number(self, labels: LabelCodes) -> IntArray:
+        """Class numbers of the vectors of a batch."""
+        absent = labels.codes < 0
+        lookup = np.full(len(labels.names) + 1, -1)  # of a missing label, too
+        present = np.flatnonzero(np.bincount(labels.codes + 1)[1:])
+        if len(present):
+            names = labels.names[present]
+            self._check_kind(names)
+            values = names.tolist()
+            self.parts.append(names[[value not in self.known for value in values]])
+            lookup[present] = [self.known[value] for value in values]
+        numbers = lookup[labels.codes]
+        alone = np.fromiter(islice(self.numbers, int(absent.sum())), dtype=np.int64)
+        numbers[absent] = alone
+        self.anonymous.append(alone)
+        return numbers
+
+    def _check_kind(self, names: Names) -> None:
+        kinds = {kind_of(part) for part in (*self.parts[:1], names)}
+        if len(kinds) > 1:
+            raise LabelError(
+                f"labels of {self.column!r} are {' and '.join(sorted(kinds))}: give them one type"
+            )
+
+    def sorted(self) -> tuple[ViewClasses, IntArray]:
+        """The classes, named ones in sorted order first, and the number each had by appearance."""
+        names = np.concatenate(self.parts or [np.empty(0)])
+        order = np.argsort(names, kind="stable")
+        alone = np.concatenate(self.anonymous)
+        places = np.fromiter(self.known.values(), dtype=np.int64)
+        return ViewClasses(names[order], len(alone)), np.concatenate([places[order], alone])
+
+
+# Classes of several statistics.
+
+
+def union_of_classes(
+    views: Sequence[str], parts: Sequence[Mapping[str, ViewClasses]], called: Sequence[str]
+) -> tuple[dict[str, ViewClasses], list[Places]]:
+    """The union of the classes of some statistics, and per part the new numbers of its classes.
+
+    called : names of the parts, for errors
+    """
+    classes: dict[str, ViewClasses] = {}
+    numbers: list[Places] = [{} for _ in parts]
+    for column in base_columns(views):
+        known = [part[column] for part in parts]
+        _check_kinds(column, known, called)
+        names, named = merge_names([own.names for own in known])
+        # vectors without label are classes of their own, part after part
+        end = len(names)
+        for places, own, own_named in zip(numbers, known, named, strict=True):
+            places[column] = np.append(own_named, np.arange(end, end + own.anonymous))
+            end += own.anonymous
+        classes[column] = ViewClasses(names, end - len(names))
+    for view in views:
+        if ":" not in view:
+            continue
+        cells = []
+        for part, places in zip(parts, numbers, strict=True):
+            own = cells_of(part[view])
+            columns = [places[c][own[:, i]] for i, c in enumerate(parts_of(view))]
+            cells.append(np.stack(columns, axis=1))
+        union, which = distinct_rows(list(np.concatenate(cells).T))
+        classes[view] = interaction(union)
+        for places, found in zip(numbers, _split(which, cells), strict=True):
+            places[view] = found
+    return classes, numbers
+
+
+def merge_names(lists: Sequence[Names]) -> tuple[Names, list[IntArray]]:
+    """The union of sorted lists of names, and the place of every list's names in it."""
+    filled = [names for names in lists if len(names)]
+    joined = np.concatenate(filled or lists[:1])
+    # Asked for the first places, NumPy sorts stably, and that merges runs that are sorted already.
+    union, _, places = np.unique(joined, return_index=True, return_inverse=True)
+    return union, _split(places.reshape(-1), lists)
+
+
+def _split(values: IntArray, lists: Sequence[Names]) -> list[IntArray]:
+    return np.split(values, np.cumsum([len(own) for own in lists])[:-1])
+
+
+def _check_kinds(column: str, known: Sequence[ViewClasses], called: Sequence[str]) -> None:
+    named = [
+        (kind_of(c.names), name) for c, name in zip(known, called, strict=True) if len(c.names)
+    ]
+    for kind, name in named[1:]:
+        first, other = named[0]
+        if kind != first:
+            raise LabelError(
+                f"classes of view {column!r} are {first} in one part and {kind} in the other ({other}, {name}): "
+                "gather both parts with labels of one type"
+            )
+
+
+def cells_of(classes: ViewClasses) -> IntArray:
+    """(classes, parts) class numbers of the parts; a base view is its own only part."""
+    if classes.cells is None:
+        return np.arange(len(classes))[:, None]
+    return classes.cells
+
+
+# Statistics added, also where the parts know different classes.
+
+
+def merge(
+    parts: Sequence[SufficientStatistics], names: Sequence[str] | None = None
+) -> SufficientStatistics:
+    """The statistics of all vectors behind the parts; about the origin of the first.
+
+    Every class dictionary is sorted once, not once per part. Time is linear in the classes and cells of all parts, but
+    for a merge of their sorted names.
+
+    Parameters
+    ----------
+    parts : at least one; they may know different classes
+    names : of the parts, for errors
+    """
+    if not parts:
+        raise ParameterError("there are no statistics to merge: give at least one")
+    if len(parts) == 1:
+        return parts[0]
+    called = names or [f"part {i + 1}" for i in range(len(parts))]
+    return _signed_sum(parts, [1] * len(parts), called)
+
+
+def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> SufficientStatistics:
+    """The statistics of the vectors of `whole` that are not in `part`, as though these had never been in.
+
+    What is left of a sum carries the rounding of both: with float64 vectors about 1e-16 of what was there before, with
+    float32 vectors about 1e-7.
+    """
+    if any(part.classes[column].anonymous for column in base_columns(part.views)):
+        raise LabelError("vectors to subtract have no label, and cannot be found again by a name")
+    result = _signed_sum([whole, part], [1, -1], ["the whole", "the part to subtract"])
+    tables = [table.data for table in result.cooccurrence.values()]
+    fewest = min(float(counts.min()) for counts in (*result.counts.values(), *tables))
+    if fewest < 0 or result.n < 1:
+        raise DataError(
+            f"{-fewest:.0f} vector(s) too many are to be subtracted of a class or a cell, or nothing is left: "
+            "only what was added can be subtracted"
+        )
+    spread = np.sqrt(whole.variance + (whole.total / whole.n) ** 2)
+    for view, counts in result.counts.items():
+        # no class is new here, so that those of the whole have kept their numbers
+        most = CLOSE * whole.counts[view][:, None] * spread
+        if (np.abs(result.sums[view]) > most)[counts == 0].any():
+            raise DataError(
+                f"the vectors to subtract are not those that were added: sums of classes of {view!r} differ"
+            )
+    for table in result.cooccurrence.values():
+        table.eliminate_zeros()
+    return without_empty_classes(result)
+
+
+def _signed_sum(
+    parts: Sequence[SufficientStatistics], signs: Sequence[int], called: Sequence[str]
+) -> SufficientStatistics:
+    """The sum of all parts, each times its sign."""
+    first = parts[0]
+    for part, name in zip(parts, called, strict=True):
+        _check_alike(first, part, f"{called[0]} and {name}")
+    classes, numbers = union_of_classes(first.views, [part.classes for part in parts], called)
+    total = np.zeros_like(first.total)
+    scatter = np.zeros_like(first.scatter)
+    counts = {view: np.zeros(len(classes[view])) for view in first.views}
+    sums = {view: np.zeros((len(classes[view]), first.dimension)) for view in first.views}
+    for part, sign, places in zip(parts, signs, numbers, strict=True):
+        moved = part.about(first.origin)
+        total += sign * moved.total
+        scatter += sign * moved.scatter
+        for view in first.views:
+            counts[view][places[view]] += sign * moved.counts[view]
+            sums[view][places[view]] += sign * to_host(moved.sums[view])
+    pairs = {}
+    for a, b in first.cooccurrence:
+        tables = [part.together(a, b).tocoo() for part in parts]
+        rows = [places[a][table.row] for places, table in zip(numbers, tables, strict=True)]
+        columns = [places[b][table.col] for places, table in zip(numbers, tables, strict=True)]
+        data = np.concatenate([s * table.data for s, table in zip(signs, tables, strict=True)])
+        where = (np.concatenate(rows), np.concatenate(columns))
+        shape = (len(classes[a]), len(classes[b]))
+        pairs[a, b] = sparse.coo_array((data, where), shape=shape).tocsr()
+    return replace(
+        first,
+        n=sum(sign * part.n for sign, part in zip(signs, parts, strict=True)),
+        total=total,
+        scatter=scatter,
+        classes=classes,
+        counts=counts,
+        sums=sums,
+        cooccurrence=pairs,
+    )
+
+
+def _check_alike(a: SufficientStatistics, b: SufficientStatistics, which: str) -> None:
+    if a.dimension != b.dimension:
+        raise DataError(
+            f"statistics of width {a.dimension} and {b.dimension} cannot be added ({which})"
+        )
+    if set(a.views) != set(b.views):
+        raise LabelError(f"statistics of views {a.views} and {b.views} cannot be added ({which})")
+    if a.second_moment != b.second_moment:
+        raise ParameterError(
+            f"statistics with full and with diagonal second moments cannot be added ({which})"
+        )
+
+
+def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatistics:
+    """The same statistics without classes that have no vector, numbered anew."""
+    kept = {view: np.flatnonzero(counts) for view, counts in statistics.counts.items()}
+    if all(len(rows) == len(statistics.counts[view]) for view, rows in kept.items()):
+        return statistics
+    cells = {view: cells_of(statistics.classes[view])[rows] for view, rows in kept.items()}
+    classes: dict[str, ViewClasses] = {}
+    used: dict[str, IntArray] = {}
+    for column in base_columns(statistics.views):
+        # every vector has a class in any view that the column is part of
+        view = next(v for v in (column, *cells) if v in cells and column in parts_of(v))
+        used[column] = np.unique(cells[view][:, parts_of(view).index(column)])
+        names = statistics.classes[column].names
+        named = used[column][used[column] < len(names)]
+        classes[column] = ViewClasses(names[named], len(used[column]) - len(named))
+    for view in statistics.views:
+        if ":" in view:
+            columns = [
+                np.searchsorted(used[c], cells[view][:, i]) for i, c in enumerate(parts_of(view))
+            ]
+            classes[view] = interaction(np.stack(columns, axis=1))
+    return replace(
+        statistics,
+        classes=classes,
+        counts={view: statistics.counts[view][rows] for view, rows in kept.items()},
+        sums={view: statistics.sums[view][rows] for view, rows in kept.items()},
+        cooccurrence={
+            (a, b): table[kept[a]][:, kept[b]].tocsr()
+            for (a, b), table in statistics.cooccurrence.items()
+        },
+    )
