@@ -307,11 +307,9 @@ def as_device(device: Device) -> torch.device:
 def on_device(array: AnyArray, device: Device) -> Tensor:
     """An array or tensor as a tensor on a device; an array's numbers become float64."""
     where = as_device(device)
-    return (
-        array.to(where)
-        if is_torch(array)
-        else _torch_namespace(where, torch.float64).asarray(array)
-    )
+    if is_torch(array):
+        return array.to(where)
+    return _torch_namespace(where, torch.float64).asarray(array)
 
 
 def on_cuda(array: object) -> bool:
@@ -374,7 +372,9 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
 def threads_for(operations: float) -> AbstractContextManager[Any]:
     """BLAS as it is set for large work, one thread for small."""
-    return nullcontext() if operations >= LARGE_WORK else one_blas_thread()
+    if operations >= LARGE_WORK:
+        return nullcontext()
+    return one_blas_thread()
 
 
 def in_parallel(
@@ -393,7 +393,9 @@ def in_parallel(
 
 def cores() -> int:
     """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @cache

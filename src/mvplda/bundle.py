@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import AnyArray, Array, Block, Card, Json, Labels, Setting
+from ._typing import AnyArray, Array, Block, Card, IntArray, Json, Labels, Setting
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
@@ -194,9 +194,12 @@ class Bundle(Persistent, BaseEstimator):
         pairs : (n, 2) row of a profile and row of a test; None: all
         """
         question = make_question(question, {})
-        profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
-        tests = test if isinstance(test, Profiles) else self.enrol(test)
-        listed = None if pairs is None else np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+        profiles, tests = (
+            side if isinstance(side, Profiles) else self.enrol(side) for side in (enrol, test)
+        )
+        listed: IntArray | None = None
+        if pairs is not None:
+            listed = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
         # Views in which both sides have names: there is nothing to be found out about them.
         ratio = question.ratio(self.views, question.labelled(profiles.labels, tests.labels))
         # All hypotheses, also those that are given to be false: the calibrator needs each view alone.
@@ -222,7 +225,9 @@ class Bundle(Persistent, BaseEstimator):
     def doubt(self, question: Question | None = None) -> float:
         """Of the calibration for a question: the probability that the model tells nothing about a trial."""
         calibration = self.calibration(question)
-        return 0.0 if calibration is None else calibration.doubt_
+        if calibration is None:
+            return 0.0
+        return calibration.doubt_
 
     def operating_points(self, question: Question | None = None) -> list[OperatingPoint]:
         """The points that were measured for a question; none where nothing was."""
@@ -238,8 +243,9 @@ class Bundle(Persistent, BaseEstimator):
         if question is not None and question.countermeasure is not None:
             points = []
         calibration = self.calibration(question)
-        limit = np.inf if calibration is None else calibration.largest_llr
-        return point_for(points, largest_llr=limit, **wanted)
+        if calibration is not None:
+            wanted["largest_llr"] = calibration.largest_llr
+        return point_for(points, **wanted)
 
     @property
     def views(self) -> tuple[str, ...]:
@@ -288,10 +294,6 @@ class Bundle(Persistent, BaseEstimator):
             },
             values["card"],
         )
-
-    def bare(self) -> Persistent:
-        around = self.preprocessing is not None or self.calibrations or self.points
-        return self if around else self._scorer()
 
     def check_extractor(self, extractor: str | None, where: str) -> None:
         """Refuse vectors that another extractor than the scorer's made; warn where it is not known what made them."""

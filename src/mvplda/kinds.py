@@ -110,9 +110,9 @@ def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
     for same in product((True, False), repeat=len(views)):
         name = "+".join(compress(views, same)) or NOTHING_SAME
         if len(views) == 1:
-            name = "target" if same[0] else "nontarget"
+            name = ("nontarget", "target")[same[0]]
         elif len(views) == 2:
-            name = ("T" if same[0] else "I") + ("C" if same[1] else "W")
+            name = "IT"[same[0]] + "WC"[same[1]]
         names[same] = name
     return names
 
@@ -206,16 +206,18 @@ def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, Mask]:
 
 def target_kind(kinds: Mapping[str, object], target: str | None = None) -> str:
     """The kind that is to be accepted: the one named, else TC, target, or same in every view."""
-    names = [*TARGETS] if target is None else [target]
-    if target is None and any(kind == NOTHING_SAME or "+" in kind for kind in kinds):
-        shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
-        names.append(max(shared, key=lambda kind: kind.count("+"), default=""))
+    names = [target]
+    if target is None:
+        names = [*TARGETS]
+        if any(kind == NOTHING_SAME or "+" in kind for kind in kinds):
+            shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
+            names.append(max(shared, key=lambda kind: kind.count("+"), default=""))
     for name in names:
         if name in kinds:
-            return name
-    wanted = "TC, target or the same in every view" if target is None else repr(target)
+            return str(name)
     raise DataError(
-        f"no kind of trial is {wanted} among {list(kinds)}; name the targets by target="
+        f"no kind of trial is {target or 'TC, target or the same in every view'} among {list(kinds)}; name the targets "
+        "by target="
     )
 
 

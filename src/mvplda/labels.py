@@ -102,8 +102,8 @@ def _names_of(labels: Labels) -> list[Any] | None:
         return list(labels.column_names)
     if hasattr(labels, "columns") and hasattr(labels, "__getitem__"):
         return list(labels.columns)
-    names = getattr(getattr(labels, "dtype", None), "names", None)
-    return None if names is None else list(names)
+    names: Any = getattr(getattr(labels, "dtype", None), "names", None)
+    return names and list(names)
 
 
 def label_columns(labels: Labels, views: Sequence[str] | None) -> dict[str, Labels]:
@@ -180,7 +180,7 @@ def encode_labels(
     if views is not None:
         check_view_names(views)
     columns = label_columns(labels, views)
-    names = tuple(views) if views is not None else tuple(columns)
+    names = tuple(columns if views is None else views)
     if not names:
         raise LabelError("there is no view: give at least one column of labels")
     joined = [name for name in columns if ":" in name]

@@ -22,10 +22,11 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from operator import methodcaller
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,6 @@ from ._optional import load_entry_points
 from ._typing import Json, PathLike
 from .exceptions import DataError, FileFormatError, ParameterError, UnknownExtractorWarning
 
-_T = TypeVar("_T")
 Tensors = dict[str, NDArray[Any]]
 State = tuple[Tensors, Json]
 """Arrays by name, and values that JSON can hold."""
@@ -142,15 +142,11 @@ def kind_of(head: bytes) -> str:
 
 def read_metadata(path: PathLike) -> dict[str, str]:
     """Metadata of a safetensors file; its tensors are not read."""
-    return _read(path, lambda _: None)[1]
+    return read_tensors(path, metadata_only=True)[1]
 
 
-def read_tensors(path: PathLike) -> tuple[Tensors, dict[str, str]]:
+def read_tensors(path: PathLike, metadata_only: bool = False) -> tuple[Tensors, dict[str, str]]:
     """Tensors and metadata of a safetensors file."""
-    return _read(path, lambda file: {name: file.get_tensor(name) for name in list(file.keys())})
-
-
-def _read(path: PathLike, tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, str]]:
     path = Path(path)
     if path.is_dir():
         raise FileFormatError(f"{path} is a folder; a file was expected")
@@ -158,7 +154,8 @@ def _read(path: PathLike, tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, s
         raise FileNotFoundError(f"there is no file {path}")
     try:
         with safe_open(path, framework="numpy") as file:
-            return tensors(file), dict(file.metadata() or {})
+            names = [] if metadata_only else list(file.keys())
+            return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
         with path.open("rb") as opened:
             head = opened.read(8)
@@ -355,19 +352,13 @@ class Persistent:
     @classmethod
     def load(cls, path: PathLike) -> Self:
         """Read what `save` wrote; `mvplda.load` reads whatever a file holds."""
-        found = load(path)
-        inner = found.bare() if isinstance(found, Persistent) else found
-        for part in (found, inner):
-            if isinstance(part, cls):
-                return part
-        name = type(found).__name__
+        held = load(path)
+        if isinstance(held, cls):
+            return held
+        name = type(held).__name__
         raise FileFormatError(
             f"{path} holds a {name}, not a {cls.__name__}: use mvplda.load or {name}.load"
         )
-
-    def bare(self) -> Persistent:
-        """What is left where this only wraps something."""
-        return self
 
     def describe(self) -> Json:
         """What this is, in plain values."""
@@ -459,18 +450,11 @@ def _public(name: str) -> Any:
 
 def plain_settings(settings: Json) -> Json:
     """The settings that a text can hold; callbacks and random generators are left out."""
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, (np.generic, np.ndarray)):
-            return value.tolist()
-        raise TypeError
-
     plain = {}
     for name, value in settings.items():
-        try:
-            plain[name] = json.loads(json.dumps(value, default=convert))
-        except TypeError:
-            continue
+        # NumPy's arrays and numbers become lists and numbers
+        with suppress(TypeError, AttributeError):
+            plain[name] = json.loads(json.dumps(value, default=methodcaller("tolist")))
     return plain
 
 

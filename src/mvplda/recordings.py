@@ -110,9 +110,9 @@ def setup(
         {view: np.array(column)[rows] for view, column in named.labels.items()},
         marks=[extracted.qualities[place].digest[:12] for place in usable],
         extractor=extractor,
+        notes=[*notes, *_left_out(named.ids, extracted)],
         far=far,
         enrolment=enrolment,
-        notes=[*notes, *_left_out(named.ids, extracted)],
         progress=progress,
     )
     result.voices = VoiceModel(result.bundle, extractor)
@@ -173,7 +173,9 @@ def setup_vectors(
         "progress": progress,
     }
     shipped = default_bundle(name)
-    default = None if shipped is None else training.deploy(shipped, vectors, columns, **options)
+    default = None
+    if shipped is not None:
+        default = training.deploy(shipped, vectors, columns, **options)
     options["extractor"] = name
     if len(names) >= ENOUGH_PEOPLE:
         line = Progress(f"training a committee on {len(names)} people", 1)

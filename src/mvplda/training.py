@@ -135,8 +135,8 @@ def train(
         raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
     counts = {view: len(np.unique(column.astype(str))) for view, column in columns.items()}
     bundle.card = {"model": model, "vectors": len(vectors), "classes": counts}
-    if folds is None:
-        folds = FOLDS if columns and (model == COMMITTEE or not needs_labels(model)) else 0
+    if folds is None and columns and (model == COMMITTEE or not needs_labels(model)):
+        folds = FOLDS
     if folds:
         calibrate(
             bundle,
@@ -256,7 +256,7 @@ def _keep_few_posteriors(committee: Committee, view: str) -> None:
 
 def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
     """Columns of every extractor, where the note of the vectors names several whose widths are known."""
-    names = [] if extractor is None else extractor.split("+")
+    names = (extractor or "").split("+")
     widths = {name: EXTRACTOR_WIDTHS.get(name.rpartition("-")[0] or name, 0) for name in names}
     if len(widths) < 2 or sum(widths.values()) != width or not all(widths.values()):
         return None

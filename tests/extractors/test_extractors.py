@@ -493,20 +493,6 @@ def test_vectors_of_words_are_those_of_an_independent_run():
         assert cosine(network.embed(samples), theirs[key]) > 0.999
 
 
-def test_an_older_calibration_in_the_cache_gives_way_to_the_one_that_is_known(tmp_path):
-    file = network(
-        tmp_path / "campplus.onnx", inputs=("frames",), output="embedding", dimension=192
-    )
-    known = families()["campplus"]
-    older = replace(known.calibration, slope=1.0)
-    for changed, slope in ((known, known.calibration.slope), (replace(known, rate=8000), 1.0)):
-        written = replace(
-            changed, calibration=older, weights=replace(known.weights, source="ab", files={})
-        )
-        file.with_suffix(".toml").write_text(to_toml(written))
-        assert load_extractor(file, check=False).recipe.calibration.slope == slope
-
-
 def test_makers_of_golden_numbers_write_nothing_when_they_are_imported():
     """Doctests import every module that they collect."""
     maker = Path(__file__).parents[1] / "golden" / "make_recipes.py"

@@ -11,7 +11,6 @@ import sys
 import time
 import tomllib
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ import mvplda
 from mvplda import load
 from mvplda.cli import main
 from mvplda.extractors import Extractor
-from mvplda.extractors.recipe import Calibration, to_toml
+from mvplda.extractors.recipe import to_toml
 from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
 
 load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files only
@@ -32,22 +31,12 @@ load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files o
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A network whose recipe has a calibration, and recordings of two voices."""
+    """A network with its recipe, and recordings of two voices."""
     monkeypatch.chdir(tmp_path)
     file = network(tmp_path / "net.onnx", dimension=24)
-    recipe = load_extractor(file).recipe
-    one, again, other = (voice(3.0, pitch, seed) for pitch, seed in ((1.0, 0), (1.0, 1), (1.35, 2)))
-    for name, samples in (("one", one), ("again", again), ("other", other)):
-        write(tmp_path / f"{name}.wav", samples)
-    plain = load_extractor(file)
-    unit = [v / np.linalg.norm(v) for v in (plain(x, RATE) for x in (one, again, other))]
-    same, different = float(unit[0] @ unit[1]), float(unit[0] @ unit[2])
-    assert same > different
-    slope = 8 / (same - different)
-    calibration = Calibration(
-        slope, -slope * (same + different) / 2, most=20.0, basis="these very recordings"
-    )
-    (tmp_path / "net.toml").write_text(to_toml(replace(recipe, calibration=calibration)))
+    for name, pitch, seed in (("one", 1.0, 0), ("again", 1.0, 1), ("other", 1.35, 2)):
+        write(tmp_path / f"{name}.wav", voice(3.0, pitch, seed))
+    (tmp_path / "net.toml").write_text(to_toml(load_extractor(file).recipe))
     return tmp_path
 
 

@@ -262,7 +262,7 @@ def test_a_model_is_not_taken_out_of_what_stands_around_it(tmp_path: Path) -> No
         FileFormatError, match=r"holds a Bundle, not a .*: use mvplda.load or Bundle.load"
     ):
         MultiviewPLDA.load(tmp_path / "b")
-    fitted("multiview", "bundle").save(tmp_path / "b")
+    fitted("multiview").save(tmp_path / "b")
     assert type(MultiviewPLDA.load(tmp_path / "b")) is MultiviewPLDA
 
 

@@ -388,12 +388,11 @@ def _described(statistics: SufficientStatistics) -> list[str]:
 def setup(
     source: str,
     output: str,
-    far: float,
     pattern: str | None,
-    enrolment: int,
     labels: tuple[tuple[str, str], ...],
     extractors: tuple[str, ...],
     quiet: bool,
+    **options: Any,
 ) -> None:
     """Make a model of your own people, with its threshold: SOURCE is a folder of recordings, or vectors with labels.
 
@@ -411,27 +410,14 @@ def setup(
 
     check_folder(Path(output))
     folder = Path(source)
+    options["progress"] = not quiet
     # a folder of Kaldi's lists its vectors; any other holds sound
     if folder.is_dir() and not any(folder.glob("*.scp")):
-        result = set_up(
-            source,
-            pattern=pattern,
-            extractors=extractors,
-            far=far,
-            enrolment=enrolment,
-            progress=not quiet,
-        )
+        result = set_up(source, pattern=pattern, extractors=extractors, **options)
     else:
         data, table = read_labelled(source, once("--labels", labels))
-        result = setup_vectors(
-            data.X,
-            table,
-            marks=[str(name) for name in data.ids],
-            name=data.extractor,
-            far=far,
-            enrolment=enrolment,
-            progress=not quiet,
-        )
+        marks = [str(name) for name in data.ids]
+        result = setup_vectors(data.X, table, marks=marks, name=data.extractor, **options)
     result.save(output)
     click.echo(result.report)
     click.echo(f"wrote {output}: mvplda verify a.wav b.wav --model {output}", err=True)
