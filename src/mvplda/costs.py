@@ -125,13 +125,10 @@ def detection_cost(cost: str | DetectionCost) -> DetectionCost:
 
 
 def detection_costs(costs: Costs) -> tuple[DetectionCost, ...]:
-    """Several costs; their names must differ."""
-    listed = [costs] if isinstance(costs, str | DetectionCost) else costs
-    named = tuple(detection_cost(cost) for cost in listed)
-    names = [cost.name for cost in named]
-    if len(set(names)) < len(names):
-        raise ParameterError(f"costs must have different names; got {names}")
-    return named
+    """Several costs; of those with one name, the last."""
+    if isinstance(costs, str | DetectionCost):
+        costs = [costs]
+    return tuple({cost.name: cost for cost in map(detection_cost, costs)}.values())
 
 
 # Spoofs: a replay or an imitation of the target by a machine. A countermeasure listens for traces of that, and gives

@@ -75,18 +75,16 @@ def base_columns(views: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_view_names(views: Sequence[str]) -> None:
+    seen: set[frozenset[str]] = set()
     for view in views:
-        parts = parts_of(view) if isinstance(view, str) else ("",)
-        if not all(parts):
+        parts = str(view).split(":")
+        if not isinstance(view, str) or not all(parts) or len(set(parts)) < len(parts):
             raise LabelError(
-                f"a view's name is a non-empty string, or names joined by ':'; got {view!r}"
+                f"a view's name is a non-empty string, or different names joined by ':'; got {view!r}"
             )
-        if len(set(parts)) != len(parts):
-            raise LabelError(f"view {view!r} names a part twice")
-    sets = [frozenset(parts_of(view)) for view in views]
-    for i, view in enumerate(views):
-        if sets[i] in sets[:i]:
+        if frozenset(parts) in seen:
             raise LabelError(f"view {view!r} is named twice in {list(views)}")
+        seen.add(frozenset(parts))
 
 
 def are_named(labels: Labels) -> bool:

@@ -468,14 +468,15 @@ def compare_extractors(one: str, of_one: str | None, other: str, of_other: str |
     """
     if of_one == of_other:
         return
-    if of_one is not None and of_other is not None:
+    if of_one and of_other:
         raise DataError(
             f"the extractor of {other} is {of_other!r}, that of {one} {of_one!r}: they do not fit. "
             "Make the vectors of both with the same one"
         )
-    known, unknown = (one, other) if of_other is None else (other, one)
+    if of_one is None:
+        one, other = other, one
     warnings.warn(
-        f"{known} has the extractor {of_one or of_other!r}, {unknown} has no note of its own (a file ending in "
+        f"{one} has the extractor {of_one or of_other!r}, {other} has no note of its own (a file ending in "
         f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked",
         UnknownExtractorWarning,
         stacklevel=3,

@@ -121,14 +121,14 @@ def setup(
 
 def _left_out(names: Sequence[str], extracted: Extracted) -> list[str]:
     """Which recordings cannot be used and why, and how many have each fault."""
-    lines = [f"Left out: {' '.join(why.split())}" for _, why in extracted.skipped[:5]]
-    read = list(zip(extracted.rows, extracted.qualities, strict=True))
-    bad = [names[row] for row, quality in read if not quality.usable]
-    lines += [f"Left out: {name}: no voice that could be used." for name in bad[:5]]
+    why = [" ".join(reason.split()) for _, reason in extracted.skipped]
+    for row, quality in zip(extracted.rows, extracted.qualities, strict=True):
+        if not quality.usable:
+            why.append(f"{names[row]}: no voice that could be used.")
     faults = Counter(fault for quality in extracted.qualities for fault in quality.warnings)
+    lines = [f"Left out: {reason}" for reason in why[:10]]
     if faults:
-        counts = ", ".join(f"{count} {fault}" for fault, count in faults.items())
-        lines.append(f"Quality: {counts}.")
+        lines.append(f"Quality: {', '.join(f'{n} {fault}' for fault, n in faults.items())}.")
     return lines
 
 

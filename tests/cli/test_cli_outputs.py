@@ -300,10 +300,3 @@ def test_a_plugin_adds_a_scorer(root, tmp_path, monkeypatch):
     )
     assert "Angle" in said_by("info", "a", code=0).out
     assert "no_such_plugin" in fails("--plugin", "no_such_plugin", "info", "a")
-
-
-def test_no_bounds_are_no_range():
-    from mvplda.cli import Number
-
-    assert Number()._describe_range() == ""
-    assert Number(0, 1)._describe_range() == "0<=x<=1"

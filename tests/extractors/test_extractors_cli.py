@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from extractor_problems import RATE, network, soundfile, voice, write
+from extractor_problems import RATE, network, voice, write
 
 import mvplda
 from mvplda import load
@@ -108,18 +108,13 @@ def test_extract_skips_what_cannot_be_used_and_warns_by_name(place):
     assert "warning: speechless: 1 of 2 recordings, such as noise" in found.output
 
 
-def test_quality_names_copies_and_files_that_cannot_be_read(place):
-    write(place / "copy.flac", soundfile.read(place / "one.wav", dtype="int16")[0])
+def test_quality_names_files_that_cannot_be_read(place):
     (place / "bad.wav").write_bytes(b"RIFFnothing")
-    found = run("quality", "one.wav", "copy.flac", "bad.wav")
+    found = run("quality", "one.wav", "bad.wav")
     assert found.exit_code == 1
-    assert "copy.flac  [copy of one.wav]" in found.output
     assert "bad.wav is damaged" in found.output
-    told = [
-        json.loads(line)
-        for line in run("quality", "one.wav", "copy.flac", "--json").stdout.splitlines()
-    ]
-    assert told[1]["copy_of"] == "one.wav"
+    (told,) = run("quality", "one.wav", "--json").stdout.splitlines()
+    assert json.loads(told)["file"] == "one.wav"
 
 
 def test_check_tells_what_was_understood_and_writes_a_recipe(place):
@@ -247,7 +242,6 @@ def test_an_interrupt_ends_all_processes_and_keeps_what_is_done(place):
     os.killpg(process.pid, signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert "made.npz.unfinished" in told
     assert "Traceback" not in told
     _wait_until(lambda: not _alive(process.pid))
     assert not (place / "made.npz").exists()

@@ -66,6 +66,12 @@ class Tool(click.Group):
         )
         return command
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except OSError as error:  # this prints the help, which could not be written
+            _end(error)
+
     def invoke(self, ctx: click.Context) -> Any:
         end_on_sigterm()
         try:

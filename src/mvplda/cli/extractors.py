@@ -147,20 +147,13 @@ def extract(
     recordings = list_recordings(sources)
     network = load_extractor(list(extractors))
     unfinished = Path(f"{output}.unfinished")
-    try:
-        made = network.extract(
-            recordings.clips,
-            on_error=on_error,
-            progress=not quiet,
-            workers=workers,
-            unfinished=unfinished,
-        )
-    except KeyboardInterrupt:
-        click.echo(
-            f"mvplda: interrupted: what is done is in {unfinished}, and the same command goes on from there",
-            err=True,
-        )
-        raise
+    made = network.extract(
+        recordings.clips,
+        on_error=on_error,
+        progress=not quiet,
+        workers=workers,
+        unfinished=unfinished,
+    )
     for path, reason in made.skipped:
         click.echo(f"mvplda: skipped {path}: {reason}", err=True)
     if not made.rows:
@@ -230,7 +223,7 @@ def warn(qualities: Mapping[str, Quality]) -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
 def quality(files: tuple[str, ...], as_json: bool) -> None:
-    """Measure recordings: duration, speech in it, level, clipping, SNR, bandwidth, copies of each other.
+    """Measure recordings: duration, speech in it, level, clipping, SNR, bandwidth.
 
     A file that cannot be used is named on standard error, and the command ends with 1.
 
@@ -243,12 +236,9 @@ def quality(files: tuple[str, ...], as_json: bool) -> None:
     from ..extractors.quality import measure_parts
     from ..extractors.sound import segments
 
-    copies: dict[str, str] = {}
     failed = False
     if not as_json:
-        click.echo(
-            f"{'seconds':>8} {'speech':>7} {'peak dB':>8} {'SNR dB':>7} {'kHz':>5} {'clipped':>8}  file"
-        )
+        click.echo(" seconds  speech  peak dB  SNR dB   kHz  clipped  file")
     for path, clip in recordings_in(files).items():
         try:
             measured = measure_parts(segments(clip, 16000, 30.0), 16000)
@@ -256,16 +246,13 @@ def quality(files: tuple[str, ...], as_json: bool) -> None:
             click.echo(f"mvplda: {' '.join(str(error).split())}", err=True)
             failed = True
             continue
-        original = copies.setdefault(measured.digest, path)
         if as_json:
-            copy = {} if original == path else {"copy_of": original}
-            click.echo(json.dumps({"file": path, **measured.to_dict(), **copy}))
+            click.echo(json.dumps({"file": path, **measured.to_dict()}))
             continue
-        remarks = [*measured.warnings, *([] if original == path else [f"copy of {original}"])]
         snr = "-" if measured.snr_db is None else f"{measured.snr_db:.1f}"
+        remarks = f"  [{', '.join(measured.warnings)}]" if measured.warnings else ""
         click.echo(
             f"{measured.duration_s:8.2f} {measured.speech_s:7.2f} {measured.peak_db:8.1f} {snr:>7} "
-            f"{measured.bandwidth_hz / 1000:5.1f} {100 * measured.clipped:7.2f}%  {path}"
-            + (f"  [{', '.join(remarks)}]" if remarks else "")
+            f"{measured.bandwidth_hz / 1000:5.1f} {100 * measured.clipped:7.2f}%  {path}{remarks}"
         )
     sys.exit(int(failed))

@@ -139,7 +139,7 @@ def train(
     else:
         needed = needs_labels or bool(sources or views or folds)
         data, table = read_labelled(vectors, sources, ranks, needed)
-        widths = _sizes(once("--block", blocks), full=False)
+        widths = _sizes(once("--block", blocks))
         bundle = training.train(
             data.X,
             table,
@@ -173,15 +173,17 @@ def _from_statistics(path: str, model: str, ranks: Json, options: Json) -> Bundl
     return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
 
 
-def _sizes(given: Mapping[str, str], *, full: bool = True) -> Json:
+def _sizes(given: Mapping[str, str]) -> Json:
     """Ranks, which may be full, or widths of blocks: positive whole numbers."""
     sizes: Json = {}
     for name, text in given.items():
-        if not (full and text == "full") and not (text.isdecimal() and int(text) > 0):
-            raise click.UsageError(
-                f"the size of {name} is a positive whole number, or full for a view; got {text!r}"
-            )
-        sizes[name] = None if text == "full" else int(text)
+        sizes[name] = None
+        if text != "full":
+            if not text.isdecimal() or int(text) == 0:
+                raise click.UsageError(
+                    f"the size of {name} is a positive whole number, or full for a view; got {text!r}"
+                )
+            sizes[name] = int(text)
     return sizes
 
 
@@ -233,23 +235,20 @@ def refuse_unused(labels: Iterable[str], views: Sequence[str]) -> None:
 
 def summary(bundle: Bundle) -> list[str]:
     """What was trained and how well it does on held-out people."""
-    lines = []
     card = bundle.card or {}
+    lines = []
     if card:
         classes = ", ".join(f"{count} of {view}" for view, count in card["classes"].items())
         lines.append(f"{card['model']}: {card['vectors']} vectors; classes: {classes}")
-    held = card.get("held_out")
-    if held:
-        for key, result in held["errors"].items():
-            errors = ", ".join(f"{100 * e:.2f} % {kind}" for kind, e in result["eer"].items())
-            lines.append(f"{key}: EER {errors}; Cllr {result['cllr']:.3f}")
-    elif not bundle.calibrations:
+    for key, result in card.get("held_out", {}).get("errors", {}).items():
+        errors = ", ".join(f"{100 * e:.2f} % {kind}" for kind, e in result["eer"].items())
+        lines.append(f"same {key.replace('+', ' and ')}? EER {errors}; Cllr {result['cllr']:.3f}")
+    if not bundle.calibrations:
         lines.append(f"not calibrated: {card.get('calibration', '--folds 4 holds people out')}")
     scorer = bundle.fitted_scorer
     for part in getattr(scorer, "models_", {"": scorer}).values():
-        if hasattr(part, "diagnostics_"):
-            lines.append(str(part.diagnostics_))
-    return lines
+        lines.append(str(getattr(part, "diagnostics_", "")))
+    return [line for line in lines if line]
 
 
 @click.command()
