@@ -49,6 +49,7 @@ from ..scoring.question import (
     check_view,
     make_question,
 )
+from ..scoring.search import SearchIndex
 from ..scoring.worlds import Naming, Role, group_profiles
 
 Scoring = str
@@ -342,6 +343,32 @@ class BaseScorer(Persistent):
         # spoofs leave the order of a test's profiles as it is
         mixed = question.with_spoofs(scores.T, comparison.shape).T
         return Identification(comparison.enrol.profiles.ids[numbers], to_host(mixed))
+
+    def index(
+        self,
+        profiles: Profiles,
+        question: Question | None = None,
+        *,
+        takes: int = 1,
+        **asked: Any,
+    ) -> SearchIndex:
+        """Vectors of profiles for a search by inner products, such as a vector database does.
+
+        takes : vectors of every test
+        """
+        question = make_question(question, asked)
+
+        def compare(enrol: SideLike, test: SideLike) -> Comparison:
+            return self._compare(enrol, test, question, np.float64)
+
+        # any test will do to see what tests look like: a profile as if it were one
+        cell = to_host(profiles.y[:1]) * (takes / profiles.weights[0])
+        probe = self.profiles(cell, [takes], [0])
+        return SearchIndex(compare, profiles, probe)
+
+    def queries(self, tests: SideLike, index: SearchIndex) -> NDArray[np.float32]:
+        """Vectors of tests, whose products with those of an index are LLRs or bounds of them."""
+        return index.queries(self._sides(index.examples, tests)[1])
 
     def log_likelihoods(
         self,

@@ -103,13 +103,14 @@ class Side(NamedTuple):
     names: dict[str, IntArray]
 
 
-class _Seen:
+class Seen:
     """Profiles of one table, as the scorer sees them.
 
     kept : factors that last from call to call, where the profiles are scored as they are
     """
 
     def __init__(self, comparison: Comparison, side: Side, group: Group) -> None:
+        self.comparison = comparison
         self.is_enrolled = side is comparison.enrol
         self.profiles = side.profiles
         self.group = group
@@ -218,9 +219,9 @@ class Comparison:
     def parts(self) -> Iterator[tuple[IntArray, IntArray, Terms]]:
         """Profiles, tests and terms of every part of the matrix whose sides have equal tables."""
         # the enrolled side is made once, whatever the tests' tables are
-        enrolled = [_Seen(self, self.enrol, group) for group in self.groups(self.enrol)]
+        enrolled = [Seen(self, self.enrol, group) for group in self.groups(self.enrol)]
         for group in self._groups_of_tests():
-            tested = _Seen(self, self.test, group)
+            tested = Seen(self, self.test, group)
             for side in enrolled:
                 yield side.group.profiles, group.profiles, self._terms(side, tested)
 
@@ -228,13 +229,13 @@ class Comparison:
         self, pairs: IntArray
     ) -> Iterator[tuple[IntArray, IntArray, IntArray, Terms]]:
         """Of a list of trials: positions in the list, rows and columns in the terms, and the terms."""
-        enrolled = [_Seen(self, self.enrol, group) for group in self.groups(self.enrol)]
+        enrolled = [Seen(self, self.enrol, group) for group in self.groups(self.enrol)]
         for group in self._groups_of_tests():
             columns = group.places(pairs[:, 1])
             there = np.flatnonzero(columns >= 0)
             if not len(there):
                 continue
-            tested = _Seen(self, self.test, group)
+            tested = Seen(self, self.test, group)
             for side in enrolled:
                 rows = side.group.places(pairs[there, 0])
                 is_here = rows >= 0
@@ -264,20 +265,10 @@ class Comparison:
             self.memory.groups[profiles] = list(group_profiles(profiles, self.forms.base, {}))
         return self.memory.groups[profiles]
 
-    def _terms(self, enrol: _Seen, test: _Seen) -> Terms:
+    def _terms(self, enrol: Seen, test: Seen) -> Terms:
         """Numerator and denominator over two groups."""
-        made: dict[Hashable, list[PairForm]] = {}
-        sums: list[Possible] = []
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            for weighted in (self.ratio.numerator, self.ratio.denominator):
-                possible: Possible = []
-                for h, weight in weighted.items():
-                    for world in self._worlds(h, enrol.group.table, test.group.table):
-                        key = world.matches
-                        if key not in made:
-                            made[key] = self.forms.form(enrol.side, test.side, enrol.reading, key)
-                        possible.append((weight + world.log_weight, world, made[key]))
-                sums.append(possible)
+            sums = self.possible(enrol, test)
             # forms are relative to tests of which nothing is known; what is known of them adds to this
             extra = self._extra(test, [world for some in sums for _, world, _ in some])
             # relative to the other hypotheses' worlds in which the sides share nothing, their term is 0
@@ -294,7 +285,22 @@ class Comparison:
                     return terms
                 dtype = "float64"
 
-    def _extra(self, test: _Seen, every: Sequence[World]) -> Extra:
+    def possible(self, enrol: Seen, test: Seen) -> list[Possible]:
+        """Worlds of the numerator and of the denominator."""
+        made: dict[Hashable, list[PairForm]] = {}
+        sums: list[Possible] = []
+        for weighted in (self.ratio.numerator, self.ratio.denominator):
+            possible: Possible = []
+            for h, weight in weighted.items():
+                for world in self._worlds(h, enrol.group.table, test.group.table):
+                    key = world.matches
+                    if key not in made:
+                        made[key] = self.forms.form(enrol.side, test.side, enrol.reading, key)
+                    possible.append((weight + world.log_weight, world, made[key]))
+            sums.append(possible)
+        return sums
+
+    def _extra(self, test: Seen, every: Sequence[World]) -> Extra:
         """(tests,) what worlds make of the tests by themselves, less the best; nothing where all are alike.
 
         The log-likelihood as the world's classes, and the logarithm of a recogniser's posteriors of them.
@@ -335,8 +341,8 @@ class Comparison:
 
 
 def _log_sum(
-    enrol: _Seen,
-    test: _Seen,
+    enrol: Seen,
+    test: Seen,
     possible: Possible,
     extra: Extra,
     shift: float,
