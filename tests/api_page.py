@@ -32,7 +32,6 @@ MODULES = (
     "mvplda.speech.corpora",
     "mvplda.speech.experiment",
     "mvplda.labels",
-    "mvplda.toy",
     "mvplda.exceptions",
 )
 

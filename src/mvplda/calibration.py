@@ -36,10 +36,7 @@ from .labels import as_array, encode_labels
 from .persistence import Persistent, Tensors, check_answers
 from .scoring.question import Hypothesis, Question
 
-__all__ = [
-    "HypothesisCalibrator",
-    "LinearCalibrator",
-]
+__all__ = ["LinearCalibrator"]
 
 LLR_DEVIATION = 30.0
 """Standard deviation over all trials that calibrated LLRs may well have: the prior of slopes."""

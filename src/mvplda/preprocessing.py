@@ -28,10 +28,7 @@ from .exceptions import DataError, ParameterError, RankCappedWarning
 from .persistence import Persistent, check_answers
 from .statistics.record import HARDLY_VARIES, hardly_vary
 
-__all__ = [
-    "Centring",
-    "standard_chain",
-]
+__all__ = ["standard_chain"]
 
 
 class Step(Persistent, TransformerMixin, BaseEstimator):

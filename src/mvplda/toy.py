@@ -12,7 +12,7 @@ from ._typing import Array, RandomState
 from .exceptions import ParameterError
 from .models.multiview import MultiviewPLDA
 
-__all__ = ["known_model", "make_two_views"]
+__all__ = ["make_two_views"]
 
 ENROLLED, TESTED = 3, 2
 """Vectors of a held-out speaker and a phrase that make a profile, and that are tested."""
