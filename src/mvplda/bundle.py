@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -70,7 +70,7 @@ class Bundle(Persistent, BaseEstimator):
     (3, 2)
     """
 
-    KIND: ClassVar[str] = "bundle"
+    KIND = "bundle"
 
     def __init__(
         self,

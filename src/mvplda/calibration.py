@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -81,8 +81,8 @@ class LinearCalibrator(Persistent, BaseEstimator):
     array([20.])
     """
 
-    KIND: ClassVar[str] = "calibrator"
-    FITTED: ClassVar[tuple[str, ...]] = ("slopes_", "intercept_", "n_speakers_")
+    KIND = "calibrator"
+    FITTED = ("slopes_", "intercept_", "n_speakers_")
 
     def __init__(self, prior: float = 0.5, by_kind: bool = False) -> None:
         self.prior = prior
@@ -263,8 +263,8 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     0.34
     """
 
-    KIND: ClassVar[str] = "calibrator"
-    FITTED: ClassVar[tuple[str, ...]] = ("factors_", "constants_", "doubt_", "n_speakers_")
+    KIND = "calibrator"
+    FITTED = ("factors_", "constants_", "doubt_", "n_speakers_")
 
     factors_: dict[str, float]
     constants_: dict[str, float]

@@ -34,7 +34,7 @@ __all__ = ["standard_chain"]
 class Step(Persistent, TransformerMixin, BaseEstimator):
     """Vectors in, vectors out, float32 staying float32."""
 
-    KIND: ClassVar[str] = "preprocessing step"
+    KIND = "preprocessing step"
     FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_",)
 
     def _new(self, X: ArrayLike, least: int = 1) -> FloatArray:
@@ -66,7 +66,7 @@ class Centring(OneToOneFeatureMixin, Step):
     mean_ : (D,)
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*Step.FITTED, "mean_")
+    FITTED = (*Step.FITTED, "mean_")
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         self.mean_ = self._new(X).mean(axis=0, dtype=np.float64)
@@ -92,8 +92,8 @@ class Reduction(ClassNamePrefixFeaturesOutMixin, Step):
     variances_ : (axes kept,) descending
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*Step.FITTED, "mean_", "matrix_", "variances_")
-    FLOOR: ClassVar[float] = HARDLY_VARIES
+    FITTED = (*Step.FITTED, "mean_", "matrix_", "variances_")
+    FLOOR = HARDLY_VARIES
 
     def __init__(self, dim: int | None = None) -> None:
         self.dim = dim
@@ -150,7 +150,7 @@ class Whitening(Reduction):
            [0., 0., 1.]])
     """
 
-    FLOOR: ClassVar[float] = 1e-6
+    FLOOR = 1e-6
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         super().fit(X)
@@ -247,7 +247,7 @@ class RectifiedRoot(OneToOneFeatureMixin, Step):
     rectified_ : bool, whether no training vector has a negative number
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*Step.FITTED, "rectified_")
+    FITTED = (*Step.FITTED, "rectified_")
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         self.rectified_ = bool(self._new(X).min() >= 0)

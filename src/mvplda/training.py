@@ -138,15 +138,8 @@ def train(
     if folds is None and columns and (model == COMMITTEE or not needs_labels(model)):
         folds = FOLDS
     if folds:
-        calibrate(
-            bundle,
-            vectors,
-            columns,
-            enrolment=enrolment,
-            folds=folds,
-            fars=fars,
-            progress=progress,
-        )
+        options = {"enrolment": enrolment, "folds": folds, "fars": fars, "progress": progress}
+        calibrate(bundle, vectors, columns, **options)
     return bundle
 
 
@@ -355,26 +348,28 @@ class HeldOut:
         logs = {h: np.concatenate([one.logs[h] for one in answers]) for h in answers[0].logs}
         return logs, np.concatenate([one.llr for one in answers])
 
-    def measure(
-        self, scores: Array, same: Sequence[str], fars: Sequence[float]
-    ) -> tuple[list[OperatingPoint], Card]:
-        """Thresholds for the worst kind of impostor with what was measured there, and errors for the card."""
-        kinds = self.kinds(same)
-        every = [measured_point(scores, kinds, far, *self.people()) for far in fars]
-        points = [point for point in every if np.isfinite(point.threshold)]
-        targets = scores[kinds == "target"]
-        impostors = scores[kinds != "target"]
-        names = np.unique(kinds[kinds != "target"]).tolist()
-        errors = {
-            "eer": {name: eer(targets, scores[kinds == name]) for name in names},
-            "cllr": float(cllr(targets, impostors)),
-            "min_cllr": float(min_cllr(targets, impostors)),
-        }
-        return points, errors
+    def measure(self, scores: Json, fars: Sequence[float]) -> tuple[Json, Card]:
+        """Thresholds for the worst kind of impostor with what was measured there, and errors for the card.
 
-    def card(self, errors: Mapping[str, Card]) -> Card:
+        scores : {key of a question: the views that it asks about, and (n,) LLRs}
+        """
+        points: Json = {}
+        errors: Json = {}
+        for key, (same, llrs) in scores.items():
+            kinds = self.kinds(same)
+            every = [measured_point(llrs, kinds, far, *self.people()) for far in fars]
+            points[key] = [point for point in every if np.isfinite(point.threshold)]
+            targets = llrs[kinds == "target"]
+            impostors = llrs[kinds != "target"]
+            names = np.unique(kinds[kinds != "target"]).tolist()
+            errors[key] = {
+                "eer": {name: eer(targets, llrs[kinds == name]) for name in names},
+                "cllr": float(cllr(targets, impostors)),
+                "min_cllr": float(min_cllr(targets, impostors)),
+            }
         trials = dict(Counter(self.kinds(list(self.labels)).tolist()))
-        return {"held_out": {"folds": len(self.trials), "trials": trials, "errors": errors}}
+        card = {"folds": len(self.trials), "trials": trials, "errors": errors}
+        return points, {"held_out": card}
 
 
 def measured_point(
@@ -421,10 +416,9 @@ def calibrate(
         bundle.card = {**card, "calibration": none}
         return
     calibrations: dict[str, HypothesisCalibrator] = {}
-    points: dict[str, list[OperatingPoint]] = {}
-    errors: dict[str, Card] = {}
+    scores: Json = {}
     # what is known of a trial: nothing; or the class of the second view, whose classes come again
-    asked: dict[tuple[str, ...], list[tuple[str, ...]]] = {(): _questions_about(views)}
+    asked: dict[Hypothesis, list[Hypothesis]] = {(): _questions_about(views)}
     if len(views) == 2:
         asked[views[1:]] = [views]
     for known, questions in asked.items():
@@ -436,15 +430,15 @@ def calibrate(
                 raise
             continue
         calibrator = HypothesisCalibrator().fit(logs, held.truth, speakers=held.people()[0])
+        calibrated = calibrator.transform(logs)
         for same in questions:
             question = Question(same, known=known or None)
             key = question_key(question, views)
-            scores = question.ratio(views).of(calibrator.transform(logs))
             calibrations[key] = calibrator
-            points[key], errors[key] = held.measure(scores, same, fars)
+            scores[key] = (same, question.ratio(views).of(calibrated))
     bundle.calibrations = calibrations
-    bundle.points = points
-    bundle.card = {**card, **held.card(errors)}
+    bundle.points, measured = held.measure(scores, fars)
+    bundle.card = {**card, **measured}
 
 
 def deploy(
@@ -473,14 +467,13 @@ def deploy(
     held = HeldOut.deal(partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title)
     if not held.trials:
         return there
-    points: dict[str, Sequence[OperatingPoint]] = dict(bundle.points or {})
-    errors: dict[str, Card] = {}
+    scores: Json = {}
     for same in _questions_about(views):
-        key = question_key(Question(same), bundle.views)
-        points[key], errors[key] = held.measure(held.answers(same)[1], same, fars)
+        scores[question_key(Question(same), bundle.views)] = (same, held.answers(same)[1])
+    points, measured = held.measure(scores, fars)
     if people >= ENOUGH_FOR_THRESHOLDS:
-        there.points = points
-    there.card = {**there.card, **held.card(errors)}
+        there.points = {**(bundle.points or {}), **points}
+    there.card = {**there.card, **measured}
     return there
 
 

@@ -293,13 +293,13 @@ class ProfileBook:
     def remove(self, name: str) -> int:
         """Take a profile out; how many recordings it had."""
         removed = self.of(name).rows
-        X = np.delete(self.all_vectors(), removed, axis=0)
         owners = [owner for owner in self.owners if owner != name]
-        if self.vectors is not None and owners:
-            ids = np.delete(self.vectors.ids, removed)
-            self.write(replace(self.vectors, ids=ids, X=X), owners)
-        else:
+        if self.vectors is None or not owners:
             self.path.unlink()
+            return len(removed)
+        ids = np.delete(self.vectors.ids, removed)
+        X = np.delete(self.vectors.X, removed, axis=0)
+        self.write(replace(self.vectors, ids=ids, X=X), owners)
         return len(removed)
 
     def write(self, vectors: VectorSet, owners: Sequence[str]) -> None:

@@ -22,6 +22,11 @@ from .. import __version__
 from .._optional import load_plugin
 from ..exceptions import MvpldaError
 
+Command = Callable[..., Any]
+Texts = tuple[str, ...]
+Pairs = tuple[tuple[str, str], ...]
+"""The values of an option that may be repeated: texts, or NAME=VALUE."""
+
 COMMANDS = {
     "setup": "train",
     "stats": "train",
@@ -146,7 +151,7 @@ def _end(error: Exception, code: int = 1) -> NoReturn:
     metavar="MODULE",
     help="Import this module first; it may register scorers, corpora and recipes. May be repeated.",
 )
-def main(debug: bool, plugin: tuple[str, ...]) -> None:
+def main(debug: bool, plugin: Texts) -> None:
     """Multi-view (joint) PLDA: verification of vectors that carry several labels at once.
 
     \b
@@ -211,17 +216,17 @@ class Written(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
-def output_option(help: str) -> Callable[..., Any]:
+def output_option(help: str) -> Command:
     """-o, a file that must be named."""
     return click.option("-o", "--output", required=True, type=Written(), help=help)
 
 
-def labels_option(help: str) -> Callable[..., Any]:
+def labels_option(help: str) -> Command:
     """-l VIEW=FILE, as often as there are views."""
     return click.option("-l", "--labels", multiple=True, type=KeyValue(), help=help)
 
 
-def seed_option(help: str) -> Callable[..., Any]:
+def seed_option(help: str) -> Command:
     return click.option("--seed", type=SEED, default=0, help=help)
 
 

@@ -13,13 +13,14 @@ import click
 from . import KeyValue, Written, check_folder, looked_up
 
 if TYPE_CHECKING:
-    from .._typing import FloatArray
+    from .._typing import FloatArray, Json
     from ..io.trials import Scores, Trials
     from ..kinds import Coded
     from ..metrics.comparison import Comparison
     from ..metrics.evaluation import Evaluation
     from ..metrics.groups import GroupErrors
     from ..metrics.intervals import Intervals
+    from . import Texts
 
     Sides = tuple[Coded, Coded]
 
@@ -75,7 +76,7 @@ FAR_ABOVE = 1.5
     help="Write a page to this file, and its plots and tables to a folder beside it.",
 )
 @JSON
-def evaluate(scores: tuple[str, ...], key: str, **options: Any) -> None:
+def evaluate(scores: Texts, key: str, **options: Any) -> None:
     """Error rates and costs of SCORES by kind of trial, with intervals over speakers.
 
     Several systems, NAME=SCORES each, are shown side by side; with --test-speakers, the first is compared with every
@@ -131,9 +132,9 @@ class Found:
     tests: dict[str, Comparison] = field(default_factory=dict)
     groups: GroupErrors | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values for JSON; those of a single system without its name."""
-        about: dict[str, Any] = {name: result.to_dict() for name, result in self.results.items()}
+        about: Json = {name: result.to_dict() for name, result in self.results.items()}
         for name, ends in self.intervals.items():
             about[name]["intervals"] = ends.to_dict()
         lead, *others = about
@@ -159,7 +160,7 @@ class Found:
         return lines
 
 
-def _check_call(options: dict[str, Any], systems: int) -> None:
+def _check_call(options: Json, systems: int) -> None:
     """Whether the options go together, before anything is read."""
     from ..report import folder_beside
 
@@ -172,7 +173,7 @@ def _check_call(options: dict[str, Any], systems: int) -> None:
     check_folder(folder_beside(Path(options["report"])))
 
 
-def named_systems(scores: tuple[str, ...]) -> dict[str, str]:
+def named_systems(scores: Texts) -> dict[str, str]:
     """Score files by name; a single one needs none."""
     if len(scores) == 1 and ("=" not in scores[0] or Path(scores[0]).exists()):
         return {Path(scores[0]).name: scores[0]}

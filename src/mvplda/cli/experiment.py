@@ -14,6 +14,7 @@ from . import SEED, KeyValue, Written, check_folder, once
 if TYPE_CHECKING:
     from ..speech.corpora import Corpus
     from ..speech.experiment import Configuration, Reading
+    from . import Pairs, Texts
 
 
 class CorpusCommand(click.Command):
@@ -117,9 +118,7 @@ OUTPUT = click.option(
     "May be repeated.  [default: the usual ones]",
 )
 @click.option("--no-report", is_flag=True, help="Write tables only, and no page with plots.")
-def experiment(
-    corpus: str, labels: tuple[tuple[str, str], ...], recipe: str | None, **options: Any
-) -> None:
+def experiment(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -> None:
     """From a corpus to the table: extractor, vectors, every system, error rates, a page.
 
     \b
@@ -174,9 +173,9 @@ def _run(
     labels: dict[str, str],
     *,
     output: Path | None,
-    vectors: tuple[str, ...] = (),
-    systems: tuple[str, ...] = (),
-    extractors: tuple[str, ...] = (),
+    vectors: Texts = (),
+    systems: Texts = (),
+    extractors: Texts = (),
     no_report: bool = False,
     **options: Any,
 ) -> None:

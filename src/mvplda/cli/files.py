@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from . import Written
+
+if TYPE_CHECKING:
+    from .._typing import Json
 
 
 @click.command()
@@ -43,7 +46,7 @@ def _names_vectors(file: str) -> bool:
     return is_kaldi(file) or file.lower().removesuffix(".gz").endswith(SUFFIXES)
 
 
-def _lines(about: dict[str, Any], indent: str = "") -> Iterator[str]:
+def _lines(about: Json, indent: str = "") -> Iterator[str]:
     for name, value in about.items():
         if isinstance(value, dict):
             yield f"{indent}{name}:"
@@ -53,7 +56,7 @@ def _lines(about: dict[str, Any], indent: str = "") -> Iterator[str]:
             yield f"{indent}{name}: {shown}"
 
 
-def _about_vectors(file: str) -> dict[str, Any]:
+def _about_vectors(file: str) -> Json:
     from ..io.files import is_stream
     from ..io.vectors import open_vectors, read_vectors
 
@@ -69,7 +72,7 @@ def _about_vectors(file: str) -> dict[str, Any]:
     }
 
 
-def _about_safetensors(file: str) -> dict[str, Any]:
+def _about_safetensors(file: str) -> Json:
     """By the format that the file says it has."""
     from ..exceptions import FileFormatError
     from ..persistence import FORMAT, load, read_metadata
@@ -95,7 +98,7 @@ def _about_safetensors(file: str) -> dict[str, Any]:
     )
 
 
-def _about_statistics(file: str) -> dict[str, Any]:
+def _about_statistics(file: str) -> Json:
     from ..persistence import read_metadata
     from ..statistics.record import load_with_sources
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..bundle import Bundle
     from ..io.vectors import VectorSet
     from ..statistics import SufficientStatistics
+    from . import Pairs, Texts
 
 
 @click.command()
@@ -89,11 +90,11 @@ if TYPE_CHECKING:
 )
 def train(
     vectors: str,
-    labels: tuple[tuple[str, str], ...],
+    labels: Pairs,
     model: str | None,
-    views: tuple[tuple[str, str], ...],
-    blocks: tuple[tuple[str, str], ...],
-    settings: tuple[tuple[str, str], ...],
+    views: Pairs,
+    blocks: Pairs,
+    settings: Pairs,
     reduce: int | None,
     enrolment: int,
     folds: int | None,
@@ -293,9 +294,9 @@ def summary(bundle: Bundle) -> list[str]:
 )
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress and no summary.")
 def stats(
-    shards: tuple[str, ...],
-    views: tuple[str, ...],
-    labels: tuple[tuple[str, str], ...],
+    shards: Texts,
+    views: Texts,
+    labels: Pairs,
     output: str,
     quiet: bool,
     **options: Any,
@@ -388,8 +389,8 @@ def setup(
     source: str,
     output: str,
     pattern: str | None,
-    labels: tuple[tuple[str, str], ...],
-    extractors: tuple[str, ...],
+    labels: Pairs,
+    extractors: Texts,
     quiet: bool,
     **options: Any,
 ) -> None:

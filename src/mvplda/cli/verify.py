@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from ..decisions import OperatingPoint
     from ..extractors.extractor import Extracted
     from ..voices import VoiceModel
+    from . import Command, Texts
 
 EXIT = {"accept": 0, "reject": 1, "inconclusive": 2}
 
 
-def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def decision_options(command: Command) -> Command:
     """What an answer rests on."""
     for option in (
         JSON,
@@ -76,12 +77,12 @@ def _basis(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> str:
 def verify(
     one: str,
     other: str | None,
-    extractors: tuple[str, ...],
+    extractors: Texts,
     book: str | None,
     profile: str | None,
     model: str | None,
     phrase: str | None,
-    same: tuple[str, ...],
+    same: Texts,
     as_json: bool,
     **wanted: Any,
 ) -> None:
@@ -182,11 +183,11 @@ def _end(answer: str, about: Json, lines: Sequence[str], as_json: bool) -> NoRet
 @decision_options
 def identify(
     test: str,
-    extractors: tuple[str, ...],
+    extractors: Texts,
     book: str,
     top: int,
     model: str | None,
-    same: tuple[str, ...],
+    same: Texts,
     as_json: bool,
     **wanted: Any,
 ) -> None:
@@ -257,8 +258,8 @@ def profiles() -> None:
 def add(
     file: str,
     name: str,
-    recordings: tuple[str, ...],
-    extractors: tuple[str, ...],
+    recordings: Texts,
+    extractors: Texts,
     model: str | None,
     min_speech: float,
 ) -> None:
@@ -339,9 +340,7 @@ def list_profiles(file: str) -> None:
 @click.option("--model", help="Score profiles with this model.  [default: as in mvplda verify]")
 @extractor_option(required=False)
 @JSON
-def threshold(
-    far: float, book: str, model: str | None, extractors: tuple[str, ...], as_json: bool
-) -> None:
+def threshold(far: float, book: str, model: str | None, extractors: Texts, as_json: bool) -> None:
     """The threshold of "same speaker?" for a wanted share of false acceptances, measured on enrolled profiles.
 
     Profiles are as large as they are here; setup measures profiles of --enrolment recordings, so that its threshold is
