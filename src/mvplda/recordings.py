@@ -17,7 +17,7 @@ from ._typing import IntArray, Json, Names, PathLike
 from .bundle import Bundle
 from .decisions import Decision, OperatingPoint
 from .exceptions import DataError, LabelError, ParameterError
-from .extractors.extractor import Extracted, Extractor, load_extractor
+from .extractors.extractor import Extracted, load_extractor
 from .extractors.recordings import list_recordings, read_names
 from .io.vectors import VectorSet
 from .labels import encode_labels
@@ -109,7 +109,8 @@ def setup(
         extracted.X[usable],
         {view: np.array(column)[rows] for view, column in named.labels.items()},
         marks=[extracted.qualities[place].digest[:12] for place in usable],
-        extractor=extractor,
+        name=extractor.name,
+        blocks={part: stop - start for part, (start, stop) in extractor.blocks.items()},
         notes=[*notes, *_left_out(named.ids, extracted)],
         far=far,
         enrolment=enrolment,
@@ -137,7 +138,6 @@ def setup_vectors(
     labels: Mapping[str, ArrayLike],
     *,
     marks: Sequence[str] = (),
-    extractor: Extractor | None = None,
     name: str | None = None,
     blocks: Mapping[str, int] | None = None,
     far: float = 0.01,
@@ -148,7 +148,7 @@ def setup_vectors(
     """The same from vectors and labels, the speaker's first.
 
     marks : one text per vector, by which it is known again; none: its number
-    extractor, name : what made the vectors, or its name
+    name, blocks : of what made the vectors, and the columns of each of several extractors
     """
     vectors = np.asarray(X)
     columns = {view: np.asarray(column) for view, column in labels.items()}
@@ -163,9 +163,6 @@ def setup_vectors(
         told.append("Where people say what they like, ask about the voice: --same speaker.")
     elif len(names) >= ENOUGH_PEOPLE:
         told.append(f"{phrases} phrases: the model is about voices and words.")
-    if extractor is not None:
-        name = extractor.name
-        blocks = {part: stop - start for part, (start, stop) in extractor.blocks.items()}
     blocks = blocks or training.blocks_of(name, vectors.shape[1]) or {"vectors": vectors.shape[1]}
     options: Json = {
         "enrolment": enrolment,

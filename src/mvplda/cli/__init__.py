@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -226,10 +225,6 @@ def labels_option(help: str) -> Command:
     return click.option("-l", "--labels", multiple=True, type=KeyValue(), help=help)
 
 
-def seed_option(help: str) -> Command:
-    return click.option("--seed", type=SEED, default=0, help=help)
-
-
 def looked_up(path: str, names: Iterable[Any], what: str) -> list[str]:
     """What a map such as utt2spk lists for these ids; an id that it does not list is an error."""
     from ..exceptions import LabelError
@@ -266,25 +261,18 @@ def warnings_as_lines() -> Iterator[None]:
     """Show warnings as single lines on standard error, each text once; those for programmers are not shown."""
     shown: set[str] = set()
 
-    def say(message: Any) -> None:
+    def show(message: Any, *_: Any, **__: Any) -> None:
         text = " ".join(str(message).split())
         if text not in shown:
             shown.add(text)
             click.echo(f"mvplda: warning: {text}", err=True)
 
-    logged = logging.Handler(logging.WARNING)
-    logged.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("mvplda").addHandler(logged)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            for category in PROGRAMMERS:
-                warnings.simplefilter("ignore", category)
-            # restored by catch_warnings
-            warnings.showwarning = lambda message, *_, **__: say(message)
-            yield
-    finally:
-        logging.getLogger("mvplda").removeHandler(logged)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        for category in PROGRAMMERS:
+            warnings.simplefilter("ignore", category)
+        warnings.showwarning = show  # restored by catch_warnings
+        yield
 
 
 def check_folder(path: Path) -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import (
+    SEED,
     KeyValue,
     check_folder,
     labels_option,
     once,
     output_option,
-    seed_option,
 )
 from .extractors import extractor_option
 
@@ -84,7 +84,12 @@ if TYPE_CHECKING:
     "[default: 4 for a committee and a cosine with labels, 0 for other models]",
 )
 @output_option("Write the model to this file.")
-@seed_option("Draw the start with this seed; the same seed gives the same model.")
+@click.option(
+    "--seed",
+    type=SEED,
+    default=0,
+    help="Draw the start with this seed; the same seed gives the same model.",
+)
 @click.option(
     "-q", "--quiet", is_flag=True, help="Show no progress and no summary; warnings are still shown."
 )
