@@ -10,7 +10,7 @@ import pytest
 from dense_scoring import cell_classes, joint_log_density, log_mean
 from problems import crossed, draw, random_parameters
 
-from mvplda import Committee, CosineScorer, MultiviewPLDA, Question, Recognised
+from mvplda import Committee, MultiviewPLDA, Question, Recognised
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
 
 VIEWS = {
@@ -308,43 +308,6 @@ def clone_of(model, n):
         for i in range(n)
     }
     return committee
-
-
-def test_vectors_say_which_class_they_are_of():
-    model, X, _ = fitted("interaction")
-    found = model.recognise(X[:9], "phrase")
-    assert found.classes == (*"abcde", None)
-    base = ["speaker", "phrase"]
-    for i in range(9):
-        logs = []
-        for name in "abcde":
-            c = "abcde".index(name)
-            prior = {
-                (1, 0): (model.class_means_["phrase"][c], model.class_covariances_["phrase"][c])
-            }
-            classes = cell_classes(list(model.views_), base, np.zeros((1, 2), dtype=int))
-            logs.append(joint_log_density(model.parameters_, X[[i]], classes, prior))
-        logs.append(joint_log_density(model.parameters_, X[[i]], classes))
-        np.testing.assert_allclose(
-            found.posteriors[i], np.exp(logs - np.logaddexp.reduce(logs)), atol=1e-9
-        )
-    some = model.recognise(X[:9], "phrase", new=False)
-    np.testing.assert_allclose(
-        some.posteriors, found.posteriors[:, :5] / found.posteriors[:, :5].sum(1, keepdims=True)
-    )
-    committee = clone_of(model, 2)
-    both = committee.recognise(
-        X[:9], "phrase"
-    ).posteriors  # the same twice, believed 0.4 and 0.5 of the way
-    np.testing.assert_allclose(
-        np.log(both) - np.log(both[:, :1]), 0.9 * np.log(found.posteriors / found.posteriors[:, :1])
-    )
-    with pytest.raises(LabelError, match="keeps no classes"):
-        CosineScorer().fit(X).recognise(X[:2], "phrase")
-    with pytest.raises(LabelError, match="keeps no class posteriors"):
-        model.recognise(X[:2], "words")
-    with pytest.raises(ParameterError, match="nothing to recognise"):
-        model.recognise(model.enrol(X[:2], labels={"phrase": ["a", "b"]}), "phrase")
 
 
 def test_a_long_list_of_trials_may_have_impossible_ones():

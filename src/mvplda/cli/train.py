@@ -252,9 +252,9 @@ def summary(bundle: Bundle) -> list[str]:
     if not bundle.calibrations:
         lines.append(f"not calibrated: {card.get('calibration', '--folds 4 holds people out')}")
     scorer = bundle.fitted_scorer
-    for part in getattr(scorer, "models_", {"": scorer}).values():
-        lines.append(str(getattr(part, "diagnostics_", "")))
-    return [line for line in lines if line]
+    if hasattr(scorer, "diagnostics_"):
+        lines.append(str(scorer.diagnostics_))
+    return lines
 
 
 @click.command()
