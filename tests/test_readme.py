@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import re
 import tomllib
 from collections import defaultdict
@@ -45,6 +46,22 @@ def test_sessions_print_what_the_page_says(page, tmp_path, monkeypatch):
     said: list[str] = []
     doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)
     assert not said, "".join(said)
+
+
+def test_the_page_for_scikit_learn_runs_as_it_stands(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed").use("Agg")
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "scikit-learn.md").read_text(encoding="utf-8")
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(compile(block, "scikit-learn.md", "exec"), names)
+    assert names["model"].views_ == {"speaker": 40, "phrase": 7}
+    assert names["latents"].shape == (2400, 47)
+    assert names["search"].best_params_["views"] == {"speaker": 6, "phrase": 5}
+    assert (names["by_hand"] == names["same"]).all()
+    assert set(names["decisions"].tolist()) == {1, -1}
+    assert names["accuracy"] > 0.6
+    importlib.import_module("matplotlib.pyplot").close("all")
 
 
 def test_the_readme_is_short():

@@ -26,6 +26,7 @@ from ...metrics.comparison import Comparison, PairedTest
 from ...metrics.evaluation import Evaluation, aligned, markdown_rows
 from ...metrics.intervals import Intervals
 from ...persistence import write_atomically
+from ...plotting import system_colours
 from .configuration import to_toml
 
 SCHEMA = 1
@@ -275,9 +276,7 @@ def write_experiment_page(
     best = results.best()
     about = (best.evaluation, best.intervals)
     rows = []
-    for (title, system), colour in zip(
-        named.items(), draw.system_colours(named).values(), strict=True
-    ):
+    for (title, system), colour in zip(named.items(), system_colours(named).values(), strict=True):
         name = f'<i class="dot" style="background:{colour}"></i>{html.escape(title)}'
         rows.append([name, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
     place = results.systems.index(best)
