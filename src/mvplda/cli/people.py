@@ -1,0 +1,84 @@
+"""mvplda people"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from . import output_option
+from .evaluate import JSON, RATE
+from .extractors import extractor_option
+
+
+@click.command()
+@click.argument("recordings", nargs=-1, required=True, metavar="RECORDING...")
+@click.option(
+    "--turns",
+    "turns_file",
+    help="Who speaks when: an RTTM file of a diariser, or segments of Kaldi, with recordings called as their files "
+    "without suffix.  [default: every recording is one turn]",
+)
+@extractor_option(required=False)
+@click.option("--model", help="A model of mvplda train or setup.  [default: that of the package]")
+@click.option(
+    "--far", type=RATE, help="Merge so that at most this share of strangers would be merged."
+)
+@output_option("Write a page to listen, confirm and name people to this .html file.")
+@JSON
+def people(
+    recordings: tuple[str, ...],
+    turns_file: str | None,
+    extractors: tuple[str, ...],
+    model: str | None,
+    far: float | None,
+    output: str,
+    as_json: bool,
+) -> None:
+    """Find the people of many recordings: which turns are of the same voice.
+
+    Pairs of people are the same, different, or not decided; the page asks about the last. Turns that overlap in time
+    are never one person. Nothing is enrolled: names come from you.
+
+    \b
+    Example:
+      mvplda people meetings/ --turns diarised.rttm -o people.html
+    """
+    from ..exceptions import DataError
+    from ..extractors.recordings import list_recordings
+    from ..extractors.sound import read_audio
+    from ..people import Turn, find_people, people_page, read_turns
+    from ..persistence import write_atomically
+    from ..voices import VoiceModel
+
+    listed = list_recordings(list(recordings))
+    clips = dict(zip(listed.ids, listed.clips, strict=True))
+    voices = VoiceModel.load(model, extractors)
+    rate = voices.extractor.rate
+    samples = {name: read_audio(clip, rate) for name, clip in clips.items()}
+    turns = [Turn(name, 0.0, len(sound) / rate) for name, sound in samples.items()]
+    if turns_file is not None:
+        turns = read_turns(turns_file)
+    missing = [turn.recording for turn in turns if turn.recording not in clips]
+    if missing:
+        raise DataError(
+            f"there is no recording {missing[0]!r}; those given are called like {listed.ids[0]!r}"
+        )
+    stretches = [
+        samples[turn.recording][round(turn.start * rate) : round(turn.end * rate)] for turn in turns
+    ]
+    extracted = voices.extractor.extract(stretches, on_error="skip")
+    for _, reason in extracted.skipped[:5]:
+        click.echo(f"mvplda: warning: a turn is left out: {reason}", err=True)
+    used = [turns[row] for row in extracted.rows]
+    found = find_people(voices.model_for(extracted), extracted.X, used, far=far)
+    page = people_page(found, used, {name: clip.path for name, clip in clips.items()})
+    write_atomically(output, page.encode())
+    count = int(found.person.max()) + 1
+    if as_json:
+        rows = zip(found.person.tolist(), found.fits.tolist(), used, strict=True)
+        about = [{"person": who + 1, "llr": fit, **turn._asdict()} for who, fit, turn in rows]
+        asked = [{"llr": llr, "people": [i + 1, j + 1]} for llr, i, j in found.ask]
+        click.echo(json.dumps({"turns": about, "ask": asked, "merges": found.merges}))
+        return
+    click.echo(f"{count} people in {len(used)} turns, {len(found.ask)} pairs to decide: {output}")
