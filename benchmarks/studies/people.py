@@ -1,10 +1,11 @@
-"""People across recordings, of the default model: C-VAU's campaigns, and AudioMNIST put into rooms.
+"""People across recordings, of the default model: C-VAU's campaigns, and AudioMNIST.
 
     python -m benchmarks.studies.people cvau.npz vectors/audiomnist.npz --out results/people/results.json
 
-C-VAU: eight turns of every campaign of those people whom the default model was not trained on. AudioMNIST: six single
-digits of everybody as they are and six in a simulated room. Judged by pairs of turns: precision (merged and of one person)
-and recall (of one person and merged); and by what is asked.
+C-VAU: eight turns of every campaign of those people whom the default model was not trained on. AudioMNIST: six digits
+of everybody in either of two recordings (half a second each), one by one and with the names that a diariser gives
+within one. Judged by pairs of turns: precision (merged and of one person) and recall (of one person and merged);
+and by what is asked.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from mvplda.people import Turn, find_people
 from mvplda.voices import DEFAULT_MODEL, load_model
 
 
-def judge(X: np.ndarray, truth: np.ndarray, recordings: np.ndarray) -> dict[str, float]:
+def judge(X: np.ndarray, truth: np.ndarray, rooms: np.ndarray, named: bool) -> dict[str, float]:
     begin = time.perf_counter()
-    turns = [Turn(f"{who} {where}", 10.0 * i, 10.0 * i + 3) for i, (who, where) in enumerate(zip(truth, recordings, strict=True))]  # fmt: skip
+    turns = [
+        Turn(f"{who} {room}", 10.0 * i, 10.0 * i + 3, str(who) if named else "")
+        for i, (who, room) in enumerate(zip(truth, rooms, strict=True))
+    ]
     people = find_people(load_model(DEFAULT_MODEL), X, turns)
     pairs = np.equal.outer(people.person, people.person) & ~np.eye(len(truth), dtype=bool)
     same = np.equal.outer(truth, truth) & ~np.eye(len(truth), dtype=bool)
@@ -49,25 +53,25 @@ def main() -> None:
     rng = np.random.default_rng(0)
     results: dict = {"command": "python -m benchmarks.studies.people"}
 
-    def draw(data: dict, among: np.ndarray, column: str, n: int) -> dict[str, float]:
+    def draw(data: dict, among: np.ndarray, rooms: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
         rows = []
         for who in np.unique(data["speaker"][among]):
-            for where in np.unique(data[column]):
-                here = among & (data["speaker"] == who) & (data[column] == where)
+            for where in np.unique(rooms):
+                here = among & (data["speaker"] == who) & (rooms == where)
                 rows.append(rng.permutation(np.flatnonzero(here))[:n])
         chosen = np.concatenate(rows)
         X = np.hstack([data["camp"][chosen], data["words"][chosen]]).astype(np.float64)
-        return judge(X, data["speaker"][chosen].astype(str), data[column][chosen].astype(str))
+        return X, data["speaker"][chosen].astype(str), rooms[chosen]
 
     cvau = dict(np.load(options.cvau))
     folder = options.cvau.with_suffix("")
     seen = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    results["C-VAU"] = draw(cvau, ~np.isin(cvau["speaker"], seen), "session", 8)
-    print(results, flush=True)
+    campaigns = draw(cvau, ~np.isin(cvau["speaker"], seen), cvau["session"], 8)
+    results["C-VAU"] = judge(*campaigns, named=False)
     digits = dict(np.load(options.audiomnist))
-    rooms = np.isin(digits["condition"], ["clean", "room"])
-    results["AudioMNIST in rooms"] = draw(digits, rooms, "condition", 6)
-    print(results, flush=True)
+    halves = draw(digits, digits["condition"] == "clean", digits["session"].astype(int) // 10, 6)
+    results["AudioMNIST"] = judge(*halves, named=False)
+    results["AudioMNIST, diarised"] = judge(*halves, named=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 

@@ -44,29 +44,31 @@ def people(
     Example:
       mvplda people meetings/ --turns diarised.rttm -o people.html
     """
+    from .._optional import need
     from ..exceptions import DataError
     from ..extractors.recordings import list_recordings
-    from ..extractors.sound import read_audio
+    from ..extractors.sound import Clip
     from ..people import Turn, find_people, people_page, read_turns
     from ..persistence import write_atomically
     from ..voices import VoiceModel
 
     listed = list_recordings(list(recordings))
     clips = dict(zip(listed.ids, listed.clips, strict=True))
-    voices = VoiceModel.load(model, extractors)
-    rate = voices.extractor.rate
-    samples = {name: read_audio(clip, rate) for name, clip in clips.items()}
-    turns = [Turn(name, 0.0, len(sound) / rate) for name, sound in samples.items()]
+    sounds = {name: need("soundfile").info(str(clip.path)) for name, clip in clips.items()}
+    turns = [Turn(name, 0.0, sound.duration) for name, sound in sounds.items()]
     if turns_file is not None:
         turns = read_turns(turns_file)
-    missing = [turn.recording for turn in turns if turn.recording not in clips]
-    if missing:
-        raise DataError(
-            f"there is no recording {missing[0]!r}; those given are called like {listed.ids[0]!r}"
-        )
-    stretches = [
-        samples[turn.recording][round(turn.start * rate) : round(turn.end * rate)] for turn in turns
-    ]
+    stretches = []
+    for turn in turns:
+        if turn.recording not in sounds:
+            raise DataError(
+                f"there is no recording {turn.recording!r}; those given are called like {listed.ids[0]!r}"
+            )
+        rate = sounds[turn.recording].samplerate
+        first = round(turn.start * rate)
+        length = round(turn.end * rate) - first
+        stretches.append(Clip(clips[turn.recording].path, first, length))
+    voices = VoiceModel.load(model, extractors)
     extracted = voices.extractor.extract(stretches, on_error="skip")
     for _, reason in extracted.skipped[:5]:
         click.echo(f"mvplda: warning: a turn is left out: {reason}", err=True)
