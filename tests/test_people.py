@@ -155,3 +155,14 @@ def test_turns_are_read_from_rttm_and_from_kaldi(tmp_path: Path):
     file.write_text("utt1 a half\n")
     with pytest.raises(FileFormatError, match="SPEAKER lines"):
         read_turns(file)
+
+
+def test_a_weight_divides_the_noise_of_a_take():
+    model = sitting_model()
+    X = RNG.normal(size=(3, D))
+    weighted = model.enrol(X, ["ann"] * 3, weights=np.array([1.0, 1.0, 0.5]))
+    assert weighted.weights.tolist() == [2.5]
+    whole = model.enrol(np.vstack([X[:2], X]), ["ann"] * 5, weights=np.full(5, 0.5))
+    # two takes of half the weight are one take
+    np.testing.assert_allclose(whole.y, weighted.y)
+    assert whole.weights.tolist() == weighted.weights.tolist()

@@ -101,16 +101,16 @@ def find_people(
         return llrs
 
     point = bundle.point(question, **wanted)
+    # with more groups there are more chances to be wrong
     limits = without_doubt(np.array([point.threshold, point.reject]), doubt)
+    accept, reject = limits + np.log(max(len(members) - 1, 1))
     alive = np.arange(len(members))
     llrs = compare(alive, alive)
     merges = []
     while True:
         best = llrs.argmax(axis=1)
-        # with more groups there are more chances to be wrong
-        enough = limits[0] + np.log(max(len(alive) - 1, 1))
         changed = [
-            i for i in alive if i < best[i] and best[best[i]] == i and llrs[i, best[i]] >= enough
+            i for i in alive if i < best[i] and best[best[i]] == i and llrs[i, best[i]] >= accept
         ]
         if not changed:
             break
@@ -128,7 +128,7 @@ def find_people(
     order = alive[np.argsort(-members[alive].sum(axis=1), kind="stable")]
     person = members[order].argmax(axis=0)
     left = np.triu(llrs[np.ix_(order, order)], 1)
-    ask = [(float(left[i, j]), int(i), int(j)) for i, j in np.argwhere(left > limits[1])]
+    ask = [(float(left[i, j]), int(i), int(j)) for i, j in np.argwhere(left > reject)]
     fits = leave_one_out(bundle, X, person.tolist(), sittings)
     return People(person, fits, merges, sorted(ask, reverse=True))
 

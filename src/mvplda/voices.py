@@ -259,24 +259,19 @@ def leave_one_out(bundle: Bundle, X: FloatArray, owners: Sequence[str], sittings
 
     sittings : labels of the takes, as of `sitting_labels`
     """
+    names = np.asarray(owners)
+    others = np.equal.outer(names, names)
+    np.fill_diagonal(others, False)
+    others &= others.cumsum(axis=1) <= MOST_OTHERS
+    each, rows = np.nonzero(others)
+    tested = np.unique(each)
     fits = np.full(len(X), np.nan)
-    each: list[int] = []
-    others: list[int] = []
-    for owner in dict.fromkeys(owners):
-        rows = [row for row, name in enumerate(owners) if name == owner]
-        for place, row in enumerate(rows):
-            near = (rows[place + 1 :] + rows[:place])[:MOST_OTHERS]
-            each += [row] * len(near)
-            others += near
-    if not each:
-        return fits
-    # two profiles a take: of the others, and of itself
-    tested = list(dict.fromkeys(each))
-    some = {view: np.array(names) for view, names in (sittings or {}).items()}
-    rest = bundle.enrol(X[others], each, {v: names[others] for v, names in some.items()} or None)
-    takes = bundle.enrol(X[tested], tested, {v: n[tested] for v, n in some.items()} or None)
-    pairs = np.arange(len(tested))[:, None].repeat(2, axis=1)
-    fits[tested] = bundle.answer(rest, takes, speaker_question(bundle), pairs).llr
+    if len(each):
+        named = sittings and {view: np.asarray(column) for view, column in sittings.items()}
+        rest = bundle.enrol(X[rows], each, named and {v: c[rows] for v, c in named.items()})
+        takes = bundle.enrol(X[tested], tested, named and {v: c[tested] for v, c in named.items()})
+        pairs = np.arange(len(tested))[:, None].repeat(2, axis=1)
+        fits[tested] = bundle.answer(rest, takes, speaker_question(bundle), pairs).llr
     return fits
 
 
@@ -338,13 +333,15 @@ class ProfileBook:
     def enrolled(self, bundle: Bundle) -> Profiles:
         """All profiles, for a model; takes that do not fit the others of their profile count less."""
         weights = take_weights(self.fits(bundle))
-        labels = sitting_labels(bundle, self.side(range(len(self.owners))), "")
-        return bundle.enrol(self.all_vectors(), self.owners, labels, weights=weights)
+        sittings = self.sittings(bundle)
+        return bundle.enrol(self.all_vectors(), self.owners, sittings, weights=weights)
 
     def fits(self, bundle: Bundle) -> Array:
         """LLR that every take is of the same speaker as the others of its profile: see `leave_one_out`."""
-        labels = sitting_labels(bundle, self.side(range(len(self.owners))), "")
-        return leave_one_out(bundle, self.all_vectors(), self.owners, labels)
+        return leave_one_out(bundle, self.all_vectors(), self.owners, self.sittings(bundle))
+
+    def sittings(self, bundle: Bundle) -> dict[str, list[str]] | None:
+        return sitting_labels(bundle, self.side(range(len(self.owners))), "")
 
     def counts(self) -> dict[str, int]:
         """Recordings of every profile."""
@@ -437,7 +434,7 @@ def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> Thre
     X = book.all_vectors()
     owners = np.array(book.owners)
     question = speaker_question(bundle)
-    labels = sitting_labels(bundle, book.side(range(len(X))), "")
+    labels = book.sittings(bundle)
     whole = book.enrolled(bundle)
     bundle = bundle.deployed(whole)
     llrs = bundle.answer(whole, bundle.enrol(X, labels=labels), question).llr

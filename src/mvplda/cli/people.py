@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from . import output_option
-from .evaluate import JSON, RATE
+from .evaluate import RATE
 from .extractors import extractor_option
 
 
@@ -25,7 +23,6 @@ from .extractors import extractor_option
     "--far", type=RATE, help="Merge so that at most this share of strangers would be merged."
 )
 @output_option("Write a page to listen, confirm and name people to this .html file.")
-@JSON
 def people(
     recordings: tuple[str, ...],
     turns_file: str | None,
@@ -33,10 +30,10 @@ def people(
     model: str | None,
     far: float | None,
     output: str,
-    as_json: bool,
 ) -> None:
     """Find the people of many recordings: which turns are of the same voice.
 
+    Prints the person of every turn, its recording, start and end, and its LLR against the others of that person.
     Pairs of people are the same, different, or not decided; the page asks about the last. Turns that overlap in time
     are never one person. Nothing is enrolled: names come from you.
 
@@ -76,11 +73,9 @@ def people(
     found = find_people(voices.model_for(extracted), extracted.X, used, far=far)
     page = people_page(found, used, {name: clip.path for name, clip in clips.items()})
     write_atomically(output, page.encode())
+    for who, fit, turn in zip(found.person, found.fits, used, strict=True):
+        click.echo(f"{who + 1}\t{turn.recording}\t{turn.start:.2f}\t{turn.end:.2f}\t{fit:.1f}")
     count = int(found.person.max()) + 1
-    if as_json:
-        rows = zip(found.person.tolist(), found.fits.tolist(), used, strict=True)
-        about = [{"person": who + 1, "llr": fit, **turn._asdict()} for who, fit, turn in rows]
-        asked = [{"llr": llr, "people": [i + 1, j + 1]} for llr, i, j in found.ask]
-        click.echo(json.dumps({"turns": about, "ask": asked, "merges": found.merges}))
-        return
-    click.echo(f"{count} people in {len(used)} turns, {len(found.ask)} pairs to decide: {output}")
+    click.echo(
+        f"{count} people in {len(used)} turns, {len(found.ask)} pairs to decide: {output}", err=True
+    )
