@@ -18,7 +18,7 @@ from ._typing import Array, FloatArray, IntArray, PathLike
 from .bundle import Bundle
 from .decisions import without_doubt
 from .exceptions import DataError
-from .extractors import Extracted
+from .extractors.extractor import Extracted
 from .io.files import fail, read_bytes
 from .voices import leave_one_out, sitting_labels, speaker_question
 

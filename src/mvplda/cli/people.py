@@ -70,7 +70,7 @@ def people(
     for _, reason in extracted.skipped[:5]:
         click.echo(f"mvplda: warning: a turn is left out: {reason}", err=True)
     used = [turns[row] for row in extracted.rows]
-    found = find_people(voices.model_for(extracted), extracted.X, used, far=far)
+    found = find_people(voices.bundle, extracted.X, used, far=far)
     page = people_page(found, used, {name: clip.path for name, clip in clips.items()})
     write_atomically(output, page.encode())
     for who, fit, turn in zip(found.person, found.fits, used, strict=True):
