@@ -208,15 +208,10 @@ def _what_is_meant(source: str, target: str) -> str:
 
 def _convert_plda(source: str, target: str) -> None:
     """Between our files and Kaldi's <Plda>."""
-    from ..exceptions import ParameterError
     from ..io.plda import read_kaldi_plda, write_kaldi_plda
-    from ..models import MultiviewPLDA
     from ..voices import load_model
 
     if not source.endswith(".safetensors"):
         read_kaldi_plda(source).save(target)
         return
-    model = load_model(source).fitted_scorer
-    if not isinstance(model, MultiviewPLDA):
-        raise ParameterError(f"{source} holds a {type(model).__name__}, which is no PLDA model")
-    write_kaldi_plda(target, model)
+    write_kaldi_plda(target, load_model(source).fitted_scorer)

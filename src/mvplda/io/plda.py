@@ -90,7 +90,7 @@ def _model_of(path: PathLike, transform: Transform, view: str) -> PLDA:
     return PLDA.from_parameters(mean, {view: loading}, back @ back.T)
 
 
-def write_kaldi_plda(path: PathLike, model: MultiviewPLDA) -> None:
+def write_kaldi_plda(path: PathLike, model: object) -> None:
     """Write a model with one view as a binary ``<Plda>`` file, all or nothing."""
     body = b"".join(binary_array(array) for array in transform_of(model))
     write_atomically(path, BINARY + OPEN + b" " + body + CLOSE + b" ")
@@ -161,8 +161,10 @@ def _behind(path: PathLike, data: bytes, place: int, token: bytes) -> int:
     return end + data.startswith(b" ", end)
 
 
-def transform_of(model: MultiviewPLDA) -> Transform:
+def transform_of(model: object) -> Transform:
     """The transform of a fitted model with one view."""
+    if not isinstance(model, MultiviewPLDA):
+        raise ParameterError(f"a {type(model).__name__} is no PLDA model")
     if not hasattr(model, "loadings_"):
         raise ParameterError("the model is not fitted: fit it before it is written")
     if len(model.loadings_) != 1:
