@@ -25,7 +25,7 @@ from .extractors import Extracted, Extractor, load_extractor
 from .extractors.sound import Source
 from .io.vectors import VectorSet, read_columns, read_vectors
 from .metrics import threshold_for
-from .metrics.points import ThresholdPoint
+from .metrics.thresholds import ThresholdPoint
 from .models import CosineScorer, Scorer
 from .persistence import atomic_write, load
 from .scoring.profiles import Profiles

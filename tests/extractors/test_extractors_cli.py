@@ -325,3 +325,10 @@ def _alive(group):
     except ProcessLookupError:
         return False
     return True
+
+
+def test_extractors_by_name_are_listed(place, monkeypatch):
+    monkeypatch.setenv("MVPLDA_CACHE", str(place / "empty"))
+    lines = run("extractor", "list").output.splitlines()
+    assert [line.split()[0] for line in lines] == ["campplus", "words"]
+    assert lines[1].endswith("not fetched: mvplda extractor get words")

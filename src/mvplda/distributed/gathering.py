@@ -275,7 +275,11 @@ def read_shard(job: ShardJob, path: str) -> tuple[Gathered, list[str]]:
                     hashes.append(np.fromiter(map(hash, names), np.int64, n))
                 codes = {name: source.codes(batch, rows) for name, source in sources.items()}
                 sums = sums or Accumulator(width, job.views, second_moment=job.second_moment)
-                left_out = sums.add(batch.X, classes.number(codes), on_error="skip")
+                finite = np.isfinite(batch.X).all(axis=1)
+                left_out = np.flatnonzero(~finite)
+                if len(left_out) < n:
+                    numbers = classes.number({name: own[finite] for name, own in codes.items()})
+                    sums.add(batch.X[finite] if len(left_out) else batch.X, numbers)
                 bad += len(left_out)
                 named += (rows + left_out[: NAMED_ROWS - len(named)]).tolist()
                 rows += n

@@ -15,7 +15,7 @@ from ..exceptions import DataError, ParameterError
 from ..kinds import Kinds, Mask, as_masks, ordered_kinds, target_kind
 from ..spoofing import SPOOF, SpoofingCost
 from .catalogue import ERRORS, FARS, Metric, metrics_of
-from .curves import Curve, Scores, Side, as_scores, eer, softplus_mean
+from .curves import Curve, Scores, Side, as_scores, eer
 
 if TYPE_CHECKING:
     from .intervals import Intervals
@@ -240,15 +240,12 @@ def evaluate(
     for array in (targets, *parts.values()):
         array.sort()  # copies of our own
     total = np.sort(np.concatenate(list(parts.values())), kind="stable")  # of sorted pieces
-    # what non-targets cost in Cllr is computed once, for its kind and for the total
-    costs_of = {kind: softplus_mean(part, 1.0) for kind, part in parts.items() if len(part)}
-    costs_of[TOTAL] = sum(len(parts[kind]) * cost for kind, cost in costs_of.items()) / len(total)
     accepted = Side(targets)
     rows: dict[str, Measures] = {}
     for kind, scored in {**parts, TOTAL: total}.items():
         values = dict.fromkeys((metric.name for metric in metrics), math.nan)
-        if kind in costs_of:
-            curve = Curve(accepted, Side(scored, mean_cost=costs_of[kind]))
+        if len(scored):
+            curve = Curve(accepted, Side(scored))
             stated = [metric for metric in metrics if metric.enough(curve)]
             values |= {metric.name: metric.value(curve) for metric in stated}
         rows[kind] = Measures(len(targets), len(scored), values)
