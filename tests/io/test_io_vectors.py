@@ -279,7 +279,7 @@ def test_a_script_with_an_absurd_offset(tmp_path: Path) -> None:
 
 def test_an_empty_script(tmp_path: Path) -> None:
     (tmp_path / "x.scp").write_text("\n \r\n")
-    with pytest.raises(FileFormatError, match="the script is empty"):
+    with pytest.raises(FileFormatError, match="the script or archive is empty"):
         read_vectors(tmp_path / "x.scp")
 
 

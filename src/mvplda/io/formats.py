@@ -96,12 +96,12 @@ class NpyReader(Reader):
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
         size, width = self.shape
         step = rows_of_batch(batch_bytes, width * self._array().itemsize)
-        names = self._names() if ids else None
+        names = self._names()
         for start in range(0, size, step):
             # mapped anew: pages that were used would stay
             X = np.array(self._array()[start : start + step], order="C")
             X = X.astype(X.dtype.newbyteorder("="), copy=False)
-            yield Batch(X, None if names is None else names[start : start + step])
+            yield Batch(X, names[start : start + step])
 
     def _names(self) -> list[str]:
         size = self.shape[0]
@@ -154,21 +154,21 @@ class NpzReader(Reader):
             else:
                 X = np.ascontiguousarray(archive[self.key])
                 names = np.arange(len(X)).astype(str)
-                if ids and self.id_column is not None:
+                if self.id_column is not None:
                     names = as_names(self.path, archive[self.id_column].tolist())
         for column, values in {**labels, "ids": names}.items():
             if len(values) != len(X):
                 reason = f"{len(values)} values of {column!r} for {len(X)} vectors"
                 fail(self.path, f"{reason}; expected as many")
         if len(X):
-            yield Batch(X, names.tolist() if ids else None, labels)
+            yield Batch(X, names.tolist(), labels)
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
     """Shape and type of an array, before it is read."""
     with file:
-        first = npy.read_magic(file) == (1, 0)
-        read = npy.read_array_header_1_0 if first else npy.read_array_header_2_0
+        readers = {(1, 0): npy.read_array_header_1_0}
+        read = readers.get(npy.read_magic(file), npy.read_array_header_2_0)
         shape, _, dtype = read(file)
     return shape, dtype
 
@@ -309,7 +309,7 @@ class CsvReader(Reader):
         if self.id_column is not None:
             names = self.fields[self.id_column]
         labels = {name: as_objects(self.fields[name]) for name in columns}
-        yield Batch(np.array(numbers).T, names if ids else None, labels)
+        yield Batch(np.array(numbers).T, names, labels)
 
 
 def write_csv(parts: Sequence[Path], ids: Names, X: Vectors) -> None:

@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._optional import need
 from .._typing import IntArray, PathLike
@@ -30,7 +29,9 @@ from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..persistence import EXTRACTOR_SUFFIX, atomic_write, check_writable
 from . import formats
 from .files import (
+    Labels,
     Names,
+    Numbers,
     OnDisk,
     Reader,
     Vectors,
@@ -135,7 +136,9 @@ def open_vectors(path: PathLike) -> Reader:
     for format in FORMATS.values():
         if format.magic is not None and head.startswith(format.magic):
             return format.reader(source)
-    return KaldiReader(f"{'ark' if looks_like_archive(head) else 'scp'}:{path}", source)
+    if looks_like_archive(head):
+        return KaldiReader(f"ark:{path}", source)
+    return KaldiReader(f"scp:{path}", source)
 
 
 def _list_in(folder: Path) -> Path:
@@ -161,16 +164,18 @@ def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
         finite; ids repeat. The error names the file and the first entry at fault.
     """
     ids: list[str] = []
-    parts: list[tuple[str, NDArray[Any]]] = []
+    parts: list[tuple[str, Numbers]] = []
     for batch in open_vectors(path).batches(WHOLE, (), named):
-        some = batch.ids or [str(i) for i in range(len(ids), len(ids) + len(batch.X))]
+        some = [str(i) for i in range(len(ids), len(ids) + len(batch.X))]
+        if named and batch.ids is not None:
+            some = list(batch.ids)
         parts.append((some[0], batch.X))
         ids += some
-    X = joined(path, parts) if parts else np.empty((0, 0))
-    if X.size == 0:
-        fail(path, f"the file holds no vectors (shape {X.shape})")
-    if X.dtype.kind != "f" or X.dtype == np.float16:
-        X = X.astype(np.float32 if X.dtype == np.float16 else np.float64)
+    if not any(X.size for _, X in parts):
+        fail(path, "the file holds no vectors")
+    X = joined(path, parts)
+    if X.dtype == np.float16:
+        X = X.astype(np.float32)
     names = checked_names(path, ids)
     check_once(path, names)
     wrong = ~np.isfinite(X).all(axis=1)
@@ -199,12 +204,12 @@ def check_once(path: PathLike, names: Names, first: int = 0) -> None:
         fail(path, f"{reason}; every id stands once")
 
 
-def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, Labels]:
     """Those of some columns that stand beside the vectors in a file: arrays of an .npz, columns of a table."""
     if not names:  # a stream is not even opened: it can be read once
         return {}
     reader = open_vectors(path)
-    parts: dict[str, list[Any]] = {name: [] for name in names if name in reader.columns}
+    parts: dict[str, list[object]] = {name: [] for name in names if name in reader.columns}
     if parts:
         for batch in reader.batches(WHOLE, list(parts), False):
             for name, values in batch.columns.items():
@@ -216,7 +221,9 @@ def labels_beside(path: PathLike, views: Iterable[str]) -> dict[str, str]:
     """Where labels lie beside vectors: a column that is called like the view, or utt2spk, utt2VIEW in their folder."""
     if is_stream(path):
         return {}
-    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    folder = Path(path)
+    if not folder.is_dir():
+        folder = folder.parent
     columns = open_vectors(path).columns
     places = {}
     for view in views:

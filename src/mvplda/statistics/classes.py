@@ -243,7 +243,7 @@ def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> Suffici
         raise LabelError("vectors to subtract have no label, and cannot be found again by a name")
     result = _signed_sum([whole, part], [1, -1], ["the whole", "the part to subtract"])
     tables = [table.data for table in result.cooccurrence.values()]
-    fewest = min(float(counts.min()) for counts in (*result.counts.values(), *tables))
+    fewest = min(float(counts.min(initial=0)) for counts in (*result.counts.values(), *tables))
     if fewest < 0 or result.n < 1:
         raise DataError(
             f"{-fewest:.0f} vector(s) too many are to be subtracted of a class or a cell, or nothing is left: "
@@ -257,8 +257,6 @@ def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> Suffici
             raise DataError(
                 f"the vectors to subtract are not those that were added: sums of classes of {view!r} differ"
             )
-    for table in result.cooccurrence.values():
-        table.eliminate_zeros()
     return without_empty_classes(result)
 
 
@@ -283,13 +281,12 @@ def _signed_sum(
             sums[view][places[view]] += sign * to_host(moved.sums[view])
     pairs = {}
     for a, b in first.cooccurrence:
-        tables = [part.together(a, b).tocoo() for part in parts]
-        rows = [places[a][table.row] for places, table in zip(numbers, tables, strict=True)]
-        columns = [places[b][table.col] for places, table in zip(numbers, tables, strict=True)]
-        data = np.concatenate([s * table.data for s, table in zip(signs, tables, strict=True)])
-        where = (np.concatenate(rows), np.concatenate(columns))
         shape = (len(classes[a]), len(classes[b]))
-        pairs[a, b] = sparse.coo_array((data, where), shape=shape).tocsr()
+        pairs[a, b] = sparse.csr_array(shape)
+        for part, sign, places in zip(parts, signs, numbers, strict=True):
+            table = part.together(a, b).tocoo()
+            where = (places[a][table.row], places[b][table.col])
+            pairs[a, b] += sparse.coo_array((sign * table.data, where), shape=shape).tocsr()
     return replace(
         first,
         n=sum(sign * part.n for sign, part in zip(signs, parts, strict=True)),
