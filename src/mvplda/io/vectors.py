@@ -2,7 +2,6 @@
 
 ==================== ======================================================================
 ``.scp``, ``.ark``   Kaldi, binary or text; also ``scp:``, ``ark:``, ``ark,t:``, ``ark,scp:a,b``
-``.npy``             (n, D); ids in a file of the same name ending in ``.ids``, else row numbers
 ``.npz``             arrays ``X`` and ``ids``, or one vector a key
 ``.parquet``         a column of ids and one of vectors (lists, fixed-size lists, or fixed-size
                      binary of 32-bit floats)
@@ -54,12 +53,11 @@ class Format(NamedTuple):
     """Who reads and who writes files with a suffix, and how such a file begins."""
 
     reader: Callable[[OnDisk], Reader]
-    write: Callable[[Sequence[Path], Names, Vectors], None]
+    write: Callable[[Path, Names, Vectors], None]
     magic: bytes | None = None
 
 
 FORMATS = {
-    ".npy": Format(formats.NpyReader, formats.write_npy, b"\x93NUMPY"),
     ".npz": Format(formats.NpzReader, formats.write_npz, b"PK\x03\x04"),
     ".parquet": Format(formats.ParquetReader, formats.write_parquet, b"PAR1"),
     ".csv": Format(formats.CsvReader, formats.write_csv),
@@ -250,9 +248,8 @@ def read_extractor(path: PathLike) -> str | None:
 def write_vectors(path: PathLike, vectors: VectorSet) -> None:
     """Write vectors and ids, all or nothing; the suffix or a Kaldi prefix names the format.
 
-    ``x.scp`` writes ``x.ark`` beside it, and ``x.ark`` alone no ``.scp``. ``x.npy`` writes
-    ``x.ids`` beside it. The name of the extractor goes to ``PATH.extractor``; where there is none,
-    a note that was there is removed, since it told about other vectors.
+    ``x.scp`` writes ``x.ark`` beside it, and ``x.ark`` alone no ``.scp``. The name of the extractor goes to
+    ``PATH.extractor``; where there is none, a note that was there is removed, since it told about other vectors.
     """
     count, first = repeated(check_ids(vectors.ids.tolist()))
     if count:
@@ -267,7 +264,7 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
         if is_kaldi(path):
             write_kaldi(path, parts[: len(files)], vectors.ids, vectors.X)
         else:
-            FORMATS[suffix_of(path)].write(parts[: len(files)], vectors.ids, vectors.X)
+            FORMATS[suffix_of(path)].write(parts[0], vectors.ids, vectors.X)
         for part in parts[len(files) :]:
             part.write_text(f"{vectors.extractor}\n", encoding="utf-8")
         for file in files:  # before the vectors change: a note must not vouch for others
@@ -285,10 +282,9 @@ def written_files(path: PathLike) -> list[Path]:
     """The files that `write_vectors` writes under a name, besides the note of the extractor."""
     if is_kaldi(path):
         return kaldi_files(path)
-    suffix = suffix_of(path)
-    if suffix not in FORMATS:
+    if suffix_of(path) not in FORMATS:
         raise ParameterError(_unknown(path))
-    return [Path(path), *[Path(path).with_suffix(".ids")] * (suffix == ".npy")]
+    return [Path(path)]
 
 
 def main_file(path: PathLike) -> PathLike:
@@ -304,4 +300,8 @@ def _note(file: PathLike) -> Path:
 
 
 def _unknown(path: PathLike) -> str:
-    return f"{path}: vectors are kept in files ending in {', '.join(SUFFIXES)}; this ends in {Path(path).suffix!r}"
+    suffix = Path(path).suffix
+    hint = ""
+    if suffix == ".npy":
+        hint = '. Write an array with its ids: np.savez("x.npz", X=X, ids=ids)'
+    return f"{path}: vectors are kept in files ending in {', '.join(SUFFIXES)}; this ends in {suffix!r}{hint}"
