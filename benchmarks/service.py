@@ -32,6 +32,8 @@ sys.path[:0] = [str(ROOT / "tests" / "support")]
 
 from service_client import Client  # noqa: E402
 
+from mvplda.speech.results import provenance  # noqa: E402
+
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     PORT = free.getsockname()[1]
@@ -390,8 +392,10 @@ def add(folder: Path, found: dict[str, Any]) -> None:
     """Put results beside those that are there, and write all of them as tables in Markdown."""
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / "results.json"
-    every = {**(json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}), **found}
-    place.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
+    before = json.loads(place.read_text(encoding="utf-8"))["rows"] if place.is_file() else {}
+    every = {**before, **found}
+    saved = {"title": "The service under load", "provenance": provenance(), "rows": every}
+    place.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
     lines = []
     for name, rows in every.items():
         several = rows if isinstance(rows, list) else [rows]

@@ -161,7 +161,7 @@ def main() -> None:
         print(found, f"{time.time() - began:.0f} s")
     if chosen.output is not None:
         place = chosen.output / "results.json"
-        before = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
+        before = json.loads(place.read_text(encoding="utf-8"))["rows"] if place.is_file() else {}
         others = [row for row in before.get("kill -9", []) if row["database"] != chosen.kind]
         add(chosen.output, {"kill -9": [*others, found]})
 

@@ -29,6 +29,7 @@ from mvplda.metrics import eer, speaker_intervals, trial_kinds
 from mvplda.metrics.evaluation import markdown_rows
 from mvplda.preprocessing import standard_chain, unit_chain
 from mvplda.report import SYSTEM_COLOURS, figure, pictures_where_possible
+from mvplda.speech.results import provenance
 
 MINUTES = (0.5, 1, 2, 5, 10, 20)
 VIEWS = ("speaker", "phrase")
@@ -255,7 +256,8 @@ def main() -> None:
             results[name].append(found)
             print(name, draw, {row: round(found[row]["2"][0][0], 2) for row in wanted}, flush=True)
     options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "results.json").write_text(json.dumps(results, indent=0) + "\n")
+    saved = {"title": "A new domain", "provenance": provenance(), "rows": results}
+    (options.output / "results.json").write_text(json.dumps(saved, indent=0) + "\n")
     (options.output / "table.md").write_text(table(results))
     with pictures_where_possible():
         draw_minutes(results, options.output / "places.png")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,8 @@ from . import SEED, KeyValue, Registered, Written, check_folder, once
 
 if TYPE_CHECKING:
     from ..speech.corpora import Corpus
-    from ..speech.experiment import Configuration, Reading
+    from ..speech.experiment import Reading
+    from ..speech.settings import Configuration
 
 
 class CorpusCommand(click.Command):
@@ -37,17 +38,6 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
     """A corpus, its root, and how vectors are made of it."""
     for option in (
         QUIET,
-        click.option(
-            "--on-error",
-            type=click.Choice(["raise", "skip"]),
-            default="skip",
-            help="Stop at a sound file that cannot be used, or name it and go on without it.",
-        ),
-        click.option(
-            "--workers",
-            type=click.IntRange(min=1),
-            help="Read sound in so many processes.  [default: one per core]",
-        ),
         click.option(
             "-s",
             "--set",
@@ -155,16 +145,23 @@ def reproduce(corpus: str, recipe: str | None, **options: Any) -> None:
     (speaker x phrase) of rank 40, joint PLDA of ranks 20 + 20, 10 iterations, the mean of three enrolments; below
     them the exact model, the interaction and the best system.
 
+    The hours that the training will take are printed before it begins; the same command goes on after an interruption.
+
     \b
     Examples:
       mvplda reproduce rsr2015 RSR2015/ -o rsr2015
-      mvplda reproduce audiomnist AudioMNIST/ -s backend.random_state=1
+      mvplda reproduce cvau C-VAU/ -s evaluation.seeds=5
 
     \b
     Readings that the paper leaves open:
-      -s backend.start=moments         the start of EM for all systems (published: random for its formulas alone)
+      -s backend.e_step=body           the E step of the paper's body, in place of its appendix's
+      -s backend.m_step=together       both loadings from one solve, in place of one after the other
+      -s backend.start=moments         of EM for all systems alike, or random (published: random for its formulas alone)
       -s backend.noise=full            in place of a diagonal noise
       -s 'backend.priors=[1, 1, 1]'    p1, p2 and p3
+      -s evaluation.seeds=5            random starts; intervals over speakers and seeds
+      -s 'grid.priors=[[1, 1, 1], [1, 1, 100]]' -s 'grid.e_step=["appendix", "body"]'
+                                       a row for every combination
     """
     _run("reproduce", corpus, recipe or "paper", {}, systems=("paper",), **options)
 
@@ -222,7 +219,7 @@ def network(corpus: str, output: str, recipe: str | None, **options: Any) -> Non
       mvplda network audiomnist AudioMNIST/ -r paper -s training.checkpoint=run.checkpoint -o paper.onnx
       mvplda extract recordings/ -x network.onnx -o vectors.npz
     """
-    from ..speech.experiment.vectors import train_on_corpus
+    from ..speech.experiment import train_on_corpus
 
     path = Path(output)
     if path.suffix != ".onnx":
@@ -242,13 +239,12 @@ def _prepared(
     root: Path | None = None,
     config: Path | None = None,
     changes: Sequence[tuple[str, str]] = (),
-    on_error: Literal["raise", "skip"] = "skip",
-    workers: int | None = None,
 ) -> tuple[Configuration, Corpus, Path, Reading]:
-    """The configuration, the corpus, where it lies, and how its sound is read."""
+    """The configuration, the corpus, where it lies, and what is shown."""
     from ..exceptions import ParameterError
     from ..speech.corpora import CORPORA, load_corpus
-    from ..speech.experiment import Reading, read_configuration, read_recipe
+    from ..speech.experiment import Reading
+    from ..speech.settings import read_configuration, read_recipe
 
     settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
     given = {name: _value(text) for name, text in changes}
@@ -268,7 +264,7 @@ def _prepared(
         raise ParameterError(
             f"options of {name} are of another type than expected ({options}): {error}"
         ) from error
-    return settings, loaded, root, Reading(on_error, workers, verbose=not quiet, say=click.echo)
+    return settings, loaded, root, Reading(not quiet, click.echo)
 
 
 def _value(text: str) -> Any:

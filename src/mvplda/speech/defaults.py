@@ -32,8 +32,8 @@ from ..models.domain import DomainPLDA
 from ..persistence import write_atomically
 from ..scoring.question import Hypothesis, Question
 from ..voices import DEFAULT_MODEL
-from .experiment.results import provenance
 from .recordings import CONDITIONS, DOMAINS, EXTRACTORS, Material, read_material, write_vectors
+from .results import provenance
 
 VIEWS = ("speaker", "phrase")
 BLOCKS = {"campplus": (192, "speaker"), "words": (288, "phrase")}
@@ -342,7 +342,9 @@ def model(work: Path, output: Path, results: Path | None) -> None:
         points = {
             key: [one.to_dict() for one in some] for key, some in (bundle.points or {}).items()
         }
-        text = json.dumps({"provenance": inputs, "points": points, "rows": rows}, indent=1)
+        title = "The default model on corpora left out"
+        saved = {"title": title, "provenance": inputs, "points": points, "rows": rows}
+        text = json.dumps(saved, indent=1)
         write_atomically(results / "results.json", text.encode())
 
 

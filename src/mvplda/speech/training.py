@@ -1,4 +1,4 @@
-"""The training of a network: frames on the device in random order, epochs, a checkpoint after each.
+"""The training of a network: frames on the device in random order, epochs, a checkpoint after each; its export.
 
 All frames lie on the device once, standardised; a batch is gathered by index. Orders are drawn on the CPU, so that
 they do not depend on the device.
@@ -9,28 +9,29 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import math
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._progress import Progress
-from ..._typing import IntArray
-from ...exceptions import FileFormatError, LabelError, NumericalError, ParameterError
-from ...persistence import write_atomically
-from ..frames import FeatureSet
-from .paper import Heads, PaperBody, Tensor, stacked_positions, torch
-from .pretraining import pretrain
+from .._progress import Progress
+from .._typing import Card, Columns, IntArray, Json
+from ..exceptions import FileFormatError, LabelError, NumericalError, ParameterError
+from ..extractors.network import OnnxNetwork
+from ..extractors.recipe import Features, Network, Recipe, Samples, to_toml
+from ..persistence import write_atomically
+from .frames import FeatureSet, frames_of
+from .network import Heads, PaperBody, Tensor, pretrain, stacked_positions, torch
 from .settings import PaperNetwork, Training
 
-Labels = Mapping[str, Any]
-CHUNK = 64
-"""Steps whose stacked frames are gathered at once."""
+__all__ = ["TrainedNetwork", "train", "write_extractor"]
+
 BATCH_FRAMES = 16384
 """Frames of utterances that are made to vectors together."""
 TIMED = 32
@@ -38,6 +39,8 @@ TIMED = 32
 MACHINE_SHARE = 0.4
 """Of an epoch of training, what an epoch of one layer's machine takes: 0.24 on an H200, 0.5 by counting products."""
 CHECKPOINT = "mvplda-network-checkpoint"
+TOLERANCE = 1e-3
+OPSET = 18
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class TrainedNetwork:
     network: PaperNetwork
     body: PaperBody
     classes: Mapping[str, list[str]]
-    history: tuple[Mapping[str, Any], ...] = ()
+    history: tuple[Card, ...] = ()
 
     @torch.no_grad()
     def extract(self, features: FeatureSet, device: str = "auto") -> NDArray[np.float32]:
@@ -82,7 +85,7 @@ class TrainedNetwork:
 
 def train(
     features: FeatureSet,
-    labels: Labels,
+    labels: Columns,
     network: PaperNetwork | None = None,
     training: Training | None = None,
     *,
@@ -105,12 +108,13 @@ def train(
     --------
     >>> import numpy as np
     >>> from mvplda.speech.frames import FeatureSet
-    >>> from mvplda.speech.networks import PaperNetwork, Training, train
+    >>> from mvplda.speech.settings import PaperNetwork, Training
+    >>> from mvplda.speech.training import train
     >>> rng = np.random.default_rng(0)
     >>> speaker, phrase = np.arange(40) % 4, np.arange(40) // 4 % 2
     >>> frames = rng.normal(size=(40 * 20, 6)).astype(np.float32)
     >>> frames[:, 0] += np.repeat(speaker, 20)
-    >>> features = FeatureSet(np.arange(40).astype(str), frames, 20 * np.arange(41))
+    >>> features = FeatureSet(frames, 20 * np.arange(41))
     >>> labels = {"speaker": speaker, "phrase": phrase}
     >>> trained = train(features, labels, PaperNetwork(hidden=16, layers=2), Training(epochs=2))
     >>> trained.extract(features).shape
@@ -131,7 +135,7 @@ def train(
         body.to(device)
         heads.to(device)
         frames = ((torch.from_numpy(features.frames).float() - shift) / deviation).to(device)
-        source = FrameBatches(features, frames, codes, network.context, training.batch)
+        source = FrameBatches(features, frames, codes, network.context)
         optimiser = torch.optim.SGD(
             [*body.parameters(), *heads.parameters()],
             lr=training.learning_rate,
@@ -139,12 +143,10 @@ def train(
             fused=device.type == "cuda",
         )
         run = Run(body, heads, source, training, optimiser, list(classes))
-        key = ""
-        if training.checkpoint is not None:
-            key = _training_key(features, codes, network, training)
-            run.resume(key)
-        if not run.history and network.pretraining is not None:
+        key = _training_key(features, codes, network, training)
+        if not run.resume(key) and network.pretraining is not None:
             pretrain(body, source, network.pretraining, seeds, verbose)
+            run.checkpoint(key)
         line = Progress("epoch", training.epochs) if verbose else None
         while len(run.history) < training.epochs:
             run.epoch()
@@ -156,7 +158,7 @@ def train(
 
 
 def estimated_hours(
-    features: FeatureSet, labels: Labels, network: PaperNetwork, training: Training
+    features: FeatureSet, labels: Columns, network: PaperNetwork, training: Training
 ) -> float:
     """Hours that a training will take, by the second of two epochs over a few utterances."""
     rows = np.random.default_rng(0).permutation(len(features))[:TIMED]
@@ -185,7 +187,7 @@ class Run:
     training: Training
     optimiser: torch.optim.Optimizer
     views: list[str]
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Json] = field(default_factory=list)
 
     def epoch(self) -> None:
         """One pass over the data; nothing waits for the device until its end."""
@@ -195,10 +197,10 @@ class Run:
         kind = self.source.device.type
         # every epoch has a seed of its own: one that was resumed is the same as one that was not
         rng = np.random.default_rng([training.random_state, 4, number])
-        steps = len(self.source)
+        steps = max(1, len(self.source.frames) // training.batch)
         losses = []
         hits = []
-        for step, (stacked, codes) in enumerate(self.source.batches(rng)):
+        for step, (stacked, codes) in enumerate(self.source.batches(training.batch, rng)):
             done = (number + step / steps) / training.epochs
             self.optimiser.param_groups[0]["lr"] = training.learning_rate * (1 - done)
             with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda", cache_enabled=False):
@@ -236,11 +238,11 @@ class Run:
         torch.save(state, stream)
         write_atomically(self.training.checkpoint, stream.getvalue())
 
-    def resume(self, key: str) -> None:
-        """Go on from the checkpoint, where there is one."""
+    def resume(self, key: str) -> bool:
+        """Go on from the checkpoint, where there is one; whether there is."""
         path = Path(self.training.checkpoint or "")
         if not path.is_file():
-            return
+            return False
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
             is_checkpoint = state["format"] == CHECKPOINT
@@ -255,16 +257,14 @@ class Run:
         self.heads.load_state_dict(state["heads"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.history = state["history"]
+        return True
 
 
 class FrameBatches:
     """Frames of all utterances in random order, each with those around it."""
 
-    def __init__(
-        self, features: FeatureSet, frames: Tensor, codes: IntArray, context: int, batch: int
-    ) -> None:
+    def __init__(self, features: FeatureSet, frames: Tensor, codes: IntArray, context: int) -> None:
         self.frames = frames
-        self.batch = batch
         self.context = context
         self.device = frames.device
         owner = np.repeat(np.arange(len(features)), features.lengths)
@@ -273,30 +273,19 @@ class FrameBatches:
         self.last = torch.from_numpy(features.offsets[1:] - 1).to(self.device)
         self.codes = torch.from_numpy(codes).to(self.device)
 
-    def __len__(self) -> int:
-        """Steps of an epoch."""
-        return max(1, len(self.frames) // self.batch)
-
     def stacked(self, centre: Tensor) -> Tensor:
         """(N, (2 context + 1) D) of the frames at these positions."""
         owner = self.owner[centre]
         positions = stacked_positions(self.first[owner], self.last[owner], centre, self.context)
         return self.frames[positions].reshape(len(centre), -1)
 
-    def chunks(self, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Stacked frames and their class numbers, CHUNK batches at a time, in random order."""
+    def batches(self, size: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Stacked frames and class numbers (B, K) of every step of an epoch, in random order."""
         order = torch.from_numpy(rng.permutation(len(self.frames))).to(self.device)
-        for centre in torch.split(order, self.batch * CHUNK):
-            yield self.stacked(centre), self.codes[self.owner[centre]]
-
-    def batches(self, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Stacked frames and class numbers (B, K) of every step of an epoch."""
-        for stacked, codes in self.chunks(rng):
-            for start in range(0, len(stacked), self.batch):
-                x = stacked[start : start + self.batch]
-                # the last frames of an order that is drawn anew each time: all batches have one size
-                if len(x) == self.batch or len(self.frames) < self.batch:
-                    yield x, codes[start : start + self.batch]
+        for centre in torch.split(order, size):
+            # the last frames of an order that is drawn anew each time: all batches have one size
+            if len(centre) == size or len(order) < size:
+                yield self.stacked(centre), self.codes[self.owner[centre]]
 
     def sample(self, count: int, rng: np.random.Generator) -> Tensor:
         """Stacked frames at random."""
@@ -316,7 +305,7 @@ def choose_device(name: str) -> torch.device:
         ) from error
 
 
-def number_classes(labels: Labels) -> tuple[IntArray, dict[str, list[str]]]:
+def number_classes(labels: Columns) -> tuple[IntArray, dict[str, list[str]]]:
     """(n, K) class numbers, and the classes' names by view."""
     codes = []
     classes = {}
@@ -339,7 +328,7 @@ def frame_statistics(features: FeatureSet) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
 
 
-def _line(record: Mapping[str, Any]) -> str:
+def _line(record: Card) -> str:
     shares = (f"{view} {share:.3f}" for view, share in record["accuracy"].items())
     return "  ".join([f"loss {record['loss']:.4f}", *shares])
 
@@ -354,3 +343,66 @@ def _training_key(
     for array in (codes, features.offsets, features.frames):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
+
+
+def training_recipe(features: Features) -> Recipe:
+    """How frames for a network are made: of samples whose loudest one is full scale, at Kaldi's scale."""
+    samples = Samples(scale=32768.0, level="peak", level_value=1.0)
+    network = Network(lengths="lengths", output="vectors")
+    return Recipe("network", samples=samples, features=features, network=network)
+
+
+def write_extractor(trained: TrainedNetwork, recipe: Recipe, path: Path) -> OnnxNetwork:
+    """Write the graph (``frames`` (batch, time, D) and ``lengths`` in, ``vectors`` out) and ``path.toml``.
+
+    The written extractor is loaded again, and refused where its vector of a test signal differs from torch's.
+    """
+    sizes = ", ".join(f"{len(names)} of {view}" for view, names in trained.classes.items())
+    recipe = replace(
+        recipe,
+        name=path.stem,
+        views=tuple(trained.classes),
+        description=f"paper network, trained by mvplda on {sizes}",
+    )
+    write_atomically(path, _graph(trained.body.eval()))
+    write_atomically(path.with_suffix(".toml"), to_toml(recipe).encode())
+    extractor = OnnxNetwork(path)
+    rng = np.random.default_rng(0)
+    signal = 0.1 * rng.standard_normal(extractor.rate).astype(np.float32)
+    frames = FeatureSet.of([frames_of(signal, extractor.recipe)])
+    own = trained.extract(frames, "cpu")[0]
+    worst = float(np.abs(own - extractor.embed(signal)).max() / max(np.abs(own).max(), 1e-6))
+    if not worst < TOLERANCE:
+        raise NumericalError(
+            f"the exported graph differs from torch by {worst:.2g} of the largest value"
+        )
+    return extractor
+
+
+def _graph(body: PaperBody) -> bytes:
+    """The network as an ONNX graph; nothing in it tells of the machine that made it."""
+    inputs = {"frames": torch.zeros(2, 13, body.width), "lengths": torch.tensor([13, 7])}
+    batch = torch.export.Dim("batch")
+    shapes = {"frames": {0: batch, 1: torch.export.Dim("time")}, "lengths": {0: batch}}
+    disabled = logging.root.manager.disable
+    try:
+        logging.disable(logging.WARNING)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter warns of its own deprecations
+            program = torch.onnx.export(
+                body,
+                tuple(inputs.values()),
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=list(inputs),
+                output_names=["vectors"],
+                dynamic_shapes=shapes,
+                verbose=False,
+            )
+    finally:
+        logging.disable(disabled)
+    assert program is not None
+    model = program.model_proto
+    for node in [*model.graph.node, *(node for part in model.functions for node in part.node)]:
+        del node.metadata_props[:]  # lines of Python, with the paths of their files
+    return bytes(model.SerializeToString())
