@@ -121,9 +121,7 @@ def test_archive_on_standard_input(
 def test_commands_and_pickles_are_not_run(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     (tmp_path / "x.scp").write_text(f"a touch {mark} |\n")
-    with pytest.raises(
-        FileFormatError, match=r"x\.scp, line 1: 'a' is the output of a command, which is not run"
-    ):
+    with pytest.raises(FileFormatError, match=r"x\.scp, line 1: 'a .*commands are not run"):
         read_vectors(tmp_path / "x.scp")
     with pytest.raises(ParameterError, match="commands are not run"):
         read_vectors(f"ark:touch {mark} |")
@@ -402,8 +400,8 @@ def test_whether_vectors_can_be_written_is_known_before(tmp_path: Path) -> None:
     check_vectors_writable(f"ark,scp:{tmp_path}/x.ark,{tmp_path}/x.scp")
     with pytest.raises(FileNotFoundError, match=r"no folder .*none to write x\.ark"):
         check_vectors_writable(f"ark:{tmp_path}/none/x.ark")
-    (tmp_path / "x.ids").mkdir()
-    with pytest.raises(IsADirectoryError, match=r"x\.ids is a folder"):
+    (tmp_path / "x.npz").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"x\.npz is a folder"):
         check_vectors_writable(tmp_path / "x.npz")
     with pytest.raises(ParameterError, match=r"files ending in \.scp"):
         check_vectors_writable(tmp_path / "x.mat")

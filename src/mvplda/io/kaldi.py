@@ -123,13 +123,10 @@ class KaldiReader(Reader):
                 continue
             name = fields[0].decode()
             where = fields[-1].decode()
-            if where.endswith("|") or where.startswith("|"):
-                reason = (
-                    "is the output of a command, which is not run: write it to an archive first"
-                )
-                fail(self.path, f"{name!r} {reason}", number)
-            if len(fields) < 2 or where.endswith("]"):  # brackets: a part of a matrix
-                fail(self.path, f"{line.decode()!r}; expected 'id archive:offset'", number)
+            # brackets: a part of a matrix; bars: a command
+            if len(fields) < 2 or where.endswith(("]", "|")) or where.startswith("|"):
+                reason = "expected 'id archive:offset'; commands are not run: write their output"
+                fail(self.path, f"{line.decode()!r}; {reason}", number)
             archive, _, offset = where.rpartition(":")
             if not (offset.isdecimal() and offset.isascii() and len(offset) < 19 and archive):
                 archive = where

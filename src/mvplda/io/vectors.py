@@ -140,11 +140,15 @@ def open_vectors(path: PathLike) -> Reader:
 
 
 def _list_in(folder: Path) -> Path:
-    lists = {path.name: path for path in sorted(folder.glob("*.scp"))}
-    usual = [name for name in ("xvector.scp", "ivector.scp", *lists) if name in lists]
-    if not usual or (len(lists) > 1 and usual[0] not in ("xvector.scp", "ivector.scp")):
-        fail(folder, f"this is a folder; it has {', '.join(lists) or 'no .scp'}: name the file")
-    return lists[usual[0]]
+    """The usual list of vectors in a folder, or the only one."""
+    for name in ("xvector.scp", "ivector.scp"):
+        if (folder / name).exists():
+            return folder / name
+    lists = sorted(folder.glob("*.scp"))
+    if len(lists) != 1:
+        names = ", ".join(path.name for path in lists) or "no .scp"
+        fail(folder, f"this is a folder; it has {names}: name the file")
+    return lists[0]
 
 
 def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:

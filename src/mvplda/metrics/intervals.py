@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._typing import Array
+from .._typing import Array, Names
 from ..costs import Costs
 from ..exceptions import LabelError, ParameterError
 from ..kinds import Coded, Kinds, as_masks
@@ -57,7 +57,7 @@ def both_sides(
 
     There is one label for every trial, or, for a matrix of scores, one for every row and for every column.
     """
-    tables = []
+    tables: list[tuple[Names, NDArray[np.integer]]] = []
     for side in (enrol, test):
         if isinstance(side, Coded):
             tables.append((side.names, side.codes))

@@ -322,17 +322,16 @@ def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatist
     used: dict[str, IntArray] = {}
     for column in base_columns(statistics.views):
         # every vector has a class in any view that the column is part of
-        view = next(v for v in (column, *cells) if v in cells and column in parts_of(v))
+        view = next(view for view in cells if column in parts_of(view))
         used[column] = np.unique(cells[view][:, parts_of(view).index(column)])
         names = statistics.classes[column].names
         named = used[column][used[column] < len(names)]
         classes[column] = ViewClasses(names[named], len(used[column]) - len(named))
-    for view in statistics.views:
+    for view, own in cells.items():
         if ":" in view:
-            columns = [
-                np.searchsorted(used[c], cells[view][:, i]) for i, c in enumerate(parts_of(view))
-            ]
-            classes[view] = interaction(np.stack(columns, axis=1))
+            for i, column in enumerate(parts_of(view)):
+                own[:, i] = np.searchsorted(used[column], own[:, i])
+            classes[view] = interaction(own)
     return replace(
         statistics,
         classes=classes,
