@@ -26,8 +26,7 @@ from ._typing import Array
 from .backend import as_vectors
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .inference.parameters import NOISES, Parameters, noise_of
-from .labels import label_columns
-from .models.baselines import CascadeScorer, CosineScorer
+from .models.baselines import CosineScorer
 from .models.committee import Committee
 from .models.multiview import MultiviewPLDA
 
@@ -170,19 +169,6 @@ def _(
             "a weight is for vectors with labels: without them only means move, as far as is not chance"
         )
     return shift_mean(scorer, X)
-
-
-@adapted.register
-def _(
-    scorer: CascadeScorer, X: ArrayLike, y: Any = None, weight: float | None = None
-) -> CascadeScorer:
-    labels = {} if y is None else label_columns(y, tuple(scorer.models_))
-    result = copy.copy(scorer)
-    result.models_ = {}
-    for view, model in scorer.models_.items():
-        own = {next(iter(model.views_)): labels[view]} if view in labels else None
-        result.models_[view] = adapted(model, X, own, weight)
-    return result
 
 
 @adapted.register

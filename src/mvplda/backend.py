@@ -347,7 +347,13 @@ def empty(shape: tuple[int, int], dtype: DTypeLike, reference: ArrayLike) -> Any
 
 
 def dtype_name(array: AnyArray) -> str:
-    return str(array.dtype).removeprefix("torch.")
+    return _plain_name(array.dtype)
+
+
+@cache
+def _plain_name(dtype: object) -> str:
+    """Kept, for NumPy takes longer to name a dtype than to score a pair."""
+    return str(dtype).removeprefix("torch.")
 
 
 def cast(array: AnyArray, dtype: str) -> Any:

@@ -347,12 +347,16 @@ class Bundle(Persistent, BaseEstimator):
     @property
     def fitted_scorer(self) -> BaseScorer:
         """The scorer, which must be there and fitted."""
-        check_is_fitted(self._scorer())
-        return self._scorer()
+        scorer = self._scorer()
+        # quicker than scikit-learn's check, which goes through all attributes
+        if not hasattr(scorer, "views_"):
+            check_is_fitted(scorer)
+        return scorer
 
     def _scorer(self) -> BaseScorer:
         scorer: BaseScorer = self.scorer
-        if not isinstance(scorer, Scorer):
+        # a class that inherits is known at once: a protocol is compared member by member
+        if not isinstance(scorer, (BaseScorer, Scorer)):
             raise ParameterError(
                 f"a bundle needs a scorer, MultiviewPLDA for example; got {type(scorer).__name__}"
             )

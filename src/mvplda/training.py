@@ -492,12 +492,13 @@ def _questions_about(views: Sequence[str]) -> list[tuple[str, ...]]:
 def _fold_model(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
     """The same model of some vectors."""
     model = Bundle(clone(bundle.preprocessing, safe=False), clone(bundle.scorer))
-    factors = getattr(bundle.scorer, "factors_", None)
+    # those of a cascade are given
+    is_learnt = getattr(bundle.scorer, "factors", None) == "learnt"
     people = count_named(next(iter(labels.values())))
-    if factors is not None and people < FEWEST_PEOPLE:
+    if is_learnt and people < FEWEST_PEOPLE:
         # Too few to learn factors from: those of the whole are a dozen numbers of held-out people.
-        model.scorer.set_params(factors=factors)
-    elif factors is not None:
+        model.scorer.set_params(factors=bundle.scorer.factors_)
+    elif is_learnt:
         model.scorer.set_params(folds=2)  # a fold in a fold: quicker, and hardly worse
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MvpldaWarning)

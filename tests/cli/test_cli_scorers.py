@@ -109,7 +109,7 @@ def test_cascade(root, data):
     )
     about = json.loads(said_by("info", root / "cascade", "--json", code=0).out)
     assert about["kind"] == "bundle"
-    assert about["phrase"]["views"] == {"phrase": 2}
+    assert about["experts"]["phrase"]["views"] == {"phrase": 2}
 
 
 @pytest.mark.parametrize("centre", [True, False])

@@ -294,8 +294,8 @@ def test_adaptation_of_a_bundle(labelled: bool) -> None:
         assert (bundle.adapt(new).scorer.noise_ == bundle.scorer.noise_).all()
         assert (bundle.adapt(new).scorer.mean_ == without.mean_).all()
     cascade = fitted("cascade")
-    parts = adapted(cascade, new, labels).models_
-    for view, model in cascade.models_.items():
+    parts = adapted(cascade, new, labels).experts_
+    for view, model in cascade.experts_.items():
         one = (
             adapt(model, new, {view: labels[view]})
             if labels is not None

@@ -248,9 +248,8 @@ def summary(bundle: Bundle) -> list[str]:
     elif not bundle.calibrations:
         lines.append(f"not calibrated: {card.get('calibration', '--folds 4 holds people out')}")
     scorer = bundle.fitted_scorer
-    for part in getattr(scorer, "models_", {"": scorer}).values():
-        if hasattr(part, "diagnostics_"):
-            lines.append(str(part.diagnostics_))
+    if hasattr(scorer, "diagnostics_"):
+        lines.append(str(scorer.diagnostics_))
     return lines
 
 

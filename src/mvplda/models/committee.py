@@ -5,11 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
@@ -24,7 +23,7 @@ from ..scoring.forms import TOGETHER, JointForms, Part, ScoreForms, class_number
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, names_of
 from .heldout import held_out_trials
-from .scorer import BaseScorer, needed_labels, side_by_side
+from .scorer import BaseScorer, kept, needed_labels, side_by_side
 
 Factors = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
 
@@ -150,10 +149,6 @@ class Committee(BaseScorer, BaseEstimator):
     def _check_settings(self) -> None:
         if not self.experts:
             raise ParameterError("a committee needs at least one expert")
-        for what, least in (("folds", 2), ("enrolment", 1)):
-            value = getattr(self, what)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-                raise ParameterError(f"{what} is a whole number, at least {least}; got {value!r}")
         if self.factors not in ("learnt", None) and not isinstance(self.factors, Mapping):
             raise ParameterError(
                 f"factors is 'learnt', a dict of them or None; got {self.factors!r}"
@@ -306,8 +301,12 @@ class Committee(BaseScorer, BaseEstimator):
         return (self.columns or {}).get(name, (0, self.width_))
 
     def forms(self) -> JointForms:
-        check_is_fitted(self, "experts_")
-        return self._joint_forms(self.factors_)
+        if not hasattr(self, "experts_"):
+            check_is_fitted(self, "experts_")
+        parts = [scorer_of(expert).forms() for expert in self.experts_.values()]
+        # factors are numbers that may be set: they are compared as text
+        key = (str(self.factors_), *parts)
+        return kept(self, "forms", key, lambda: self._joint_forms(self.factors_))
 
     def _joint_forms(self, factors: Mapping[str, Mapping[str, float]]) -> JointForms:
         """The forms of some experts, with these factors."""
@@ -367,7 +366,6 @@ class Committee(BaseScorer, BaseEstimator):
         return next((label for label in labels if label is not None), None)
 
     def _key(self) -> str:
-        check_is_fitted(self, "experts_")
         return "+".join(scorer_of(expert)._key() for expert in self.experts_.values())
 
     # -- files -----------------------------------------------------------------
@@ -406,6 +404,9 @@ RIDGE = 3e-4
 LEAST_SIZE = 1e-4
 """A part of the evidence that is smaller than this share of the largest has no factor."""
 
+LEAST_GAIN = 0.02
+"""Parts that lower the cost by less than this share, all of them together, have no factor: scores are quicker."""
+
 
 def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     """Factors that cost held-out trials least, and what they cost.
@@ -425,25 +426,63 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     size = np.sqrt(np.einsum("nhe,nhe->e", said, said) / n)
     # parts of one size are easier for the optimiser
     scale = np.maximum(size, 1e-12)
+    said = said / scale
     rows = np.arange(n)
 
-    def cost(theta: Array) -> tuple[float, Array]:
-        logs = said @ (theta / scale)
+    def cost(theta: Array) -> tuple[float, Array, Array]:
+        """Cost, gradient, and posteriors of the hypotheses."""
+        logs = said @ theta
         logs -= logs.max(axis=1, keepdims=True)
         posterior = np.exp(logs)
-        total = posterior.sum(axis=1)
-        value = float(mass @ (np.log(total) - logs[rows, truth]))
-        posterior /= total[:, None]
-        posterior[rows, truth] -= 1.0
-        posterior *= mass[:, None]
-        small = RIDGE * theta
-        return value + 0.5 * float(small @ theta), np.einsum(
-            "nhe,nh->e", said, posterior
-        ) / scale + small
+        total = posterior.sum(axis=1, keepdims=True)
+        posterior /= total
+        value = float(mass @ (np.log(total[:, 0]) - logs[rows, truth]))
+        wrong = posterior * mass[:, None]
+        wrong[rows, truth] -= mass
+        slope = np.einsum("nhe,nh->e", said, wrong) + RIDGE * theta
+        return value + 0.5 * RIDGE * float(theta @ theta), slope, posterior
+
+    def least(start: Array, has_factor: NDArray[np.bool_]) -> tuple[Array, float]:
+        bounds = [(0.0, None if free else 0.0) for free in has_factor]
+        found = minimize(
+            lambda theta: cost(theta)[:2],
+            np.where(has_factor, start, 0.0),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": 500},
+        )  # (V11)
+        return np.asarray(found.x), float(found.fun)
 
     # a part that says next to nothing of these people would get any factor, and ruin the answers to others
-    bounds = [(0.0, None if told else 0.0) for told in size > LEAST_SIZE * size.max()]
-    found = minimize(
-        cost, 0.3 * size, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}
-    )  # (V11)
-    return np.asarray(found.x / scale), float(found.fun)
+    theta, value = least(0.3 * size, size > LEAST_SIZE * size.max())
+    # second derivatives: the covariance of what is said, under the posteriors
+    posterior = cost(theta)[2]
+    mean = np.einsum("nh,nhe->ne", posterior, said)
+    weights = mass[:, None] * posterior
+    second = np.einsum("nh,nhe,nhf->ef", weights, said, said, optimize=True)
+    H = second - (mass[:, None] * mean).T @ mean + RIDGE * np.eye(len(theta))
+    kept = without_needless(theta, H, LEAST_GAIN * value)
+    if not np.array_equal(kept, theta > 0):
+        theta, value = least(theta, kept)
+    return theta / scale, value
+
+
+def without_needless(theta: Array, H: Array, allowed: float) -> NDArray[np.bool_]:
+    """(parts,) which factors are kept where a cost with second derivatives H may rise by so much.
+
+    Where some factors are set to 0 and the others follow, the cost rises by half of x' (H^-1 of them)^-1 x.
+    """
+    kept = theta > 0
+    free = np.flatnonzero(kept)
+    inverse = np.linalg.inv(H[np.ix_(free, free)])
+    x = theta[free]
+    dropped = np.zeros(len(free), dtype=bool)
+    # the smallest first; what was dropped before counts with it
+    for place in np.argsort(x):
+        dropped[place] = True
+        some = np.flatnonzero(dropped)
+        rise = 0.5 * float(x[some] @ np.linalg.solve(inverse[np.ix_(some, some)], x[some]))
+        dropped[place] = rise <= allowed and not dropped.all()
+    kept[free[dropped]] = False
+    return kept

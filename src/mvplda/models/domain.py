@@ -30,7 +30,7 @@ from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.latents import PairTerm, vector_term
 from ..scoring.profiles import Profiles
 from ..scoring.worlds import Matches, Reading, Table
-from .scorer import BaseScorer, needed_labels, side_by_side
+from .scorer import BaseScorer, kept, needed_labels, side_by_side
 
 STRENGTHS = {"own": 0.85, "noise": 0.92}
 """Share of the isotropic target in the covariance of a block's own view and of its noise; others are isotropic."""
@@ -107,8 +107,6 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     shift_ : (D,) posterior mean of the domain in use; zeros until it was `deployed`
     doubt_ : dict of {name: posterior variance of the domain in use, all columns together}
     """
-
-    _forms: tuple[Array, JointForms] | None = None
 
     def __init__(
         self,
@@ -254,11 +252,10 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     # -- scoring -----------------------------------------------------------------
 
     def forms(self) -> JointForms:
-        check_is_fitted(self, "mean_")
+        if not hasattr(self, "mean_"):
+            check_is_fitted(self, "mean_")
         # kept with the matrices that they have made, for as long as mean and domain are these
-        if self._forms is None or self._forms[0] is not self.shift_:
-            self._forms = self.shift_, self._make_forms()
-        return self._forms[1]
+        return kept(self, "forms", (self.mean_, self.shift_), self._make_forms)
 
     def _make_forms(self) -> JointForms:
         parts = []
@@ -290,7 +287,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     def _key(self) -> str:
         """Profiles fit whatever domain the model is deployed in."""
-        return fingerprint({"mean": self.mean_}, {"blocks": list(self.blocks)})
+        blocks = {"blocks": list(self.blocks)}
+        return kept(self, "key", (self.mean_,), lambda: fingerprint({"mean": self.mean_}, blocks))
 
     def get_state(self) -> State:
         check_is_fitted(self, "mean_")
@@ -424,24 +422,24 @@ class UnitForms:
         self.base: tuple[str, ...] = (view,)
         self.centre = centre
         self.spread = spread
+        self._square = float(centre @ centre)
         # vectors are scaled to length 1 about the centre, from a mean square of 1 - |centre|^2
-        self.doubt = doubt / max(1.0 - float(centre @ centre), 0.05)
+        self.doubt = doubt / max(1.0 - self._square, 0.05)
         self._terms: dict[Hashable, PairTerm] = {}
 
     def side(self, table: Table, y: AnyArray) -> list[UnitSide]:
         """By class of the view."""
-        classes = np.asarray(table.classes[0])
-        weights = np.asarray(table.weights)
         sides = []
         for c in range(len(table.names[0])):
-            cells = np.flatnonzero(classes == c)
-            count = float(weights[cells].sum())
+            cells = [cell for cell, own in enumerate(table.classes[0]) if own == c]
+            weights = [table.weights[cell] for cell in cells]
+            count = sum(weights)
             mean = y[:, like(cells, y)].sum(1) / count
             centre = like(self.centre, mean)
             # |u| = 1 for every take, so that the mean square about the centre follows from their mean
-            square = 1.0 - 2.0 * (mean @ centre) + float(self.centre @ self.centre)
+            square = 1.0 - 2.0 * (mean @ centre) + self._square
             scaled = (mean - centre) / (square[:, None].clip(min=1e-6) ** 0.5)
-            sides.append(UnitSide(scaled, count, count**2 / float((weights[cells] ** 2).sum())))
+            sides.append(UnitSide(scaled, count, count**2 / sum(w**2 for w in weights)))
         return sides
 
     def alone(self, side: list[UnitSide], reading: Reading) -> list[Quadratic]:
@@ -456,20 +454,30 @@ class UnitForms:
             if met < 0:
                 continue
             e, t = enrol[met], test[number]
-            for sign in (1.0, -1.0):
-                key = (id(self), sign, *e[1:], *t[1:])
-                term = self._terms.get(key)
-                if term is None:
-                    domain = self.doubt * np.eye(len(self.centre))
-                    shared = domain + self.spread.own if sign > 0 else domain
-                    A = self._covariance(*e[1:]) + domain
-                    term = vector_term(A, self._covariance(*t[1:]) + domain, shared)
-                    self._terms[key] = term
-                row = Quadratic((met, key), e.vectors, term.row, None, term.constant, sign)
-                column = Quadratic((number, key), t.vectors, term.column, None, 0.0, sign)
-                place = (met, number, key)
-                forms.append(PairForm(place, term.left, term.right, row, column, sign))
+            key = (id(self), *e[1:], *t[1:])
+            if key not in self._terms:
+                self._terms[key] = self._term(e, t)
+            term = self._terms[key]
+            row = Quadratic((met, key), e.vectors, term.row, None, term.constant)
+            column = Quadratic((number, key), t.vectors, term.column)
+            forms.append(PairForm((met, number, key), term.left, term.right, row, column))
         return forms
+
+    def _term(self, e: UnitSide, t: UnitSide) -> PairTerm:
+        """Of all profiles that are means of so many takes and cells."""
+        domain = self.doubt * np.eye(len(self.centre))
+        A = self._covariance(*e[1:]) + domain
+        B = self._covariance(*t[1:]) + domain
+        both = vector_term(A, B, domain + self.spread.own)
+        # the domain is shared by people who have nothing else in common
+        apart = vector_term(A, B, domain)
+        return PairTerm(
+            both.left - apart.left,
+            both.right,
+            both.row - apart.row,
+            both.column - apart.column,
+            both.constant - apart.constant,
+        )
 
     def _covariance(self, takes: float, cells: float) -> Array:
         """Of the mean of some takes of some cells."""

@@ -22,7 +22,7 @@ from .._typing import AnyArray, Array, Device, Labels, RandomState
 from ..backend import checked_vectors, is_torch, threads_for, to_host
 from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from ..inference.design import Design, Method, step_operations
-from ..inference.diagnostics import choose_ranks, conclude, examine
+from ..inference.diagnostics import choose_ranks, diagnose
 from ..inference.em import (
     Fit,
     Iteration,
@@ -255,10 +255,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         check_published(self, views)
         kind = PRIORS[self.prior]
         asked, ranks = choose_ranks(statistics, wanted, full=kind.full_rank)
-        with warnings.catch_warnings():
-            for category in kind.needless:
-                warnings.simplefilter("ignore", category)
-            diagnostics = examine(statistics, views, asked, ranks)
         used = tuple(ranks[view] for view in views)
         sums = statistics.for_views(views, self._second_moment(), device)
         if self.algorithm == "paper":  # which is for the host
@@ -293,14 +289,15 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         p = fit.parameters
         self._take(views, replace(p, mean=p.mean + statistics.origin))
         self._take_fit(fit, statistics)
-        self.diagnostics_ = conclude(
-            diagnostics,
+        self.diagnostics_ = diagnose(
+            statistics,
+            asked,
             fit,
-            design.plan,
             noise,
             max_iter=self.max_iter,
             tol=self.tol,
             published=self.algorithm == "paper",
+            needless=kind.needless,
         )
         return self
 
@@ -504,8 +501,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         self.class_covariances_ = {}
 
     def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
-        for array in (parameters.mean, parameters.noise, *parameters.loadings):
-            array.flags.writeable = False  # scoring keeps what it made of them
         self.mean_ = parameters.mean
         self.noise_ = parameters.noise
         self.loadings_ = dict(zip(views, parameters.loadings, strict=True))

@@ -13,10 +13,10 @@ import numpy as np
 from .._typing import Array, IntArray
 from ..calibration import LinearCalibrator
 from ..exceptions import MvpldaWarning, ParameterError
-from ..inference.parameters import noise_of
 from ..inference.priors import Components, IsotropicPrior, moment_components
 from ..labels import LabelTable, base_columns
 from ..metrics import cllr
+from ..scoring.latents import vector_term
 from ..scoring.question import Hypothesis, possible_hypotheses
 from ..statistics import SufficientStatistics
 from .heldout import deal_folds
@@ -129,29 +129,18 @@ def _cost(folds: Sequence[_Fold], views: Sequence[str], strengths: tuple[float, 
 def single_pairs(
     components: Components, views: Sequence[str], shared: Hypothesis, X: Array
 ) -> Array:
-    """log p(x, x' | shared) - log p(x) - log p(x') of all pairs of single vectors, (n, n).
-
-    Both sides have one covariance, so that the sum and the difference of a pair are independent: two D x D
-    factorisations a hypothesis, whatever the ranks.
-    """
+    """log p(x, x' | shared) - log p(x) - log p(x') of all pairs of single vectors, (n, n)."""
     total = np.sum(components.covariances, axis=0)
-    common = [
-        c
-        for view, c in zip(views, components.covariances, strict=False)
-        if set(view.split(":")) <= set(shared)
-    ]
+    parts = zip(views, components.covariances, strict=False)
+    common = [c for view, c in parts if set(view.split(":")) <= set(shared)]
     if not common:
         return np.zeros((len(X), len(X)))
-    R = np.sum(common, axis=0)
-    of_sum, of_difference, alone = (noise_of(total + sign * R) for sign in (1.0, -1.0, 0.0))
-    Y = (X - components.mean).T
-    plus = of_sum.solve(Y)
-    minus = of_difference.solve(Y)
-    own = -0.5 * np.einsum("dn,dn->n", Y, (plus + minus) / 2 - alone.solve(Y))
-    constant = -0.5 * (
-        of_sum.log_determinant + of_difference.log_determinant - 2 * alone.log_determinant
-    )
-    return np.asarray(own[:, None] + own - 0.5 * Y.T @ (plus - minus) + constant)  # (V9)
+    # as many columns as vectors have: the form of vectors, not that of latents
+    term = vector_term(total, total, np.sum(common, axis=0))
+    Y = X - components.mean
+    rows = np.einsum("nd,nd->n", Y @ term.row, Y)
+    columns = np.einsum("nd,nd->n", Y @ term.column, Y)
+    return (Y @ term.left) @ Y.T + rows[:, None] + columns + term.constant
 
 
 def _calibrated_cost(targets: Array, others: Array) -> float:

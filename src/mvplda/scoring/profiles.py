@@ -165,7 +165,6 @@ def sum_evidence(
     *,
     method: Enrolment = "exact",
     missing: object = None,
-    weights: ArrayLike | None = None,
 ) -> Profiles:
     """Profiles of vectors whose evidence is y: their sums, cell by cell.
 
@@ -174,10 +173,6 @@ def sum_evidence(
     if method not in ("exact", "average"):
         raise ParameterError(f"method is 'exact' or 'average'; got {method!r}")
     n = len(y)
-    each = np.ones(n)
-    if weights is not None:
-        each = check_weights(weights, n)
-        y = y * like(each[:, None], y)
     names = owner = cell = np.arange(n)
     if ids is not None:
         names, owner = number_ids(ids, n)
@@ -193,7 +188,7 @@ def sum_evidence(
     total = y
     if len(owners) < n or ids is not None:
         total = sum_rows(y, cell, len(owners))
-    amount = np.bincount(cell, each, len(owners)).astype(np.float64)
+    amount = np.bincount(cell, minlength=len(owners)).astype(np.float64)
     if method == "average":
         total = total / like(amount[:, None], total)
         amount = np.ones_like(amount)
@@ -215,7 +210,9 @@ def from_sums(
     n = len(owners)
     if tuple(y.shape) != (n, width):
         raise DataError(f"evidence of {n} cells has shape {(n, width)}; got {tuple(y.shape)}")
-    each = check_weights(weights, n)
+    each = np.asarray(weights, dtype=np.float64)
+    if each.shape != (n,) or not (np.isfinite(each) & (each > 0)).all():
+        raise DataError(f"weights are a positive number for each of {n} cells; got {each}")
     n_profiles = int(owners.max(initial=-1)) + 1
     if n == 0 or owners.dtype.kind not in "iu" or not _numbers_all(owners, n_profiles):
         raise DataError(
@@ -235,8 +232,11 @@ def from_sums(
 
 def _numbers_all(owner: IntArray, n_profiles: int) -> bool:
     """Whether cells are in the order of their profiles, of which none is left out."""
-    in_order = bool((np.diff(owner) >= 0).all())
-    return in_order and np.array_equal(np.unique(owner), np.arange(n_profiles))
+    if len(owner) == 0:
+        return n_profiles == 0
+    steps = np.diff(owner)
+    in_order = steps.min(initial=0) >= 0 and steps.max(initial=0) <= 1
+    return bool(in_order and owner[0] == 0 and owner[-1] == n_profiles - 1)
 
 
 def as_cell_labels(view: str, array: Names, n: int) -> CellLabels:
@@ -283,20 +283,6 @@ def _plain_ids(ids: Labels) -> Names:
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise LabelError("an id is NaN, which equals no other id: name every profile")
     return array.astype(np.str_) if array.dtype.kind == "S" else array
-
-
-def check_weights(weights: ArrayLike, n: int) -> Array:
-    """Positive numbers, one a vector."""
-    each = np.asarray(weights, dtype=np.float64)
-    if each.shape != (n,):
-        raise DataError(
-            f"there are {n} vectors and weights of shape {each.shape}: give one weight a vector"
-        )
-    if not (np.isfinite(each) & (each > 0)).all():
-        raise DataError(
-            "weights are positive numbers: the noise of a vector is divided by its weight"
-        )
-    return each
 
 
 def _cells(

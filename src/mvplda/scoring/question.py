@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
+from functools import cache, partial
+from itertools import compress, product
 from typing import Any
 
 import numpy as np
@@ -380,6 +380,10 @@ class Ratio:
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         return (*self.numerator, *self.denominator)
 
+    @property
+    def sums(self) -> tuple[dict[Hypothesis, float], dict[Hypothesis, float]]:
+        return self.numerator, self.denominator
+
     def of(self, logs: Mapping[Hypothesis, Array]) -> Array:
         """The log-likelihood ratio, from log-likelihoods of its hypotheses."""
         above = [logs[h] + weight for h, weight in self.numerator.items()]
@@ -389,12 +393,14 @@ class Ratio:
 
 def possible_hypotheses(base: Sequence[str], given: Mapping[str, str]) -> list[Hypothesis]:
     """All that agree with what is given, from everything shared to nothing."""
-    patterns = product((True, False), repeat=len(base))
-    every = [
-        tuple(view for view, same in zip(base, pattern, strict=True) if same)
-        for pattern in patterns
-    ]
+    every = all_hypotheses(tuple(base))
     return [h for h in every if all((v in h) == (what == "same") for v, what in given.items())]
+
+
+@cache
+def all_hypotheses(base: tuple[str, ...]) -> list[Hypothesis]:
+    patterns = product((True, False), repeat=len(base))
+    return [tuple(compress(base, pattern)) for pattern in patterns]
 
 
 def check_view(view: str, base: Sequence[str], where: str) -> None:

@@ -169,7 +169,8 @@ class SearchIndex:
         test, place = np.nonzero((ordered >= 0) & ~again)
         llrs = np.full(ordered.shape, -np.inf)
         pairs = np.stack([ordered[test, place], test], axis=1)
-        llrs[test, place] = score_pairs(self._compare(profiles, tests), pairs)
+        comparison = self._compare(profiles, tests)
+        (llrs[test, place],) = score_pairs(comparison, comparison.ratio.sums, pairs)
         best = np.argsort(-llrs, axis=1, kind="stable")[:, :top]
         scores = np.take_along_axis(llrs, best, axis=1)
         # all profiles are candidates where there are no others
@@ -196,7 +197,9 @@ class SearchIndex:
 
 def _bounds(side: Seen, test: Seen) -> tuple[list[Bound], bool]:
     """Bounds of the LLRs of profiles of one kind, and whether the only one is the LLR itself."""
-    above, below = (_distinct(some) for some in side.comparison.possible(side, test))
+    comparison = side.comparison
+    sums = comparison.possible(side, test, comparison.ratio.sums)
+    above, below = (_distinct(some) for some in sums)
     # every world above is paired with one below that has most in common with it: what is in both cancels
     partners = [_nearest(world.matches, below) for _, world, _ in above]
     times = Counter(partners)
