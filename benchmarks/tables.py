@@ -178,7 +178,7 @@ DOMAINS = {
     "room": "room",
     "clean": "clean, as in training",
 }
-ADAPTED = "centring, by amount (mvplda adapt)"
+ADAPTED = "centring, by amount"
 HEARD = {
     "phrases not known": "phrases not known",
     "phrase of the profile known": "phrase of the profile known",

@@ -16,7 +16,7 @@ import mvplda
 from mvplda import Bundle, Question, load
 from mvplda.cli import main
 from mvplda.decisions import decide
-from mvplda.extractors import Extracted
+from mvplda.extractors.extractor import Extracted
 from mvplda.io.trials import read_scores
 from mvplda.models import find_scorers
 from mvplda.training import COMMITTEE

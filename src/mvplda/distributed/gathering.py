@@ -275,7 +275,7 @@ def read_shard(job: ShardJob, path: str) -> tuple[Gathered, list[str]]:
                     hashes.append(np.fromiter(map(hash, names), np.int64, n))
                 codes = {name: source.codes(batch) for name, source in sources.items()}
                 sums = sums or Accumulator(width, job.views, second_moment=job.second_moment)
-                finite = np.isfinite(batch.X).all(axis=1)
+                finite = np.asarray(np.isfinite(batch.X).all(axis=1))
                 left_out = np.flatnonzero(~finite)
                 if len(left_out) < n:
                     numbers = classes.number({name: own[finite] for name, own in codes.items()})

@@ -191,7 +191,7 @@ class KaldiReader(Reader):
                         f"a matrix of shape {array.shape}; expected a vector",
                     )
                 parts.append((entry[0], array))
-        return joined(self.path, parts)
+        return np.asarray(joined(self.path, parts), dtype=parts[0][1].dtype)
 
 
 def read_entry(data: Buffer, place: int, where: str) -> tuple[FloatArray, int]:

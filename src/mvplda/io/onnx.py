@@ -261,7 +261,7 @@ def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Quest
     logs: dict[Hypothesis, Traced] = {}
     hypotheses = ratio.hypotheses
     if calibrator is not None:
-        hypotheses = possible_hypotheses(base, {})
+        hypotheses = tuple(possible_hypotheses(base, {}))
     for h in hypotheses:
         # of one cell on either side, a hypothesis leaves one world
         (world,) = worlds(h, several, one, dict.fromkeys(base, Naming()))

@@ -24,11 +24,11 @@ import numpy as np
 
 from .._optional import need
 from .._typing import IntArray, PathLike
+from .._typing import Names as Labels
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..persistence import EXTRACTOR_SUFFIX, atomic_write, check_writable
 from . import formats
 from .files import (
-    Labels,
     Names,
     Numbers,
     OnDisk,
@@ -184,7 +184,9 @@ def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
     if wrong.any():
         which = str(names[wrong.argmax()])
         fail(path, f"{wrong.sum()} vector(s) hold NaN or infinity, the first is {which!r}")
-    return VectorSet(names, X, read_extractor(path))
+    return VectorSet(
+        names, np.asarray(X, dtype=np.result_type(X, np.float32)), read_extractor(path)
+    )
 
 
 def checked_names(path: PathLike, ids: Sequence[str] | Names, first: int = 0) -> Names:

@@ -63,8 +63,8 @@ def both_sides(
             tables.append((side.names, side.codes))
         else:
             labels = np.asarray(side)
-            own, codes = np.unique(labels, return_inverse=True)
-            tables.append((own, codes.reshape(labels.shape)))
+            own, numbers_of = np.unique(labels, return_inverse=True)
+            tables.append((own, numbers_of.reshape(labels.shape)))
     names = np.union1d(tables[0][0], tables[1][0])
     numbers = []
     for axis, (own, codes) in enumerate(tables):

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Array
+from ..costs import with_countermeasure
 from ..decisions import OperatingPoint, name_among
 from ..scoring.profiles import Profiles as Side
-from ..spoofing import with_countermeasure
 from .model import DEFAULT_FAR, VOICE, Cell, Heard, Integers, Model, whole
 from .problems import Json
 from .profiles import Profiles

@@ -286,7 +286,8 @@ def _signed_sum(
         for part, sign, places in zip(parts, signs, numbers, strict=True):
             table = part.together(a, b).tocoo()
             where = (places[a][table.row], places[b][table.col])
-            pairs[a, b] += sparse.coo_array((sign * table.data, where), shape=shape).tocsr()
+            moved = sparse.coo_array((sign * table.data, where), shape=shape).tocsr()
+            pairs[a, b] = pairs[a, b] + moved
     return replace(
         first,
         n=sum(sign * part.n for sign, part in zip(signs, parts, strict=True)),
@@ -327,11 +328,11 @@ def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatist
         names = statistics.classes[column].names
         named = used[column][used[column] < len(names)]
         classes[column] = ViewClasses(names[named], len(used[column]) - len(named))
-    for view, own in cells.items():
+    for view, numbers in cells.items():
         if ":" in view:
             for i, column in enumerate(parts_of(view)):
-                own[:, i] = np.searchsorted(used[column], own[:, i])
-            classes[view] = interaction(own)
+                numbers[:, i] = np.searchsorted(used[column], numbers[:, i])
+            classes[view] = interaction(numbers)
     return replace(
         statistics,
         classes=classes,
