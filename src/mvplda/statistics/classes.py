@@ -166,8 +166,8 @@ def union_of_classes(
             continue
         cells = []
         for part, places in zip(parts, numbers, strict=True):
-            own = cells_of(part[view])
-            columns = [places[c][own[:, i]] for i, c in enumerate(parts_of(view))]
+            numbered = cells_of(part[view])
+            columns = [places[c][numbered[:, i]] for i, c in enumerate(parts_of(view))]
             cells.append(np.stack(columns, axis=1))
         union, which = distinct_rows(list(np.concatenate(cells).T))
         classes[view] = interaction(union)
@@ -279,15 +279,14 @@ def _signed_sum(
         for view in first.views:
             counts[view][places[view]] += sign * moved.counts[view]
             sums[view][places[view]] += sign * to_host(moved.sums[view])
-    pairs = {}
+    pairs: dict[tuple[str, str], sparse.csr_array] = {}
     for a, b in first.cooccurrence:
         shape = (len(classes[a]), len(classes[b]))
         pairs[a, b] = sparse.csr_array(shape)
         for part, sign, places in zip(parts, signs, numbers, strict=True):
             table = part.together(a, b).tocoo()
             where = (places[a][table.row], places[b][table.col])
-            moved = sparse.coo_array((sign * table.data, where), shape=shape).tocsr()
-            pairs[a, b] = pairs[a, b] + moved
+            pairs[a, b] = pairs[a, b] + sparse.csr_array((sign * table.data, where), shape=shape)
     return replace(
         first,
         n=sum(sign * part.n for sign, part in zip(signs, parts, strict=True)),
