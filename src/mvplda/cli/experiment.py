@@ -239,7 +239,6 @@ def _prepared(
 ) -> tuple[Configuration, Corpus, Path, Reading]:
     """The configuration, the corpus, where it lies, and what is shown."""
     from .._optional import load_entry_points
-    from ..exceptions import ParameterError
     from ..speech.corpora import CORPORA, load_corpus
     from ..speech.experiment import Reading
     from ..speech.settings import read_configuration, read_recipe
@@ -259,12 +258,7 @@ def _prepared(
         options.setdefault("verbose", not quiet)
     if labels:
         options["labels"] = labels
-    try:
-        loaded = load_corpus(name, root, **options)
-    except (TypeError, AttributeError) as error:
-        raise ParameterError(
-            f"options of {name} are of another type than expected ({options}): {error}"
-        ) from error
+    loaded = load_corpus(name, root, **options)
     return settings, loaded, root, Reading(not quiet, click.echo)
 
 
