@@ -178,7 +178,7 @@ DOMAINS = {
     "room": "room",
     "clean": "clean, as in training",
 }
-ADAPTED = "centring, by amount (mvplda adapt)"
+ADAPTED = "centring, by amount"
 HEARD = {
     "phrases not known": "phrases not known",
     "phrase of the profile known": "phrase of the profile known",
@@ -365,6 +365,8 @@ def default_model() -> list[str]:
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
+    "C-VAU": lambda: over_deals("cvau"),
+    "readings, j-vectors": lambda: readings("jvectors-readings"),
     "paper, raw": lambda: by_kind(RAW, True),
     "paper, reduced": lambda: by_kind(REDUCED, False),
     "paper, shares in IC": lambda: ratios("IC"),

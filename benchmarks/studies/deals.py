@@ -132,19 +132,20 @@ def main(data: Path, only: tuple[str, ...], system: tuple[str, ...]) -> None:
         path = OUTPUT / name / "results.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         chosen = tuple(one for one in (*ALONE, *systems) if not system or one in system)
-        deals = [run_deal(name, data, deal, chosen) for deal in range(DEALS)]
         file = data / ("cvau.npz" if name.startswith("cvau") else "speech_commands.npz")
-        figures = {}
-        if path.is_file():
-            figures = json.loads(path.read_text())["systems"]
-        for one in chosen:
-            own = SYSTEMS[ALONE.get(one, one)]
-            heading = own.heading(BackendSettings(), ("speaker", "phrase"))
-            if one in ALONE:
-                heading += ", CAM++ alone"
-            figures[one] = {"title": heading, "seeds": over_seeds([deal[one] for deal in deals])}
-        results = {"title": title, "provenance": provenance([file]), "systems": figures}
-        path.write_text(json.dumps(results, indent=1) + "\n")
+        figures = json.loads(path.read_text())["systems"] if path.is_file() else {}
+        deals = []
+        for deal in range(DEALS):
+            deals.append(run_deal(name, data, deal, chosen))
+            for one in chosen:
+                own = SYSTEMS[ALONE.get(one, one)]
+                heading = own.heading(BackendSettings(), ("speaker", "phrase"))
+                if one in ALONE:
+                    heading += ", CAM++ alone"
+                runs = [done[one] for done in deals]
+                figures[one] = {"title": heading, "seeds": over_seeds(runs)}
+            results = {"title": title, "provenance": provenance([file]), "systems": figures}
+            path.write_text(json.dumps(results, indent=1) + "\n")
         for row in figures.values():
             print(row["title"], [seeds_cell(cell) for cell in row["seeds"].values()])
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from ._typing import FloatArray, PathLike
 from .bundle import Bundle
-from .calibration import HypothesisCalibrator
-from .decisions import Decision, Verdict, decide, name_among
+from .decisions import Decision, OperatingPoint, Verdict, decide, name_among
 from .exceptions import (
     DataError,
     FetchError,
@@ -21,15 +20,14 @@ from .exceptions import (
     LabelError,
     ParameterError,
 )
-from .extractors import Extracted, Extractor, load_extractor
+from .extractors.extractor import Extracted, Extractor, load_extractor
 from .extractors.sound import Source
 from .io.vectors import VectorSet, read_columns, read_vectors
-from .metrics import threshold_for
-from .metrics.thresholds import ThresholdPoint
-from .models import CosineScorer, Scorer
+from .models import Scorer
 from .persistence import atomic_write, load
 from .scoring.profiles import Profiles
 from .scoring.question import Question
+from .training import measured_point
 
 MODEL_FILE = "model.safetensors"
 PROFILES_FILE = "profiles.npz"
@@ -84,31 +82,6 @@ def default_bundle(extractor: str | None) -> Bundle | None:
     return bundle if bundle.extractor == extractor else None
 
 
-def cosine_model(extractor: Extractor, speech_s: float = 1.0) -> Bundle:
-    """The cosine of an extractor, with the calibration that its recipe has.
-
-    speech_s : of the shorter side: vectors of short recordings spread wider
-    """
-    calibration = None if extractor.recipe is None else extractor.recipe.calibration
-    if calibration is None or calibration.slope == 0:
-        raise ParameterError(
-            f"{extractor.name} has no default calibration, so that its cosine alone decides nothing: give a model of "
-            "your own people (mvplda setup, mvplda train)"
-        )
-    scorer = CosineScorer(centre=False, views=["speaker"]).fit(np.zeros((1, extractor.dimension)))
-    log_seconds = float(np.log(np.clip(speech_s, calibration.shortest_s, calibration.longest_s)))
-    calibrator = HypothesisCalibrator()
-    slope = calibration.slope + calibration.slope_by_log * log_seconds
-    constant = calibration.intercept + calibration.intercept_by_log * log_seconds
-    calibrator.factors_ = {"speaker": slope}
-    calibrator.constants_ = {"speaker": constant, "nothing": 0.0}
-    # So that no LLR exceeds the largest that the recipe allows.
-    calibrator.doubt_ = 2.0 / (1.0 + float(np.exp(calibration.most)))
-    calibrator.n_speakers_ = 0
-    card = {"model": "cosine", "basis": f"default calibration, not yours: {calibration.basis}"}
-    return Bundle(None, scorer, extractor.name, {"speaker": calibrator}, card=card)
-
-
 @dataclass(frozen=True)
 class Ranking:
     """Whose voice a recording is.
@@ -129,45 +102,37 @@ class Ranking:
 
 @dataclass
 class VoiceModel:
-    """A model and the extractor that makes its vectors.
+    """A model and the extractor that makes its vectors of sound."""
 
-    bundle : None: the extractor's cosine with its default calibration
-    extractor : what makes vectors of sound
-    """
-
-    bundle: Bundle | None
+    bundle: Bundle
     extractor: Extractor
 
     def __post_init__(self) -> None:
-        if self.bundle is not None:
-            self.bundle.check_extractor(self.extractor.name, "the recordings")
+        self.bundle.check_extractor(self.extractor.name, "the recordings")
 
     @classmethod
     def load(cls, path: PathLike | None = None, extractors: Sequence[str] = ()) -> VoiceModel:
         """A model file or folder with its extractors; they may be left out where the model names them.
 
-        path : None: the model of the package, or the cosine of extractors that it does not take
+        path : None: the model of the package
         """
-        if path is None and extractors:
-            extractor = load_extractor(list(extractors))
-            return cls(default_bundle(extractor.name), extractor)
-        if path is None:
+        if path is None and not extractors:
             return cls(load_model(DEFAULT_MODEL), default_extractor())
+        if path is None:
+            extractor = load_extractor(list(extractors))
+            bundle = default_bundle(extractor.name)
+            if bundle is None:
+                raise ParameterError(
+                    f"the model of the package takes vectors of {' and '.join(DEFAULT_EXTRACTORS)}, not of "
+                    f"{extractor.name}: give a model of your own people (mvplda setup)"
+                )
+            return cls(bundle, extractor)
         bundle = load_model(path)
         return cls(bundle, load_extractor(list(extractors) or extractor_names(bundle.extractor)))
 
     def deployed(self, profiles: ProfileBook) -> VoiceModel:
         """The same in the domain of what is enrolled in a file: see `Bundle.deployed`."""
-        if self.bundle is None:
-            return self
         return replace(self, bundle=self.bundle.deployed(profiles.enrolled(self.bundle)))
-
-    def model_for(self, *sides: Extracted) -> Bundle:
-        """The bundle that answers, for recordings with so much speech."""
-        if self.bundle is not None:
-            return self.bundle
-        speech = [sum(q.speech_s for q in side.qualities) for side in sides if side.qualities]
-        return cosine_model(self.extractor, min(speech, default=1.0))
 
     def side(self, recordings: Recorded) -> Extracted:
         """Vectors and quality of a sound file, or of several; one that cannot be read is an error."""
@@ -193,11 +158,10 @@ class VoiceModel:
         wanted : as in `mvplda.decisions.point_for`, such as far=0.001; nothing: the model's own threshold
         """
         sides = self.side(one), self.side(other)
-        bundle = self.model_for(*sides)
-        enrolled, tested = (bundle.enrol(side.X, ["one"] * len(side.X)) for side in sides)
-        answer = bundle.answer(enrolled, tested, question).take(0, 0)
+        enrolled, tested = (self.bundle.enrol(side.X, ["one"] * len(side.X)) for side in sides)
+        answer = self.bundle.answer(enrolled, tested, question).take(0, 0)
         quality = [one for side in sides for one in side.qualities]
-        return decide(answer, bundle.point(question, **wanted), quality=quality)
+        return decide(answer, self.bundle.point(question, **wanted), quality=quality)
 
     def identify(
         self,
@@ -212,7 +176,7 @@ class VoiceModel:
         wanted : for one profile, as in `verify`
         """
         side = self.side(test)
-        bundle = self.deployed(profiles).model_for(side)
+        bundle = self.deployed(profiles).bundle
         asked = question or speaker_question(bundle)
         enrolled = profiles.enrolled(bundle)
         answer = bundle.answer(enrolled, bundle.enrol(side.X, ["test"] * len(side.X)), asked)
@@ -329,13 +293,13 @@ class ProfileBook:
     def remove(self, name: str) -> int:
         """Take a profile out; how many recordings it had."""
         removed = self.of(name).rows
-        X = np.delete(self.all_vectors(), removed, axis=0)
         owners = [owner for owner in self.owners if owner != name]
-        if self.vectors is not None and owners:
-            ids = np.delete(self.vectors.ids, removed)
-            self.write(replace(self.vectors, ids=ids, X=X), owners)
-        else:
+        if self.vectors is None or not owners:
             self.path.unlink()
+            return len(removed)
+        ids = np.delete(self.vectors.ids, removed)
+        X = np.delete(self.vectors.X, removed, axis=0)
+        self.write(replace(self.vectors, ids=ids, X=X), owners)
         return len(removed)
 
     def write(self, vectors: VectorSet, owners: Sequence[str]) -> None:
@@ -348,8 +312,12 @@ class ProfileBook:
         self.owners = list(owners)
 
 
-def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> ThresholdPoint:
-    """The threshold for a wanted share of false acceptances, from enrolled profiles alone.
+ENROLLED = "every recording was tried against a profile of all others of its person"
+"""The basis of thresholds that were measured on enrolled profiles."""
+
+
+def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> OperatingPoint:
+    """The threshold of "same speaker?" for a wanted share of false acceptances, from enrolled profiles alone.
 
     Every recording is tried against the profile of the others of its person, and against all other people's.
     """
@@ -373,5 +341,7 @@ def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> Thre
         raise DataError(
             f"{book.path} has {len(people)} people: a threshold takes two people, and somebody with two recordings"
         )
-    enrolled, tested = np.broadcast_arrays(people, owners)
-    return threshold_for(llrs[tried], own[tried], far, enrolled[tried], tested[tried])
+    kinds = np.where(own, "target", "other speaker")
+    sides = np.broadcast_arrays(people, owners)
+    trials = [array[tried] for array in (llrs, kinds, *sides)]
+    return measured_point(trials[0], trials[1], far, trials[2], trials[3], ENROLLED)

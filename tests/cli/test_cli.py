@@ -203,9 +203,3 @@ def test_labels_that_lie_beside_the_vectors_need_no_list(tmp_path):
     assert found.exit_code == 2
     assert "name the labels of speaker: --labels speaker=FILE, or a column of" in found.output
     assert "which has who, phrase" in found.output
-
-
-def test_a_mistyped_command_is_answered_with_the_nearest():
-    found = CliRunner().invoke(main, ["trian"])
-    assert found.exit_code == 2
-    assert "No such command 'trian'. Did you mean 'train'?" in found.output

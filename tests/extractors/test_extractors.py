@@ -23,9 +23,9 @@ from mvplda.exceptions import (
     NumericalError,
     ParameterError,
 )
-from mvplda.extractors import Extractor, families, read_recipe, to_toml
+from mvplda.extractors import Extractor, families
 from mvplda.extractors.network import OnnxNetwork, make_frames, prepared
-from mvplda.extractors.recipe import Golden, recipe_from
+from mvplda.extractors.recipe import Golden, read_recipe, recipe_from, to_toml
 from mvplda.extractors.sound import golden_signal
 from mvplda.extractors.speech import Part
 from mvplda.extractors.weights import NAMES, cached_file, get_weights
@@ -451,20 +451,6 @@ def test_vectors_of_words_are_those_of_an_independent_run():
     theirs = independent("audiomnist_embeddings.npz", "words")
     for key, samples in clips(20):
         assert cosine(network.embed(samples), theirs[key]) > 0.999
-
-
-def test_an_older_calibration_in_the_cache_gives_way_to_the_one_that_is_known(tmp_path):
-    file = network(
-        tmp_path / "campplus.onnx", inputs=("frames",), output="embedding", dimension=192
-    )
-    known = families()["campplus"]
-    older = replace(known.calibration, slope=1.0)
-    for changed, slope in ((known, known.calibration.slope), (replace(known, rate=8000), 1.0)):
-        written = replace(
-            changed, calibration=older, weights=replace(known.weights, source="ab", files={})
-        )
-        file.with_suffix(".toml").write_text(to_toml(written))
-        assert load_extractor(file, check=False).recipe.calibration.slope == slope
 
 
 def test_makers_of_golden_numbers_write_nothing_when_they_are_imported():

@@ -221,7 +221,7 @@ def test_the_command_line_takes_streams(vectors: VectorSet, tmp_path: Path) -> N
         f"a={through_pipe(tmp_path, scores.encode())}",
         f"b={through_pipe(tmp_path, calibrated.encode())}",
     )
-    run("evaluate", *systems, "--trials", through_pipe(tmp_path, trials), *sides, "--resamples", 20)
+    run("evaluate", *systems, "--trials", through_pipe(tmp_path, trials), *sides)
     out = tmp_path / "s.safetensors"
     (tmp_path / "utt2spk").write_bytes(lists)
     run("stats", "-", "-l", f"speaker={tmp_path / 'utt2spk'}", "-o", out, "-q", data=ark)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_files import fails, said_by, scoring, vector_files, write_map
 from dense_scoring import cell_classes, joint_log_density, log_mean
 from problems import crossed, draw, random_parameters
 
-from mvplda import Committee, MultiviewPLDA, Question, Recognised, load
+from mvplda import Committee, MultiviewPLDA, Question, Recognised
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
 
 VIEWS = {
@@ -309,44 +308,6 @@ def clone_of(model, n):
         for i in range(n)
     }
     return committee
-
-
-def test_the_command_line_takes_posteriors(tmp_path):
-    root = vector_files(tmp_path)
-    model = root / "model.safetensors"
-    fitted_model = load(model)
-    X = np.load(root / "x.npz")["X"]
-    shares = np.random.default_rng(0).dirichlet(np.ones(6), size=len(X))
-    lines = ["test,p0,p1,p2,p3,p4,(none)"]
-    for i, row in enumerate(shares):
-        lines.append(",".join([f"u{i}", *(f"{share:.9g}" for share in row)]))
-    (root / "said.csv").write_text("\n".join(lines) + "\n")
-    phrases = dict(line.split() for line in (root / "utt2phrase").read_text().splitlines())
-    write_map(root / "claims", [f"u{i}" for i in range(40)], [phrases[f"u{i}"] for i in range(40)])
-    told = ["--known", f"phrase={root / 'claims'}", "--same", "speaker"]
-    said_by(
-        *scoring(root),
-        *told,
-        "--posteriors",
-        f"phrase={root / 'said.csv'}",
-        "-o",
-        root / "soft",
-        code=0,
-    )
-    claims = [phrases[f"u{i}"] for i in range(40)]
-    soft = Recognised(shares[100:140], (*(f"p{i}" for i in range(5)), None))
-    asked = {"same": "speaker", "known": {"phrase": claims}, "recognised": {"phrase": soft}}
-    want = fitted_model.llr(X[:40], X[100:140], **asked)
-    np.testing.assert_allclose(np.loadtxt(root / "soft", usecols=2), want.reshape(-1), atol=1e-3)
-    assert "says nothing of 39 of the 40" in fails_with(root, told, "test,p0\nu100,1\n")
-    assert "expected a number" in fails_with(
-        root, told, "test,p0\n" + "".join(f"u{i},x\n" for i in range(200))
-    )
-
-
-def fails_with(root, told, text):
-    (root / "bad.csv").write_text(text)
-    return fails(*scoring(root), *told, "--posteriors", f"phrase={root / 'bad.csv'}")
 
 
 def test_a_long_list_of_trials_may_have_impossible_ones():

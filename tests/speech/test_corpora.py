@@ -324,7 +324,7 @@ def test_the_registry_takes_corpora_of_ones_own():
     try:
         assert len(load_corpus("mine", "x", training=1)) == 24
         assert CORPORA["mine"].options == ["training"]
-        with pytest.raises(ParameterError, match="has no option odd"):
+        with pytest.raises(ParameterError, match=r"wrong options of mine, which has training.*odd"):
             load_corpus("mine", "x", odd=1)
     finally:
         CORPORA.pop("mine")

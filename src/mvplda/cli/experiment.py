@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import SEED, KeyValue, Registered, Written, check_folder, once
+from . import SEED, KeyValue, Written, check_folder, once
 
 if TYPE_CHECKING:
     from ..speech.corpora import Corpus
     from ..speech.experiment import Reading
     from ..speech.settings import Configuration
+    from . import Pairs, Texts
 
 
 class CorpusCommand(click.Command):
@@ -59,9 +60,7 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
             "[default: small; paper for reproduce]",
         ),
         click.argument("root", required=False, type=click.Path(path_type=Path)),
-        click.argument(
-            "corpus", type=Registered("corpus", "speech.corpora.CORPORA"), metavar="CORPUS"
-        ),
+        click.argument("corpus"),
     ):
         command = option(command)
     return command
@@ -109,9 +108,7 @@ OUTPUT = click.option(
     "May be repeated.  [default: the usual ones]",
 )
 @click.option("--no-report", is_flag=True, help="Write tables only, and no page with plots.")
-def experiment(
-    corpus: str, labels: tuple[tuple[str, str], ...], recipe: str | None, **options: Any
-) -> None:
+def experiment(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -> None:
     """From a corpus to the table: extractor, vectors, every system, error rates, a page.
 
     \b
@@ -173,9 +170,9 @@ def _run(
     labels: dict[str, str],
     *,
     output: Path | None,
-    vectors: tuple[str, ...] = (),
-    systems: tuple[str, ...] = (),
-    extractors: tuple[str, ...] = (),
+    vectors: Texts = (),
+    systems: Texts = (),
+    extractors: Texts = (),
     no_report: bool = False,
     **options: Any,
 ) -> None:
@@ -241,11 +238,14 @@ def _prepared(
     changes: Sequence[tuple[str, str]] = (),
 ) -> tuple[Configuration, Corpus, Path, Reading]:
     """The configuration, the corpus, where it lies, and what is shown."""
-    from ..exceptions import ParameterError
+    from .._optional import load_entry_points
     from ..speech.corpora import CORPORA, load_corpus
     from ..speech.experiment import Reading
     from ..speech.settings import read_configuration, read_recipe
 
+    load_entry_points("corpora")
+    if corpus not in CORPORA:
+        raise click.UsageError(f"there is no corpus {corpus!r}; there are {', '.join(CORPORA)}")
     settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
     given = {name: _value(text) for name, text in changes}
     settings = settings.with_changes({"corpus.name": corpus, **given})
@@ -258,12 +258,7 @@ def _prepared(
         options.setdefault("verbose", not quiet)
     if labels:
         options["labels"] = labels
-    try:
-        loaded = load_corpus(name, root, **options)
-    except (TypeError, AttributeError) as error:
-        raise ParameterError(
-            f"options of {name} are of another type than expected ({options}): {error}"
-        ) from error
+    loaded = load_corpus(name, root, **options)
     return settings, loaded, root, Reading(not quiet, click.echo)
 
 

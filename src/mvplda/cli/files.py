@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from . import Written
+
+if TYPE_CHECKING:
+    from .._typing import Json
 
 
 @click.command()
@@ -42,7 +46,7 @@ def _names_vectors(file: str) -> bool:
     return is_kaldi(file) or file.lower().removesuffix(".gz").endswith(SUFFIXES)
 
 
-def _lines(about: dict[str, Any], indent: str = "") -> Iterator[str]:
+def _lines(about: Json, indent: str = "") -> Iterator[str]:
     for name, value in about.items():
         if isinstance(value, dict):
             yield f"{indent}{name}:"
@@ -52,33 +56,23 @@ def _lines(about: dict[str, Any], indent: str = "") -> Iterator[str]:
             yield f"{indent}{name}: {shown}"
 
 
-def _about_vectors(file: str) -> dict[str, Any]:
-    import numpy as np
-
+def _about_vectors(file: str) -> Json:
     from ..io.files import is_stream
     from ..io.vectors import open_vectors, read_vectors
 
     vectors = read_vectors(file)
-    columns = (
-        [] if is_stream(file) else [name for name in open_vectors(file).columns if name != "ids"]
-    )
-    lengths = np.linalg.norm(vectors.X, axis=1)
+    columns = [] if is_stream(file) else open_vectors(file).columns
     return {
         "kind": "vectors",
         "vectors": len(vectors),
         "dimension": vectors.X.shape[1],
         "type": str(vectors.X.dtype),
         "first id": str(vectors.ids[0]),
-        **({"columns": columns} if columns else {}),
-        "length": {
-            "least": float(lengths.min()),
-            "median": float(np.median(lengths)),
-            "most": float(lengths.max()),
-        },
+        "columns": [name for name in columns if name != "ids"],
     }
 
 
-def _about_safetensors(file: str) -> dict[str, Any]:
+def _about_safetensors(file: str) -> Json:
     """By the format that the file says it has."""
     from ..exceptions import FileFormatError
     from ..persistence import FORMAT, load, read_metadata
@@ -104,7 +98,7 @@ def _about_safetensors(file: str) -> dict[str, Any]:
     )
 
 
-def _about_statistics(file: str) -> dict[str, Any]:
+def _about_statistics(file: str) -> Json:
     from ..persistence import read_metadata
     from ..statistics.record import load_with_sources
 
@@ -138,13 +132,6 @@ def _about_statistics(file: str) -> dict[str, Any]:
     help="Take SOURCE to hold this.  [default: vectors, where both names say so; a scorer, where TARGET is .onnx]",
 )
 @click.option(
-    "--from-format", help="Read trials or scores in this format.  [default: seen from the contents]"
-)
-@click.option(
-    "--to-format",
-    help="Write trials or scores in this format.  [default: by TARGET's name, else Kaldi's]",
-)
-@click.option(
     "--enrolled",
     type=click.IntRange(min=1),
     default=1,
@@ -155,8 +142,6 @@ def convert(
     source: str,
     target: str,
     what: str | None,
-    from_format: str | None,
-    to_format: str | None,
     enrolled: int,
 ) -> None:
     """Write SOURCE in another format to TARGET.
@@ -177,6 +162,8 @@ def convert(
       mvplda convert model.safetensors scorer.onnx --enrolled 3
     """
     what = what or _what_is_meant(source, target)
+    if os.path.realpath(source) == os.path.realpath(target):
+        raise click.UsageError(f"{source}, which is read, would be overwritten: name another file")
     if what == "vectors":
         from ..io.vectors import check_vectors_writable, read_vectors, write_vectors
 
@@ -185,11 +172,11 @@ def convert(
     elif what == "trials":
         from ..io.trials import read_trials, write_trials
 
-        write_trials(target, read_trials(source, from_format), to_format)
+        write_trials(target, read_trials(source))
     elif what == "scores":
         from ..io.trials import read_scores, write_scores
 
-        write_scores(target, read_scores(source, from_format), to_format)
+        write_scores(target, read_scores(source))
     elif what == "scorer":
         from ..io.onnx import write_onnx
         from ..persistence import load

@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike
 
 from .._typing import AnyArray, Array, IntArray, Json, Names
 from ..backend import like, namespace
+from ..costs import check_share, with_countermeasure
 from ..exceptions import DataError, LabelError, ParameterError
-from ..spoofing import SPOOF, check_share, with_countermeasure
+from ..kinds import SPOOF
 from .blocks import log_sum
 
 Hypothesis = tuple[str, ...]

@@ -51,7 +51,7 @@ TRIALS = 500
 BOOTSTRAP = 500
 FEWEST_OWNERS = 20
 """Trials of owners without which a row of results says nothing."""
-BASIS = "the default model, of three corpora in five conditions, in the domain that enrolments show"
+BASIS = "the default model, of three corpora in five conditions, adapted to what is enrolled"
 LICENCE = (
     "that of the package; trained on AudioMNIST (MIT), Speech Commands (CC BY 4.0) and C-VAU (MIT)"
 )

@@ -120,7 +120,7 @@ class Task:
         """Components for a full noise: no more than half of what varies within cells can tell."""
         rows, width = self.train.shape
         within = rows - self.classes[self.cell]
-        return max(min(COMPONENTS, width, rows - 1, within // 2), min(2, width))
+        return int(max(min(COMPONENTS, width, rows - 1, within // 2), min(2, width)))
 
     @cached_property
     def joined(self) -> Task:

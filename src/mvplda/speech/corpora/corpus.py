@@ -26,6 +26,7 @@ NAMED = 5
 """So many of the things left out are named in a message."""
 UNSAFE = re.compile(f"[{BLANKS}\0\ud800-\udfff]")
 """What no id can hold: blanks end it in a list, and bytes of a file's name that are no UTF-8 cannot be written."""
+TRIALS = 1_000_000
 SHARE = 2 / 3
 """The share of the speakers to train on where nothing else is given."""
 
@@ -36,8 +37,8 @@ log = logging.getLogger(__name__)
 class Protocol:
     """Who is trained on, enrolled and tested: indices into a corpus.
 
-    Every enrolment meets every test, unless ``groups`` (one label per utterance, such as the speaker's gender)
-    keeps groups apart, or ``trials`` lists which enrolment (by name) meets which test (by the utterance's id).
+    Every enrolment meets every test, unless ``trials`` lists which enrolment (by name) meets which test (by the
+    utterance's id). ``groups`` (one label per utterance, such as the speaker's gender) are evaluated each, too.
     """
 
     train: IntArray
@@ -123,18 +124,18 @@ class Corpus:
     def trial_mask(self) -> BoolArray | None:
         """(models, tests) which enrolment meets which test; None where all meet all."""
         protocol = self.protocol
-        groups = protocol.groups
-        if protocol.trials is not None:
-            enrol = protocol.trials.enrol
-            test = protocol.trials.test
-            rows = rows_in(enrol.names, list(protocol.enrol))[enrol.codes]
-            columns = rows_in(test.names, self.ids[protocol.test].tolist())[test.codes]
-            mask = np.zeros((len(protocol.enrol), len(protocol.test)), dtype=bool)
-            mask[rows, columns] = True
-            return mask
-        if groups is None:
+        if protocol.trials is None:
             return None
-        return np.asarray(groups[protocol.first][:, None] == groups[protocol.test])
+        enrol = protocol.trials.enrol
+        test = protocol.trials.test
+        rows = rows_in(enrol.names, list(protocol.enrol))
+        columns = rows_in(test.names, self.ids[protocol.test].tolist())
+        mask = np.zeros((len(protocol.enrol), len(protocol.test)), dtype=bool)
+        # some at a time: indices of tens of millions of trials would outweigh the mask
+        for start in range(0, len(enrol), TRIALS):
+            part = slice(start, start + TRIALS)
+            mask[rows[enrol.codes[part]], columns[test.codes[part]]] = True
+        return mask
 
     def without(self, names: Sequence[str]) -> Corpus:
         """The corpus without some utterances; an enrolment that has none left goes, and so do its trials."""
@@ -432,12 +433,11 @@ def load_corpus(name: str, root: PathLike, **options: Any) -> Corpus:
     if name not in CORPORA:
         raise ParameterError(f"there is no data set {name!r}; there are {', '.join(CORPORA)}")
     entry = CORPORA[name]
-    odd = [option for option in options if option not in entry.options]
-    if odd:
-        raise ParameterError(
-            f"{name} has no option {', '.join(odd)}; it has {', '.join(entry.options)}"
-        )
-    return entry.load(root, **options)
+    try:
+        return entry.load(root, **options)
+    except TypeError as error:
+        known = ", ".join(entry.options)
+        raise ParameterError(f"wrong options of {name}, which has {known}: {error}") from error
 
 
 def named(names: Sequence[Any]) -> str:

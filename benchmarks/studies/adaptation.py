@@ -1,10 +1,9 @@
-"""Adaptation of a model to a new domain, with labels there or without.
+"""Ways to adapt a model to a new domain, with labels there or without, as new_places.py compares them.
 
 Without labels: `shift_mean` moves the mean of a model, and `recentred` that of the preprocessing, which matters more
 where lengths are normalised behind it. The vectors themselves decide how far: few of them, or such as the old domain
-might have, move little. With labels: `adapt` fits to the new vectors and mixes with `interpolate`. `adapted` does for
-any scorer what can be done with the vectors that there are. Every function gives a new model and leaves the old one
-as it is.
+might have, move little. With labels: `adapt` fits to the new vectors and mixes with `interpolate`. Every function gives
+a new model and leaves the old one as it is.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping
-from functools import partial, singledispatch
 from typing import Any
 
 import numpy as np
@@ -22,15 +20,11 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import Array
-from .backend import as_vectors
-from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
-from .inference.parameters import NOISES, Parameters, noise_of
-from .models.baselines import CosineScorer
-from .models.committee import Committee
-from .models.multiview import MultiviewPLDA
-
-__all__ = ["adapt", "interpolate", "shift_mean"]
+from mvplda import Bundle, CosineScorer, MultiviewPLDA
+from mvplda._typing import Array
+from mvplda.backend import as_vectors
+from mvplda.exceptions import DataError, LabelError, ParameterError, RankCappedWarning
+from mvplda.inference.parameters import NOISES, Parameters, noise_of
 
 
 def mean_share(X: ArrayLike, mean: Array) -> float:
@@ -44,7 +38,7 @@ def mean_share(X: ArrayLike, mean: Array) -> float:
     if away == 0:
         return 0.0
     chance = float(vectors.var(axis=0, ddof=1).sum()) / len(vectors)
-    return max(0.0, 1 - chance / away)  # (U1)
+    return max(0.0, 1 - chance / away)
 
 
 def shift_mean(model: MultiviewPLDA, X: ArrayLike, weight: float | None = None) -> MultiviewPLDA:
@@ -143,52 +137,11 @@ def adapt(model: MultiviewPLDA, X: ArrayLike, y: Any, weight: float = 0.5) -> Mu
     return interpolate(model, fresh, weight, mean_weight=1.0)
 
 
-@singledispatch
-def adapted(scorer: Any, X: ArrayLike, y: Any = None, weight: float | None = None) -> Any:
-    """A scorer for the domain of new vectors (m, D), with labels or without.
-
-    A model with labels goes to `adapt`. Without, its mean moves as far as is not chance. A cascade does so view by
-    view, a committee expert by expert; of cosine the mean moves, where it takes one off. For another scorer,
-    ``@adapted.register`` a function.
-
-    Parameters
-    ----------
-    weight : of the new domain where there are labels, from 0 to 1, by default 0.5
-    """
-    raise ParameterError(f"there is no way to adapt a {type(scorer).__name__}")
-
-
-@adapted.register
-def _(
-    scorer: MultiviewPLDA, X: ArrayLike, y: Any = None, weight: float | None = None
-) -> MultiviewPLDA:
-    if y is not None:
-        return adapt(scorer, X, y, 0.5 if weight is None else weight)
-    if weight is not None:
-        raise ParameterError(
-            "a weight is for vectors with labels: without them only means move, as far as is not chance"
-        )
-    return shift_mean(scorer, X)
-
-
-@adapted.register
-def _(scorer: Committee, X: ArrayLike, y: Any = None, weight: float | None = None) -> Committee:
-    vectors = as_vectors(X)
-    result = copy.copy(scorer)
-    result.experts_ = {}
-    for name, expert in scorer.experts_.items():
-        adapter = expert.adapt if hasattr(expert, "adapt") else partial(adapted, expert)
-        result.experts_[name] = adapter(vectors[:, slice(*scorer._columns_of(name))], y, weight)
-    return result
-
-
-@adapted.register
-def _(
-    scorer: CosineScorer, X: ArrayLike, y: Any = None, weight: float | None = None
-) -> CosineScorer:
-    result = copy.copy(scorer)
-    if scorer.centre:
-        result.mean_ = _moved(scorer.mean_, X, weight)
+def moved(bundle: Bundle, X: ArrayLike) -> Bundle:
+    """A bundle for the domain of raw vectors without labels: its means move as far as is not chance."""
+    result = Bundle(recentred(bundle.preprocessing, X), bundle.scorer)
+    if not isinstance(bundle.scorer, CosineScorer):
+        result.scorer = shift_mean(bundle.scorer, result.prepare(X))
     return result
 
 
