@@ -24,7 +24,7 @@ def info(file: str, as_json: bool) -> None:
     \b
     FILE is one of:
       .safetensors   a model, bundle, profiles, calibrator, statistics, extractor or features
-      vectors        .scp, .ark, .npy, .npz, .parquet, .csv
+      vectors        .scp, .ark, .npz, .parquet, .csv
 
     \b
     Examples:
@@ -147,7 +147,7 @@ def convert(
     """Write SOURCE in another format to TARGET.
 
     \b
-    vectors   by their names: .scp, .ark, .npy, .npz, .parquet, .csv
+    vectors   by their names: .scp, .ark, .npz, .parquet, .csv
     trials    read: kaldi, voxceleb, rsr2015, table; written: kaldi, csv
     scores    read: kaldi, table; written: kaldi, csv
     plda      one-view models between .safetensors and Kaldi's <Plda>

@@ -68,11 +68,14 @@ def read_kaldi_plda(path: PathLike, *, view: str = "class") -> PLDA:
     mean, matrix, psi = arrays
     D = mean.size
     matrix = np.atleast_2d(matrix)
-    if D == 0 or (mean.shape, matrix.shape, psi.shape) != ((D,), (D, D), (D,)):
-        shapes = f"{mean.shape}, transform {matrix.shape}, psi {psi.shape}"
-        fail(path, f"dimensions differ: mean {shapes}; expected (D,), (D, D), (D,)")
-    if not all(np.isfinite(array).all() for array in arrays):
-        fail(path, "the parameters are not all finite")
+    shapes = (mean.shape, matrix.shape, psi.shape)
+    finite = all(np.isfinite(array).all() for array in arrays)
+    if D == 0 or shapes != ((D,), (D, D), (D,)) or not finite:
+        fail(
+            path,
+            f"dimensions differ, or numbers are not finite: mean, transform and psi have shapes {shapes}; "
+            "expected (D,), (D, D), (D,)",
+        )
     with wrap_reader_errors(path, "a PLDA model of Kaldi"):
         return _model_of(path, Transform(mean, matrix, psi), view)
 
