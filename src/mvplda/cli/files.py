@@ -24,7 +24,7 @@ def info(file: str, as_json: bool) -> None:
     \b
     FILE is one of:
       .safetensors   a model, bundle, profiles, calibrator, statistics, extractor or features
-      vectors        .scp, .ark, .npy, .npz, .parquet, .csv
+      vectors        .scp, .ark, .npz, .parquet, .csv
 
     \b
     Examples:
@@ -128,7 +128,7 @@ def _about_statistics(file: str) -> Json:
 @click.option(
     "--as",
     "what",
-    type=click.Choice(["vectors", "trials", "scores", "plda", "scorer"]),
+    type=click.Choice(["vectors", "trials", "scores", "plda", "pyannote", "scorer"]),
     help="Take SOURCE to hold this.  [default: vectors, where both names say so; a scorer, where TARGET is .onnx]",
 )
 @click.option(
@@ -147,10 +147,11 @@ def convert(
     """Write SOURCE in another format to TARGET.
 
     \b
-    vectors   by their names: .scp, .ark, .npy, .npz, .parquet, .csv
+    vectors   by their names: .scp, .ark, .npz, .parquet, .csv
     trials    read: kaldi, voxceleb, rsr2015, table; written: kaldi, csv
     scores    read: kaldi, table; written: kaldi, csv
     plda      one-view models between .safetensors and Kaldi's <Plda>
+    pyannote  the same with their preprocessing, and a folder of pyannote.audio's VBx
     scorer    a model with its preprocessing and calibration, as an ONNX graph:
               enrol (profiles, --enrolled, D) and test (tests, D) in, llr (profiles, tests) out
 
@@ -182,6 +183,14 @@ def convert(
         from ..persistence import load
 
         write_onnx(target, load(source), enrolled=enrolled)
+    elif what == "pyannote":
+        from ..io.plda import read_pyannote, write_pyannote
+        from ..voices import load_model
+
+        if source.endswith(".safetensors"):
+            write_pyannote(target, load_model(source))
+        else:
+            read_pyannote(source).save(target)
     else:
         _convert_plda(source, target)
 
@@ -192,20 +201,17 @@ def _what_is_meant(source: str, target: str) -> str:
         return "scorer"
     if _names_vectors(source) and _names_vectors(target):
         return "vectors"
-    raise click.UsageError("say what the file holds: --as vectors, trials, scores, plda or scorer")
+    raise click.UsageError(
+        "say what the file holds: --as vectors, trials, scores, plda, pyannote or scorer"
+    )
 
 
 def _convert_plda(source: str, target: str) -> None:
     """Between our files and Kaldi's <Plda>."""
-    from ..exceptions import ParameterError
     from ..io.plda import read_kaldi_plda, write_kaldi_plda
-    from ..models import MultiviewPLDA
     from ..voices import load_model
 
     if not source.endswith(".safetensors"):
         read_kaldi_plda(source).save(target)
         return
-    model = load_model(source).fitted_scorer
-    if not isinstance(model, MultiviewPLDA):
-        raise ParameterError(f"{source} holds a {type(model).__name__}, which is no PLDA model")
-    write_kaldi_plda(target, model)
+    write_kaldi_plda(target, load_model(source).fitted_scorer)
