@@ -30,7 +30,7 @@ from service_client import Client, Refused
 from service_problems import Server, make_world, running_server
 
 from benchmarks.service import add
-from mvplda.serve.run import open_service
+from mvplda.serve.app import open_service
 from mvplda.serve.settings import Settings
 
 CLIENTS = 4

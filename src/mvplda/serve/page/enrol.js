@@ -156,7 +156,7 @@ export async function enrolView(main, query) {
   }
 
   const again = query.get("who");
-  const found = again && (await api.profiles()).find(({ profileId }) => profileId === again);
+  const found = again && await api.profile(again);
   if (found && ["stale", "expired"].includes(found.state)) begin(found);
   else if (found) takes(found, found.phrases?.[0] ?? "");
   else consent();
