@@ -147,8 +147,6 @@ def _ratio(test: dict[str, Any] | None) -> str:
 
 Rows = list[list[str]]
 
-HEADLINE = ("cosine", "plda-cell", "cascade", "jplda-printed", "jplda-interaction", "plda-whitened",
-            "jplda-whitened", "best")  # fmt: skip
 CHOICES = {
     "no labelled vectors": ("`CosineScorer()`", "campplus", "cosine"),
     "tens of speakers": ('`MultiviewPLDA(views, prior="isotropic")`', "campplus", "joint, prior"),
@@ -207,24 +205,6 @@ def _markdown(name: str, title: str | None = None) -> Rows:
     lines = [line for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [cells[0], *cells[2:]]
-
-
-def headline() -> list[str]:
-    """Error rates of the usual systems, Cllr behind them."""
-    systems = _read("audiomnist-campplus-words/results.json")["systems"]
-    rows = []
-    for name in HEADLINE:
-        if name not in systems:
-            continue
-        system = systems[name]
-        cells = [_eer(system, kind) for kind in ("IW", "IC", "TW")]
-        ends = system["intervals"]["kinds"].get("Total", {}).get("eer")
-        total = _eer(system, "Total")
-        if ends:
-            total += f" [{100 * ends['low']:.2f}, {100 * ends['high']:.2f}]"
-        cllr = "-" if name == "cosine" else f"{system['kinds']['Total']['cllr']:.3f}"
-        rows.append([system["title"].strip(), *cells, total, cllr])
-    return _lines(["system", "IW", "IC", "TW", "Total", "Cllr"], rows)
 
 
 def _eer(system: dict[str, Any], kind: str) -> str:
@@ -373,7 +353,6 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "paper, shares in IC": lambda: ratios("IC"),
     "paper, shares in Total": lambda: ratios("Total"),
     "default model": default_model,
-    "headline": headline,
     "choices": choices,
     "speakers, both": lambda: speakers(0),
     "speakers, voice": lambda: speakers(1),

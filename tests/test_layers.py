@@ -29,7 +29,7 @@ LAYERS = (
     ("distributed",),
     ("extractors",),
     ("voices",),
-    ("recordings",),
+    ("recordings", "people"),
     ("plotting",),
     ("report",),
     ("speech", "serve"),

@@ -59,7 +59,7 @@ def test_the_page_for_scikit_learn_runs_as_it_stands(tmp_path, monkeypatch):
     assert names["latents"].shape == (2400, 47)
     assert names["search"].best_params_["views"] == {"speaker": 6, "phrase": 5}
     assert (names["by_hand"] == names["same"]).all()
-    assert set(names["decisions"].tolist()) == {1, -1}
+    assert set(names["decisions"].tolist()) == {True, False}
     assert names["accuracy"] > 0.6
     importlib.import_module("matplotlib.pyplot").close("all")
 

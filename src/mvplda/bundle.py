@@ -34,7 +34,7 @@ from .persistence import (
 from .preprocessing import Step
 from .scoring.profiles import Profiles, SideLike
 from .scoring.question import Hypothesis, Question, make_question
-from .scoring.search import SearchIndex
+from .scoring.search import Rows, SearchIndex
 
 
 class Bundle(Persistent, BaseEstimator):
@@ -174,13 +174,15 @@ class Bundle(Persistent, BaseEstimator):
         """The best profiles of every test, as the scorer's `identify`."""
         return self._scorer().identify(*self._sides(profiles, test), *question, **options)
 
-    def index(self, profiles: Profiles, *question: Question | None, **options: Any) -> SearchIndex:
+    def index(
+        self, profiles: Profiles, *question: Question | None, **options: Setting
+    ) -> SearchIndex:
         """Vectors of profiles for a search by inner products, as the scorer's `index`."""
         return self._scorer().index(profiles, *question, **options)
 
-    def queries(self, tests: SideLike, index: SearchIndex) -> Any:
+    def queries(self, tests: SideLike, index: SearchIndex) -> Rows:
         """Vectors of tests for an index, as the scorer's `queries`."""
-        return self._scorer().queries(self._side(tests), index)
+        return self._scorer().queries(self._sides(index.examples, tests)[1], index)
 
     # -- calibrated answers ------------------------------------------------------------
 

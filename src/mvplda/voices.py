@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ._typing import FloatArray, PathLike
+from ._typing import Array, FloatArray, PathLike
 from .bundle import Bundle
 from .decisions import Decision, OperatingPoint, Verdict, decide, name_among
 from .exceptions import (
@@ -42,7 +43,16 @@ Recorded = Extracted | PathLike | Iterable[Source]
 """One side of a comparison: a sound file, several, or what was made of them."""
 
 MARK = "#"
-"""Between the name of a profile and the digest of a recording of it."""
+"""Between the name of a profile, the digest of a recording of it, and the sitting that this is of."""
+
+SITTING = "recording"
+"""The view of a model whose classes are sittings: takes of one share room, microphone and mood."""
+
+FITTING = 4.0
+"""Logarithm of the odds that a take is of the person whose it should be."""
+
+MOST_OTHERS = 20
+"""A take is compared with at most so many others of its profile."""
 
 
 def file_in(path: PathLike, name: str) -> Path:
@@ -158,7 +168,12 @@ class VoiceModel:
         wanted : as in `mvplda.decisions.point_for`, such as far=0.001; nothing: the model's own threshold
         """
         sides = self.side(one), self.side(other)
-        enrolled, tested = (self.bundle.enrol(side.X, ["one"] * len(side.X)) for side in sides)
+        enrolled, tested = (
+            self.bundle.enrol(
+                side.X, ["one"] * len(side.X), sitting_labels(self.bundle, side, number)
+            )
+            for number, side in enumerate(sides)
+        )
         answer = self.bundle.answer(enrolled, tested, question).take(0, 0)
         quality = [one for side in sides for one in side.qualities]
         return decide(answer, self.bundle.point(question, **wanted), quality=quality)
@@ -179,7 +194,8 @@ class VoiceModel:
         bundle = self.deployed(profiles).bundle
         asked = question or speaker_question(bundle)
         enrolled = profiles.enrolled(bundle)
-        answer = bundle.answer(enrolled, bundle.enrol(side.X, ["test"] * len(side.X)), asked)
+        tested = bundle.enrol(side.X, ["test"] * len(side.X), sitting_labels(bundle, side, "test"))
+        answer = bundle.answer(enrolled, tested, asked)
         llrs = answer.llr[:, 0]
         naming = name_among(llrs, bundle.point(asked, **wanted), doubt=bundle.doubt(asked))
         names = [str(name) for name in enrolled.ids]
@@ -195,6 +211,40 @@ class VoiceModel:
             for i in np.argsort(-llrs, kind="stable")
         ]
         return Ranking(verdict, named, candidates, naming.none, answer.calibrated)
+
+
+def sitting_labels(bundle: Bundle, side: Extracted, name: object) -> dict[str, list[str]] | None:
+    """Labels of the sittings of a side, one where none are named; None for a model that has no such view."""
+    if SITTING not in bundle.views:
+        return None
+    return {SITTING: side.sittings or [str(name)] * len(side.X)}
+
+
+def leave_one_out(bundle: Bundle, X: FloatArray, owners: Sequence[str], sittings: Any) -> Array:
+    """(n,) LLR that each take is of the same speaker as the others of its owner; NaN where there are none.
+
+    sittings : labels of the takes, as of `sitting_labels`
+    """
+    names = np.asarray(owners)
+    others = np.equal.outer(names, names)
+    np.fill_diagonal(others, False)
+    others &= others.cumsum(axis=1) <= MOST_OTHERS
+    each, rows = np.nonzero(others)
+    tested = np.unique(each)
+    fits = np.full(len(X), np.nan)
+    if len(each):
+        named = sittings and {view: np.asarray(column) for view, column in sittings.items()}
+        rest = bundle.enrol(X[rows], each, named and {v: c[rows] for v, c in named.items()})
+        takes = bundle.enrol(X[tested], tested, named and {v: c[tested] for v, c in named.items()})
+        pairs = np.arange(len(tested))[:, None].repeat(2, axis=1)
+        fits[tested] = bundle.answer(rest, takes, speaker_question(bundle), pairs).llr
+    return fits
+
+
+def take_weights(fits: Array) -> Array:
+    """(n,) how much takes count that fit the others so well: 1, or less down to a tenth; few different values."""
+    chance = 1.0 / (1.0 + np.exp(-np.nan_to_num(fits, nan=np.inf) - FITTING))
+    return np.maximum(np.round(chance, 1), 0.1)
 
 
 def speaker_question(bundle: Bundle) -> Question:
@@ -247,8 +297,17 @@ class ProfileBook:
         return self.vectors.X
 
     def enrolled(self, bundle: Bundle) -> Profiles:
-        """All profiles, for a model."""
-        return bundle.enrol(self.all_vectors(), self.owners)
+        """All profiles, for a model; takes that do not fit the others of their profile count less."""
+        weights = take_weights(self.fits(bundle))
+        sittings = self.sittings(bundle)
+        return bundle.enrol(self.all_vectors(), self.owners, sittings, weights=weights)
+
+    def fits(self, bundle: Bundle) -> Array:
+        """LLR that every take is of the same speaker as the others of its profile: see `leave_one_out`."""
+        return leave_one_out(bundle, self.all_vectors(), self.owners, self.sittings(bundle))
+
+    def sittings(self, bundle: Bundle) -> dict[str, list[str]] | None:
+        return sitting_labels(bundle, self.side(range(len(self.owners))), "")
 
     def counts(self) -> dict[str, int]:
         """Recordings of every profile."""
@@ -261,7 +320,17 @@ class ProfileBook:
             raise LabelError(
                 f"there is no profile {name!r} in {self.path}; there are {', '.join(self.counts()) or 'none'}"
             )
-        return Extracted(self.all_vectors()[rows].astype(np.float32), rows, [], [])
+        return self.side(rows)
+
+    def side(self, rows: Sequence[int]) -> Extracted:
+        """Some of the vectors, with their sittings; those of a profile are of one where none is named."""
+        X = self.all_vectors()[list(rows)].astype(np.float32)
+        ids = [] if self.vectors is None else self.vectors.ids.tolist()
+        sittings = []
+        for row in rows:
+            _, _, sitting = ids[row][len(self.owners[row]) + 1 :].partition(MARK)
+            sittings.append(sitting or self.owners[row])
+        return Extracted(X, list(rows), [], [], sittings)
 
     def check(self, extractor: str | None) -> None:
         """Refuse an extractor other than the one that made the profiles."""
@@ -271,20 +340,31 @@ class ProfileBook:
                 f"extractor given is {extractor or '(not known)'}: take the same, or enrol them again with this one"
             )
 
-    def add(self, name: str, extractor: str | None, X: FloatArray, marks: Sequence[str]) -> None:
+    def add(
+        self,
+        name: str,
+        extractor: str | None,
+        X: FloatArray,
+        marks: Sequence[str],
+        sitting: str | None = None,
+    ) -> None:
         """Add vectors to a profile, which need not be there yet; one that is in it already is an error.
 
         marks : one text per vector, such as the digest of its recording, by which it is known again
+        sitting : of all these vectors; None: one of its own
         """
         if not name.strip():
             raise LabelError("a profile needs a name")
-        ids = [f"{name}{MARK}{mark[:12]}" for mark in marks]
+        ids = [f"{name}{MARK}{mark[:12]}{MARK}{sitting or marks[0][:12]}" for mark in marks]
         owners = [*self.owners, *[name] * len(ids)]
         if self.vectors is not None:
             self.check(extractor)
             ids = [*self.vectors.ids.tolist(), *ids]
             X = np.concatenate([self.vectors.X, X])
-        if len(set(ids)) < len(ids):
+        known = [
+            one[len(owner) + 1 :].partition(MARK)[0] for one, owner in zip(ids, owners, strict=True)
+        ]
+        if len(set(zip(owners, known, strict=True))) < len(ids):
             raise LabelError(
                 f"a recording of {name!r} is given twice, or is in {self.path} already: nothing was added"
             )
@@ -324,18 +404,14 @@ def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> Oper
     X = book.all_vectors()
     owners = np.array(book.owners)
     question = speaker_question(bundle)
+    labels = book.sittings(bundle)
     whole = book.enrolled(bundle)
     bundle = bundle.deployed(whole)
-    llrs = bundle.answer(whole, X, question).llr
+    llrs = bundle.answer(whole, bundle.enrol(X, labels=labels), question).llr
     people = whole.ids.astype(str)[:, None]
     own = people == owners
-    for row, column in np.argwhere(own):
-        # a recording is no part of the profile that it is tried against
-        rest = np.flatnonzero(own[row] & (np.arange(len(X)) != column))
-        llrs[row, column] = np.nan
-        if len(rest):
-            others = bundle.enrol(X[rest], ["others"] * len(rest))
-            llrs[row, column] = bundle.answer(others, X[[column]], question).llr[0, 0]
+    # a recording is no part of the profile that it is tried against
+    llrs[own.argmax(axis=0), np.arange(len(X))] = leave_one_out(bundle, X, book.owners, labels)
     tried = np.isfinite(llrs)
     if len(people) < 2 or not tried[own].any():
         raise DataError(

@@ -261,6 +261,18 @@ def test_an_ended_process_leaves_no_half_files(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_kinds_from_phrases(root, tmp_path):
+    lines = [line.split() for line in (root / "trials").read_text().splitlines()]
+    words = {"T": "target", "I": "nontarget"}
+    listed = "".join(f"{model} {test} {words[kind[0]]}\n" for model, test, kind in lines)
+    (tmp_path / "by-speaker").write_text(listed)
+    phrases = ["--enrol-phrases", root / "utt2phrase", "--test-phrases", root / "utt2phrase"]
+    common = ["evaluate", root / "scores", "--json", "--trials"]
+    named = json.loads(said_by(*common, tmp_path / "by-speaker", *phrases, code=0).out)
+    assert named == json.loads(said_by(*common, root / "trials", code=0).out)
+    assert "need both" in said_by(*common, root / "trials", *phrases[:2], code=2).err
+
+
 def test_scores_are_compressed_where_the_name_says_so(root, tmp_path):
     said_by(*scoring(root), "-o", tmp_path / "s.gz", code=0)
     assert gzip.decompress((tmp_path / "s.gz").read_bytes()) == (root / "scores").read_bytes()

@@ -325,3 +325,40 @@ def test_a_threshold_from_profiles_alone(place):
         run("profiles", "remove", "voices.npz", name)
     run("profiles", "add", "voices.npz", "ann", "one.wav", *NET)
     assert "takes two people" in run("threshold", "--profiles", "voices.npz", *COSINE).output
+
+
+def test_people_of_several_recordings_and_a_page_to_confirm_them(place):
+    done = run("people", "one.wav", "again.wav", "other.wav", *COSINE, "-o", "people.html")
+    assert done.exit_code == 0, done.output
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    numbers = {recording: person for person, recording, *_ in rows}
+    assert numbers["one"] == numbers["again"] != numbers["other"]
+    assert (place / "people.html").read_text().count("<audio") == 3
+    # a diariser's turns; two of them at the same time
+    lines = [
+        f"SPEAKER one 1 {start} 1.5 <NA> <NA> s{k} <NA> <NA>" for k, start in enumerate((0, 1))
+    ]
+    (place / "turns.rttm").write_text("\n".join(lines))
+    done = run("people", "one.wav", *COSINE, "--turns", "turns.rttm", "-o", "people.html")
+    assert done.stderr.startswith("2 people in 2 turns"), done.output
+    (place / "turns.rttm").write_text("SPEAKER else 1 0 1 <NA> <NA> s <NA> <NA>")
+    done = run("people", "one.wav", *COSINE, "--turns", "turns.rttm", "-o", "people.html")
+    assert "there is no recording 'else'" in done.output
+
+
+def test_a_sitting_is_named_and_a_take_that_does_not_fit_too(place):
+    extractor = load_extractor("net.onnx")
+    rng = np.random.default_rng(0)
+    ann, bob = (extractor(voice(3.0, pitch, 0), RATE) for pitch in (1.0, 1.35))
+    speakers = np.repeat(np.arange(60), 4)
+    means = ann + np.linalg.norm(ann - bob) * rng.normal(size=(60, 24)) / 4
+    X = means[speakers] + 0.1 * np.linalg.norm(ann - bob) * rng.normal(size=(240, 24)) / 4
+    Bundle(None, MultiviewPLDA({"speaker": 20}), extractor.name).fit(X, {"speaker": speakers}).save(
+        "model.safetensors"
+    )
+    takes = ("one.wav", "again.wav", "other.wav")
+    options = ("--model", "model.safetensors", *NET, "--sitting", "may")
+    added = run("profiles", "add", "v.npz", "ann", *takes, *options)
+    assert added.exit_code == 0, added.output
+    assert "other.wav does not fit the other recordings of ann" in added.output
+    assert ProfileBook("v.npz").of("ann").sittings == ["may"] * 3

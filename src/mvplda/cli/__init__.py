@@ -42,6 +42,7 @@ COMMANDS = {
     "verify": "verify",
     "identify": "verify",
     "profiles": "verify",
+    "people": "people",
     "experiment": "experiment",
     "reproduce": "experiment",
     "demo": "experiment",

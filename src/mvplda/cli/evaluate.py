@@ -66,6 +66,14 @@ FAR_ABOVE = 1.5
     "intervals over speakers need it.",
 )
 @click.option(
+    "--enrol-phrases",
+    help="Read the phrase of every model from this file (model id, phrase); with --test-phrases, targets and "
+    "nontargets of the list become TC, TW, IC and IW.",
+)
+@click.option(
+    "--test-phrases", help="Read the phrase of every test from this file (test id, phrase)."
+)
+@click.option(
     "--by",
     help="Show the errors in every group of people, too, at the threshold of the first --far, as this file has them "
     "(test id, group, as in utt2gender). Needs --test-speakers.",
@@ -95,6 +103,8 @@ def evaluate(scores: Texts, key: str, **options: Any) -> None:
 
     lead, *others = systems
     trials, values = scored_trials(key, systems[lead])  # once: the list may come through a pipe
+    if options["enrol_phrases"] is not None:
+        trials = with_phrases(trials, options["enrol_phrases"], options["test_phrases"])
     scored = {lead: values} | {name: matched(trials, systems[name]) for name in others}
     kinds = trials.kinds
     sides = speakers_of(trials, options["enrol_speakers"], options["test_speakers"])
@@ -164,6 +174,8 @@ def _check_call(options: Json, systems: int) -> None:
     """Whether the options go together, before anything is read."""
     from ..report import folder_beside
 
+    if (options["enrol_phrases"] is None) != (options["test_phrases"] is None):
+        raise click.UsageError("kinds of trials need both --enrol-phrases and --test-phrases")
     if options["by"] is not None and (options["test_speakers"] is None or not options["far"]):
         raise click.UsageError("--by needs --test-speakers and a --far")
     if options["report"] is None:
@@ -182,6 +194,21 @@ def named_systems(scores: Texts) -> dict[str, str]:
     if len(systems) < len(pairs):
         raise click.UsageError("two systems have the same name")
     return systems
+
+
+def with_phrases(trials: Trials, enrol: str, test: str) -> Trials:
+    """The same trials, of which targets and nontargets are told by the phrases of both sides."""
+    import numpy as np
+
+    from ..io.trials import Trials, rows_in
+    from ..kinds import Coded
+
+    models = labels_in(enrol, trials.enrol, "phrase")
+    tests = labels_in(test, trials.test, "phrase")
+    # by numbers: lists are long, phrases are few
+    wrong = rows_in(models.names, tests.names.tolist())[models.codes] != tests.codes
+    kinds = Coded(np.array(["TC", "TW", "IC", "IW"]), 2 * ~trials.target + wrong)
+    return Trials(trials.enrol, trials.test, kinds)
 
 
 def by_group(

@@ -128,7 +128,7 @@ def _about_statistics(file: str) -> Json:
 @click.option(
     "--as",
     "what",
-    type=click.Choice(["vectors", "trials", "scores", "plda", "scorer"]),
+    type=click.Choice(["vectors", "trials", "scores", "plda", "pyannote", "scorer"]),
     help="Take SOURCE to hold this.  [default: vectors, where both names say so; a scorer, where TARGET is .onnx]",
 )
 @click.option(
@@ -151,6 +151,7 @@ def convert(
     trials    read: kaldi, voxceleb, rsr2015, table; written: kaldi, csv
     scores    read: kaldi, table; written: kaldi, csv
     plda      one-view models between .safetensors and Kaldi's <Plda>
+    pyannote  the same with their preprocessing, and a folder of pyannote.audio's VBx
     scorer    a model with its preprocessing and calibration, as an ONNX graph:
               enrol (profiles, --enrolled, D) and test (tests, D) in, llr (profiles, tests) out
 
@@ -182,6 +183,14 @@ def convert(
         from ..persistence import load
 
         write_onnx(target, load(source), enrolled=enrolled)
+    elif what == "pyannote":
+        from ..io.plda import read_pyannote, write_pyannote
+        from ..voices import load_model
+
+        if source.endswith(".safetensors"):
+            write_pyannote(target, load_model(source))
+        else:
+            read_pyannote(source).save(target)
     else:
         _convert_plda(source, target)
 
@@ -192,7 +201,9 @@ def _what_is_meant(source: str, target: str) -> str:
         return "scorer"
     if _names_vectors(source) and _names_vectors(target):
         return "vectors"
-    raise click.UsageError("say what the file holds: --as vectors, trials, scores, plda or scorer")
+    raise click.UsageError(
+        "say what the file holds: --as vectors, trials, scores, plda, pyannote or scorer"
+    )
 
 
 def _convert_plda(source: str, target: str) -> None:

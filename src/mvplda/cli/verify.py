@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..bundle import Bundle
     from ..decisions import OperatingPoint
     from ..extractors.extractor import Extracted
-    from ..voices import VoiceModel
+    from ..voices import ProfileBook, VoiceModel
     from . import Command, Texts
 
 EXIT = {"accept": 0, "reject": 1, "inconclusive": 2}
@@ -255,6 +255,10 @@ def profiles() -> None:
     default=1.0,
     help="Refuse recordings that hold less speech than this together, in seconds.",
 )
+@click.option(
+    "--sitting",
+    help="Name of the sitting, which takes of one room, microphone and day share.  [default: one of its own]",
+)
 def add(
     file: str,
     name: str,
@@ -262,6 +266,7 @@ def add(
     extractors: Texts,
     model: str | None,
     min_speech: float,
+    sitting: str | None,
 ) -> None:
     """Add recordings to the profile NAME in FILE; both are made where they are not there.
 
@@ -292,9 +297,26 @@ def add(
             f"the recordings hold {speech:.2f} s of speech, at least {min_speech:g} s are wanted: give more of them, "
             "or lower --min-speech"
         )
-    book.add(name, network.name, extracted.X, [q.digest for q in extracted.qualities])
+    marks = [quality.digest for quality in extracted.qualities]
+    book.add(name, network.name, extracted.X, marks, sitting)
     warn(qualities)
+    for path, llr in _misfits(book, list(listed), model):
+        click.echo(
+            f"mvplda: warning: {path} does not fit the other recordings of {name} (LLR {llr:.1f}) and counts less",
+            err=True,
+        )
     click.echo(f"{name}: {book.counts()[name]} recording(s) in {book.path}", err=True)
+
+
+def _misfits(book: ProfileBook, added: Sequence[str], model: str | None) -> list[tuple[str, float]]:
+    """Which of the recordings that were added last do not fit the others of their profile, by their LLRs."""
+    from ..voices import default_bundle, load_model, take_weights
+
+    bundle = default_bundle(book.extractor) if model is None else load_model(model)
+    if bundle is None:
+        return []
+    fits = book.fits(bundle)[-len(added) :]
+    return [(path, fit) for path, fit in zip(added, fits, strict=True) if take_weights(fit) < 1]
 
 
 @profiles.command()

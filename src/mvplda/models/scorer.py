@@ -212,6 +212,7 @@ class BaseScorer(Persistent):
         labels: Any = None,
         *,
         method: Enrolment = "exact",
+        weights: Array | None = None,
     ) -> Profiles:
         """Make profiles of vectors.
 
@@ -223,6 +224,7 @@ class BaseScorer(Persistent):
             classes (a speaker enrolled with several phrases), and so are vectors of the two sides of a trial
             where both have labels; in views without labels all vectors of a profile are of one class
         method : "exact" keeps the count of vectors; "average" scores their mean as one vector
+        weights : (n,) above 0: the noise of a vector is the model's, divided by its weight
         """
         base = self.forms().base
         return sum_evidence(
@@ -233,6 +235,7 @@ class BaseScorer(Persistent):
             self._key(),
             method=method,
             missing=self.missing,
+            weights=weights,
         )
 
     def profiles(

@@ -165,11 +165,14 @@ def sum_evidence(
     *,
     method: Enrolment = "exact",
     missing: object = None,
+    weights: Array | None = None,
 ) -> Profiles:
     """Profiles of vectors whose evidence is y: their sums, cell by cell.
 
     base : base views, in which vectors may have labels
     """
+    if weights is not None:
+        y = y * like(weights[:, None], y)
     if method not in ("exact", "average"):
         raise ParameterError(f"method is 'exact' or 'average'; got {method!r}")
     n = len(y)
@@ -188,7 +191,7 @@ def sum_evidence(
     total = y
     if len(owners) < n or ids is not None:
         total = sum_rows(y, cell, len(owners))
-    amount = np.bincount(cell, minlength=len(owners)).astype(np.float64)
+    amount = np.bincount(cell, weights, len(owners)).astype(np.float64)
     if method == "average":
         total = total / like(amount[:, None], total)
         amount = np.ones_like(amount)
