@@ -94,8 +94,9 @@ def find_people(
     def compare(some: IntArray, others: IntArray) -> Array:
         """LLRs of groups; minus infinity where turns of theirs overlap, and of a group with itself."""
         profiles = bundle.enrol(X, members.argmax(axis=0), sittings)
-        sides = (profiles.take(profiles.number(groups)) for groups in (some, others))
-        llrs = without_doubt(np.asarray(bundle.answer(*sides, question).llr), doubt)
+        rows = profiles.take(profiles.number(some))
+        columns = profiles.take(profiles.number(others))
+        llrs = without_doubt(np.asarray(bundle.answer(rows, columns, question).llr), doubt)
         llrs[members[some] @ overlap @ members[others].T] = -np.inf
         llrs[np.equal.outer(some, others)] = -np.inf
         return llrs
@@ -116,8 +117,8 @@ def find_people(
             break
         for i in changed:
             j = best[i]
-            rows = [np.flatnonzero(members[group]).tolist() for group in (i, j)]
-            merges.append((float(llrs[i, j]), *rows))
+            one, other = (np.flatnonzero(members[group]).tolist() for group in (i, j))
+            merges.append((float(llrs[i, j]), one, other))
             members[i] |= members[j]
             members[j] = False
             llrs[j] = llrs[:, j] = -np.inf

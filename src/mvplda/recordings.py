@@ -36,6 +36,9 @@ from .voices import (
 ENOUGH_PEOPLE = 10
 """With fewer people than this no model of them is better than the extractor's cosine."""
 
+ADVICE = "Enrol people on two days if you can: it saves half of the errors or more, and more takes of one day do not."
+"""Measured on C-VAU: results/days."""
+
 IMPOSTORS = {"IW": "other speaker and phrase", "IC": "other speaker", "TW": "other phrase"}
 """Kinds of trials of the default model that should be rejected, in words."""
 
@@ -195,7 +198,7 @@ def setup_vectors(
             bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
     people = columns["speaker"].astype(str)
     ids, kept = _marked(people, marks or range(len(vectors)), told)
-    report = "\n".join([*told, *report_lines(bundle, far)])
+    report = "\n".join([*told, *report_lines(bundle, far), ADVICE])
     bundle.card = {**dict(bundle.card or {}), "report": report}
     return Setup(bundle, report, VectorSet(ids, vectors[kept], name), people[kept].tolist())
 

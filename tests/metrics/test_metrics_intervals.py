@@ -269,11 +269,11 @@ def test_cllr_reaches_as_far_as_min_cllr_and_the_loss():
 def test_costs_too_coarse_for_the_trials_have_no_interval():
     """20 speakers, 1520 non-targets: one false alarm costs 99 / 1520 at a prior of .01, 999 / 1520 at .001."""
     scores, same, enrol, test = simulate(np.random.default_rng(1), speakers=20)
-    row = speaker_intervals(scores, same, enrol, test, ("default", ".001")).intervals["Total"]
+    row = speaker_intervals(scores, same, enrol, test, ("default", "sre10")).intervals["Total"]
     assert "min_dcf/default" in row
-    assert "min_dcf/.001" not in row
-    table = evaluate(scores, same, ("default", ".001")).table(
-        intervals=speaker_intervals(scores, same, enrol, test, ("default", ".001"))
+    assert "min_dcf/sre10" not in row
+    table = evaluate(scores, same, ("default", "sre10")).table(
+        intervals=speaker_intervals(scores, same, enrol, test, ("default", "sre10"))
     )
     assert "a minDCF that one trial moves by more than 0.1" in table
 

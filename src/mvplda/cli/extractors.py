@@ -129,7 +129,7 @@ def check(file: str, write: bool) -> None:
     "-o",
     "--output",
     required=True,
-    help="Write the vectors to this file, in the format of its suffix: .scp, .ark, .npz, .npy, .parquet, .csv.",
+    help="Write the vectors to this file, in the format of its suffix: .scp, .ark, .npz, .parquet, .csv.",
 )
 @click.option(
     "--on-error",

@@ -24,7 +24,7 @@ def info(file: str, as_json: bool) -> None:
     \b
     FILE is one of:
       .safetensors   a model, bundle, profiles, calibrator, statistics, extractor or features
-      vectors        .scp, .ark, .npy, .npz, .parquet, .csv
+      vectors        .scp, .ark, .npz, .parquet, .csv
 
     \b
     Examples:
@@ -147,7 +147,7 @@ def convert(
     """Write SOURCE in another format to TARGET.
 
     \b
-    vectors   by their names: .scp, .ark, .npy, .npz, .parquet, .csv
+    vectors   by their names: .scp, .ark, .npz, .parquet, .csv
     trials    read: kaldi, voxceleb, rsr2015, table; written: kaldi, csv
     scores    read: kaldi, table; written: kaldi, csv
     plda      one-view models between .safetensors and Kaldi's <Plda>
@@ -208,15 +208,10 @@ def _what_is_meant(source: str, target: str) -> str:
 
 def _convert_plda(source: str, target: str) -> None:
     """Between our files and Kaldi's <Plda>."""
-    from ..exceptions import ParameterError
     from ..io.plda import read_kaldi_plda, write_kaldi_plda
-    from ..models import MultiviewPLDA
     from ..voices import load_model
 
     if not source.endswith(".safetensors"):
         read_kaldi_plda(source).save(target)
         return
-    model = load_model(source).fitted_scorer
-    if not isinstance(model, MultiviewPLDA):
-        raise ParameterError(f"{source} holds a {type(model).__name__}, which is no PLDA model")
-    write_kaldi_plda(target, model)
+    write_kaldi_plda(target, load_model(source).fitted_scorer)

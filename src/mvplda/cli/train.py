@@ -107,7 +107,7 @@ def train(
     seed: int,
     quiet: bool,
 ) -> None:
-    """Train a model on VECTORS (scp, ark, npy, npz, parquet, csv, a Kaldi folder, or a file of mvplda stats).
+    """Train a model on VECTORS (scp, ark, npz, parquet, csv, a Kaldi folder, or a file of mvplda stats).
 
     With nothing but vectors and labels: a committee, calibrated for every question by people who are held out, with
     thresholds measured on them. The file is what verify, identify, score, evaluate, serve and convert take.
@@ -145,7 +145,7 @@ def train(
     else:
         needed = needs_labels or bool(sources or views or folds)
         data, table = read_labelled(vectors, sources, ranks, needed)
-        widths = _sizes(once("--block", blocks))
+        widths = _sizes(once("--block", blocks), full=False)
         bundle = training.train(
             data.X,
             table,
@@ -179,12 +179,12 @@ def _from_statistics(path: str, model: str, ranks: Json, options: Json) -> Bundl
     return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
 
 
-def _sizes(given: Mapping[str, str]) -> Json:
+def _sizes(given: Mapping[str, str], full: bool = True) -> Json:
     """Ranks, which may be full, or widths of blocks: positive whole numbers."""
     sizes: Json = {}
     for name, text in given.items():
         sizes[name] = None
-        if text != "full":
+        if not full or text != "full":
             if not text.isdecimal() or int(text) == 0:
                 raise click.UsageError(
                     f"the size of {name} is a positive whole number, or full for a view; got {text!r}"
@@ -306,7 +306,7 @@ def stats(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Sum up SHARDS (parquet, npy, npz, scp, ark, csv), however large, for mvplda train.
+    """Sum up SHARDS (parquet, npz, scp, ark, csv), however large, for mvplda train.
 
     SHARDS may also be statistics files, which are added as they are. An id that stands twice in
     one shard is an error: it would be counted twice.

@@ -43,7 +43,7 @@ def ordered_map(
         return
     # joblib, which scikit-learn brings: its processes are not forked (a fork in the middle of another thread's work
     # can hang) and need no guard around the main module; one that dies is an error
-    from joblib import Parallel, delayed, parallel_config
+    from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
 
     with ExitStack() as stack:
         if scheduler is not None:

@@ -68,11 +68,14 @@ def read_kaldi_plda(path: PathLike, *, view: str = "class") -> PLDA:
     mean, matrix, psi = arrays
     D = mean.size
     matrix = np.atleast_2d(matrix)
-    if D == 0 or (mean.shape, matrix.shape, psi.shape) != ((D,), (D, D), (D,)):
-        shapes = f"{mean.shape}, transform {matrix.shape}, psi {psi.shape}"
-        fail(path, f"dimensions differ: mean {shapes}; expected (D,), (D, D), (D,)")
-    if not all(np.isfinite(array).all() for array in arrays):
-        fail(path, "the parameters are not all finite")
+    shapes = (mean.shape, matrix.shape, psi.shape)
+    finite = all(np.isfinite(array).all() for array in arrays)
+    if D == 0 or shapes != ((D,), (D, D), (D,)) or not finite:
+        fail(
+            path,
+            f"dimensions differ, or numbers are not finite: mean, transform and psi have shapes {shapes}; "
+            "expected (D,), (D, D), (D,)",
+        )
     with wrap_reader_errors(path, "a PLDA model of Kaldi"):
         return _model_of(path, Transform(mean, matrix, psi), view)
 
@@ -90,7 +93,7 @@ def _model_of(path: PathLike, transform: Transform, view: str) -> PLDA:
     return PLDA.from_parameters(mean, {view: loading}, back @ back.T)
 
 
-def write_kaldi_plda(path: PathLike, model: MultiviewPLDA) -> None:
+def write_kaldi_plda(path: PathLike, model: object) -> None:
     """Write a model with one view as a binary ``<Plda>`` file, all or nothing."""
     body = b"".join(binary_array(array) for array in transform_of(model))
     write_atomically(path, BINARY + OPEN + b" " + body + CLOSE + b" ")
@@ -161,8 +164,10 @@ def _behind(path: PathLike, data: bytes, place: int, token: bytes) -> int:
     return end + data.startswith(b" ", end)
 
 
-def transform_of(model: MultiviewPLDA) -> Transform:
+def transform_of(model: object) -> Transform:
     """The transform of a fitted model with one view."""
+    if not isinstance(model, MultiviewPLDA):
+        raise ParameterError(f"a {type(model).__name__} is no PLDA model")
     if not hasattr(model, "loadings_"):
         raise ParameterError("the model is not fitted: fit it before it is written")
     if len(model.loadings_) != 1:

@@ -37,6 +37,7 @@ from .files import (
     Names,
     OnDisk,
     as_numbers,
+    as_text,
     check_ids,
     column_blocks,
     column_of,
@@ -273,7 +274,7 @@ def _rsr2015_blocks(source: OnDisk) -> Iterator[Columns]:
                 given = b",".join(row).decode()
                 fail(source.name, f"the marks {given!r}; expected {RSR2015_LINE}", line)
             kinds.append(kind)
-        utterances = [rsr2015_utterance(name.decode()) for name in tests]
+        utterances = [rsr2015_utterance(as_text(name)) for name in tests]
         yield [models, utterances, kinds], lines
 
 

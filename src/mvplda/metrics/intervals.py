@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._typing import Array
+from .._typing import Array, Names
 from ..costs import Costs
 from ..exceptions import LabelError, ParameterError
 from ..kinds import Coded, Kinds, as_masks
@@ -57,14 +57,14 @@ def both_sides(
 
     There is one label for every trial, or, for a matrix of scores, one for every row and for every column.
     """
-    tables = []
+    tables: list[tuple[Names, NDArray[np.integer]]] = []
     for side in (enrol, test):
         if isinstance(side, Coded):
             tables.append((side.names, side.codes))
         else:
             labels = np.asarray(side)
-            own, codes = np.unique(labels, return_inverse=True)
-            tables.append((own, codes.reshape(labels.shape)))
+            own, numbers_of = np.unique(labels, return_inverse=True)
+            tables.append((own, numbers_of.reshape(labels.shape)))
     names = np.union1d(tables[0][0], tables[1][0])
     numbers = []
     for axis, (own, codes) in enumerate(tables):

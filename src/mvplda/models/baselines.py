@@ -5,14 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Json
+from .._typing import AnyArray, Json, Labels
 from ..backend import as_vectors, like
 from ..exceptions import DataError, LabelError
 from ..labels import are_named, base_columns, label_columns
@@ -51,11 +51,11 @@ class CosineScorer(BaseScorer, BaseEstimator):
         self.views = views
 
     @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
         check_names(cls, settings, ("views",))
         return cls(**settings, views=base_columns(tuple(ranks)) if ranks else None)
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         vectors = as_vectors(X)
         self.mean_ = np.zeros(vectors.shape[1])
         if self.centre:
@@ -82,7 +82,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
     def width_in(self) -> int:
         return len(self.mean_)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         return {**super().describe(), "dimension": len(self.mean_), "views": list(self.views_)}
 
     def _key(self) -> str:
@@ -91,6 +91,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
 
 def unit_length(total: AnyArray, count: float) -> AnyArray:
     """Vectors of length 1; zero ones stay zero."""
+    # the mean and the sum of a profile have one direction
     length = row_products(total, total) ** 0.5
     return total / length[:, None].clip(min=np.finfo(np.float64).tiny)
 
@@ -120,9 +121,7 @@ class CascadeScorer(Committee):
     enrolment = 1
     folds = 2
 
-    def __init__(
-        self, views: Mapping[str, int | None], settings: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, views: Mapping[str, int | None], settings: Json | None = None) -> None:
         self.views = views
         self.settings = settings
 
@@ -130,11 +129,12 @@ class CascadeScorer(Committee):
     def experts(self) -> dict[str, MultiviewPLDA]:  # type: ignore[override]
         if any(":" in view for view in self.views):
             raise LabelError("a cascade has no interaction views")
+        # each sees all vectors, and takes the other views for noise
         settings = dict(self.settings or {})
         return {view: MultiviewPLDA({view: rank}, **settings) for view, rank in self.views.items()}
 
     @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
         check_names(PLDA, settings, ("n_components",))
         return cls(ranks, settings)
 

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Names
+from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names
 from ..backend import as_vectors
 from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
 from ..labels import base_columns
@@ -108,7 +108,14 @@ class Committee(BaseScorer, BaseEstimator):
 
     # -- training ------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, trials: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Labels | None = None,
+        *,
+        groups: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+    ) -> Self:
         """Fit every expert to its columns, and learn their factors from classes that were held out.
 
         Parameters
@@ -126,6 +133,7 @@ class Committee(BaseScorer, BaseEstimator):
             raise DataError(f"there are {n} vectors and groups of shape {np.shape(groups)}")
         if trials is not None and (np.shape(trials) != (n,) or np.asarray(trials).dtype != bool):
             raise DataError(f"trials is true or false of each of the {n} vectors")
+        # scikit-learn's rule: settings stay as they were given
         experts = {name: clone(expert) for name, expert in self.experts.items()}
         self._adopt(experts, vectors.shape[1])
         for name, expert in self.experts_.items():
@@ -190,6 +198,7 @@ class Committee(BaseScorer, BaseEstimator):
 
     def _may(self, name: str) -> tuple[str, ...]:
         """Views that an expert is about."""
+        # an interaction is no view that a question names
         own = base_columns(tuple(scorer_of(self.experts_[name]).views_))
         allowed = names_of((self.speaks_of or {}).get(name, own))
         return tuple(v for v in self.views_ if v in own and v in allowed)
@@ -219,6 +228,7 @@ class Committee(BaseScorer, BaseEstimator):
             fold = clone(self).set_params(factors=None)
             fold.fit(X[held.train], {view: column[held.train] for view, column in labels.items()})
             profiles = fold.enrol(X[trials.enrol], trials.ids)
+            # factors are learnt for trials as they will be asked
             claims = {view: labels[view][trials.profiles] for view in names_of(self.known)}
             question = Question(known=claims or None)
             said.append(fold._said(profiles, X[trials.test], question, trials.pairs))
@@ -274,6 +284,7 @@ class Committee(BaseScorer, BaseEstimator):
     def _find_views(self, columns: tuple[str, ...]) -> None:
         experts = [scorer_of(expert) for expert in self.experts_.values()]
         every = {view for expert in experts for view in base_columns(tuple(expert.views_))}
+        # in the order of the labels, whatever the experts have
         self.views_ = dict.fromkeys([view for view in columns if view in every] or columns, 0)
         self._check_names(self.speaks_of, "speaks_of")
         named = {f"expert {name!r} speaks of": v for name, v in (self.speaks_of or {}).items()}
@@ -360,8 +371,9 @@ class Committee(BaseScorer, BaseEstimator):
         return sum(scorer_of(expert).width_out for expert in self.experts_.values())
 
     @property
-    def missing(self) -> Any:
+    def missing(self) -> object:  # type: ignore[override]
         """The label that stands for none in the experts' training."""
+        # experts read the same labels: the first that states one will do
         labels = [scorer_of(expert).missing for expert in self.experts_.values()]
         return next((label for label in labels if label is not None), None)
 
@@ -374,10 +386,11 @@ class Committee(BaseScorer, BaseEstimator):
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
         settings = {"experts": {}, **values["settings"]}
         committee = super().from_state(arrays, {**values, "settings": settings})
+        # a committee that was read can be fitted again
         committee.experts = committee.experts_
         return committee
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         return {
             "class": type(self).__name__,
             "dimension": self.width_,
@@ -404,6 +417,9 @@ RIDGE = 3e-4
 LEAST_SIZE = 1e-4
 """A part of the evidence that is smaller than this share of the largest has no factor."""
 
+CURVATURE_TRIALS = 10_000
+"""So many trials tell well enough how the cost is curved."""
+
 LEAST_GAIN = 0.02
 """Parts that lower the cost by less than this share, all of them together, have no factor: scores are quicker."""
 
@@ -418,7 +434,8 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     extractor may have met, and no others.
     """
     occurring, truth = np.unique(truth, return_inverse=True)
-    said = said[:, occurring]
+    if len(occurring) < said.shape[1]:
+        said = said[:, occurring]
     n = len(said)
     # there are far more impostors than targets: each hypothesis weighs the same
     mass = (1.0 / np.bincount(truth))[truth]
@@ -426,27 +443,31 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     size = np.sqrt(np.einsum("nhe,nhe->e", said, said) / n)
     # parts of one size are easier for the optimiser
     scale = np.maximum(size, 1e-12)
-    said = said / scale
+    n_hypotheses = said.shape[1]
+    evidence = (said / scale).reshape(n * n_hypotheses, -1)
     rows = np.arange(n)
 
-    def cost(theta: Array) -> tuple[float, Array, Array]:
-        """Cost, gradient, and posteriors of the hypotheses."""
-        logs = said @ theta
+    def posteriors(theta: Array) -> tuple[Array, Array]:
+        """(n, hypotheses), and the logarithms of those of the true ones."""
+        logs = (evidence @ theta).reshape(n, n_hypotheses)
         logs -= logs.max(axis=1, keepdims=True)
-        posterior = np.exp(logs)
-        total = posterior.sum(axis=1, keepdims=True)
-        posterior /= total
-        value = float(mass @ (np.log(total[:, 0]) - logs[rows, truth]))
-        wrong = posterior * mass[:, None]
-        wrong[rows, truth] -= mass
-        slope = np.einsum("nhe,nh->e", said, wrong) + RIDGE * theta
-        return value + 0.5 * RIDGE * float(theta @ theta), slope, posterior
+        shares = np.exp(logs)
+        total = shares.sum(axis=1, keepdims=True)
+        return shares / total, logs[rows, truth] - np.log(total[:, 0])
+
+    def cost(theta: Array) -> tuple[float, Array]:
+        """The cost of factors, and its slope."""
+        wrong, of_truth = posteriors(theta)
+        wrong[rows, truth] -= 1.0
+        wrong *= mass[:, None]
+        slope = wrong.reshape(-1) @ evidence + RIDGE * theta
+        return 0.5 * RIDGE * float(theta @ theta) - float(mass @ of_truth), slope
 
     def least(start: Array, has_factor: NDArray[np.bool_]) -> tuple[Array, float]:
         bounds = [(0.0, None if free else 0.0) for free in has_factor]
         found = minimize(
-            lambda theta: cost(theta)[:2],
-            np.where(has_factor, start, 0.0),
+            cost,
+            np.asarray(np.where(has_factor, start, 0.0), dtype=np.float64),
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
@@ -456,12 +477,14 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
 
     # a part that says next to nothing of these people would get any factor, and ruin the answers to others
     theta, value = least(0.3 * size, size > LEAST_SIZE * size.max())
-    # second derivatives: the covariance of what is said, under the posteriors
-    posterior = cost(theta)[2]
-    mean = np.einsum("nh,nhe->ne", posterior, said)
-    weights = mass[:, None] * posterior
-    second = np.einsum("nh,nhe,nhf->ef", weights, said, said, optimize=True)
-    H = second - (mass[:, None] * mean).T @ mean + RIDGE * np.eye(len(theta))
+    # second derivatives, of some trials: the covariance of what is said, under the posteriors
+    some = slice(None, None, max(1, n // CURVATURE_TRIALS))
+    shares = posteriors(theta)[0][some]
+    parts = said[some] / scale
+    own = mass[some, None] / mass[some].sum()
+    mean = np.einsum("nh,nhe->ne", shares, parts)
+    second = np.einsum("nh,nhe,nhf->ef", own * shares, parts, parts)
+    H = second - mean.T @ (own * mean) + RIDGE * np.eye(len(theta))
     kept = without_needless(theta, H, LEAST_GAIN * value)
     if not np.array_equal(kept, theta > 0):
         theta, value = least(theta, kept)

@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, Columns, IntArray
+from .._typing import AnyArray, Array, Columns, IntArray, Json, Labels, Names
 from ..backend import as_vectors, like
 from ..exceptions import DataError, LabelError
 from ..persistence import State, Tensors, fingerprint
@@ -120,7 +120,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     # -- training ------------------------------------------------------------
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         """Fit to vectors of several domains.
 
         y : labels of the blocks' views and, where there are several, of the domain
@@ -134,12 +134,14 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         missing = [view for view in views if view not in labels]
         if missing:
             raise LabelError(f"there are no labels of the view {missing[0]!r}")
+        # without names of domains all vectors are of one
         domains = labels.get(self.domain, np.zeros(len(vectors), dtype=np.int64))
         self.views_ = dict.fromkeys(views, 0)
         self.mean_ = np.zeros(width)
         self.shift_ = np.zeros(width)
         self.spreads_: dict[str, Spread] = {}
         self.variances_: dict[str, Variances] = {}
+        # lengths of embeddings say how clear a recording is, not whose it is
         unit = self.project(vectors.astype(np.float64))
         for name, columns, view in self._columns():
             others = [labels[other] for other in views if other != view]
@@ -153,14 +155,15 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         name: str,
         u: Array,
         columns: slice,
-        own: NDArray[Any],
-        rest: NDArray[Any],
-        domains: NDArray[Any],
+        own: Names,
+        rest: Names,
+        domains: Names,
     ) -> None:
         """Mean, spreads and variances of one block: moments within each domain, averaged over domains."""
         means, before, after = [], [], []
         for domain in np.unique(domains):
             rows = domains == domain
+            # within a domain, so that domains are not taken for people
             centre = u[rows].mean(axis=0)
             means.append(centre)
             apart = u[rows] - centre
@@ -177,9 +180,11 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             float(np.trace(other) + np.trace(cell)) / D,
             _as_kept(shrunk(noise, STRENGTHS["noise"])),
         )
+        # the posterior of a domain is about vectors before they are scaled about it
         traces = np.mean([[np.trace(part) for part in parts] for parts in before], axis=0)
         is_speaker = next(iter(self.views_)) == self.blocks[name][1]
         speaker, phrase = traces[:2] if is_speaker else traces[1::-1]
+        # one domain tells nothing of how domains differ: a usual value
         spread = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
         delta = (self.delta or {}).get(name, spread)
         numbers = np.maximum([speaker, phrase, *traces[2:], delta], 1e-6)
@@ -204,6 +209,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     def settled(self) -> Self:
         """The same model with the domain in use as the one that it is in before anything is enrolled."""
+        # the fitted parts are shared: nothing writes to them
         other = copy(self)
         other.mean_ = self.mean_ + self.shift_
         other.shift_ = np.zeros_like(self.shift_)
@@ -235,6 +241,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         # without labels it may be one phrase that all say: then nothing is known of others
         phrases = np.ones_like(people)
         second = list(self.views_)[-1]
+        # with labels, people who say different phrases tell more of the domain
         if second in profiles.labels:
             codes = profiles.labels[second].codes[rows]
             phrases = np.equal.outer(codes, codes)
@@ -279,7 +286,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     # -- files ---------------------------------------------------------------------
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         blocks = {
             name: f"{columns} columns, {view}" for name, (columns, view) in self.blocks.items()
         }
@@ -294,6 +301,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         check_is_fitted(self, "mean_")
         arrays: Tensors = {"mean": self.mean_, "shift": self.shift_}
         for name, spread in self.spreads_.items():
+            # half the size, and what is kept in memory was rounded alike
             arrays[f"own/{name}"] = spread.own.astype(np.float32)
             arrays[f"noise/{name}"] = spread.noise.astype(np.float32)
         values = {
@@ -310,7 +318,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         return arrays, values
 
     @classmethod
-    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+    def from_state(cls, arrays: Tensors, values: Json) -> Self:
         settings = dict(values["settings"])
         settings["blocks"] = {
             name: (int(columns), str(view)) for name, (columns, view) in settings["blocks"].items()
@@ -347,7 +355,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             raise DataError("its arrays do not make a model of domains")
 
 
-def moments(X: Array, own: NDArray[Any], rest: NDArray[Any]) -> tuple[Array, Array, Array, Array]:
+def moments(X: Array, own: Names, rest: Names) -> tuple[Array, Array, Array, Array]:
     """Covariances of the classes of two crossed views, of their cells, and of takes, from centred vectors.
 
     Means of x y' over pairs that share one view, the other, or both, so that any numbers of takes will do; every

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, IntArray, Labels, Names, PathLike
+from .._typing import AnyArray, Array, IntArray, Json, Labels, Names, PathLike
 from ..backend import as_vectors, cast, dtype_name, empty, is_torch, namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import label_columns
@@ -60,8 +60,8 @@ Scoring = str
 class Identification(NamedTuple):
     """The best profiles for every test, best first: names and LLRs, both (tests, top)."""
 
-    ids: NDArray[Any]
-    scores: NDArray[Any]
+    ids: Names
+    scores: Names
 
 
 @runtime_checkable
@@ -120,7 +120,7 @@ class BaseScorer(Persistent):
     views_: dict[str, int]
     """Views of a fitted scorer, with their ranks where it has some."""
 
-    missing: Any = None
+    missing: object = None
     """A label that stands for "no label", besides None and NaN."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -131,11 +131,11 @@ class BaseScorer(Persistent):
     # -- what a scorer has to be -------------------------------------------------
 
     @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
         """A scorer of views with these ranks, to be fitted; settings that it does not have are an error."""
         raise NotImplementedError
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         raise NotImplementedError
 
     @property
@@ -209,7 +209,7 @@ class BaseScorer(Persistent):
         self,
         X: ArrayLike,
         ids: ArrayLike | None = None,
-        labels: Any = None,
+        labels: Labels | None = None,
         *,
         method: Enrolment = "exact",
         weights: Array | None = None,
@@ -239,7 +239,7 @@ class BaseScorer(Persistent):
         )
 
     def profiles(
-        self, y: Any, weights: Any, owner: Any, ids: Any = None, labels: Any = None
+        self, y: Any, weights: Any, owner: Any, ids: Any = None, labels: Labels | None = None
     ) -> Profiles:
         """Profiles of sums of `evidence` that were made before.
 
@@ -422,6 +422,7 @@ class BaseScorer(Persistent):
     def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
         if not hasattr(self, "views_"):
             check_is_fitted(self)
+        # single vectors are profiles of one vector each
         profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
         tests = test if isinstance(test, Profiles) else self.enrol(test)
         key = self._key()
@@ -432,6 +433,7 @@ class BaseScorer(Persistent):
                 )
             if len(side) == 0:
                 raise DataError(f"there are no {which} profiles")
+        # no tensor is moved behind the back of whoever gave it
         if is_torch(profiles.y) != is_torch(tests.y):
             raise DataError(
                 "one side is a torch tensor and the other is not: give both as the same kind"
@@ -457,6 +459,7 @@ class BaseScorer(Persistent):
         if scoring not in ("exact", "paper"):
             raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
         forms = self.forms() if scoring == "exact" else self.published_forms()
+        # names on both sides leave nothing to be found out, unless they are what is asked about
         labelled = question.labelled(profiles.labels, tests.labels)
         if every:
             facts = [view for view in labelled if view not in (question.same or ())]
@@ -465,6 +468,7 @@ class BaseScorer(Persistent):
             ratio = question.ratio(forms.base, labelled)
         if question.countermeasure is not None:
             question.traces(len(tests))
+            # a similarity and a ratio are not on one scale
             if not forms.is_llr and not every:
                 raise ParameterError(
                     f"the scores of a {type(self).__name__} are no likelihood ratios, and cannot be combined with "
@@ -555,7 +559,7 @@ def side_by_side(made: Sequence[AnyArray]) -> AnyArray:
     return joined
 
 
-def check_names(kind: type[BaseScorer], settings: Mapping[str, Any], given: Sequence[str]) -> None:
+def check_names(kind: type[BaseScorer], settings: Json, given: Sequence[str]) -> None:
     """Refuse settings that a class does not have, and those that it is given otherwise."""
     names = [name for name in signature(kind).parameters if name not in given]
     for name in settings:

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -33,7 +31,7 @@ class LatentModel(BaseScorer):
     class_means_: dict[str, Array]
     class_covariances_: dict[str, Array]
     log_likelihoods_: Array
-    missing: Any
+    missing: object
 
     def evidence(self, X: ArrayLike) -> AnyArray:
         """(n, r) what every vector says about the latents of its classes, in float64."""
@@ -47,6 +45,7 @@ class LatentModel(BaseScorer):
         return super().evidence(X)
 
     def project(self, vectors: AnyArray) -> AnyArray:
+        # evidence is linear: sums of vectors and sums of evidence are the same thing
         space = self.forms().space
         if not isinstance(vectors, np.ndarray) or vectors.dtype == np.float64:
             return vectors @ like(space.projection, vectors) - like(space.offset, vectors)

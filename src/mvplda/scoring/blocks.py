@@ -181,10 +181,12 @@ def _multiply(left: AnyArray, right: AnyArray) -> AnyArray:
     return stacked.reshape(n, -1)
 
 
-def _row_dots(left: AnyArray, right: AnyArray, rows: AnyArray, columns: AnyArray) -> AnyArray:
+def _row_dots(of_left: AnyArray, of_right: AnyArray, rows: Any, columns: Any) -> AnyArray:
     """(n,) dot products of rows of two factors."""
-    if is_torch(left):
-        return (left[rows] * right[columns]).sum(-1)
+    if is_torch(of_left):
+        return (of_left[rows] * of_right[columns]).sum(-1)
+    left = np.asarray(of_left)
+    right = np.asarray(of_right)
     dots = np.empty(len(rows), dtype=left.dtype)
     # gathered rows are overwritten again and again, so that they stay in the cache
     space = np.empty((2, min(GATHERED, len(rows)), left.shape[1]), dtype=left.dtype)
@@ -247,7 +249,7 @@ def fill_matrix(terms: Terms, outs: Sequence[AnyArray], threads: int | None = No
         for start in range(0, n_rows, step):
             rows = slice(start, start + step)
             for out, values in zip(outs, terms.block(rows, slice(None)), strict=True):
-                out[rows] = values  # type: ignore[assignment]
+                out[rows] = values
         return
     # few columns take more rows, so that a block stays as large as the cache likes it
     step = BLOCK * max(1, BLOCK // max(n_columns, 1))
@@ -264,7 +266,7 @@ def fill_matrix(terms: Terms, outs: Sequence[AnyArray], threads: int | None = No
             for left in range(0, n_columns, BLOCK):
                 columns = slice(left, left + BLOCK)
                 for out, values in zip(outs, terms.block(rows, columns), strict=True):
-                    out[rows, columns] = values  # type: ignore[assignment]
+                    out[rows, columns] = values
 
     if n_rows <= step:
         fill_rows(0)

@@ -419,7 +419,7 @@ class LatentForms:
         constant = term.constant + cross_e @ cross_t + square_e @ o_e + square_t @ o_t
         row = -cross_t @ term.left.T - 2.0 * square_e
         column = -multiply(cross_e, term.right.T) - 2.0 * square_t
-        return _Made(key, term, row, column, float(constant), in_vectors)
+        return _Made(key, term, np.asarray(row), np.asarray(column), float(constant), in_vectors)
 
     def _density(self, side: LatentSide, known: Substitution, factor: float) -> Quadratic:
         """Log density as certain training classes, up to a constant that all readings share."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._typing import AnyArray, Array, IntArray, Labels, Names
+from .._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from ..backend import like, sum_rows, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, encode_labels, exact_names, label_columns, row_keys
@@ -113,12 +113,12 @@ class Profiles(Persistent):
         return plain, {"ids": self.ids.tolist(), "model": self.model, "labels": names}
 
     @classmethod
-    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+    def from_state(cls, arrays: Tensors, values: Json) -> Self:
         labels = {
             view: CellLabels(exact_names(names), arrays[f"labels/{view}"])
             for view, names in values["labels"].items()
         }
-        parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+        parts: Json = {name: arrays[name] for name in ARRAYS}
         ids = exact_names(values["ids"])
         return cls(ids=ids, model=values["model"], labels=labels, **parts)
 
@@ -145,7 +145,7 @@ class Profiles(Persistent):
         if len(np.unique(named, axis=0)) != len(named):
             raise FileFormatError("a profile has two rows of the same labels")
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         about = {"profiles": len(self), "vectors": int(self.counts.sum()), "model": self.model}
         if len(self):
             about["first id"] = str(self.ids[0])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._typing import AnyArray, Array, IntArray, Names
+from .._typing import AnyArray, Array, IntArray, Json, Names
 from ..backend import like, namespace
 from ..costs import check_share, with_countermeasure
 from ..exceptions import DataError, LabelError, ParameterError
@@ -101,11 +101,11 @@ class Question:
         """The class of every profile in a known view; None where it is the label that the profile carries."""
         return self.known.get(view) if isinstance(self.known, Mapping) else None
 
-    def parts(self) -> dict[str, Any]:
+    def parts(self) -> Json:
         """What is asked: the keyword arguments that make the question."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """The question in plain values, as JSON can hold them; ``Question(**values)`` is the same question."""
         plain = self.parts()
         for name in ("countermeasure", "recognised"):
@@ -354,9 +354,7 @@ class Recognised:
             return np.log(np.column_stack([ratio, np.zeros(n_tests), ratio.mean(axis=1)]))
 
 
-def make_question(
-    question: Question | Mapping[str, Any] | None, asked: Mapping[str, Any]
-) -> Question:
+def make_question(question: Question | Json | None, asked: Json) -> Question:
     """The question that a call was given: as such, or by the keyword arguments that make one."""
     if question is None:
         return Question(**asked)

@@ -89,7 +89,9 @@ class Sums(Generic[A_co]):
 
     def together(self, k: int, l: int) -> sparse.csr_array:
         """Co-occurrence N_kl for any order of two different views."""
-        return self.cooccurrence[k, l] if k < l else self.cooccurrence[l, k].T.tocsr()
+        if k < l:
+            return self.cooccurrence[k, l]
+        return self.cooccurrence[l, k].T.tocsr()
 
     @property
     def has_products(self) -> bool:
@@ -111,12 +113,9 @@ class Sums(Generic[A_co]):
 
 
 def amid(vectors: Array) -> Array:
-    """A point amid vectors: the mean of those that are finite."""
+    """A point amid vectors: their mean, where it is finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = vectors.mean(axis=0)
-        if not np.isfinite(mean).all():
-            finite = vectors[np.isfinite(vectors).all(axis=1)]
-            mean = finite.mean(axis=0) if len(finite) else np.zeros_like(mean)
     return np.where(np.isfinite(mean), mean, 0.0)
 
 
@@ -264,15 +263,8 @@ class Accumulator:
 
     def _cells(self, rows: Block, columns: Block) -> tuple[IntArray, IntArray]:
         """Distinct pairs of class numbers, each as ``row << SHIFT | column``, and how often each occurs."""
-        width = np.int64(columns.max()) + 1
-        keys = rows * width + columns
-        if int(keys.max()) < 8 * len(keys):  # of a small table, counting is faster than sorting
-            every = np.bincount(keys)
-            cells = np.flatnonzero(every)
-            counts = every[cells]
-        else:
-            cells, counts = np.unique(keys, return_counts=True)
-        return (cells // width << SHIFT) | cells % width, counts
+        cells, _, counts = distinct((rows.astype(np.int64) << SHIFT) | columns)
+        return cells, counts
 
     def result(self) -> Sums[AnyArray]:
         """The sums, with classes in the order of their numbers. The accumulator is empty afterwards."""

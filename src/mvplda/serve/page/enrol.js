@@ -81,7 +81,7 @@ export async function enrolView(main, query) {
     const holder = h("div", {});
     step(2, left ? "Say it three times" : "One more take", h("div", { class: "split takes-and-stage" }, holder,
       h("div", { class: "side" },
-      h("p", {}, "Speak as you would on any day. A little difference between the takes is good: it shows how much you vary."), list)));
+      h("p", {}, "Speak as you would on any day. A little difference between the takes is good: it shows how much you vary. Takes of a second day help more than more takes of one."), list)));
     leave = () => holder.firstChild?.leave?.();
     refresh();
     next();
