@@ -145,7 +145,7 @@ def train(
     else:
         needed = needs_labels or bool(sources or views or folds)
         data, table = read_labelled(vectors, sources, ranks, needed)
-        widths = _sizes(once("--block", blocks))
+        widths = _sizes(once("--block", blocks), full=False)
         bundle = training.train(
             data.X,
             table,
@@ -179,12 +179,12 @@ def _from_statistics(path: str, model: str, ranks: Json, options: Json) -> Bundl
     return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
 
 
-def _sizes(given: Mapping[str, str]) -> Json:
+def _sizes(given: Mapping[str, str], full: bool = True) -> Json:
     """Ranks, which may be full, or widths of blocks: positive whole numbers."""
     sizes: Json = {}
     for name, text in given.items():
         sizes[name] = None
-        if text != "full":
+        if not full or text != "full":
             if not text.isdecimal() or int(text) == 0:
                 raise click.UsageError(
                     f"the size of {name} is a positive whole number, or full for a view; got {text!r}"
