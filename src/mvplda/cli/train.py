@@ -116,9 +116,9 @@ def train(
     Examples:
       mvplda train vectors.npz -o model.safetensors             (arrays X, speaker and phrase)
       mvplda train data/train -o model.safetensors              (xvector.scp, utt2spk, utt2phrase)
-      mvplda train x.npz --model multiview -v speaker=100 -v phrase=20 --set noise=full -o model.safetensors
-      mvplda train stats.safetensors -v speaker=100 -v channel=50 -o model.safetensors
-      mvplda train xvector.scp --model plda -l speaker=utt2spk -v speaker=150 -o plda.safetensors
+      mvplda train x.npz --model multiview --set noise=full -o model.safetensors
+      mvplda train stats.safetensors -o model.safetensors
+      mvplda train xvector.scp --model plda -l speaker=utt2spk -o plda.safetensors
     """
     from .. import training
     from ..statistics.record import holds_statistics
@@ -316,7 +316,7 @@ def stats(
       mvplda stats part-*.parquet -v speaker -v phrase -o stats.safetensors
       mvplda stats xvector.*.scp -l speaker=utt2spk -l phrase=utt2phrase \\
           --scheduler tcp://head:8786 --work-dir work -o stats.safetensors
-      mvplda train stats.safetensors -v speaker=100 -v phrase=20 -o model.safetensors
+      mvplda train stats.safetensors -o model.safetensors
       mvplda stats old.safetensors new.safetensors -o both.safetensors
     """
     from ..distributed import gather
