@@ -14,17 +14,28 @@ count (``root``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from .._typing import AnyArray, Array
 from ..backend import NUMPY, to_host
-from ..exceptions import DesignTooLargeError
+from ..exceptions import (
+    DesignTooLargeError,
+    DisconnectedDesignWarning,
+    LabelError,
+    ParameterError,
+    RankCappedWarning,
+    UnidentifiableViewWarning,
+)
+from ..labels import parts_of
+from ..statistics import SufficientStatistics
 from ..statistics.accumulator import Sums
 from .root import RootTables, side_by_side
 
@@ -221,3 +232,134 @@ def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
     if sums.has_products:
         total += D**2 * (D + 2 * sum(ranks))
     return total + 2 * float(design.plan.dense_size) ** 3
+
+
+# Ranks that classes can hold.
+
+
+def choose_ranks(
+    statistics: SufficientStatistics, wanted: Mapping[str, int | None], *, full: bool = False
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The rank asked for and the rank used of every view: at most classes - 1, and at most the dimension.
+
+    full : whether a prior makes the ranks as large as the dimension, whatever the classes
+    """
+    for view in wanted:
+        if view not in statistics.counts:
+            raise LabelError(f"the statistics have no view {view!r}, only {list(statistics.views)}")
+    if full:
+        every = dict.fromkeys(wanted, statistics.dimension)
+        return every, every
+    asked = {}
+    used = {}
+    for view, wish in wanted.items():
+        most = largest_rank(statistics, view)
+        rank = most if wish is None else wish
+        if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
+            raise ParameterError(
+                f"the rank of view {view!r} is a positive whole number; got {rank!r}"
+            )
+        asked[view] = int(rank)
+        used[view] = min(int(rank), most)
+    return asked, used
+
+
+def largest_rank(statistics: SufficientStatistics, view: str) -> int:
+    """As much rank as the classes of a view can hold."""
+    classes = labelled_classes(statistics, view)
+    if classes < 2:
+        names = statistics.classes[view].names
+        number = "one class" if classes else "no class"
+        name = f" ({names.tolist()[0]!r})" if len(names) else ""
+        raise LabelError(
+            f"view {view!r} has {number}{name}; a view needs at least 2 classes to be told from the mean. "
+            "Leave it out, or add data"
+        )
+    return min(classes - 1, statistics.dimension)
+
+
+def labelled_classes(statistics: SufficientStatistics, view: str) -> int:
+    """How many classes of a view have a name, of an interaction in all its parts.
+
+    A vector without a label is a class of its own, about which nothing else is known: such classes
+    have one vector each, and hold no rank.
+    """
+    classes = statistics.classes[view]
+    if classes.cells is None:
+        return len(classes.names)
+    named = np.ones(len(classes), dtype=bool)
+    for column, part in enumerate(parts_of(view)):
+        named &= classes.cells[:, column] < len(statistics.classes[part].names)
+    return int(named.sum())
+
+
+# What labels are like, and what no fit can tell apart.
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What a data set is like, a line for every view and pair of views, and every warning, in words."""
+
+    lines: tuple[str, ...]
+    messages: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([*self.lines, *(f"  ! {message}" for message in self.messages)])
+
+
+Problem = tuple[type[Warning], str]
+
+
+def diagnose(
+    statistics: SufficientStatistics, asked: Mapping[str, int], ranks: Mapping[str, int], plan: Plan
+) -> tuple[list[str], list[Problem]]:
+    """What a data set is like, in lines, and whatever a fit cannot tell apart, each with the kind of its warning."""
+    lines = [f"{statistics.n} vectors of dimension {statistics.dimension}"]
+    problems: list[Problem] = []
+    for view, rank in ranks.items():
+        counts = statistics.counts[view]
+        classes = labelled_classes(statistics, view)
+        unlabelled = len(counts) - classes
+        without = f" and {unlabelled} without label" if unlabelled else ""
+        lines.append(
+            f"  {view}: {classes} classes{without}, {counts.min():g}/{np.median(counts):g}/{counts.max():g} vectors "
+            f"each (least/median/most), rank {rank}"
+        )
+        if asked[view] > rank:
+            holds = (
+                f"{classes} classes"
+                if rank == classes - 1
+                else f"{len(statistics.total)} dimensions"
+            )
+            text = (
+                f"view {view!r}: rank {asked[view]} lowered to {rank}, as much as {holds} can hold"
+            )
+            problems.append((RankCappedWarning, text))
+        if counts.max() <= 1:
+            text = f"every class of view {view!r} has one vector: its loading cannot be told from the noise"
+            problems.append((UnidentifiableViewWarning, text))
+    for a, b in combinations(ranks, 2):
+        table = statistics.together(a, b)
+        nested = [refines(table), refines(table.T.tocsr())]
+        if all(nested) and min(table.shape) > 1:
+            text = (
+                f"views {a!r} and {b!r} sort the vectors into the same classes: only the sum of their "
+                "covariances is known, not its parts"
+            )
+            problems.append((UnidentifiableViewWarning, text))
+        if ":" in a + b:
+            continue
+        graph: sparse.coo_array = sparse.block_array([[None, table], [table.T, None]])  # type: ignore[list-item]
+        parts = int(connected_components(graph, directed=False)[0])
+        joined = "connected" if parts == 1 else f"{parts} separate parts"
+        lines.append(
+            f"  {a} x {b}: {table.nnz / np.prod(table.shape):.1%} of cells filled, {joined}"
+        )
+        if parts > 1 and not any(nested):
+            text = (
+                f"views {a!r} and {b!r} fall into {parts} parts that share no class: what differs "
+                "between the parts cannot be divided between the two views"
+            )
+            problems.append((DisconnectedDesignWarning, text))
+    lines.append(f"  solved by: {plan.describe(tuple(ranks))}")
+    return lines, problems

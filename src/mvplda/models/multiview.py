@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -13,6 +14,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,8 +22,7 @@ from .._progress import Progress
 from .._typing import AnyArray, Array, Device, Json, Labels, Names, RandomState
 from ..backend import checked_vectors, is_torch, threads_for, to_host
 from ..exceptions import DataError, LabelError, ParameterError
-from ..inference.design import Design, step_operations
-from ..inference.diagnostics import choose_ranks, diagnose
+from ..inference.design import Design, Diagnostics, choose_ranks, diagnose, step_operations
 from ..inference.em import (
     Fit,
     Iteration,
@@ -287,16 +288,15 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         # statistics are about an origin near the data, which keeps their squares small
         self._take(views, replace(p, mean=p.mean + statistics.origin))
         self._take_fit(fit, statistics)
-        self.diagnostics_ = diagnose(
-            statistics,
-            asked,
-            fit,
-            noise,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            published=self.algorithm == "paper",
-            needless=kind.needless,
-        )
+        lines, problems = diagnose(statistics, asked, ranks, design.plan)
+        if not fit.converged and self.max_iter > 0 and self.tol > 0:
+            text = f"EM stopped at max_iter={self.max_iter} before gaining less than tol={self.tol} nat a vector"
+            problems.append((ConvergenceWarning, text))
+        problems = [problem for problem in problems if problem[0] not in kind.needless]
+        for category, text in problems:
+            # of whoever called `fit`
+            warnings.warn(text, category, stacklevel=3)
+        self.diagnostics_ = Diagnostics(tuple(lines), tuple(text for _, text in problems))
         return self
 
     def log_likelihood(self, X: ArrayLike, y: Labels) -> float:
