@@ -56,6 +56,26 @@ Bytes = bytearray
 Draw = np.random.Generator
 
 
+JOINED = (1, 2, 4, 8, 16)
+"""Clips of one speaker in a recording."""
+
+
+def joined_clips(folder: Path, seed: int) -> list[tuple[Any, str, str]]:
+    """Samples, speaker and phrase of recordings that are drawn: a few of every length of every speaker."""
+    rng = np.random.default_rng(seed)
+    with open(folder / "index.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    found = []
+    for name in sorted({row["file"] for row in rows}):
+        sound, _ = soundfile.read(folder / name, dtype="float32")
+        own = [row for row in rows if row["file"] == name]
+        drawn = [rng.choice(len(own), count, replace=False) for count in JOINED for _ in range(4)]
+        for chosen in drawn:
+            clips = [sound[int(own[i]["start"]) :][: int(own[i]["length"])] for i in chosen]
+            found.append((np.concatenate(clips), own[0]["speaker"], own[chosen[0]]["phrase"]))
+    return found
+
+
 def voices(
     extractor: Extractor, folder: Path | None, speakers: int = 12
 ) -> tuple[list[Any], list[float]]:
@@ -68,9 +88,7 @@ def voices(
         return [soxr.resample(base, RATE, round(RATE * speed)) for speed in (0.85, 1.0, 1.2)], [
             0.9
         ] * len(SPEECH_S)
-    from .default_calibrations import recordings
-
-    drawn = recordings(folder, phrases=False, seed=0)
+    drawn = joined_clips(folder, seed=0)
     chosen = sorted({who for _, who, _ in drawn})[:: 60 // speakers][:speakers]
     heard = [
         (PEAK * x / np.abs(x).max(), who, extractor.utterance(x, RATE))

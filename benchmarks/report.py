@@ -19,7 +19,7 @@ from matplotlib.ticker import NullLocator
 from threadpoolctl import threadpool_info
 
 import mvplda
-from mvplda.speech.experiment.results import provenance
+from mvplda.speech.results import provenance
 
 PLAIN = {"facecolor": "white", "edgecolor": "none", "pad": 1}
 OURS, BARE, OTHERS = "#c44e52", "#8c8c8c", "#4c72b0"
@@ -74,7 +74,7 @@ def study_command(
     given = parser.parse_args()
     found = study(given.data, given.work) if keeps_vectors else study(given.data)
     given.output.mkdir(parents=True, exist_ok=True)
-    saved = {"provenance": provenance([given.data]), **found}
+    saved = {"title": name, "provenance": provenance([given.data]), "rows": found}
     (given.output / "results.json").write_text(json.dumps(saved, indent=2) + "\n")
     (given.output / "table.md").write_text(table(found))
     print(table(found))

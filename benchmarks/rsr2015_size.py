@@ -17,8 +17,9 @@ import numpy as np
 
 from mvplda.io.trials import rsr2015_utterance
 from mvplda.speech.corpora import load_corpus
-from mvplda.speech.experiment import Reading, read_recipe, run_experiment
-from mvplda.speech.experiment.results import provenance
+from mvplda.speech.experiment import Reading, run_experiment
+from mvplda.speech.results import provenance
+from mvplda.speech.settings import read_recipe
 
 PEOPLE = {"male": range(1, 158), "female": range(1, 144)}
 EVALUATED = {"male": range(101, 158), "female": range(95, 144)}

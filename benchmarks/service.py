@@ -1,13 +1,15 @@
 """How fast the service is: verifications from vectors and from sound, by 1, 16 and 64 clients; 1:N; memory over time.
 
 ``python benchmarks/service.py [-o results/service] [--only verify|identify|soak] [--minutes 3]``. The server runs in a
-process of its own on SQLite with the default model; clients are threads of another process over loopback, each on a
-connection that stays open. 1:N is over people who were drawn, in a database on the disk; the service has one core.
+process of its own with the default model, on SQLite and PostgreSQL; clients are tasks of another process over loopback,
+each on a connection that stays open. 1:N is over people who were drawn, in a database on the disk; the service has one
+core.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import http.client
 import io
 import json
@@ -17,7 +19,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,12 @@ import numpy as np  # noqa: E402
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "support")]
 
+import service_postgres  # noqa: E402
 from service_client import Client  # noqa: E402
+
+from mvplda.speech.results import provenance  # noqa: E402
+
+MASTER_KEY = "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="
 
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
@@ -43,9 +49,10 @@ def start(
     model: Path | None = None,
     extractor: Path | None = None,
     database: str | None = None,
+    demo: bool = True,
 ) -> subprocess.Popen[bytes]:
     """A service without limits of rate, with the default model or this one."""
-    chosen = ["--demo"]
+    chosen = ["--demo"] if demo else []
     if model is not None:
         chosen = ["--model", str(model), "--extractor", str(extractor)]
     free = ["--key-rate", "0", "--profile-rate", "0", "--lock-after", str(10**9)]
@@ -57,8 +64,12 @@ def start(
         f"import os, sys; os.sched_setaffinity(0, {cores or os.sched_getaffinity(0)});"
         f"sys.argv = {words}; from mvplda.cli import main; main()"
     )
+    environment = {**os.environ, "MVPLDA_MASTER_KEY": MASTER_KEY}
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", code],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     client = Client(f"http://127.0.0.1:{PORT}")
     for _ in range(600):
@@ -88,44 +99,44 @@ def wav(samples: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def load(bodies: list[tuple[str, str, bytes]], clients: int, seconds: float) -> dict[str, float]:
-    """Requests a second and latencies, of so many clients for so long."""
-    times: list[float] = []
-    wrong: list[int] = []
-    until = time.perf_counter() + seconds
-    lock = threading.Lock()
+Body = tuple[str, str, bytes]
+"""Path, content type and bytes of a call; no bytes: GET."""
 
-    def work(number: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
-        own, turn = [], number
+
+def load(bodies: list[Body], clients: int, seconds: float) -> dict[str, float]:
+    """Requests a second and latencies, of so many clients for so long, each on a connection of its own."""
+    times: list[float] = []
+    wrong: list[bytes] = []
+    until = time.perf_counter() + seconds
+
+    async def work(number: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
+        turn = number
         while time.perf_counter() < until:
             path, kind, body = bodies[turn % len(bodies)]
             turn += clients
             began = time.perf_counter()
-            connection.request("POST", path, body, {"Content-Type": kind})
-            answer = connection.getresponse()
-            answer.read()
-            own.append(time.perf_counter() - began)
-            if answer.status != 200:
-                wrong.append(answer.status)
-        with lock:
-            times.extend(own)
+            head = f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\nHost: 127.0.0.1:{PORT}\r\n"
+            head += f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode() + body)
+            answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+            await reader.readexactly(int(answer.partition(b"content-length:")[2].split()[0]))
+            times.append(time.perf_counter() - began)
+            if not answer.startswith(b"http/1.1 200"):
+                wrong.append(answer)
+        writer.close()
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(clients)]
+    async def together() -> None:
+        await asyncio.gather(*(work(k) for k in range(clients)))
+
     began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    asyncio.run(together())
     took = time.perf_counter() - began
-    found = {
+    return {
         "clients": clients,
         "a_second": len(times) / took,
         "failed": len(wrong),
         "seconds": took,
-    }
-    return {
-        **found,
         "p50_ms": 1e3 * float(np.quantile(times, 0.5)),
         "p99_ms": 1e3 * float(np.quantile(times, 0.99)),
     }
@@ -144,39 +155,56 @@ def enrolled(client: Client, count: int, rng: np.random.Generator) -> tuple[list
 
 
 def verifications(seconds: float) -> list[dict[str, Any]]:
-    rng, rows = np.random.default_rng(0), []
-    with tempfile.TemporaryDirectory() as folder:
-        process = start(Path(folder))
-        try:
-            names, width = enrolled(Client(f"http://127.0.0.1:{PORT}"), 20, rng)
-            vectors = [
-                json.dumps({"vector": rng.normal(size=width).tolist()}).encode() for _ in range(100)
-            ]
-            sounds = [wav(speech(k)) for k in range(40)]
-            paths = [f"/v1/profiles/{name}/verify" for name in names]
-            kinds = {
-                "vectors": [
-                    (paths[k % 20], "application/json", body) for k, body in enumerate(vectors)
-                ],
-                "sound, 2 s": [(paths[k % 20], "audio/wav", body) for k, body in enumerate(sounds)],
-            }
-            for kind, bodies in kinds.items():
-                for clients in (1, 16, 64):
-                    before = _cpu_s(process.pid)
-                    found: dict[str, Any] = {"from": kind, **load(bodies, clients, seconds)}
-                    done = max(1, round(found["a_second"] * found.pop("seconds")))
-                    found["cpu_ms"] = 1e3 * (_cpu_s(process.pid) - before) / done
-                    print(found, flush=True)
-                    rows.append(found)
-        finally:
-            process.terminate()
-            process.wait()
+    """The service has the first core, clients and the database have the second; an empty endpoint is the floor."""
+    rows = []
+    with service_postgres.running() as postgres:
+        databases = {"sqlite": None}
+        if postgres is not None:
+            databases["postgresql"] = postgres.new_database()
+        for kind, database in databases.items():
+            with tempfile.TemporaryDirectory() as folder:
+                process = start(Path(folder), cores={0}, database=database, demo=False)
+                os.sched_setaffinity(0, {1})
+                try:
+                    rows += _verifications(process.pid, kind, seconds)
+                finally:
+                    os.sched_setaffinity(0, {0, 1})
+                    process.terminate()
+                    process.wait()
+    return rows
+
+
+def _verifications(pid: int, database: str, seconds: float) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    names, width = enrolled(Client(f"http://127.0.0.1:{PORT}"), 64, rng)
+    paths = [f"/v1/profiles/{name}/verify" for name in names]
+    vectors = [json.dumps({"vector": rng.normal(size=width).tolist()}).encode() for _ in range(128)]
+    kinds: dict[str, list[Body]] = {
+        "nothing": [("/v1/health", "application/json", b"")],
+        "vectors": [(paths[k % 64], "application/json", body) for k, body in enumerate(vectors)],
+    }
+    if database == "sqlite":
+        sounds = [wav(speech(k)) for k in range(40)]
+        kinds["sound, 2 s"] = [(paths[k], "audio/wav", body) for k, body in enumerate(sounds)]
+    rows = []
+    for kind, bodies in kinds.items():
+        for clients in (1, 16, 64):
+            load(bodies, clients, seconds / 4)
+            before = _cpu_s(pid)
+            found: dict[str, Any] = {"database": database, "from": kind}
+            found |= load(bodies, clients, seconds)
+            done = max(1, round(found["a_second"] * found.pop("seconds")))
+            # what a core does that has nothing else to do
+            found["cpu_ms"] = 1e3 * (_cpu_s(pid) - before) / done
+            found["a_core_second"] = 1e3 / found["cpu_ms"]
+            print(found, flush=True)
+            rows.append(found)
     return rows
 
 
 def fill(folder: Path, count: int) -> None:
     """A database of so many enrolled people of three recordings each: drawn, and written as the service writes them."""
-    from mvplda.serve.run import open_service
+    from mvplda.serve.app import open_service
     from mvplda.serve.settings import Settings
     from mvplda.serve.templates import to_bytes
 
@@ -240,7 +268,7 @@ def identification(filled: Path | None) -> list[dict[str, Any]]:
 
 
 def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
-    from mvplda.serve.run import open_service
+    from mvplda.serve.app import open_service
     from mvplda.serve.settings import Settings
     from mvplda.serve.store import SERVICE
 
@@ -300,10 +328,7 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
             def kinds(k: int) -> list[tuple[str, str, bytes, dict[str, str]]]:
                 """A round of calls; no two rounds are alike."""
                 one, sound = f"/v1/profiles/{names[k % 5]}", {"Content-Type": "audio/wav"}
-                plain, key = (
-                    {"Content-Type": "application/json"},
-                    {"Idempotency-Key": f"{k}-{rng.integers(1 << 60)}"},
-                )
+                plain = {"Content-Type": "application/json"}
                 vector = json.dumps({"vector": rng.normal(size=width).tolist()}).encode()
                 person = json.dumps({"userId": f"u{k}", "consent": {"given": True}}).encode()
                 noise = said[k % 20][: 44 + int(rng.integers(20_000))] + rng.bytes(2000)
@@ -311,7 +336,7 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
                     ("POST", f"{one}/verify", said[k % 20], sound),
                     ("POST", f"{one}/verify", noise, sound),
                     ("POST", f"{one}/verify", rng.bytes(3000), {"Content-Type": "audio/webm"}),
-                    *[("POST", f"{one}/verify", vector, plain | key)] * 2,
+                    *[("POST", f"{one}/verify", vector, plain)] * 2,
                     ("POST", "/v1/identify", vector, plain),
                     (
                         "POST",
@@ -319,7 +344,7 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
                         json.dumps({"profileId": names[k % 5]}).encode(),
                         plain,
                     ),
-                    ("POST", "/v1/profiles", person, plain | key),
+                    ("POST", "/v1/profiles", person, plain),
                     ("GET", f"/v1/profiles/{rng.integers(1 << 60):x}", b"", {}),
                     ("GET", f"/odd/{k}", b"", {}),
                     ("POST", f"{one}/verify", b"{" * 50, plain),
@@ -390,8 +415,10 @@ def add(folder: Path, found: dict[str, Any]) -> None:
     """Put results beside those that are there, and write all of them as tables in Markdown."""
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / "results.json"
-    every = {**(json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}), **found}
-    place.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
+    before = json.loads(place.read_text(encoding="utf-8"))["rows"] if place.is_file() else {}
+    every = {**before, **found}
+    saved = {"title": "The service under load", "provenance": provenance(), "rows": every}
+    place.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
     lines = []
     for name, rows in every.items():
         several = rows if isinstance(rows, list) else [rows]

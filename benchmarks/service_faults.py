@@ -30,7 +30,7 @@ from service_client import Client, Refused
 from service_problems import Server, make_world, running_server
 
 from benchmarks.service import add
-from mvplda.serve.run import open_service
+from mvplda.serve.app import open_service
 from mvplda.serve.settings import Settings
 
 CLIENTS = 4
@@ -161,7 +161,7 @@ def main() -> None:
         print(found, f"{time.time() - began:.0f} s")
     if chosen.output is not None:
         place = chosen.output / "results.json"
-        before = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
+        before = json.loads(place.read_text(encoding="utf-8"))["rows"] if place.is_file() else {}
         others = [row for row in before.get("kill -9", []) if row["database"] != chosen.kind]
         add(chosen.output, {"kill -9": [*others, found]})
 

@@ -33,7 +33,7 @@ TABLES = (
     "parquet binary",
     "parquet fixed list",
 )
-FORMATS = ("npy", "npz", *TABLES, "scp")
+FORMATS = ("npz", *TABLES, "scp")
 PIECE = 50_000
 
 
@@ -63,16 +63,7 @@ def write(folder: Path, name: str, vectors: int) -> tuple[Path, dict[str, str]]:
 
     kind, _, stored = name.partition(" ")
     path = folder / f"x.{kind}"
-    if kind == "npy":
-        X = np.lib.format.open_memmap(path, "w+", np.float32, (vectors, DIMENSION))
-        labels, start = [], 0
-        for some, *codes in pieces(vectors):
-            X[start : start + len(some)] = some
-            labels.append(codes)
-            start += len(some)
-        for i, view in enumerate(VIEWS):
-            np.save(folder / f"x.{view}.npy", np.concatenate([codes[i] for codes in labels]))
-    elif kind == "parquet":
+    if kind == "parquet":
         writer: Any = None
         for some, speaker, phrase in pieces(vectors):
             table = pa.table({"vector": column(stored, some), "speaker": speaker, "phrase": phrase})
@@ -170,7 +161,7 @@ def engines(vectors: int, rounds: int) -> dict[str, Any]:
         paths = []
         for i in range(4):
             (Path(folder) / str(i)).mkdir()
-            paths.append(write(Path(folder) / str(i), "npy", vectors // 4)[0])
+            paths.append(write(Path(folder) / str(i), "parquet binary", vectors // 4)[0])
         rows = {"serial": 1, "processes": 2}
         best = dict.fromkeys(rows, float("inf"))
         for _ in range(rounds):
@@ -179,7 +170,9 @@ def engines(vectors: int, rounds: int) -> dict[str, Any]:
                 best[name] = min(best[name], seconds(work))
     size = vectors * DIMENSION * 4 / 1e9
     return {
-        "GB/s of four .npy shards": {name: round(size / time_, 3) for name, time_ in best.items()}
+        "GB/s of four .parquet shards": {
+            name: round(size / time_, 3) for name, time_ in best.items()
+        }
     }
 
 
@@ -197,7 +190,7 @@ def memory(name: str, vectors: int) -> dict[str, Any]:
 
 def measure_memory(path: str, labels: dict[str, str]) -> None:
     """Peak of a run, in a process of its own; a small run before it pays for what the libraries take once."""
-    with shard("npy", 1000) as (small, _):
+    with shard("parquet binary", 1000) as (small, _):
         gather(small, None, VIEWS)
     if path.endswith(".parquet"):
         with shard("parquet binary", 1000) as (small, _):
@@ -212,7 +205,7 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
         "case": f"{vectors} vectors, D={DIMENSION}, float32, {CLASSES} speakers, {PHRASES} phrases, full second moment",
         "speed": [speed(name, vectors, min(rounds, 3)) for name in FORMATS],
         "engines": engines(vectors, min(rounds, 3)),
-        "memory": [memory(name, count) for name in ("npy", "parquet binary") for count in counts],
+        "memory": [memory(name, count) for name in ("parquet binary",) for count in counts],
     }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mvplda.speech.experiment.results import PUBLISHED
+from mvplda.speech.results import KINDS, PUBLISHED, seeds_cell
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -23,35 +23,37 @@ MARKED = re.compile(r"<!-- table (.+?) -->\n(.*?)<!-- end of table -->", re.DOTA
 # docs/paper.md: the paper's figures beside those of results/paper, which `mvplda experiment` made
 
 
-KINDS = ("IW", "IC", "TW", "Total")
 PAPER = {
-    "RSR2015, the paper's": tuple(
-        tuple(system[kind] for system in PUBLISHED.values()) for kind in KINDS
-    ),
-    "Huiting202, the paper's": (
-        (0.86, 0.17, 0.13),
-        (4.57, 3.91, 2.37),
-        (6.71, 0.83, 0.70),
-        (1.37, 0.62, 0.38),
-    ),
+    "RSR2015, the paper's": tuple(zip(*PUBLISHED["rsr2015"], strict=True)),
+    "Huiting202, the paper's": tuple(zip(*PUBLISHED["huiting"], strict=True)),
 }
 CORPORA = {
     "jvectors": "j-vectors from elsewhere",
     "audiomnist-paper": "the paper's network",
     "audiomnist-paper-rbm": "the paper's network, pre-trained",
-    "voice-words": "voice + words",
-    "campplus-words": "CAM++ + words",
-    "drawn": "drawn from the model",
-    "huiting-drawn": "drawn, in Huiting202's shape",
+    "drawn": "simulated from the model",
+    "huiting-drawn": "simulated, in Huiting202's shape",
 }
-RAW = {"cosine-plain": "cosine, plain", "plda-cell-raw": "PLDA (speaker x phrase)",
-       "jplda-printed-raw": "jPLDA as published", "jplda-exact-raw": "jPLDA exact"}  # fmt: skip
-REDUCED = {"cosine": "cosine, centred", "plda-cell": "PLDA (speaker x phrase)", "jplda-printed": "jPLDA as published",
-           "jplda-exact": "jPLDA exact", "jplda-interaction": "with interaction", "plda-tuned": "PLDA, tuned",
-           "jplda-tuned": "jPLDA, tuned"}  # fmt: skip
-PAIRS = (("jplda-printed-raw", "plda-cell-raw"), ("jplda-exact-raw", "plda-cell-raw"), ("jplda-printed", "plda-cell"),
-         ("jplda-exact", "plda-cell"), ("jplda-interaction", "jplda-exact"), ("jplda-tuned", "plda-tuned"),
-         ("jplda-tuned", "plda-cell"))  # fmt: skip
+RAW = {
+    "cosine-plain": "cosine, plain",
+    "plda-cell-raw": "PLDA (speaker x phrase)",
+    "jplda-printed-raw": "jPLDA as published",
+    "jplda-exact-raw": "jPLDA exact",
+}
+REDUCED = {
+    "cosine": "cosine, centred",
+    "plda-cell": "PLDA (speaker x phrase)",
+    "jplda-printed": "jPLDA as published",
+    "jplda-exact": "jPLDA exact",
+    "jplda-interaction": "with interaction",
+}
+PAIRS = (
+    ("jplda-printed-raw", "plda-cell-raw"),
+    ("jplda-exact-raw", "plda-cell-raw"),
+    ("jplda-printed", "plda-cell"),
+    ("jplda-exact", "plda-cell"),
+    ("jplda-interaction", "jplda-exact"),
+)
 
 
 def stored() -> dict[str, dict[str, Any]]:
@@ -63,6 +65,8 @@ def cell(system: dict[str, Any] | None, kind: str) -> str:
     """EER with its interval, in per cent."""
     if system is None:
         return ""
+    if "seeds" in system:
+        return seeds_cell(system["seeds"][kind])
     found = f"{100 * system['kinds'][kind]['eer']:.2f}"
     ends = system.get("intervals", {}).get("kinds", {}).get(kind, {}).get("eer")
     return found if not ends else f"{found} [{100 * ends['low']:.2f}, {100 * ends['high']:.2f}]"
@@ -85,6 +89,34 @@ def by_kind(columns: dict[str, str], paper: bool) -> list[str]:
                 f"| {CORPORA[name] if kind == 'IW' else ''} | {kind} | " + " | ".join(cells) + " |"
             )
     return lines
+
+
+def over_deals(name: str) -> list[str]:
+    """All systems of a corpus whose speakers are dealt several times: mean and interval over speakers and deals."""
+    systems = _read(f"{name}/results.json")["systems"]
+    rows = [
+        [system["title"], *(seeds_cell(system["seeds"][kind]) for kind in KINDS)]
+        for system in systems.values()
+    ]
+    return _lines(["EER, %", *KINDS], rows)
+
+
+def readings(name: str) -> list[str]:
+    """Every combination of a grid, in IC and Total: mean over seeds, least and most."""
+    systems = _read(f"paper/{name}/results.json")["systems"]
+    rows = []
+    for system in systems.values():
+        cells = []
+        for kind in ("IC", "Total"):
+            values = [system["kinds"][kind]["eer"]]
+            if "seeds" in system:
+                values = system["seeds"][kind]["values"]
+            text = f"{100 * sum(values) / len(values):.2f}"
+            if len(values) > 1:
+                text += f" ({100 * min(values):.2f} to {100 * max(values):.2f})"
+            cells.append(text)
+        rows.append([system["title"], *cells])
+    return _lines(["EER, %: mean (least to most) of five seeds", "IC", "Total"], rows)
 
 
 def ratios(kind: str) -> list[str]:
@@ -115,10 +147,6 @@ def _ratio(test: dict[str, Any] | None) -> str:
 
 Rows = list[list[str]]
 
-HEADLINE = ("cosine", "plda-cell", "cascade", "jplda-printed", "jplda-interaction", "plda-whitened",
-            "jplda-whitened", "best")  # fmt: skip
-BACKENDS = ("cosines, fused", "cosines of roots, fused", "PLDA by cell, tuned", "cascade", "joint, interaction",
-            "joint, interaction, phrase known, tuned", "best, phrase not known", "best")  # fmt: skip
 CHOICES = {
     "no labelled vectors": ("`CosineScorer()`", "campplus", "cosine"),
     "tens of speakers": ('`MultiviewPLDA(views, prior="isotropic")`', "campplus", "joint, prior"),
@@ -140,11 +168,6 @@ CHOICES = {
     ),
     "only speakers, one phrase or free text": ("`PLDA(...)`", "campplus", "PLDA by speaker"),
 }
-CLAIM = {
-    "the paper's network, made here": "paper/audiomnist-paper",
-    "sigmoid network from elsewhere": "paper/jvectors",
-    "voice + words, from elsewhere": "paper/voice-words",
-}
 DOMAINS = {
     "noisy-telephone": "telephone and noise",
     "gsm": "GSM",
@@ -153,7 +176,7 @@ DOMAINS = {
     "room": "room",
     "clean": "clean, as in training",
 }
-ADAPTED = "centring, by amount (mvplda adapt)"
+ADAPTED = "centring, by amount"
 HEARD = {
     "phrases not known": "phrases not known",
     "phrase of the profile known": "phrase of the profile known",
@@ -184,81 +207,13 @@ def _markdown(name: str, title: str | None = None) -> Rows:
     return [cells[0], *cells[2:]]
 
 
-def _printed(name: str, number: int) -> Rows:
-    """Cells of one of the tables that a program printed, columns apart by two blanks or more."""
-    blocks = (RESULTS / name).read_text(encoding="utf-8").split("\n\n")
-    tables = [block for block in blocks if block.startswith("EER, %")]
-    return [re.split(r" {2,}", line.strip()) for line in tables[number].splitlines()]
-
-
-def headline() -> list[str]:
-    """Error rates of the usual systems, Cllr behind them."""
-    systems = _read("audiomnist-campplus-words/results.json")["systems"]
-    rows = []
-    for name in HEADLINE:
-        if name not in systems:
-            continue
-        system = systems[name]
-        cells = [_eer(system, kind) for kind in ("IW", "IC", "TW")]
-        ends = system["intervals"]["kinds"].get("Total", {}).get("eer")
-        total = _eer(system, "Total")
-        if ends:
-            total += f" [{100 * ends['low']:.2f}, {100 * ends['high']:.2f}]"
-        cllr = "-" if name == "cosine" else f"{system['kinds']['Total']['cllr']:.3f}"
-        rows.append([system["title"].strip(), *cells, total, cllr])
-    return _lines(["system", "IW", "IC", "TW", "Total", "Cllr"], rows)
-
-
 def _eer(system: dict[str, Any], kind: str) -> str:
     return f"{100 * system['kinds'][kind]['eer']:.2f}"
 
 
-def claim() -> list[str]:
-    """jplda-tuned beside PLDA as the paper has it; runs without a comparison have shares without intervals."""
-    rows = []
-    for title, name in CLAIM.items():
-        results = _read(f"{name}/results.json")
-        systems = results["systems"]
-        tuned = "jplda-tuned" if "jplda-tuned" in systems else "best"
-        kinds = {
-            kind: {
-                "eer": {
-                    side: systems[one]["kinds"][kind]["eer"]
-                    for side, one in (("a", tuned), ("b", "plda-cell"))
-                }
-            }
-            for kind in ("Total", "IC", "TW")
-        }
-        for pair in results.get("comparisons", []):
-            if (pair["of"], pair["with"]) == (tuned, "plda-cell"):
-                kinds = pair["kinds"]
-        cells = [f"{100 * kinds['Total']['eer'][side]:.2f}" for side in "ba"]
-        shares = [_share(kinds[kind]["eer"]) for kind in ("Total", "IC", "TW")]
-        rows.append([title, *cells, *shares])
-    return _lines(["vectors", "PLDA, Total", "jplda-tuned, Total", "Total", "IC", "TW"], rows)
-
-
-def _share(test: dict[str, Any]) -> str:
-    share = f"{test['a'] / test['b']:.2f}"
-    if "ratio_low" in test:
-        share += f" [{test['ratio_low']:.2f}, {test['ratio_high']:.2f}]"
-    return share
-
-
-def backends() -> list[str]:
-    """Total of every system on every set of vectors."""
-    results = _read("backends/results.json")
-    sets = [name for name in results if name != "nuisance"]
-    rows = [
-        [name, *(f"{results[name][system]['Total'][0]:.2f}" for system in BACKENDS)]
-        for name in sets
-    ]
-    return _lines(["vectors", *BACKENDS], rows)
-
-
 def choices() -> list[str]:
     """What a back-end gives for what one has."""
-    results = _read("backends/results.json")
+    results = _read("backends/results.json")["rows"]
     rows = []
     for have, (use, vectors, system) in CHOICES.items():
         errors = results[vectors][system]
@@ -301,11 +256,6 @@ def spoofing() -> list[str]:
     head, *cells = _markdown("spoofing/table.md")
     head[1] = "detector"
     return _lines(head, cells, left=2)
-
-
-def printed(name: str, number: int) -> list[str]:
-    head, *cells = _printed(name, number)
-    return _lines(head, cells)
 
 
 COVERAGE = ("eer", "min_dcf/default", "min_dcf/sre21", "min_dcf/1,1,0.1", "cllr", "min_cllr")
@@ -357,12 +307,6 @@ def least_coverage(names: tuple[str, ...], titles: tuple[str, ...], widths: bool
     return _lines(["speakers", *titles], rows)
 
 
-def all_trials(name: str) -> list[str]:
-    """All trials of the study of speakers who speak one language each."""
-    head, *cells = _markdown(f"languages/{name}/languages.md", "All trials")
-    return _lines(head, cells)
-
-
 HEAD = (
     "corpus left out",
     "condition",
@@ -401,14 +345,13 @@ def default_model() -> list[str]:
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
+    "C-VAU": lambda: over_deals("cvau"),
+    "readings, j-vectors": lambda: readings("jvectors-readings"),
     "paper, raw": lambda: by_kind(RAW, True),
     "paper, reduced": lambda: by_kind(REDUCED, False),
     "paper, shares in IC": lambda: ratios("IC"),
     "paper, shares in Total": lambda: ratios("Total"),
     "default model": default_model,
-    "headline": headline,
-    "the claim": claim,
-    "backends": backends,
     "choices": choices,
     "speakers, both": lambda: speakers(0),
     "speakers, voice": lambda: speakers(1),
@@ -419,11 +362,6 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "intervals of operating points": lambda: least_coverage(POINTS, POINT_TITLES, False),
     "intervals, skewed": lambda: coverage("intervals in skewed worlds"),
     "intervals, Total": lambda: coverage("intervals of Total"),
-    "nuisance": lambda: printed("studies/nuisance.txt", 0),
-    "faces, person": lambda: printed("studies/faces.txt", 0),
-    "faces, person and pose": lambda: printed("studies/faces.txt", 1),
-    "languages, voices": lambda: all_trials("voices"),
-    "languages, digits": lambda: all_trials("digits"),
 }
 
 

@@ -65,6 +65,13 @@ html_theme_options: dict[str, Any] = {
     "pygments_light_style": "tango",
 }
 html_context = {"default_mode": "auto"}
+if source := os.environ.get(
+    "SOURCE_URL", ""
+):  # where the site is built for a forge, links to source and issues
+    html_theme_options["external_links"] = [
+        {"name": "Source", "url": source},
+        {"name": "Issues", "url": f"{source}/issues"},
+    ]
 toc_object_entries_show_parents = "hide"
 html_sidebars = {"index": [], "whats-new": []}
 copyright = "the mvplda maintainers, Apache-2.0"
@@ -118,7 +125,7 @@ def homes() -> dict[tuple[str, str], str]:
 
 
 def write_reference(app: Any) -> None:
-    """A page an object, with the examples that use it."""
+    """One page per object, with the examples that use it."""
     REFERENCE.mkdir(exist_ok=True)
     wanted = set(homes().values())
     for old in REFERENCE.glob("*.rst"):
@@ -161,6 +168,8 @@ def link_names(app: Any, docname: str, source: list[str]) -> None:
         source[0] = "\n".join(lines) + "\n\n" + "\n".join(trees)
     source[0] = re.sub(r"\]\(\.\./(?:docs/)?CONTRIBUTING\.md", "](contributing.md", source[0])
     source[0] = re.sub(r"\]\(\.\./CHANGELOG\.md", "](whats-new.md", source[0])
+    source[0] = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](gallery/\1.rst)", source[0])
+    source[0] = source[0].replace("](../examples)", "](gallery/index.rst)")
     source[0] = re.sub(
         r"(?<!!)\[([^\]]*)\]\(\.\./[^)]*\)", r"\1", source[0]
     )  # what lies in the repository only

@@ -1,16 +1,16 @@
 """
-The four hypotheses of a pair
-=============================
+Tell four explanations of a pair apart
+======================================
 
-A pair of vectors of a speaker and a phrase has four explanations: both the same (TC), the same speaker with another
-phrase (TW), another speaker with the same phrase (IC), or nothing in common (IW). The model gives each a probability.
-Here vectors have two numbers: speakers differ along the first, phrases along the second. One vector is enrolled, at the
-cross; the test goes everywhere.
+A pair of vectors of a speaker and a phrase has four explanations: both the same (TC),
+the same speaker with another phrase (TW), another speaker with the same phrase (IC), or
+nothing in common (IW). The model gives each a probability. Here vectors have two
+dimensions: speakers differ along the first, phrases along the second. One vector is
+enrolled, at the cross; the test is everywhere.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
-
 from mvplda import MultiviewPLDA
 
 model = MultiviewPLDA.from_parameters(
@@ -27,29 +27,34 @@ names = {
     (): "IW: nothing in common",
 }
 
-fig, panels = plt.subplots(1, 4, figsize=(13, 3.7), layout="constrained", sharex=True, sharey=True)
-for axes, (hypothesis, title) in zip(panels, names.items(), strict=True):
+fig, panels = plt.subplots(
+    2, 2, figsize=(8, 7.5), layout="constrained", sharex=True, sharey=True
+)
+for axes, (hypothesis, title) in zip(panels.flat, names.items(), strict=True):
     shown = axes.pcolormesh(
-        x, y, found[hypothesis].reshape(x.shape), vmin=0, vmax=1, cmap="Blues", rasterized=True
+        x,
+        y,
+        found[hypothesis].reshape(x.shape),
+        vmin=0,
+        vmax=1,
+        cmap="Blues",
+        rasterized=True,
     )
     axes.plot(*enrolled[0], "x", color="#D55E00", markersize=9, markeredgewidth=2.5)
     axes.set_title(title, fontsize=10)
-    axes.set(xlabel="the speakers' direction", aspect="equal")
-panels[0].set_ylabel("the phrases' direction")
+    axes.set(xlabel="speakers", ylabel="phrases", aspect="equal")
 fig.colorbar(shown, ax=panels, label="posterior probability", shrink=0.85)
 plt.show()
 
 # %%
-# The two bands cross where both agree. A likelihood ratio for one view adds up two of the four: "same speaker, whatever
-# the phrase" is the vertical band.
+# The two bands cross where both agree. A likelihood ratio for one view adds up two of
+# the four: "same speaker, whatever the phrase" is the vertical band.
 
 for place in ([2.1, 0.9], [2.1, -4.0], [-3.0, 0.9], [-3.0, -4.0]):
+    test = np.array([place])
     shares = {
         names[h][:2]: round(float(p[0, 0]), 3)
-        for h, p in model.hypotheses(enrolled, np.array([place])).items()
+        for h, p in model.hypotheses(enrolled, test).items()
     }
-    print(
-        place,
-        shares,
-        f"LLR same speaker {float(model.llr(enrolled, np.array([place]), same='speaker')[0, 0]):+.1f}",
-    )
+    llr = model.llr(enrolled, test, same="speaker").item()
+    print(place, shares, f"LLR same speaker {llr:+.1f}")

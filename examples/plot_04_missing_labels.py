@@ -1,16 +1,16 @@
 """
-Missing labels
-==============
+Train with missing labels
+=========================
 
-Nobody has written down what was said in most of the recordings. Their vectors still say something of the speakers: a
-vector without a phrase has one of its own. Leaving them out throws speakers' evidence away.
+In most recordings nobody has written down what was said. Their vectors still help to
+model the speakers: a vector without a phrase has a phrase of its own. Leaving them out
+loses data.
 """
 
 import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
-
 from mvplda import PLDA, MultiviewPLDA, make_two_views
 from mvplda.metrics import eer, trial_kinds
 
@@ -25,7 +25,9 @@ order = rng.permutation(len(X))
 
 def error(model):
     """Same speaker, whatever the phrase."""
-    scores = model.llr(model.enrol(unseen.enrol, unseen.ids), unseen.test, same="speaker")
+    scores = model.llr(
+        model.enrol(unseen.enrol, unseen.ids), unseen.test, same="speaker"
+    )
     return 100 * eer(scores[same], scores[other])
 
 
@@ -36,7 +38,9 @@ for share in shares:
     phrase[gone] = None
     there = np.setdiff1d(order, gone)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # few vectors hold fewer directions than were asked for
+        warnings.simplefilter(
+            "ignore"
+        )  # few vectors hold fewer directions than were asked for
         kept = MultiviewPLDA({"speaker": 12, "phrase": 9}).fit(
             X, {"speaker": labels["speaker"], "phrase": phrase}
         )
@@ -44,16 +48,21 @@ for share in shares:
             X[there], {v: y[there] for v, y in labels.items()}
         )
     rows.append((error(kept), error(left_out)))
-    print(
-        f"{share:4.0%} without a phrase: EER {rows[-1][0]:.1f} % with them, {rows[-1][1]:.1f} % without them"
-    )
+    both = "EER {:.1f} % with them, {:.1f} % without them".format(*rows[-1])
+    print(f"{share:4.0%} without a phrase: {both}")
 alone = error(PLDA(12).fit(X, {"speaker": labels["speaker"]}))
 
 # %%
-fig, axes = plt.subplots(figsize=(7.5, 4.5), layout="constrained")
+# With nine in ten labels missing, the vectors still help.
+
+fig, axes = plt.subplots(figsize=(8, 5), layout="constrained")
 table = np.array(rows)
 axes.plot(
-    [100 * s for s in shares], table[:, 1], "s--", color="#E69F00", label="those vectors left out"
+    [100 * s for s in shares],
+    table[:, 1],
+    "s--",
+    color="#E69F00",
+    label="those vectors left out",
 )
 axes.plot(
     [100 * s for s in shares],
@@ -62,7 +71,11 @@ axes.plot(
     color="#0072B2",
     label="label None: a phrase of its own",
 )
-axes.axhline(alone, color="#999999", linestyle=":", label="PLDA of speakers, no phrases at all")
-axes.set(xlabel="vectors without a phrase, %", ylabel="EER of the speaker, %", ylim=(0, None))
+axes.axhline(
+    alone, color="#999999", linestyle=":", label="PLDA of speakers, no phrases at all"
+)
+axes.set(
+    xlabel="vectors without a phrase, %", ylabel="EER of the speaker, %", ylim=(0, None)
+)
 axes.legend(frameon=False)
 plt.show()

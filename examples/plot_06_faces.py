@@ -1,15 +1,14 @@
 """
-Four views of faces
-===================
+Take pictures with four labels apart
+====================================
 
-A picture of a face carries four labels: whose it is, where the light comes from, how it feels, and what it wears. The
-faces here are drawn by the script; the model sees pixels and labels only, and takes a face apart into what each view
-adds to the mean.
+A picture of a face carries four labels: whose it is, where the light comes from, the
+mood, and glasses. The faces here are drawn by the script; the model is given pixels and
+labels only, and takes a face apart into what each view adds to the mean.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
-
 from mvplda import MultiviewPLDA
 
 side = 40
@@ -67,21 +66,27 @@ grid = [
     for mood in (-1, 0, 1)
     for g in (0, 1)
 ]
-X = np.array([face(people[p], light, mood, g, rng).ravel() for p, light, mood, g in grid])
+X = np.array(
+    [face(people[p], light, mood, g, rng).ravel() for p, light, mood, g in grid]
+)
 words = {
     "light": {-1: "left", 0: "front", 1: "right"},
     "mood": {-1: "sad", 0: "calm", 1: "glad"},
     "eyes": {0: "open", 1: "glasses"},
 }
 labels = {"person": np.array([f"p{row[0]:02}" for row in grid])}
-labels |= {view: np.array([words[view][row[k]] for row in grid]) for k, view in enumerate(words, 1)}
-model = MultiviewPLDA({"person": 20, "light": 2, "mood": 2, "eyes": 1, "person:light": 10}).fit(
-    X, labels
-)
+labels |= {
+    view: np.array([words[view][row[k]] for row in grid])
+    for k, view in enumerate(words, 1)
+}
+model = MultiviewPLDA(
+    {"person": 20, "light": 2, "mood": 2, "eyes": 1, "person:light": 10}
+).fit(X, labels)
 print({view: f"{share:.0%}" for view, share in model.explained_variance_ratio_.items()})
 
 # %%
-# A face is the mean and what its classes add; the last column is their sum. Leave a view out, and the glasses come off.
+# A face is the mean and what its classes add; the last column is their sum. Leave a
+# view out, and the glasses come off.
 
 chosen = [grid.index(row) for row in ((3, -1, 1, 1), (8, 1, -1, 0), (15, 0, 1, 1))]
 columns = ["a picture", "mean", "+ person", "+ light", "+ mood", "+ eyes", "together"]

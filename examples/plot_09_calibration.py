@@ -1,16 +1,16 @@
 """
-Calibration by kind of trial
-============================
+Calibrate scores by kind of trial
+=================================
 
-A likelihood ratio is to be taken at its word: at +2.3 the odds are ten times what they were. A model that was trained
-on few speakers is too sure of itself; held-out speakers say by how much. Which impostors one expects matters: those who
-say the right phrase are rare in a list of all pairs and common at the door. `by_kind` gives every kind
-the same weight.
+A calibrated likelihood ratio can be used as it is: at +2.3 the odds are ten times what
+they were. A model that was trained on few speakers is overconfident; held-out speakers
+show by how much. Which impostors are expected matters: those who say the right phrase
+are rare in a list of all pairs and common in practice. `by_kind` gives every kind the
+same weight.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
-
 from mvplda import MultiviewPLDA, make_two_views
 from mvplda.calibration import LinearCalibrator
 from mvplda.metrics import bayes_error_rates, cllr, trial_kinds
@@ -22,46 +22,45 @@ claimed = {view: own[::3] for view, own in unseen.enrol_labels.items()}
 kinds = trial_kinds(claimed, unseen.test_labels)
 names = np.select(list(kinds.values()), list(kinds), "")
 
-# one half of the held-out speakers calibrates, the other half judges
+# one half of the held-out speakers calibrates, the other half evaluates
 half = np.median(unseen.test_labels["speaker"])
 learn = np.ix_(claimed["speaker"] < half, unseen.test_labels["speaker"] < half)
 judge = np.ix_(claimed["speaker"] >= half, unseen.test_labels["speaker"] >= half)
 plain = LinearCalibrator().fit(scores[learn].ravel(), names[learn].ravel() == "TC")
-by_kind = LinearCalibrator(by_kind=True).fit(scores[learn].ravel(), names[learn].ravel())
+by_kind = LinearCalibrator(by_kind=True).fit(
+    scores[learn].ravel(), names[learn].ravel()
+)
 systems = {
-    "as the model says": scores[judge],
-    "calibrated on all pairs": plain.transform(scores[judge].ravel()).reshape(scores[judge].shape),
-    "calibrated by kind": by_kind.transform(scores[judge].ravel()).reshape(scores[judge].shape),
+    "not calibrated": scores[judge],
+    "calibrated on all pairs": plain.transform(scores[judge].ravel()).reshape(
+        scores[judge].shape
+    ),
+    "calibrated by kind": by_kind.transform(scores[judge].ravel()).reshape(
+        scores[judge].shape
+    ),
 }
 
 # %%
-# At the door: impostors who know the phrase. Where a curve leaves the dashed one, decisions cost more than they need.
-# The curves end where a single miss of the targets at hand would move them by a tenth: beyond, they are luck.
+# Impostors who say the right phrase (IC). Where a curve leaves the dashed one,
+# decisions cost more than they need to. The curves end where a single miss would move
+# them by a tenth.
 
-fig, panels = plt.subplots(1, 2, figsize=(11, 4.3), layout="constrained", sharey=True)
+fig, axes = plt.subplots(figsize=(8, 6), layout="constrained")
 here = {kind: mask[judge] for kind, mask in kinds.items()}
-door = {"all pairs": ~here["TC"], "impostors with the right phrase (IC)": here["IC"]}
-for axes, (title, others) in zip(panels, door.items(), strict=True):
-    for (name, values), colour in zip(
-        systems.items(), ("#D55E00", "#E69F00", "#0072B2"), strict=True
-    ):
-        targets, rest = values[here["TC"]], values[others]
-        rates = bayes_error_rates(targets, rest)
-        actual, least = rates.normalised()
-        axes.plot(
-            rates.log_odds, actual, color=colour, label=f"{name}: Cllr {cllr(targets, rest):.3f}"
-        )
-    axes.plot(
-        rates.log_odds,
-        least,
-        "--",
-        color="#333333",
-        linewidth=1,
-        label="the best that these scores allow",
-    )
-    axes.set(title=title, xlabel="log prior odds of a target", ylim=(0, 1.3))
-    axes.set_xlim(-8, np.log(0.1 * here["TC"].sum()))
-    axes.axhline(1, color="#999999", linewidth=0.7)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
-panels[0].set_ylabel("cost / cost without scores")
+colours = ("#D55E00", "#E69F00", "#0072B2")
+for (name, values), colour in zip(systems.items(), colours, strict=True):
+    targets, impostors = values[here["TC"]], values[here["IC"]]
+    rates = bayes_error_rates(targets, impostors)
+    actual, least = rates.normalised()
+    label = f"{name}: Cllr {cllr(targets, impostors):.3f}"
+    axes.plot(rates.log_odds, actual, color=colour, label=label)
+axes.plot(rates.log_odds, least, "--", color="#333333", label="best possible")
+axes.set(
+    xlabel="log prior odds of a target",
+    ylabel="cost / cost without scores",
+    xlim=(-8, np.log(0.1 * here["TC"].sum())),
+    ylim=(0, 1.3),
+)
+axes.axhline(1, color="#999999", linewidth=0.7)
+axes.legend(frameon=False)
 plt.show()

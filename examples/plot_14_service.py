@@ -1,11 +1,11 @@
 """
-The service in twenty lines
-===========================
+Enrol and verify over HTTP
+==========================
 
-``mvplda serve`` is a program that other programs talk to: it keeps profiles, and answers whether a recording is of the
-right person *and* of the right phrase. Here it runs for a moment with a model of vectors that the script draws, and is
-asked about the four things that can happen. With sound instead of vectors the calls are the same. (The
-service claims no more than so many training speakers can show: rejections stop at -4.9.)
+``mvplda serve`` stores profiles, and answers whether a recording is of the right person
+*and* of the right phrase. Here it runs with a model of simulated vectors, and is asked
+about the four things that can happen. With sound in place of vectors the calls are the
+same.
 """
 
 import atexit
@@ -20,7 +20,6 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-
 from mvplda import MultiviewPLDA, make_two_views
 
 folder = Path(tempfile.mkdtemp())
@@ -53,7 +52,9 @@ command = [
     str(folder),
     "--model",
 ]
-server = subprocess.Popen([*command, str(folder / "model.safetensors")], stderr=subprocess.DEVNULL)
+server = subprocess.Popen(
+    [*command, str(folder / "model.safetensors")], stderr=subprocess.DEVNULL
+)
 atexit.register(server.terminate)
 
 
@@ -78,17 +79,26 @@ for _ in range(300):
 # A person agrees, and is enrolled with three vectors of one phrase.
 
 vectors = {
-    (who, what): unseen.enrol[18 * who + 3 * what :][:3] for who in range(4) for what in range(6)
+    (who, what): unseen.enrol[18 * who + 3 * what :][:3]
+    for who in range(4)
+    for what in range(6)
 }
-tests = {(who, what): unseen.test[12 * who + 2 * what] for who in range(4) for what in range(6)}
+tests = {
+    (who, what): unseen.test[12 * who + 2 * what]
+    for who in range(4)
+    for what in range(6)
+}
 consent = {"given": True, "text": "I agree"}
 profile = post("profiles", userId="ann", phrase=words[0], consent=consent)["profileId"]
 for vector in vectors[0, 0]:
-    enrolled = post(f"profiles/{profile}/enrollments", vector=vector.tolist(), phrase=words[0])
+    enrolled = post(
+        f"profiles/{profile}/enrollments", vector=vector.tolist(), phrase=words[0]
+    )
 print(enrolled["state"], enrolled["enrollmentsCount"])
 
 # %%
-# Four visitors: Ann with her phrase, Ann with another, somebody else with the phrase, somebody else with another.
+# Four tests: Ann with her phrase, Ann with another, somebody else with the phrase,
+# somebody else with another.
 
 visits = {
     "Ann, her phrase": (0, 0),
@@ -106,13 +116,18 @@ server.wait()
 
 fig, axes = plt.subplots(figsize=(9, 3.6), layout="constrained")
 start = np.zeros(4)
-for kind, colour in {"TC": "#0072B2", "TW": "#E69F00", "IC": "#D55E00", "IW": "#BBBBBB"}.items():
+for kind, colour in {
+    "TC": "#0072B2",
+    "TW": "#E69F00",
+    "IC": "#D55E00",
+    "IW": "#BBBBBB",
+}.items():
     part = np.array([answer["posteriors"][kind] for answer in found.values()])
     axes.barh(list(found), part, left=start, color=colour, label=kind)
     start += part
 for i, answer in enumerate(found.values()):
     axes.text(1.02, i, f"{answer['decision']}, LLR {answer['llr']:+.1f}", va="center")
 axes.invert_yaxis()
-axes.set(xlim=(0, 1), xlabel="what the service holds probable")
+axes.set(xlim=(0, 1), xlabel="probability of each hypothesis")
 axes.legend(ncols=4, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1))
 plt.show()

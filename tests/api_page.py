@@ -18,9 +18,6 @@ MODULES = (
     "mvplda",
     "mvplda.preprocessing",
     "mvplda.calibration",
-    "mvplda.normalisation",
-    "mvplda.adaptation",
-    "mvplda.spoofing",
     "mvplda.metrics",
     "mvplda.plotting",
     "mvplda.report",
@@ -31,11 +28,11 @@ MODULES = (
     "mvplda.distributed",
     "mvplda.extractors",
     "mvplda.speech.frames",
-    "mvplda.speech.networks",
+    "mvplda.speech.settings",
+    "mvplda.speech.training",
     "mvplda.speech.corpora",
     "mvplda.speech.experiment",
     "mvplda.labels",
-    "mvplda.toy",
     "mvplda.exceptions",
 )
 
@@ -75,12 +72,16 @@ def _below(module: ModuleType, name: str) -> str | None:
 
 def listing() -> str:
     parts = []
+    listed = set()
     for place in MODULES:
         module = import_module(place)
         parts.append(
             f"\n## {place}\n\n{first_sentence_of_module(module)}\n\n| name | what it is |\n|:---|:---|\n"
         )
         for name in sorted(public_names(module), key=lambda name: (name.islower(), name)):
+            if id(getattr(module, name)) in listed:
+                continue
+            listed.add(id(getattr(module, name)))
             parts.append(
                 f"| `{name}` | {first_sentence(module, name).replace('|', chr(92) + '|')} |\n"
             )

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mvplda import PLDA, MultiviewPLDA, load
+from mvplda import PLDA, load
 from mvplda.calibration import (
     LLR_DEVIATION,
     LinearCalibrator,
 )
 from mvplda.cli import main
-from mvplda.costs import threshold_from_costs
+from mvplda.costs import DetectionCost
 from mvplda.exceptions import (
     DataError,
     FewSpeakersWarning,
@@ -213,14 +213,11 @@ def test_settings_are_checked() -> None:
 
 
 def test_threshold_from_costs() -> None:
-    assert threshold_from_costs(0.5) == 0.0
-    assert threshold_from_costs(0.01, 10, 1) == pytest.approx(np.log(0.99 / 0.01 / 10))
-    assert MultiviewPLDA().set_threshold_from_costs(0.1, 2, 3).threshold_ == threshold_from_costs(
-        0.1, 2, 3
-    )
+    assert DetectionCost("", 0.5).threshold == 0.0
+    assert DetectionCost("", 0.01, 10, 1).threshold == pytest.approx(np.log(0.99 / 0.01 / 10))
     for bad in [(0.0, 1, 1), (0.5, 0, 1), (0.5, 1, -1)]:
         with pytest.raises(ParameterError, match="costs are positive"):
-            threshold_from_costs(*bad)
+            DetectionCost("", *bad)
 
 
 # -- few speakers --------------------------------------------------------------

@@ -43,8 +43,11 @@ def trials():
 )
 def test_likelihood_ratios_are_calibrated(trials, same, targets, others):
     model, sides = trials
-    model.set_threshold(0.0)
-    scores = {kind: model.decision_function(pairs, same=same) for kind, pairs in sides.items()}
+    both = np.repeat(np.arange(N)[:, None], 2, axis=1)
+    scores = {
+        kind: model.llr_trials(pairs[:, 0], pairs[:, 1], both, same=same, dtype=np.float64)
+        for kind, pairs in sides.items()
+    }
     target = np.concatenate([scores[kind] for kind in targets])
     other = np.concatenate([scores[kind] for kind in others])
     actual, least = cllr(target, other), min_cllr(target, other)

@@ -12,7 +12,7 @@ from domain_problems import VOICE, WORDS, domain_bundle, make_place
 from mvplda import load, voices
 from mvplda.decisions import OperatingPoint, name_among, without_doubt
 from mvplda.exceptions import ParameterError
-from mvplda.extractors import Extracted
+from mvplda.extractors.extractor import Extracted
 from mvplda.recordings import setup_vectors
 from mvplda.scoring.question import Question
 from mvplda.training import deploy
@@ -115,7 +115,7 @@ def test_few_people_get_the_default_model_in_their_domain(default: Path, tmp_pat
     place = make_place(22, size=0.2)
     X, labels = people(place, 4)
     made = setup_vectors(X, labels, name="drawn")
-    assert "4 people are too few" in made.report
+    assert "A model of 4 people is not trained" in made.report
     assert "the default model is used" in made.report
     made.save(tmp_path / "voices")
     again = load(tmp_path / "voices" / "model.safetensors")

@@ -174,15 +174,19 @@ def test_wrong_labels_are_named(labels: Any, views: Any, words: str) -> None:
         encode_labels(labels, views)
 
 
-def test_encoded_labels_are_not_encoded_twice() -> None:
-    with pytest.raises(LabelError, match="already encoded"):
-        encode_labels(encode_labels(SPEAKERS))
-
-
 @pytest.mark.parametrize("views", [("",), ("a:",), ("a:a",), ("a", "b", "a"), ("a:b", "b:a"), (3,)])
 def test_wrong_view_names_are_refused(views: Any) -> None:
     with pytest.raises(LabelError):
         check_view_names(views)
+
+
+@pytest.mark.parametrize(
+    "empty", [["a", "", "b", ""], [b"a", b"", b"b", b""], ["a", "", "b", None]]
+)
+def test_empty_text_names_no_class(empty: Any) -> None:
+    classes = encode_labels({"speaker": empty}).classes["speaker"]
+    assert (len(classes.names), classes.anonymous) == (2, 2)
+    assert encode_labels({"speaker": np.array(empty)}).classes["speaker"].anonymous == 2
 
 
 def test_rows_of_labels_keep_what_is_missing() -> None:

@@ -13,8 +13,8 @@ import pytest
 import mvplda
 
 LAYERS = (
-    ("exceptions", "_typing", "_optional", "_plugins", "_progress"),
-    ("persistence", "backend", "labels", "kinds", "costs", "spoofing"),
+    ("exceptions", "_typing", "_optional", "_progress"),
+    ("persistence", "backend", "labels", "kinds", "costs"),
     ("statistics",),
     ("inference",),
     ("scoring",),
@@ -22,14 +22,14 @@ LAYERS = (
     ("calibration",),
     ("decisions",),
     ("models",),
-    ("normalisation", "adaptation", "preprocessing", "toy"),
+    ("preprocessing", "toy"),
     ("bundle",),
     ("training",),
     ("io",),
     ("distributed",),
     ("extractors",),
     ("voices",),
-    ("recordings",),
+    ("recordings", "people"),
     ("plotting",),
     ("report",),
     ("speech", "serve"),

@@ -16,7 +16,7 @@ import mvplda
 from mvplda import Bundle, Question, load
 from mvplda.cli import main
 from mvplda.decisions import decide
-from mvplda.extractors import Extracted
+from mvplda.extractors.extractor import Extracted
 from mvplda.io.trials import read_scores
 from mvplda.models import find_scorers
 from mvplda.training import COMMITTEE
@@ -203,7 +203,7 @@ def test_service(product: Product) -> None:
     profile = [Cell("open-sesame", stored.sum(axis=0), TAKES)]
     expected = product.expected()[0]
     for column, total in enumerate(model.share(product.test)):
-        answer = model.answer(profile, Cell("open-sesame", total, 1))
+        answer = model.answers([(profile, Cell("open-sesame", total, 1), None)])[0]
         assert answer.calibrated
         assert float(answer.llr) == pytest.approx(expected[column], abs=1e-4)
     voices = model.voices(model.side([profile], False), model.share(product.test)[0])

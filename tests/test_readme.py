@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import re
 import tomllib
 from collections import defaultdict
@@ -45,6 +46,22 @@ def test_sessions_print_what_the_page_says(page, tmp_path, monkeypatch):
     said: list[str] = []
     doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)
     assert not said, "".join(said)
+
+
+def test_the_page_for_scikit_learn_runs_as_it_stands(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed").use("Agg")
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "scikit-learn.md").read_text(encoding="utf-8")
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(compile(block, "scikit-learn.md", "exec"), names)
+    assert names["model"].views_ == {"speaker": 40, "phrase": 7}
+    assert names["latents"].shape == (2400, 47)
+    assert names["search"].best_params_["views"] == {"speaker": 6, "phrase": 5}
+    assert (names["by_hand"] == names["same"]).all()
+    assert set(names["decisions"].tolist()) == {True, False}
+    assert names["accuracy"] > 0.6
+    importlib.import_module("matplotlib.pyplot").close("all")
 
 
 def test_the_readme_is_short():
@@ -90,8 +107,7 @@ def test_every_tag_has_its_formula_its_line_and_its_row():
 
 
 def test_audio_page_names_every_setting():
-    from mvplda.speech.experiment.configuration import BackendSettings
-    from mvplda.speech.networks import PaperNetwork, Pretraining, Training
+    from mvplda.speech.settings import BackendSettings, PaperNetwork, Pretraining, Training
 
     text = (DOCS / "audio.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", text))
@@ -106,7 +122,7 @@ def test_audio_page_names_every_setting():
 
 @pytest.mark.parametrize("page", ["files.md", "audio.md"])
 def test_configurations_on_the_pages_are_understood(page):
-    from mvplda.speech.experiment.configuration import Configuration
+    from mvplda.speech.settings import Configuration
 
     blocks = re.findall(
         r"```toml\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL

@@ -20,7 +20,6 @@ __all__ = [
     "CascadeScorer",
     "Committee",
     "CosineScorer",
-    "Identification",
     "MultiviewPLDA",
     "MvpldaError",
     "MvpldaWarning",
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from .models.baselines import CascadeScorer, CosineScorer
     from .models.committee import Committee
     from .models.multiview import PLDA, MultiviewPLDA
-    from .models.scorer import Identification, Scorer
+    from .models.scorer import Scorer
     from .persistence import load
     from .recordings import setup
     from .scoring.profiles import Profiles
@@ -62,7 +61,7 @@ __getattr__, __dir__ = import_late(
         "models.baselines": ("CascadeScorer", "CosineScorer"),
         "models.committee": ("Committee",),
         "models.multiview": ("PLDA", "MultiviewPLDA"),
-        "models.scorer": ("Identification", "Scorer"),
+        "models.scorer": ("Scorer",),
         "persistence": ("load",),
         "recordings": ("setup",),
         "scoring.profiles": ("Profiles",),

@@ -1,13 +1,22 @@
-"""Modules imported where they are needed: optional dependencies, and what packages of ours show to the world."""
+"""Modules that are imported late: optional dependencies, public names of packages, and plugins.
+
+A plugin is code outside of this package that adds scorers, corpora and recipes of extractors. An installed package
+names its modules under the entry points ``mvplda.scorers``, ``mvplda.corpora`` and ``mvplda.recipes`` (a network of
+another project is an ONNX file with a recipe). They are imported when one of these is chosen by its name, or a file
+names a class that this package does not have. A module registers what it has as the modules of this package do: a
+scorer by inheriting from `BaseScorer` with a ``NAME``, others by entering a name in the registry.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
-from .exceptions import MissingExtraError
+from .exceptions import MissingExtraError, MvpldaError, ParameterError
 
 EXTRAS = {
     "av": "audio",
@@ -80,3 +89,31 @@ def import_late(
         return sorted(sys.modules[package].__all__)
 
     return getattr_, dir_
+
+
+_LOADED: set[str] = set()
+
+
+def load_entry_points(group: str) -> None:
+    """Import what installed packages add to a group, once."""
+    if group not in _LOADED:
+        _LOADED.add(group)
+        for entry in entry_points(group=f"mvplda.{group}"):
+            _load_plugin(f"{entry.name} ({entry.value})", entry.load)
+
+
+def load_plugin(module: str) -> None:
+    """Import a module by its name, from the current folder, too."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+    _load_plugin(module, lambda: import_module(module))
+
+
+def _load_plugin(name: str, load: Callable[[], object]) -> None:
+    try:
+        load()
+    except MvpldaError:
+        raise
+    except Exception as error:  # somebody else's code
+        raise ParameterError(f"the plugin {name!r} cannot be imported: {error}") from error

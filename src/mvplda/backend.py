@@ -26,7 +26,7 @@ from scipy.linalg.lapack import dpotri
 from threadpoolctl import ThreadpoolController
 
 from ._optional import LateModule
-from ._typing import A, AnyArray, Array, Device, FloatArray, IntArray
+from ._typing import A, AnyArray, Array, Block, Device, FloatArray, IntArray
 from .exceptions import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -80,66 +80,57 @@ class Numpy:
     per_count_gram_elements = 2**23
     speed = 1.0
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Block:
         return getattr(np, name)
 
-    def asarray(self, array: AnyArray) -> Any:
+    def asarray(self, array: Block) -> Block:
+        """An array on the device: here it is already."""
         return array
 
-    def cached(self, array: AnyArray) -> Any:
-        """An array that stays the same during a fit, on the device."""
-        return array
+    cached = asarray  # one that stays the same during a fit
+    cached_table = asarray  # a count table for products from the left, itself or transposed
+    table = asarray  # one that is needed once
+    permute = staticmethod(np.transpose)
 
-    def cached_table(self, counts: sparse.csr_array) -> Any:
-        """A count table for products from the left, itself or transposed."""
-        return counts
-
-    def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> Any:
+    def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> Block:
         """Some columns of a count table, dense or sparse."""
         return counts[:, columns]
 
-    def table(self, counts: sparse.csr_array) -> Any:
-        """A table that is needed once."""
-        return counts
-
-    def gram(self, table: sparse.csr_array) -> Any:
+    def gram(self, table: sparse.csr_array) -> Block:
         """table' table, dense."""
         return (table.T @ table).toarray()
 
-    def permute(self, array: AnyArray, axes: Sequence[int]) -> Any:
-        return np.transpose(array, axes)
-
-    def diagonal(self, matrix: AnyArray) -> Any:
+    def diagonal(self, matrix: AnyArray) -> Block:
         """The diagonal, to write to."""
         return np.einsum("ii->i", matrix)
 
-    def split_axes(self, matrix: AnyArray, r: int, q: int) -> Any:
+    def split_axes(self, matrix: AnyArray, r: int, q: int) -> Block:
         """(J r, K q) as a writable (J, r, K, q)."""
         s, t = np.asarray(matrix).strides
         shape = (matrix.shape[0] // r, r, matrix.shape[1] // q, q)
         return np.lib.stride_tricks.as_strided(matrix, shape, (r * s, s, q * t, t))
 
-    def sum_by(self, group: NDArray[np.int64], size: int, rows: AnyArray) -> Any:
+    def sum_by(self, group: NDArray[np.int64], size: int, rows: AnyArray) -> Block:
         """Sums of the rows of every group."""
         return one_hot(group, size) @ rows
 
-    def cholesky(self, matrix: AnyArray, *, overwrite: bool = False) -> Any:
+    def cholesky(self, matrix: AnyArray, *, overwrite: bool = False) -> Block:
         """Lower factor of a symmetric matrix, or LinAlgError."""
         return cholesky(
             matrix.T, lower=True, overwrite_a=overwrite, check_finite=False
         )  # .T is LAPACK's order
 
-    def cho_solve(self, lower: AnyArray, right: AnyArray) -> Any:
+    def cho_solve(self, lower: AnyArray, right: AnyArray) -> Block:
         return cho_solve((lower, True), right, check_finite=False)
 
-    def inverse(self, lower: AnyArray) -> Any:
+    def inverse(self, lower: AnyArray) -> Block:
         """(L L')^-1: the half that LAPACK makes costs a third of solving for every unit vector."""
         half = dpotri(lower, lower=1)[0]
         whole = half + half.T
         np.einsum("ii->i", whole)[:] /= 2
         return whole
 
-    def inverses(self, blocks: AnyArray) -> tuple[Any, Any]:
+    def inverses(self, blocks: AnyArray) -> tuple[Block, Block]:
         """(g, r, r) inverses of positive definite blocks, and their log-determinants (g,)."""
         r = blocks.shape[-1]
         if r < WIDE_BLOCK:
@@ -168,15 +159,15 @@ class Torch:
         self.device = device
         self.dtype = dtype
         self.speed = 64.0 if device.type == "cuda" else 1.0  # how much more work is still "quick"
-        self._kept: dict[Hashable, tuple[object, Any]] = {}
+        self._kept: dict[Hashable, tuple[object, Block]] = {}
 
-    def __getattr__(self, name: str) -> Any:
-        function = getattr(torch, name)
+    def __getattr__(self, name: str) -> Block:
+        function = getattr(torch, "cholesky_inverse" if name == "inverse" else name)
         if name in ("zeros", "empty", "eye"):
             return partial(function, device=self.device, dtype=self.dtype)
         return function
 
-    def asarray(self, array: Any) -> Any:
+    def asarray(self, array: Block) -> Block:
         if is_torch(array):
             return array
         dtype = self.dtype if np.asarray(array).dtype.kind == "f" else None
@@ -185,7 +176,7 @@ class Torch:
         )  # tensors cannot be read-only: those arrays are copied
         return torch.as_tensor(owned, device=self.device, dtype=dtype)
 
-    def _once(self, host: object, key: Hashable, make: Callable[[], Any]) -> Any:
+    def _once(self, host: object, key: Hashable, make: Callable[[], Block]) -> Block:
         if (id(host), key) not in self._kept:
             self._kept[id(host), key] = (
                 host,
@@ -193,65 +184,61 @@ class Torch:
             )  # the host's copy is held, so that its id stays its own
         return self._kept[id(host), key][1]
 
-    def cached(self, array: Any) -> Any:
-        return array if is_torch(array) else self._once(array, None, lambda: self.asarray(array))
+    def cached(self, array: Block) -> Block:
+        if is_torch(array):
+            return array
+        make = self.table if sparse.issparse(array) else self.asarray
+        return self._once(array, None, partial(make, array))
 
-    def cached_table(self, counts: sparse.csr_array) -> Any:
-        return self._once(counts, None, lambda: self.table(counts))
+    cached_table = cached
 
-    def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> Any:
+    def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> Block:
         if isinstance(counts, np.ndarray):
             return self.cached(counts)[:, columns]
         return self._once(
             counts, (columns.start, columns.stop), lambda: self.table(counts[:, columns])
         )
 
-    def table(self, counts: sparse.csr_array) -> Any:
+    def table(self, counts: sparse.csr_array) -> Block:
         size = counts.shape[0] * counts.shape[1]
         if counts.nnz > 0.1 * size and size <= DENSE_TABLE_ELEMENTS:
             return SparseTable(counts, self).matrix.to_dense()
         return SparseTable(counts, self)
 
-    def gram(self, table: Any) -> Any:
+    def gram(self, table: Block) -> Block:
         if is_torch(table):
             return table.T @ table
         return self.asarray((table.host.T @ table.host).toarray())
 
-    def arange(self, size: int) -> Any:
+    def arange(self, size: int) -> Block:
         return torch.arange(size, device=self.device)
 
-    def vdot(self, a: Any, b: Any) -> Any:
+    def vdot(self, a: Block, b: Block) -> Block:
         return (a * b).sum()
 
-    def tensordot(self, a: Any, b: Any, axes: Any) -> Any:
+    def tensordot(self, a: Block, b: Block, axes: Block) -> Block:
         return torch.tensordot(a, b, dims=axes)
 
-    def permute(self, array: Any, axes: Sequence[int]) -> Any:
-        return array.permute(*axes)
-
-    def split_axes(self, matrix: Any, r: int, q: int) -> Any:
+    def split_axes(self, matrix: Block, r: int, q: int) -> Block:
         return matrix.view(matrix.shape[0] // r, r, matrix.shape[1] // q, q)
 
-    def sum_by(self, group: NDArray[np.int64], size: int, rows: Any) -> Any:
+    def sum_by(self, group: NDArray[np.int64], size: int, rows: Block) -> Block:
         # A product with 0 and 1: additions to one row by many threads would come in any order.
         table = self._once(group, "one hot", lambda: self.table(one_hot(group, size).tocsr()))
         return table @ rows
 
-    def cholesky(self, matrix: Any, *, overwrite: bool = False) -> Any:
+    def cholesky(self, matrix: Block, *, overwrite: bool = False) -> Block:
         try:
             return torch.linalg.cholesky(matrix)
         except RuntimeError as error:
             raise np.linalg.LinAlgError(str(error)) from error
 
-    def cho_solve(self, lower: Any, right: Any) -> Any:
+    def cho_solve(self, lower: Block, right: Block) -> Block:
         if right.ndim == 1:
             return torch.cholesky_solve(right[:, None], lower)[:, 0]
         return torch.cholesky_solve(right, lower)
 
-    def inverse(self, lower: Any) -> Any:
-        return torch.cholesky_inverse(lower)
-
-    def inverses(self, blocks: Any) -> tuple[Any, Any]:
+    def inverses(self, blocks: Block) -> tuple[Block, Block]:
         lower = self.cholesky(blocks)
         diagonal = torch.diagonal(lower, dim1=-2, dim2=-1)
         return torch.cholesky_inverse(lower), 2 * torch.log(diagonal).sum(dim=-1)
@@ -283,7 +270,7 @@ class SparseTable:
             self._transposed = SparseTable(self.host.T.tocsr(), self._xp)
         return self._transposed
 
-    def __matmul__(self, right: Tensor) -> Any:
+    def __matmul__(self, right: Tensor) -> Block:
         return torch.sparse.mm(self.matrix, right if right.ndim == 2 else right[:, None])
 
 
@@ -320,25 +307,23 @@ def as_device(device: Device) -> torch.device:
 def on_device(array: AnyArray, device: Device) -> Tensor:
     """An array or tensor as a tensor on a device; an array's numbers become float64."""
     where = as_device(device)
-    return (
-        array.to(where)
-        if is_torch(array)
-        else _torch_namespace(where, torch.float64).asarray(array)
-    )
+    if is_torch(array):
+        return array.to(where)
+    return _torch_namespace(where, torch.float64).asarray(array)
 
 
 def on_cuda(array: object) -> bool:
     return is_torch(array) and bool(array.is_cuda)
 
 
-def like(array: ArrayLike, reference: ArrayLike) -> Any:
+def like(array: ArrayLike, reference: ArrayLike) -> Block:
     """A NumPy array as the reference's kind, on its device."""
     if is_torch(reference):
         return torch.as_tensor(array, device=reference.device)
     return array
 
 
-def empty(shape: tuple[int, int], dtype: DTypeLike, reference: ArrayLike) -> Any:
+def empty(shape: tuple[int, int], dtype: DTypeLike, reference: ArrayLike) -> Block:
     if is_torch(reference):
         return torch.empty(
             shape, dtype=getattr(torch, np.dtype(dtype).name), device=reference.device
@@ -347,10 +332,16 @@ def empty(shape: tuple[int, int], dtype: DTypeLike, reference: ArrayLike) -> Any
 
 
 def dtype_name(array: AnyArray) -> str:
-    return str(array.dtype).removeprefix("torch.")
+    return _plain_name(array.dtype)
 
 
-def cast(array: AnyArray, dtype: str) -> Any:
+@cache
+def _plain_name(dtype: object) -> str:
+    """Kept, for NumPy takes longer to name a dtype than to score a pair."""
+    return str(dtype).removeprefix("torch.")
+
+
+def cast(array: AnyArray, dtype: str) -> Block:
     """The array in another dtype; itself where it has that one."""
     if is_torch(array):
         return array.to(getattr(torch, dtype))
@@ -362,7 +353,7 @@ def largest(array: AnyArray) -> float:
     return float(to_host(array.max())) if len(array) else 0.0
 
 
-def sum_rows(y: AnyArray, owner: IntArray, size: int) -> Any:
+def sum_rows(y: AnyArray, owner: IntArray, size: int) -> Block:
     """(size, r): sums of the rows that have the same owner."""
     if is_torch(y):
         total = torch.zeros((size, y.shape[1]), dtype=y.dtype, device=y.device)
@@ -387,7 +378,9 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
 def threads_for(operations: float) -> AbstractContextManager[Any]:
     """BLAS as it is set for large work, one thread for small."""
-    return nullcontext() if operations >= LARGE_WORK else one_blas_thread()
+    if operations >= LARGE_WORK:
+        return nullcontext()
+    return one_blas_thread()
 
 
 def in_parallel(
@@ -406,7 +399,9 @@ def in_parallel(
 
 def cores() -> int:
     """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @cache

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,8 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import AnyArray, Array, Card, Json, Labels
-from .adaptation import adapted, recentred
+from ._typing import AnyArray, Array, Block, Card, IntArray, Json, Labels, Setting
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
@@ -35,7 +34,7 @@ from .persistence import (
 from .preprocessing import Step
 from .scoring.profiles import Profiles, SideLike
 from .scoring.question import Hypothesis, Question, make_question
-from .scoring.search import SearchIndex
+from .scoring.search import Rows, SearchIndex
 
 
 class Bundle(Persistent, BaseEstimator):
@@ -71,7 +70,7 @@ class Bundle(Persistent, BaseEstimator):
     (3, 2)
     """
 
-    KIND: ClassVar[str] = "bundle"
+    KIND = "bundle"
 
     def __init__(
         self,
@@ -91,30 +90,18 @@ class Bundle(Persistent, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         """Fit the preprocessing, then the scorer to what comes out of it."""
-        if self.preprocessing is None:
-            self._scorer().fit(X, y)
-            return self
-        if not isinstance(self.preprocessing, Pipeline):
-            raise ParameterError(
-                f"preprocessing is a Pipeline of steps, or None; got {self.preprocessing!r}"
-            )
-        self._scorer().fit(like(self.preprocessing.fit_transform(_on_host(X), y), X), y)
+        if self.preprocessing is not None:
+            if not isinstance(self.preprocessing, Pipeline):
+                raise ParameterError(
+                    f"preprocessing is a Pipeline of steps, or None; got {self.preprocessing!r}"
+                )
+            X = like(self.preprocessing.fit_transform(_on_host(X), y), X)
+        self._scorer().fit(X, y)
         return self
-
-    def adapt(self, X: ArrayLike, y: Labels | None = None, weight: float | None = None) -> Bundle:
-        """A bundle for the domain of new raw vectors, with labels or without: see `mvplda.adaptation.adapted`.
-
-        The mean that the preprocessing takes off moves as far as is not chance, see `mvplda.adaptation.recentred`;
-        calibrations and thresholds go, for they were made of the old scores.
-        """
-        chain = None if self.preprocessing is None else recentred(self.preprocessing, _on_host(X))
-        result = Bundle(chain, extractor=self.extractor)
-        result.scorer = adapted(self.fitted_scorer, result.prepare(X), y, weight)
-        return result
 
     # -- what the scorer does, with raw vectors --------------------------------------
 
-    def prepare(self, X: ArrayLike) -> Any:
+    def prepare(self, X: ArrayLike) -> Block:
         """Vectors as the scorer sees them."""
         if self.preprocessing is None:
             return X
@@ -126,12 +113,12 @@ class Bundle(Persistent, BaseEstimator):
         X: ArrayLike,
         ids: ArrayLike | None = None,
         labels: Labels | None = None,
-        **options: Any,
+        **options: Setting,
     ) -> Profiles:
         """Profiles of raw vectors, as the scorer's `enrol`."""
         return self._scorer().enrol(self.prepare(X), ids, labels, **options)
 
-    def evidence(self, X: ArrayLike) -> Any:
+    def evidence(self, X: ArrayLike) -> Block:
         """(n, r) what every raw vector adds to the sum that a profile is."""
         return self._scorer().evidence(self.prepare(X))
 
@@ -153,20 +140,20 @@ class Bundle(Persistent, BaseEstimator):
         return bundle
 
     def log_likelihoods(
-        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Any
-    ) -> dict[Hypothesis, Any]:
+        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Setting
+    ) -> dict[Hypothesis, Block]:
         """Log-likelihood of every hypothesis as the scorer has it, not calibrated: see `answer`."""
         return self._scorer().log_likelihoods(*self._sides(enrol, test), *question, **options)
 
     def hypotheses(
-        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Any
-    ) -> dict[Hypothesis, Any]:
+        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Setting
+    ) -> dict[Hypothesis, Block]:
         """Posterior probability of every hypothesis as the scorer has it, not calibrated: see `answer`."""
         return self._scorer().hypotheses(*self._sides(enrol, test), *question, **options)
 
     def llr(
-        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Any
-    ) -> Any:
+        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Setting
+    ) -> Block:
         """Scores (profiles, tests), not calibrated; `options` as in the scorer's `llr`."""
         return self._scorer().llr(*self._sides(enrol, test), *question, **options)
 
@@ -176,24 +163,26 @@ class Bundle(Persistent, BaseEstimator):
         test: SideLike,
         pairs: ArrayLike,
         *question: Question | None,
-        **options: Any,
-    ) -> Any:
+        **options: Setting,
+    ) -> Block:
         """Scores of a list of trials, not calibrated."""
         return self._scorer().llr_trials(*self._sides(enrol, test), pairs, *question, **options)
 
     def identify(
-        self, profiles: SideLike, test: SideLike, *question: Question | None, **options: Any
+        self, profiles: SideLike, test: SideLike, *question: Question | None, **options: Setting
     ) -> Identification:
         """The best profiles of every test, as the scorer's `identify`."""
         return self._scorer().identify(*self._sides(profiles, test), *question, **options)
 
-    def index(self, profiles: Profiles, *question: Question | None, **options: Any) -> SearchIndex:
+    def index(
+        self, profiles: Profiles, *question: Question | None, **options: Setting
+    ) -> SearchIndex:
         """Vectors of profiles for a search by inner products, as the scorer's `index`."""
         return self._scorer().index(profiles, *question, **options)
 
-    def queries(self, tests: SideLike, index: SearchIndex) -> Any:
+    def queries(self, tests: SideLike, index: SearchIndex) -> Rows:
         """Vectors of tests for an index, as the scorer's `queries`."""
-        return self._scorer().queries(self._side(tests), index)
+        return self._scorer().queries(self._sides(index.examples, tests)[1], index)
 
     # -- calibrated answers ------------------------------------------------------------
 
@@ -216,9 +205,12 @@ class Bundle(Persistent, BaseEstimator):
         pairs : (n, 2) row of a profile and row of a test; None: all
         """
         question = make_question(question, {})
-        profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
-        tests = test if isinstance(test, Profiles) else self.enrol(test)
-        listed = None if pairs is None else np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+        profiles, tests = (
+            side if isinstance(side, Profiles) else self.enrol(side) for side in (enrol, test)
+        )
+        listed: IntArray | None = None
+        if pairs is not None:
+            listed = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
         # Views in which both sides have names: there is nothing to be found out about them.
         ratio = question.ratio(self.views, question.labelled(profiles.labels, tests.labels))
         # All hypotheses, also those that are given to be false: the calibrator needs each view alone.
@@ -243,14 +235,17 @@ class Bundle(Persistent, BaseEstimator):
 
     def doubt(self, question: Question | None = None) -> float:
         """Of the calibration for a question: the probability that the model tells nothing about a trial."""
-        return getattr(self.calibration(question), "doubt_", 0.0)
+        calibration = self.calibration(question)
+        if calibration is None:
+            return 0.0
+        return calibration.doubt_
 
     def operating_points(self, question: Question | None = None) -> list[OperatingPoint]:
         """The points that were measured for a question; none where nothing was."""
         key = question_key(question or Question(), self.views)
         return list((self.points or {}).get(key, ()))
 
-    def point(self, question: Question | None = None, **wanted: Any) -> OperatingPoint:
+    def point(self, question: Question | None = None, **wanted: Setting) -> OperatingPoint:
         """The operating point for a question: as wanted, see `mvplda.decisions.point_for`, else the model's own.
 
         Points were measured without spoofs: with a countermeasure they do not hold.
@@ -258,8 +253,10 @@ class Bundle(Persistent, BaseEstimator):
         points = self.operating_points(question)
         if question is not None and question.countermeasure is not None:
             points = []
-        limit = getattr(self.calibration(question), "largest_llr", np.inf)
-        return point_for(points, largest_llr=limit, **wanted)
+        calibration = self.calibration(question)
+        if calibration is not None:
+            wanted["largest_llr"] = calibration.largest_llr
+        return point_for(points, **wanted)
 
     @property
     def views(self) -> tuple[str, ...]:
@@ -270,47 +267,44 @@ class Bundle(Persistent, BaseEstimator):
 
     def get_state(self) -> State:
         arrays: Tensors = {}
-        values: Json = {"preprocessing": None, "extractor": self.extractor}
-        if self.preprocessing is not None:
-            values["preprocessing"] = [
-                [name, put_part(arrays, f"preprocessing/{i}", step, Step)]
-                for i, (name, step) in enumerate(self.preprocessing.steps)
-            ]
-        values["scorer"] = put_part(arrays, "scorer", self._scorer(), BaseScorer)
-        values["calibrations"] = {
-            key: put_part(arrays, f"calibrations/{key}", one, HypothesisCalibrator)
-            for key, one in (self.calibrations or {}).items()
+        steps = [
+            [name, put_part(arrays, f"preprocessing/{i}", step, Step)]
+            for i, (name, step) in enumerate(self._steps())
+        ]
+        values: Json = {
+            "preprocessing": steps or None,
+            "extractor": self.extractor,
+            "scorer": put_part(arrays, "scorer", self._scorer(), BaseScorer),
+            "calibrations": {
+                key: put_part(arrays, f"calibrations/{key}", one, HypothesisCalibrator)
+                for key, one in (self.calibrations or {}).items()
+            },
+            "points": self._plain_points(),
+            "card": dict(self.card or {}),
         }
-        values["points"] = self._plain_points()
-        values["card"] = dict(self.card or {})
         self.check_state()
         return arrays, values
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
-        bundle = cls(None, get_part(arrays, "scorer", values["scorer"], BaseScorer))
-        if values["preprocessing"] is not None:
-            bundle.preprocessing = Pipeline(
-                [
-                    (name, get_part(arrays, f"preprocessing/{i}", about, Step))
-                    for i, (name, about) in enumerate(values["preprocessing"])
-                ]
-            )
-        bundle.extractor = values["extractor"]
-        bundle.calibrations = {
-            key: get_part(arrays, f"calibrations/{key}", about, HypothesisCalibrator)
-            for key, about in values["calibrations"].items()
-        }
-        bundle.points = {
-            key: [OperatingPoint(**point) for point in some]
-            for key, some in values["points"].items()
-        }
-        bundle.card = values["card"]
-        return bundle
-
-    def bare(self) -> Persistent:
-        around = self.preprocessing is not None or self.calibrations or self.points
-        return self if around else self._scorer()
+        steps = [
+            (name, get_part(arrays, f"preprocessing/{i}", about, Step))
+            for i, (name, about) in enumerate(values["preprocessing"] or ())
+        ]
+        return cls(
+            Pipeline(steps) if steps else None,
+            get_part(arrays, "scorer", values["scorer"], BaseScorer),
+            values["extractor"],
+            {
+                key: get_part(arrays, f"calibrations/{key}", about, HypothesisCalibrator)
+                for key, about in values["calibrations"].items()
+            },
+            {
+                key: [OperatingPoint(**point) for point in points]
+                for key, points in values["points"].items()
+            },
+            values["card"],
+        )
 
     def check_extractor(self, extractor: str | None, where: str) -> None:
         """Refuse vectors that another extractor than the scorer's made; warn where it is not known what made them."""
@@ -321,7 +315,7 @@ class Bundle(Persistent, BaseEstimator):
         """Whether the parts fit each other, by what they make of two vectors."""
         check_answers(self, self._probe, self.width_in)
 
-    def _probe(self, X: Array) -> Any:
+    def _probe(self, X: Array) -> Block:
         profiles = self.enrol(X)
         return self.llr(profiles, profiles)
 
@@ -347,12 +341,16 @@ class Bundle(Persistent, BaseEstimator):
     @property
     def fitted_scorer(self) -> BaseScorer:
         """The scorer, which must be there and fitted."""
-        check_is_fitted(self._scorer())
-        return self._scorer()
+        scorer = self._scorer()
+        # quicker than scikit-learn's check, which goes through all attributes
+        if not hasattr(scorer, "views_"):
+            check_is_fitted(scorer)
+        return scorer
 
     def _scorer(self) -> BaseScorer:
         scorer: BaseScorer = self.scorer
-        if not isinstance(scorer, Scorer):
+        # a class that inherits is known at once: a protocol is compared member by member
+        if not isinstance(scorer, (BaseScorer, Scorer)):
             raise ParameterError(
                 f"a bundle needs a scorer, MultiviewPLDA for example; got {type(scorer).__name__}"
             )
@@ -366,11 +364,9 @@ class Bundle(Persistent, BaseEstimator):
             key: [point.to_dict() for point in some] for key, some in (self.points or {}).items()
         }
 
-    def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Any, Any]:
-        return self._side(enrol), self._side(test)
-
-    def _side(self, side: SideLike) -> Any:
-        return side if isinstance(side, Profiles) else self.prepare(side)
+    def _sides(self, *sides: SideLike) -> tuple[Block, Block]:
+        one, other = (s if isinstance(s, Profiles) else self.prepare(s) for s in sides)
+        return one, other
 
 
 def _on_host(X: ArrayLike) -> ArrayLike:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,10 +36,7 @@ from .labels import as_array, encode_labels
 from .persistence import Persistent, Tensors, check_answers
 from .scoring.question import Hypothesis, Question
 
-__all__ = [
-    "HypothesisCalibrator",
-    "LinearCalibrator",
-]
+__all__ = ["LinearCalibrator"]
 
 LLR_DEVIATION = 30.0
 """Standard deviation over all trials that calibrated LLRs may well have: the prior of slopes."""
@@ -84,8 +81,8 @@ class LinearCalibrator(Persistent, BaseEstimator):
     array([20.])
     """
 
-    KIND: ClassVar[str] = "calibrator"
-    FITTED: ClassVar[tuple[str, ...]] = ("slopes_", "intercept_", "n_speakers_")
+    KIND = "calibrator"
+    FITTED = ("slopes_", "intercept_", "n_speakers_")
 
     def __init__(self, prior: float = 0.5, by_kind: bool = False) -> None:
         self.prior = prior
@@ -97,7 +94,6 @@ class LinearCalibrator(Persistent, BaseEstimator):
         kinds_or_targets: ArrayLike,
         *,
         speakers: ArrayLike | None = None,
-        weights: Array | None = None,
     ) -> Self:
         """Fit to trials.
 
@@ -107,18 +103,16 @@ class LinearCalibrator(Persistent, BaseEstimator):
         kinds_or_targets : (n,) TC, TW, IC, IW; or target, nontarget; or True and False
         speakers : (n,) speaker of every trial's enrolment; fewer than 30 give a `FewSpeakersWarning`. None: not known,
             and every target trial counts as a speaker
-        weights : (n,) of the trials; those of the targets sum to the prior, the others to the rest. None: all alike
         """
         scores = as_scores(scores)
         targets, kinds = as_targets(kinds_or_targets, len(scores))
         odds = log_odds(self.prior)
-        if weights is None:
-            groups = kinds if self.by_kind else targets
-            weights = np.where(targets, self.prior / targets.sum(), 0.0)
-            for group in np.unique(groups[~targets]):
-                others = ~targets & (groups == group)
-                weights[others] = 1.0 / others.sum()
-            weights[~targets] *= (1 - self.prior) / weights[~targets].sum()
+        groups = kinds if self.by_kind else targets
+        weights = np.where(targets, self.prior / targets.sum(), 0.0)
+        for group in np.unique(groups[~targets]):
+            others = ~targets & (groups == group)
+            weights[others] = 1.0 / others.sum()
+        weights[~targets] *= (1 - self.prior) / weights[~targets].sum()
         self.n_speakers_ = None
         worth = float(targets.sum())
         if speakers is not None:
@@ -186,22 +180,22 @@ def as_targets(kinds_or_targets: ArrayLike, n: int) -> tuple[BoolArray, Names]:
         raise LabelError(
             f"there are {n} trials and labels of shape {kinds.shape}: give one kind or target per trial"
         )
-    targets = kinds
-    if kinds.dtype != bool:
-        names, codes = np.unique(kinds.astype(str), return_inverse=True)
-        meant = np.array([SPELLINGS.get(name.lower(), "") for name in names.tolist()])
-        if "" in meant:
+    targets = np.zeros(n, dtype=bool)
+    for name in np.unique(kinds).tolist():
+        meant = SPELLINGS.get(str(name).lower())
+        if meant is None:
             raise LabelError(
-                f"there is no kind of trial {str(names[meant == ''][0])!r}: trials are named by kind, one of "
-                f"{[*TARGETS, *NONTARGETS]}, or are True for targets and False for the others"
+                f"there is no kind of trial {name!r}: trials are named by kind, one of {[*TARGETS, *NONTARGETS]}, or "
+                "are True for targets and False for the others"
             )
-        targets = np.isin(meant, TARGETS)[codes]
+        if meant in TARGETS:
+            targets |= kinds == name
     some = int(targets.sum())
     if some in (0, n):
         raise DataError(
             f"calibration needs target and non-target trials; got {some} target(s) and {n - some} other(s)"
         )
-    return np.asarray(targets, dtype=bool), kinds
+    return targets, kinds
 
 
 def count_speakers(speakers: ArrayLike, targets: BoolArray) -> tuple[int, float]:
@@ -269,8 +263,8 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     0.34
     """
 
-    KIND: ClassVar[str] = "calibrator"
-    FITTED: ClassVar[tuple[str, ...]] = ("factors_", "constants_", "doubt_", "n_speakers_")
+    KIND = "calibrator"
+    FITTED = ("factors_", "constants_", "doubt_", "n_speakers_")
 
     factors_: dict[str, float]
     constants_: dict[str, float]

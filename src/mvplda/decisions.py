@@ -17,7 +17,7 @@ from scipy.special import expit
 from ._typing import Array, Json
 from .calibration import Answer, hypothesis_name
 from .exceptions import ParameterError
-from .spoofing import SPOOF
+from .kinds import SPOOF
 
 Verdict = Literal["accept", "reject", "inconclusive"]
 
@@ -87,6 +87,8 @@ class OperatingPoint:
     basis: str = ""
 
     def __post_init__(self) -> None:
+        if math.isnan(self.threshold):
+            raise ParameterError("the threshold is NaN")
         threshold = max(0.0, float(self.threshold))
         object.__setattr__(self, "threshold", threshold)
         object.__setattr__(self, "reject", min(float(self.reject), threshold))
@@ -114,7 +116,7 @@ def point_for(
     points : the model's own, measured on held-out people
     far : share of impostors of the worst kind that may pass. Where the model has points, the one that promises as
         much; else a calibrated LLR exceeds t for at most exp(-t) of the impostors
-    threshold : the LLR itself; `mvplda.costs.threshold_from_costs` has that of a prior and costs
+    threshold : the LLR itself; `mvplda.costs.DetectionCost.threshold` is that of a prior and costs
     largest_llr : that the model's calibration gives
 
     None of them: the model's first point, else 1 % of the impostors.
@@ -125,7 +127,9 @@ def point_for(
         return OperatingPoint(threshold, basis="as asked for")
     if far is None and points:
         return points[0]
-    wanted = 0.01 if far is None else far
+    wanted = 0.01
+    if far is not None:
+        wanted = far
     if not 0 < wanted < 1:
         raise ParameterError(f"a share of false acceptances lies between 0 and 1; got {far}")
     promised = {point.far: point for point in points if point.far is not None}
@@ -183,8 +187,10 @@ class Decision:
         """The decision in one sentence."""
         things = " and ".join(VIEW_WORDS.get(view, view) for view in self.views) or "voice"
         odds = math.exp(min(abs(self.llr), 50.0))
-        amount = f"{odds:.1f}" if odds < 100 else f"{odds:,.0f}"
-        if odds >= 1e6:
+        amount = f"{odds:,.0f}"
+        if odds < 100:
+            amount = f"{odds:.1f}"
+        elif odds >= 1e6:
             amount = f"{odds:.0e}"
         which = "the same" if self.llr >= 0 else "different ones"
         evidence = f"{amount} times more likely with {which} (LLR {self.llr:+.2f})"
@@ -218,7 +224,7 @@ def decide(
     point : None: that of `point_for`
     quality : of the recordings
     """
-    point = point_for() if point is None else point
+    point = point or point_for()
     llr = float(answer.llr)
     posteriors = {hypothesis_name(h): float(p) for h, p in answer.posteriors().items()}
     same = answer.question.same
@@ -233,7 +239,9 @@ def decide(
         verdict = "reject"
     elif verdict == "accept" and target < 0.5:
         verdict = "inconclusive"
-    reason = None if verdict == "accept" else _reason(verdict, failed, posteriors, asked)
+    reason = None
+    if verdict != "accept":
+        reason = _reason(verdict, failed, posteriors, asked)
     if not all(one.usable for one in recordings):
         verdict = "inconclusive"
         reason = "unusable_recording"
@@ -298,7 +306,7 @@ def name_among(
     posterior = np.exp(logs - np.logaddexp.reduce(logs))
     posterior = (1 - doubt) * posterior + doubt * prior / prior.sum()
     likely = np.flatnonzero((scores >= threshold) & (posterior[:-1] > 0.5))
-    best = int(likely[0]) if len(likely) else None
+    best = next(iter(likely.tolist()), None)
     return Naming(best, posterior[:-1], float(posterior[-1]))
 
 

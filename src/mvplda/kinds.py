@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
 from itertools import compress, product
 from typing import Any
 
@@ -18,18 +17,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .exceptions import DataError, LabelError
-from .spoofing import SPOOF
 
 Mask = NDArray[np.bool_]
 Kinds = Mapping[str, ArrayLike] | ArrayLike
 """Masks by kind, the name of every trial's kind, or which trials are targets."""
 
+SPOOF = "spoof"
+"""The kind of trial, and the fifth hypothesis: a machine that imitates the target."""
 TARGETS = ("TC", "target")
 NONTARGETS = ("IW", "IC", "TW", "nontarget", SPOOF)
 """In the order of the rows of a table."""
 NOTHING_SAME = "none"
-MOST_VIEWS = 12
-"""Words in a list that are more than these are no names of views."""
 
 SPELLINGS = {
     **{kind.lower(): kind for kind in (*TARGETS, *NONTARGETS)},
@@ -73,10 +71,7 @@ class Coded:
     @property
     def used(self) -> list[str]:
         """The names that occur."""
-        found: list[str] = self.names[
-            np.bincount(self.codes, minlength=len(self.names)) > 0
-        ].tolist()
-        return found
+        return [str(name) for name in self.names[np.unique(self.codes)]]
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -115,40 +110,20 @@ def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
     for same in product((True, False), repeat=len(views)):
         name = "+".join(compress(views, same)) or NOTHING_SAME
         if len(views) == 1:
-            name = "target" if same[0] else "nontarget"
+            name = ("nontarget", "target")[same[0]]
         elif len(views) == 2:
-            name = ("T" if same[0] else "I") + ("C" if same[1] else "W")
+            name = "IT"[same[0]] + "WC"[same[1]]
         names[same] = name
     return names
 
 
-def kinds_of(views: Sequence[str] = ()) -> tuple[str, ...]:
-    """Kinds that trials may have: target, nontarget, TC, TW, IC, IW, spoof, and the views that agree."""
-    kinds = [*reversed(TARGETS), *NONTARGETS]
-    if views:
-        kinds += ["+".join(compress(views, same)) or NOTHING_SAME for same in patterns(views)]
-    return tuple(dict.fromkeys(kinds))
-
-
-def views_of(kinds: Iterable[str]) -> tuple[str, ...]:
-    """The views of which some kinds are patterns, ``speaker+channel`` or ``none``; nothing if they are no patterns.
-
-    A view that stands before another in a pattern stands before it here.
-    """
-    listed = [kind for kind in dict.fromkeys(kinds) if kind and kind.lower() != SPOOF]
-    if not any(kind == NOTHING_SAME or "+" in kind for kind in listed):
-        return ()
-    order = TopologicalSorter[str]()
-    for names in (kind.split("+") for kind in listed if kind != NOTHING_SAME):
-        if any(name.lower() in SPELLINGS or not name[:1].isalpha() for name in names):
-            return ()
-        for place, view in enumerate(names):
-            order.add(view, *names[:place])
-    try:
-        views = tuple(order.static_order())
-    except CycleError:
-        return ()
-    return views if len(views) <= MOST_VIEWS else ()
+def kinds_among(names: Iterable[str]) -> set[str]:
+    """Which of some names are kinds: target, TC, spoof ..., patterns such as ``speaker+channel``, and their views."""
+    listed = set(names)
+    shared = {name for name in listed if "+" in name or name == NOTHING_SAME}
+    shared = {name for name in shared if all(view[:1].isalpha() for view in name.split("+"))}
+    views = {view for name in shared for view in name.split("+")}
+    return listed & {*TARGETS, *NONTARGETS, *shared, *views}
 
 
 def trial_kinds(
@@ -189,35 +164,31 @@ def trial_kinds(
 
 
 def _agreement(enrol: ArrayLike, test: ArrayLike, view: str, listed: bool) -> Mask:
-    enrol, test = np.asarray(enrol), np.asarray(test)
-    if enrol.ndim != 1 or test.ndim != 1:
+    one = np.asarray(enrol)
+    other = np.asarray(test)
+    if one.ndim != 1 or other.ndim != 1 or (listed and len(one) != len(other)):
         raise LabelError(
-            f"labels of view {view!r} must be flat lists; got shapes {enrol.shape} and {test.shape}"
+            f"labels of view {view!r} are flat lists, as many on both sides in listed trials; "
+            f"got shapes {one.shape} and {other.shape}"
         )
-    if listed and len(enrol) != len(test):
-        raise LabelError(
-            f"listed trials need as many enrolment as test labels; view {view!r} has {len(enrol)} and {len(test)}"
-        )
-    if (
-        enrol.dtype.kind == test.dtype.kind and enrol.dtype.kind != "O"
-    ):  # comparing codes is faster than comparing text
-        codes = np.unique(np.concatenate([enrol, test]), return_inverse=True)[1].astype(np.int32)
-        enrol, test = codes[: len(enrol)], codes[len(enrol) :]
-    return np.asarray(enrol == test if listed else enrol[:, None] == test[None, :], dtype=bool)
+    if one.dtype.kind == other.dtype.kind != "O":
+        # comparing codes is faster than comparing text
+        codes = np.unique(np.concatenate([one, other]), return_inverse=True)[1].astype(np.int32)
+        one, other = np.split(codes, [len(one)])
+    if not listed:
+        one = one[:, None]
+    return np.asarray(one == other, dtype=bool)
 
 
 def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, Mask]:
     """Masks by kind from masks, from the name of every trial's kind, or from ``is_target`` flags."""
     if isinstance(kinds, Mapping):
         masks = {str(kind): np.asarray(mask) for kind, mask in kinds.items()}
-    elif isinstance(kinds, Coded):
-        masks = {kind: kinds.isin([kind]) for kind in sorted(kinds.used)}
+    elif not isinstance(kinds, Coded) and np.asarray(kinds).dtype == bool:
+        masks = {"target": np.asarray(kinds), "nontarget": ~np.asarray(kinds)}
     else:
-        array = np.asarray(kinds)
-        if array.dtype == bool:
-            masks = {"target": array, "nontarget": ~array}
-        else:
-            masks = {str(kind): np.asarray(array == kind) for kind in np.unique(array).tolist()}
+        coded = Coded.of(kinds)
+        masks = {kind: coded.isin([kind]) for kind in sorted(coded.used)}
     covered = np.zeros(shape, dtype=bool)
     for kind, mask in masks.items():
         if mask.dtype != bool or mask.shape != shape:
@@ -235,16 +206,18 @@ def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, Mask]:
 
 def target_kind(kinds: Mapping[str, object], target: str | None = None) -> str:
     """The kind that is to be accepted: the one named, else TC, target, or same in every view."""
-    names = [*TARGETS] if target is None else [target]
-    if target is None and any(kind == NOTHING_SAME or "+" in kind for kind in kinds):
-        shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
-        names.append(max(shared, key=lambda kind: kind.count("+"), default=""))
+    names = [target]
+    if target is None:
+        names = [*TARGETS]
+        if any(kind == NOTHING_SAME or "+" in kind for kind in kinds):
+            shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
+            names.append(max(shared, key=lambda kind: kind.count("+"), default=""))
     for name in names:
         if name in kinds:
-            return name
-    wanted = "TC, target or the same in every view" if target is None else repr(target)
+            return str(name)
     raise DataError(
-        f"no kind of trial is {wanted} among {list(kinds)}; name the targets by target="
+        f"no kind of trial is {target or 'TC, target or the same in every view'} among {list(kinds)}; name the targets "
+        "by target="
     )
 
 

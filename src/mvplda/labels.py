@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._typing import IntArray, Names
+from ._typing import IntArray, Labels, Names
 from .exceptions import LabelError
 
 __all__ = ["label_rows"]
@@ -75,26 +75,24 @@ def base_columns(views: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_view_names(views: Sequence[str]) -> None:
+    seen: set[frozenset[str]] = set()
     for view in views:
-        parts = parts_of(view) if isinstance(view, str) else ("",)
-        if not all(parts):
+        parts = str(view).split(":")
+        if not isinstance(view, str) or not all(parts) or len(set(parts)) < len(parts):
             raise LabelError(
-                f"a view's name is a non-empty string, or names joined by ':'; got {view!r}"
+                f"a view's name is a non-empty string, or different names joined by ':'; got {view!r}"
             )
-        if len(set(parts)) != len(parts):
-            raise LabelError(f"view {view!r} names a part twice")
-    sets = [frozenset(parts_of(view)) for view in views]
-    for i, view in enumerate(views):
-        if sets[i] in sets[:i]:
+        if frozenset(parts) in seen:
             raise LabelError(f"view {view!r} is named twice in {list(views)}")
+        seen.add(frozenset(parts))
 
 
-def are_named(labels: Any) -> bool:
+def are_named(labels: Labels) -> bool:
     """Whether the columns of labels have names."""
     return _names_of(labels) is not None
 
 
-def _names_of(labels: Any) -> list[Any] | None:
+def _names_of(labels: Labels) -> list[Any] | None:
     """Names of the columns of a dict, an Arrow table, a DataFrame or a structured array; None of anything else."""
     if isinstance(labels, Mapping):
         return list(labels)
@@ -102,11 +100,11 @@ def _names_of(labels: Any) -> list[Any] | None:
         return list(labels.column_names)
     if hasattr(labels, "columns") and hasattr(labels, "__getitem__"):
         return list(labels.columns)
-    names = getattr(getattr(labels, "dtype", None), "names", None)
-    return None if names is None else list(names)
+    names: Any = getattr(getattr(labels, "dtype", None), "names", None)
+    return names and list(names)
 
 
-def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
+def label_columns(labels: Labels, views: Sequence[str] | None) -> dict[str, Labels]:
     """The label columns by name, from a dict, a DataFrame, an Arrow table, a structured array, or an array.
 
     With ``views=None`` every column is taken; columns of an array are then called ``view0``, ``view1``, ...
@@ -115,8 +113,6 @@ def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
         raise LabelError(
             "requires y to be passed, but the target y is None: give one label a vector and view"
         )
-    if isinstance(labels, LabelTable):
-        raise LabelError("labels are already encoded")
     names = _names_of(labels)
     if names is not None:
         columns = {str(name): labels[name] for name in names}
@@ -144,7 +140,7 @@ def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
     return {name: columns[name] for name in base_columns(views)}
 
 
-def label_rows(labels: Any) -> Names:
+def label_rows(labels: Labels) -> Names:
     """Labels as one structured array, a row a vector and a field a view.
 
     Every estimator here takes it as it takes a dict, and unlike a dict it can be cut into rows, as
@@ -158,20 +154,18 @@ def label_rows(labels: Any) -> Names:
     (['bob', 'ann'], [1, 2])
     """
     columns = {name: as_array(column) for name, column in label_columns(labels, None).items()}
-    if not columns:
-        raise LabelError("there is no view: give at least one column of labels")
     shapes = {name: column.shape for name, column in columns.items()}
-    shape, *others = set(shapes.values())
-    if others or len(shape) != 1:
+    if len(set(shapes.values())) != 1 or len(shapes[next(iter(shapes))]) != 1:
         raise LabelError(f"label columns are one-dimensional and of one length; got {shapes}")
-    rows = np.empty(shape, dtype=[(name, column.dtype) for name, column in columns.items()])
+    dtype = [(name, column.dtype) for name, column in columns.items()]
+    rows = np.empty(next(iter(shapes.values())), dtype=dtype)
     for name, column in columns.items():
         rows[name] = column
     return rows
 
 
 def encode_labels(
-    labels: Any, views: Sequence[str] | None = None, *, missing: Any = None
+    labels: Labels, views: Sequence[str] | None = None, *, missing: Any = None
 ) -> LabelTable:
     """Number the classes of every view.
 
@@ -184,7 +178,7 @@ def encode_labels(
     if views is not None:
         check_view_names(views)
     columns = label_columns(labels, views)
-    names = tuple(views) if views is not None else tuple(columns)
+    names = tuple(columns if views is None else views)
     if not names:
         raise LabelError("there is no view: give at least one column of labels")
     joined = [name for name in columns if ":" in name]
@@ -247,7 +241,7 @@ def by_appearance(codes: IntArray) -> IntArray:
     return np.argsort(np.argsort(first))[places.reshape(-1)]
 
 
-def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, IntArray]:
+def _encode_column(name: str, column: Labels, missing: Any) -> tuple[ViewClasses, IntArray]:
     array = as_array(column)
     if array.ndim != 1:
         raise LabelError(
@@ -274,7 +268,7 @@ def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, I
     return ViewClasses(names, n_absent), codes
 
 
-def as_array(column: Any) -> Names:
+def as_array(column: Labels) -> Names:
     """Labels as an array that keeps None, NaN and numbers beside text what they are; masked ones are missing."""
     if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
         present = np.array(column.data, dtype=object)
@@ -293,33 +287,37 @@ def as_array(column: Any) -> Names:
     return exact_names(values)
 
 
-def exact_names(values: Any, what: str = "labels") -> Names:
+def exact_names(values: Labels, what: str = "labels") -> Names:
     """Names in one array; whole numbers stay whole, where NumPy would make real numbers of large ones beside small."""
     listed = list(values)
     array = np.asarray(listed)
-    whole = all(isinstance(value, (int, np.integer)) for value in listed)
-    if array.dtype.kind in "fO" and listed and whole:
-        if min(listed) < 0 or max(listed) >= 2**64:
+    if array.dtype.kind in "fO" and all(isinstance(value, (int, np.integer)) for value in listed):
+        if listed and (min(listed) < 0 or max(listed) >= 2**64):
             raise LabelError(f"{what} are too large for 64-bit numbers: make them strings")
         return np.asarray(listed, dtype=np.uint64)
     return array
 
 
 def _is_missing(array: Names, sentinel: Any) -> NDArray[np.bool_]:
+    """None, NaN and empty text name no class, nor does the sentinel."""
     if array.dtype == object:
-        absent = np.fromiter((_no_label(value) for value in array), dtype=bool, count=len(array))
+        absent = np.array([_no_label(value) for value in array], dtype=bool)
     elif array.dtype.kind in "fcMm":
         absent = np.isnan(array)
+    elif array.dtype.kind in "SU":
+        absent = np.char.str_len(array) == 0
     else:
         absent = np.zeros(len(array), dtype=bool)
     if sentinel is not None:
-        equal = array == sentinel
-        if isinstance(equal, np.ndarray):
-            absent |= equal.astype(bool)
+        absent |= np.broadcast_to(array == sentinel, array.shape).astype(bool)
     return absent
 
 
 def _no_label(value: Any) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, (float, np.floating)) and bool(value != value)
+    # what is not itself is NaN, of whatever library
+    return (
+        value is None
+        or type(value).__name__ == "NAType"
+        or bool(value != value)
+        or value in ("", b"")
+    )

@@ -18,25 +18,24 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from operator import methodcaller
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from ._plugins import load_entry_points
+from ._optional import load_entry_points
 from ._typing import Json, PathLike
 from .exceptions import DataError, FileFormatError, ParameterError, UnknownExtractorWarning
 
-_T = TypeVar("_T")
 Tensors = dict[str, NDArray[Any]]
 State = tuple[Tensors, Json]
 """Arrays by name, and values that JSON can hold."""
@@ -143,15 +142,11 @@ def kind_of(head: bytes) -> str:
 
 def read_metadata(path: PathLike) -> dict[str, str]:
     """Metadata of a safetensors file; its tensors are not read."""
-    return _read(path, lambda _: None)[1]
+    return read_tensors(path, metadata_only=True)[1]
 
 
-def read_tensors(path: PathLike) -> tuple[Tensors, dict[str, str]]:
+def read_tensors(path: PathLike, metadata_only: bool = False) -> tuple[Tensors, dict[str, str]]:
     """Tensors and metadata of a safetensors file."""
-    return _read(path, lambda file: {name: file.get_tensor(name) for name in list(file.keys())})
-
-
-def _read(path: PathLike, tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, str]]:
     path = Path(path)
     if path.is_dir():
         raise FileFormatError(f"{path} is a folder; a file was expected")
@@ -159,7 +154,8 @@ def _read(path: PathLike, tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, s
         raise FileNotFoundError(f"there is no file {path}")
     try:
         with safe_open(path, framework="numpy") as file:
-            return tensors(file), dict(file.metadata() or {})
+            names = [] if metadata_only else list(file.keys())
+            return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
         with path.open("rb") as opened:
             head = opened.read(8)
@@ -189,16 +185,12 @@ def check_writable(*targets: PathLike) -> None:
             continue
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder; give the name of a file to write")
-        if _written_straight(path):
-            if not os.access(path, os.W_OK):
-                raise PermissionError(f"{path} may not be written")
-            continue
-        folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+        folder = Path(os.path.realpath(path)).parent
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder} to write {path.name} in")
-        if not os.access(folder, os.W_OK | os.X_OK):
+        if not os.access(path if _is_device(path) else folder, os.W_OK):
             raise PermissionError(
-                f"{path} cannot be written: its folder {folder} may not be changed"
+                f"{path} cannot be written: it, or its folder, may not be changed"
             )
 
 
@@ -211,35 +203,34 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
     ``.gz`` is compressed.
     """
     check_writable(*targets)
-    paths: dict[Path, Path] = {}
+    parts: dict[Path, Path] = {}
     try:
         for target in targets:
             path = Path(target)
             folder = Path(tempfile.gettempdir())
-            mode = 0o600
-            if not _written_straight(path):
+            if not _is_device(path):
                 path = Path(os.path.realpath(path))
                 folder = path.parent
-                mode = 0o666
             # names of files end at 255 bytes
             part = folder / f"{path.name[:40]}.{secrets.token_hex(6)}.part"
-            paths[part] = path
-            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+            part.touch(0o600 if _is_device(path) else 0o666, exist_ok=False)
+            parts[part] = path
             if path.is_file():
-                os.chmod(part, stat.S_IMODE(path.stat().st_mode))
-        yield list(paths)
-        for part, path in paths.items():
+                shutil.copymode(path, part)
+        yield list(parts)
+        for part, path in parts.items():
             if path.suffix.lower() == ".gz":
                 _compress(part)
             with part.open("r+b") as file:  # Windows syncs only what may be written
                 os.fsync(file.fileno())
-        for part, path in paths.items():
-            if not _written_straight(path):
+        for part, path in parts.items():
+            if str(path) == STANDARD:
+                sys.stdout.buffer.write(part.read_bytes())
+                sys.stdout.buffer.flush()
+            elif _is_device(path):
+                path.write_bytes(part.read_bytes())
+            else:
                 os.replace(part, path)
-                continue
-            with part.open("rb") as source, _opened(path) as sink:
-                shutil.copyfileobj(source, sink)
-                sink.flush()
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
@@ -247,12 +238,8 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
             error.errno, f"{error.strerror}: {', '.join(map(str, targets))} was not written"
         ) from error
     finally:
-        for part in paths:
+        for part in parts:
             part.unlink(missing_ok=True)
-
-
-def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdout.buffer) if str(path) == STANDARD else path.open("wb")
 
 
 def _compress(part: Path) -> None:
@@ -269,7 +256,7 @@ def write_atomically(path: PathLike, data: bytes) -> None:
         part.write_bytes(data)
 
 
-def _written_straight(path: Path) -> bool:
+def _is_device(path: Path) -> bool:
     """Whether this is no file that another could replace: a device, a pipe, or a descriptor of this process."""
     name = str(path)
     return (
@@ -314,13 +301,14 @@ class Persistent:
 
     def get_state(self) -> State:
         """Arrays and plain values from which `from_state` makes this object again."""
-        name = type(self).__name__
         settings = plain_settings(self.get_params(deep=False))  # type: ignore[attr-defined]
         arrays: Tensors = {}
         values: Json = {}
         for attribute in self.FITTED:
             if not hasattr(self, attribute):
-                raise ParameterError(f"the {name} is not fitted: it has no {attribute}")
+                raise ParameterError(
+                    f"the {type(self).__name__} is not fitted: it has no {attribute}"
+                )
             value = getattr(self, attribute)
             if isinstance(value, np.ndarray):
                 arrays[attribute] = np.ascontiguousarray(value, dtype=np.float64)
@@ -339,13 +327,11 @@ class Persistent:
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
         """The object whose state this is."""
         part = cls(**values["settings"])
+        fitted = {**values["values"], **arrays}
         for attribute in cls.FITTED:
-            if attribute in arrays:
-                setattr(part, attribute, arrays[attribute])
-            elif attribute in values["values"]:
-                setattr(part, attribute, values["values"][attribute])
-            else:
+            if attribute not in fitted:
                 raise FileFormatError(f"the {cls.__name__} has no {attribute}")
+            setattr(part, attribute, fitted[attribute])
         for attribute in cls.PARTS:
             parts = {
                 name: get_part(arrays, f"{attribute}/{i}", about, Persistent)
@@ -366,19 +352,13 @@ class Persistent:
     @classmethod
     def load(cls, path: PathLike) -> Self:
         """Read what `save` wrote; `mvplda.load` reads whatever a file holds."""
-        found = load(path)
-        inner = found.bare() if isinstance(found, Persistent) else found
-        for part in (found, inner):
-            if isinstance(part, cls):
-                return part
-        name = type(found).__name__
+        held = load(path)
+        if isinstance(held, cls):
+            return held
+        name = type(held).__name__
         raise FileFormatError(
             f"{path} holds a {name}, not a {cls.__name__}: use mvplda.load or {name}.load"
         )
-
-    def bare(self) -> Persistent:
-        """What is left where this only wraps something."""
-        return self
 
     def describe(self) -> Json:
         """What this is, in plain values."""
@@ -470,18 +450,11 @@ def _public(name: str) -> Any:
 
 def plain_settings(settings: Json) -> Json:
     """The settings that a text can hold; callbacks and random generators are left out."""
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, (np.generic, np.ndarray)):
-            return value.tolist()
-        raise TypeError
-
     plain = {}
     for name, value in settings.items():
-        try:
-            plain[name] = json.loads(json.dumps(value, default=convert))
-        except TypeError:
-            continue
+        # NumPy's arrays and numbers become lists and numbers
+        with suppress(TypeError, AttributeError):
+            plain[name] = json.loads(json.dumps(value, default=methodcaller("tolist")))
     return plain
 
 
@@ -495,14 +468,15 @@ def compare_extractors(one: str, of_one: str | None, other: str, of_other: str |
     """
     if of_one == of_other:
         return
-    if of_one is not None and of_other is not None:
+    if of_one and of_other:
         raise DataError(
             f"the extractor of {other} is {of_other!r}, that of {one} {of_one!r}: they do not fit. "
             "Make the vectors of both with the same one"
         )
-    known, unknown = (one, other) if of_other is None else (other, one)
+    if of_one is None:
+        one, other = other, one
     warnings.warn(
-        f"{known} has the extractor {of_one or of_other!r}, {unknown} has no note of its own (a file ending in "
+        f"{one} has the extractor {of_one or of_other!r}, {other} has no note of its own (a file ending in "
         f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked",
         UnknownExtractorWarning,
         stacklevel=3,

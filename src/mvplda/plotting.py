@@ -23,7 +23,7 @@ from .metrics.evaluation import split_by_kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 __all__ = [
     "BayesErrorDisplay",
@@ -52,7 +52,7 @@ class _Display:
     """Draws itself on axes, its own where none are given."""
 
     ax_: Axes
-    figure_: Figure
+    figure_: Figure | SubFigure
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw, on these axes or on new ones."""

@@ -23,21 +23,18 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array, FloatArray, Labels
-from .backend import checked_vectors, diagonal_of
+from .backend import checked_vectors
 from .exceptions import DataError, ParameterError, RankCappedWarning
 from .persistence import Persistent, check_answers
 from .statistics.record import HARDLY_VARIES, hardly_vary
 
-__all__ = [
-    "Centring",
-    "standard_chain",
-]
+__all__ = ["standard_chain"]
 
 
 class Step(Persistent, TransformerMixin, BaseEstimator):
     """Vectors in, vectors out, float32 staying float32."""
 
-    KIND: ClassVar[str] = "preprocessing step"
+    KIND = "preprocessing step"
     FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_",)
 
     def _new(self, X: ArrayLike, least: int = 1) -> FloatArray:
@@ -69,7 +66,7 @@ class Centring(OneToOneFeatureMixin, Step):
     mean_ : (D,)
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*Step.FITTED, "mean_")
+    FITTED = (*Step.FITTED, "mean_")
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         self.mean_ = self._new(X).mean(axis=0, dtype=np.float64)
@@ -95,8 +92,8 @@ class Reduction(ClassNamePrefixFeaturesOutMixin, Step):
     variances_ : (axes kept,) descending
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*Step.FITTED, "mean_", "matrix_", "variances_")
-    FLOOR: ClassVar[float] = HARDLY_VARIES
+    FITTED = (*Step.FITTED, "mean_", "matrix_", "variances_")
+    FLOOR = HARDLY_VARIES
 
     def __init__(self, dim: int | None = None) -> None:
         self.dim = dim
@@ -153,7 +150,7 @@ class Whitening(Reduction):
            [0., 0., 1.]])
     """
 
-    FLOOR: ClassVar[float] = 1e-6
+    FLOOR = 1e-6
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         super().fit(X)
@@ -169,12 +166,12 @@ def _varying_axes(X: FloatArray, wanted: int | None, floor: float) -> tuple[Arra
     B = s U sqrt(l), and its principal axes are U sqrt(1 / l) / s in the range of B, turned by the right singular
     vectors of B, and normed. Small units are not lost in large ones this way, as they would be in B B^T.
     """
-    n, D = X.shape
+    n = len(X)
     with np.errstate(over="ignore", invalid="ignore"):
         mean = X.mean(axis=0, dtype=np.float64)
         centred = np.subtract(X, mean, dtype=np.float64)
-        squares = centred.T @ centred if n >= D else np.einsum("ij,ij->j", centred, centred)
-    variance = diagonal_of(squares) / (n - 1)
+        squares = centred.T @ centred / (n - 1)
+    variance = squares.diagonal()
     if not np.isfinite(variance).all():
         raise DataError(
             "the vectors are too large: their squares overflow float64; scale the vectors down"
@@ -184,15 +181,10 @@ def _varying_axes(X: FloatArray, wanted: int | None, floor: float) -> tuple[Arra
         raise DataError("all vectors are the same: there is no axis along which they vary")
     deviation = np.where(dead, 0.0, np.sqrt(variance))
     inverse = np.divide(1.0, deviation, where=~dead, out=np.zeros(len(dead)))
-    if n >= D:
-        shares, turned = np.linalg.eigh(squares * inverse * inverse[:, None] / (n - 1))
-        shares, turned = np.maximum(shares[::-1], 0.0)[: n - 1], turned[:, ::-1][:, : n - 1]
-    else:  # fewer vectors than columns: n - 1 axes are all that there are, and cheaper from n products
-        centred *= inverse
-        shares, left = np.linalg.eigh(centred @ centred.T / (n - 1))
-        shares = np.maximum(shares[:0:-1], 0.0)
-        turned = centred.T @ left[:, :0:-1]
-        turned /= np.maximum(np.linalg.norm(turned, axis=0), np.finfo(np.float64).tiny)
+    # ascending; n vectors show n - 1 axes at most
+    shares, turned = np.linalg.eigh(squares * inverse * inverse[:, None])
+    shares = np.maximum(shares[::-1], 0.0)[: n - 1]
+    turned = turned[:, ::-1][:, : n - 1]
     shown = shares > floor * shares[0]
     roots, turned = np.sqrt(shares[shown]), turned[:, shown]
     together = deviation[:, None] * turned * roots
@@ -238,7 +230,9 @@ class LengthNormalisation(OneToOneFeatureMixin, Step):
         largest = np.abs(X).max(axis=1, keepdims=True)
         X = X / np.where(largest > 0, largest, 1)  # no overflow of squares
         norms = np.linalg.norm(X, axis=1, keepdims=True)
-        wanted = X.dtype.type(np.sqrt(X.shape[1]) if self.length == "sqrt" else 1.0)
+        wanted = X.dtype.type(1.0)
+        if self.length == "sqrt":
+            wanted = np.sqrt(X.dtype.type(X.shape[1]))
         return np.asarray(X * (wanted / np.where(norms > 0, norms, 1)))
 
 
@@ -253,7 +247,7 @@ class RectifiedRoot(OneToOneFeatureMixin, Step):
     rectified_ : bool, whether no training vector has a negative number
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*Step.FITTED, "rectified_")
+    FITTED = (*Step.FITTED, "rectified_")
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         self.rectified_ = bool(self._new(X).min() >= 0)
@@ -261,7 +255,9 @@ class RectifiedRoot(OneToOneFeatureMixin, Step):
 
     def transform(self, X: ArrayLike) -> FloatArray:
         X = self._seen(X)
-        return np.asarray(np.sign(X) * np.sqrt(np.abs(X))) if self.rectified_ else X
+        if self.rectified_:
+            X = np.asarray(np.sign(X) * np.sqrt(np.abs(X)))
+        return X
 
 
 def unit_chain(dim: int | None = None) -> Pipeline:
@@ -269,15 +265,10 @@ def unit_chain(dim: int | None = None) -> Pipeline:
 
     dim : principal components to keep, which turns the vectors and shortens them, no more; None: all
     """
-    kept = [] if dim is None else [("reduce", Reduction(dim))]
-    return Pipeline(
-        [
-            ("root", RectifiedRoot()),
-            ("centre", Centring()),
-            *kept,
-            ("length", LengthNormalisation("unit")),
-        ]
-    )
+    steps: list[tuple[str, Step]] = [("root", RectifiedRoot()), ("centre", Centring())]
+    if dim is not None:
+        steps.append(("reduce", Reduction(dim)))
+    return Pipeline([*steps, ("length", LengthNormalisation("unit"))])
 
 
 def standard_chain(

@@ -10,26 +10,25 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.preprocessing import normalize
 
 from . import training
 from ._progress import Progress
 from ._typing import IntArray, Json, Names, PathLike
 from .bundle import Bundle
-from .decisions import Decision
+from .decisions import Decision, OperatingPoint
 from .exceptions import DataError, LabelError, ParameterError
-from .extractors import Extracted, Extractor, load_extractor
+from .extractors.extractor import Extracted, load_extractor
 from .extractors.recordings import list_recordings, read_names
 from .io.vectors import VectorSet
 from .labels import encode_labels
 from .voices import (
+    ENROLLED,
     MARK,
     MODEL_FILE,
     REPORT_FILE,
     ProfileBook,
     Recorded,
     VoiceModel,
-    cosine_model,
     default_bundle,
     default_extractor,
 )
@@ -37,15 +36,11 @@ from .voices import (
 ENOUGH_PEOPLE = 10
 """With fewer people than this no model of them is better than the extractor's cosine."""
 
-IMPOSTORS = {
-    "same nothing": "somebody else who says something else",
-    "same phrase": "somebody else who says the right words",
-    "same speaker": "the right voice with other words",
-    "IW": "somebody else who says something else",
-    "IC": "somebody else who says the right words",
-    "TW": "the right voice with other words",
-}
-"""Kinds of trials that should be rejected, in words."""
+ADVICE = "Enrol people on two days if you can: it saves half of the errors or more, and more takes of one day do not."
+"""Measured on C-VAU: results/days."""
+
+IMPOSTORS = {"IW": "other speaker and phrase", "IC": "other speaker", "TW": "other phrase"}
+"""Kinds of trials of the default model that should be rejected, in words."""
 
 
 @dataclass
@@ -117,10 +112,11 @@ def setup(
         extracted.X[usable],
         {view: np.array(column)[rows] for view, column in named.labels.items()},
         marks=[extracted.qualities[place].digest[:12] for place in usable],
-        extractor=extractor,
+        name=extractor.name,
+        blocks={part: stop - start for part, (start, stop) in extractor.blocks.items()},
+        notes=[*notes, *_left_out(named.ids, extracted)],
         far=far,
         enrolment=enrolment,
-        notes=[*notes, *_left_out(named.ids, extracted)],
         progress=progress,
     )
     result.voices = VoiceModel(result.bundle, extractor)
@@ -129,14 +125,14 @@ def setup(
 
 def _left_out(names: Sequence[str], extracted: Extracted) -> list[str]:
     """Which recordings cannot be used and why, and how many have each fault."""
-    lines = [f"Left out: {path}: {' '.join(why.split())}" for path, why in extracted.skipped[:5]]
-    read = list(zip(extracted.rows, extracted.qualities, strict=True))
-    bad = [names[row] for row, quality in read if not quality.usable]
-    lines += [f"Left out: {name}: no voice that could be used." for name in bad[:5]]
+    why = [" ".join(reason.split()) for _, reason in extracted.skipped]
+    for row, quality in zip(extracted.rows, extracted.qualities, strict=True):
+        if not quality.usable:
+            why.append(f"{names[row]}: no voice that could be used.")
     faults = Counter(fault for quality in extracted.qualities for fault in quality.warnings)
+    lines = [f"Left out: {reason}" for reason in why[:10]]
     if faults:
-        counts = ", ".join(f"{count} {fault}" for fault, count in faults.items())
-        lines.append(f"Quality: {counts}.")
+        lines.append(f"Quality: {', '.join(f'{n} {fault}' for fault, n in faults.items())}.")
     return lines
 
 
@@ -145,7 +141,6 @@ def setup_vectors(
     labels: Mapping[str, ArrayLike],
     *,
     marks: Sequence[str] = (),
-    extractor: Extractor | None = None,
     name: str | None = None,
     blocks: Mapping[str, int] | None = None,
     far: float = 0.01,
@@ -156,7 +151,7 @@ def setup_vectors(
     """The same from vectors and labels, the speaker's first.
 
     marks : one text per vector, by which it is known again; none: its number
-    extractor, name : what made the vectors, or its name
+    name, blocks : of what made the vectors, and the columns of each of several extractors
     """
     vectors = np.asarray(X)
     columns = {view: np.asarray(column) for view, column in labels.items()}
@@ -171,9 +166,6 @@ def setup_vectors(
         told.append("Where people say what they like, ask about the voice: --same speaker.")
     elif len(names) >= ENOUGH_PEOPLE:
         told.append(f"{phrases} phrases: the model is about voices and words.")
-    if extractor is not None:
-        name = extractor.name
-        blocks = {part: stop - start for part, (start, stop) in extractor.blocks.items()}
     blocks = blocks or training.blocks_of(name, vectors.shape[1]) or {"vectors": vectors.shape[1]}
     options: Json = {
         "enrolment": enrolment,
@@ -181,42 +173,32 @@ def setup_vectors(
         "progress": progress,
     }
     shipped = default_bundle(name)
-    default = None if shipped is None else training.deploy(shipped, vectors, columns, **options)
+    default = None
+    if shipped is not None:
+        default = training.deploy(shipped, vectors, columns, **options)
+    options["extractor"] = name
     if len(names) >= ENOUGH_PEOPLE:
-        expert = None if shipped is None else shipped.scorer
-        options["extractor"] = name
+        line = Progress(f"training a committee on {len(names)} people", 1)
         if progress:
-            Progress(f"training a committee on {len(names)} people", 1).step(1)
+            line.step(0)
+        expert = None if shipped is None else shipped.scorer
         bundle = training.train(vectors, columns, blocks=blocks, default=expert, **options)
+        if progress:
+            line.step(1)
         if default is not None:
-            # blocks of length 1 each weigh the same in a cosine
-            parts = np.split(vectors, np.cumsum([*blocks.values()])[:-1], axis=1)
-            unit = np.hstack([normalize(part) for part in parts])
-            folds = training.FOLDS
-            cosine = training.train(unit, columns, model="cosine", folds=folds, **options)
-            bundle = _better(bundle, default, cosine, told)
+            bundle = _better(bundle, default, told)
     else:
-        told.append(
-            f"{len(names)} people are too few to train a model of them ({ENOUGH_PEOPLE} are the least)"
-        )
+        few = f"A model of {len(names)} people is not trained ({ENOUGH_PEOPLE} are the least)"
         if default is not None:
             bundle = default
-            told[-1] += ": the default model is used, in the domain that they show."
+            told.append(f"{few}: the default model is used, adapted to their recordings.")
         else:
-            told[-1] += ": the extractor's cosine is used, which is about voices only."
-            recipe = None if extractor is None else extractor.recipe
-            if extractor is not None and recipe is not None and len(names) < training.FEWEST_PEOPLE:
-                bundle = cosine_model(extractor)
-                told.append(
-                    "Its calibration is the default of the extractor, not one of your people."
-                )
-            else:
-                voices = {"speaker": columns["speaker"]}
-                options["extractor"] = name
-                bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
+            told.append(f"{few}: the extractor's cosine is used, which is about voices only.")
+            voices = {"speaker": columns["speaker"]}
+            bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
     people = columns["speaker"].astype(str)
     ids, kept = _marked(people, marks or range(len(vectors)), told)
-    report = "\n".join([*told, *report_lines(bundle, far)])
+    report = "\n".join([*told, *report_lines(bundle, far), ADVICE])
     bundle.card = {**dict(bundle.card or {}), "report": report}
     return Setup(bundle, report, VectorSet(ids, vectors[kept], name), people[kept].tolist())
 
@@ -230,51 +212,37 @@ def _marked(people: Names, marks: Sequence[object], told: list[str]) -> tuple[Na
     return np.array(ids)[kept], kept
 
 
-def _better(committee: Bundle, default: Bundle, cosine: Bundle, told: list[str]) -> Bundle:
-    """Of two models that were measured in the same trials, the one with fewer errors; cosine stands beside them."""
-    titles = ("a committee trained on your people", "the default model", "cosine")
+def _better(committee: Bundle, default: Bundle, told: list[str]) -> Bundle:
+    """Of two models that were measured in the same trials, the one with fewer errors."""
+    titles = {"a committee trained on your people": committee, "the default model": default}
+    lines = []
     errors = []
-    for bundle in (committee, default, cosine):
-        held = dict(bundle.card or {}).get("held_out")
+    for title, bundle in titles.items():
+        held = (bundle.card or {}).get("held_out")
         if held is None:
-            told.append(
-                "Errors cannot be compared: the default model is used, in your people's domain."
-            )
+            told.append("Errors cannot be compared: the default model is used.")
             return default
         first = next(iter(held["errors"].values()))
         errors.append((max(first["eer"].values()), first["cllr"]))
+        lines.append("  {}: EER of the worst kind {:.2%}, Cllr {:.3f}".format(title, *errors[-1]))
     # the committee is calibrated by the very trials: a smaller Cllr alone is not enough
-    (eer, cllr), (default_eer, default_cllr), _ = errors
-    wins = eer <= default_eer and cllr < default_cllr
-    used = 0 if wins else 1
-    told.append(f"Compared on people who were held out in turn; used is {titles[used]}:")
-    for title, (eer, cllr) in zip(titles, errors, strict=True):
-        told.append(f"  {title}: EER of the worst kind {100 * eer:.2f} %, Cllr {cllr:.3f}")
-    return (committee, default)[used]
+    (eer, cllr), (default_eer, default_cllr) = errors
+    used = list(titles)[not (eer <= default_eer and cllr < default_cllr)]
+    told += [f"Compared on people who were held out in turn; used is {used}:", *lines]
+    return titles[used]
 
 
 def report_lines(bundle: Bundle, far: float) -> list[str]:
     """What held-out people showed, in plain English."""
     lines = []
+    warnings = []
     for key, points in (bundle.points or {}).items():
         point = next((one for one in points if one.far == far and one.measured), None)
-        if point is None or point.measured is None:
-            continue
-        rates = point.measured["far"]
-        worst = max(rates, key=lambda kind: rates[kind][0])
-        source = f"{point.people} other people, NOT on yours: {point.basis}"
-        if point.basis == training.HELD_OUT:
-            source = f"{point.people} of your people, who were held out in turn"
-        lines.append(
-            f"Same {key.replace('+', ' and ').replace('|', ', ')}: at the threshold {point.threshold:.2f} for "
-            f"{100 * far:g} % false acceptances, of 100 owners {_of_100(point.measured['frr'])} are not accepted; "
-            f"of 100 impostors of the worst kind ({IMPOSTORS.get(worst, worst)}) {_of_100(rates[worst])} pass "
-            f"(95 % intervals, measured on {source})."
-        )
-        if point.measured.get("warning"):
-            lines.append(f"  {point.measured['warning']}.")
+        if point is not None and point.measured is not None:
+            lines.append(point_sentence(key, point))
+            warnings.append(point.measured.get("warning"))
     if lines:
-        return lines
+        return [*lines, *(f"Mind: {one}." for one in dict.fromkeys(warnings) if one)]
     if "held_out" in (bundle.card or {}):
         return [
             f"No threshold keeps false acceptances under {100 * far:g} %: among these people some recordings that "
@@ -283,6 +251,25 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
     return [
         "Errors could not be measured: that takes 8 people or more, with two recordings of the same each."
     ]
+
+
+def point_sentence(key: str, point: OperatingPoint) -> str:
+    """What was measured at a threshold, in plain English.
+
+    key : of the question, see `mvplda.calibration.question_key`
+    """
+    measured = dict(point.measured or {})
+    rates = measured["far"]
+    worst = max(rates, key=lambda kind: rates[kind][0])
+    source = f"{point.people} other people, NOT on yours: {point.basis}"
+    if point.basis in (training.HELD_OUT, ENROLLED):
+        source = f"{point.people} of your people: {point.basis}"
+    return (
+        f"Same {key.replace('+', ' and ').replace('|', ', ')}? Accept from the LLR {point.threshold:.2f} on, for "
+        f"{100 * (point.far or 0):g} % false acceptances: of 100 owners {_of_100(measured['frr'])} are not accepted; "
+        f"of 100 impostors of the worst kind ({IMPOSTORS.get(worst, worst)}) {_of_100(rates[worst])} pass "
+        f"(95 % intervals, measured on {source})."
+    )
 
 
 def _of_100(interval: Sequence[float]) -> str:

@@ -12,7 +12,7 @@ from ._typing import Array, RandomState
 from .exceptions import ParameterError
 from .models.multiview import MultiviewPLDA
 
-__all__ = ["known_model", "make_two_views"]
+__all__ = ["make_two_views"]
 
 ENROLLED, TESTED = 3, 2
 """Vectors of a held-out speaker and a phrase that make a profile, and that are tested."""
@@ -72,19 +72,9 @@ def make_two_views(
     >>> X.shape, len(labels["phrase"])
     ((600, 8), 600)
     """
-    least = dict.fromkeys(("n_speakers", "n_phrases", "dimension", "n_each"), 1)
-    sizes = {
-        "n_speakers": n_speakers,
-        "n_phrases": n_phrases,
-        "dimension": dimension,
-        "n_each": n_each,
-    }
-    if held_out is not None:
-        least |= {"held_out": 1, "n_each": ENROLLED + TESTED}
-        sizes["held_out"] = held_out
-    for name, value in sizes.items():
-        if value < least[name]:
-            raise ParameterError(f"{name} is at least {least[name]}; got {value}")
+    least = 1 if held_out is None else ENROLLED + TESTED
+    if min(n_speakers, n_phrases, dimension, held_out or 1) < 1 or n_each < least:
+        raise ParameterError(f"sizes are 1 or more, and n_each at least {least}; got {n_each}")
     truth = known_model(random_state, dimension, ranks)
     shape = (n_speakers + (held_out or 0), n_phrases, n_each)
     who, what, session = (a.reshape(-1) for a in np.indices(shape))

@@ -44,7 +44,7 @@ FEWEST_PEOPLE = 8
 ENOUGH_FOR_THRESHOLDS = 20
 """With fewer people a model that was trained elsewhere keeps the thresholds that it came with."""
 
-HELD_OUT = "measured on people who were held out in turn"
+HELD_OUT = "people who were held out in turn"
 """The basis of thresholds that were measured on the people whom a model is for."""
 
 FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
@@ -101,7 +101,8 @@ def train(
     reduce : principal components, whitened, that a model other than a committee or cosine is fitted to
     blocks : {extractor: columns}, where the vectors of several stand side by side, in their order
     enrolment : vectors per profile in the held-out trials, as there will be in use
-    folds : of held-out people; 0: neither calibration nor thresholds. None: 4 for a committee, 0 for other models
+    folds : of held-out people; 0: neither calibration nor thresholds. None: 4 for a committee and, where there are
+        labels, for a cosine, whose scores are no likelihood ratios; 0 for other models
     fars : shares of false acceptances that thresholds are wanted for, the default first
     extractor : name of what made the vectors
     default : a fitted model of the same vectors, which becomes one more expert of a committee
@@ -134,18 +135,11 @@ def train(
         raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
     counts = {view: len(np.unique(column.astype(str))) for view, column in columns.items()}
     bundle.card = {"model": model, "vectors": len(vectors), "classes": counts}
-    if folds is None:
-        folds = FOLDS if model == COMMITTEE else 0
+    if folds is None and columns and (model == COMMITTEE or not needs_labels(model)):
+        folds = FOLDS
     if folds:
-        calibrate(
-            bundle,
-            vectors,
-            columns,
-            enrolment=enrolment,
-            folds=folds,
-            fars=fars,
-            progress=progress,
-        )
+        options = {"enrolment": enrolment, "folds": folds, "fars": fars, "progress": progress}
+        calibrate(bundle, vectors, columns, **options)
     return bundle
 
 
@@ -255,7 +249,7 @@ def _keep_few_posteriors(committee: Committee, view: str) -> None:
 
 def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
     """Columns of every extractor, where the note of the vectors names several whose widths are known."""
-    names = [] if extractor is None else extractor.split("+")
+    names = (extractor or "").split("+")
     widths = {name: EXTRACTOR_WIDTHS.get(name.rpartition("-")[0] or name, 0) for name in names}
     if len(widths) < 2 or sum(widths.values()) != width or not all(widths.values()):
         return None
@@ -324,11 +318,11 @@ class HeldOut:
         return np.concatenate([trials.kinds for trials in self.trials])
 
     def kinds(self, same: Sequence[str]) -> Names:
-        """(n,) what every trial is to a question about some views: ``target``, or the views that it shares."""
+        """(n,) what every trial is to a question about some views: ``target``, or the views in which it differs."""
         names = []
         for shared in self.hypotheses:
-            others = " and ".join(shared) or "nothing"
-            names.append("target" if set(same) <= set(shared) else f"same {others}")
+            others = " and ".join(view for view in self.labels if view not in shared)
+            names.append("target" if set(same) <= set(shared) else f"other {others}")
         return np.asarray(names)[self.truth]
 
     def people(self) -> tuple[Names, Names]:
@@ -354,38 +348,47 @@ class HeldOut:
         logs = {h: np.concatenate([one.logs[h] for one in answers]) for h in answers[0].logs}
         return logs, np.concatenate([one.llr for one in answers])
 
-    def measure(
-        self, scores: Array, same: Sequence[str], fars: Sequence[float]
-    ) -> tuple[list[OperatingPoint], Card]:
-        """Thresholds for the worst kind of impostor with what was measured there, and errors for the card."""
-        kinds = self.kinds(same)
-        points = []
-        for far in fars:
-            point = threshold_for(scores, kinds, far, *self.people(), target="target")
-            if not np.isfinite(point.threshold):
-                continue
-            frr = point.frr
-            people = len(np.unique(self.people()))
-            measured = {
-                "far": {kind: [one.estimate, one.low, one.high] for kind, one in point.far.items()},
-                "frr": [frr.estimate, frr.low, frr.high],
-                # in the words of those who were held out, not of how many they are worth
-                "warning": replace(point, speakers=people).warning(),
-            }
-            points.append(OperatingPoint(point.threshold, 0.0, far, measured, people, HELD_OUT))
-        targets = scores[kinds == "target"]
-        others = {str(name): scores[kinds == name] for name in np.unique(kinds) if name != "target"}
-        every = np.concatenate(list(others.values()))
-        errors = {
-            "eer": {name: eer(targets, own) for name, own in others.items()},
-            "cllr": float(cllr(targets, every)),
-            "min_cllr": float(min_cllr(targets, every)),
-        }
-        return points, errors
+    def measure(self, scores: Json, fars: Sequence[float]) -> tuple[Json, Card]:
+        """Thresholds for the worst kind of impostor with what was measured there, and errors for the card.
 
-    def card(self, errors: Mapping[str, Card]) -> Card:
+        scores : {key of a question: the views that it asks about, and (n,) LLRs}
+        """
+        points: Json = {}
+        errors: Json = {}
+        for key, (same, llrs) in scores.items():
+            kinds = self.kinds(same)
+            every = [measured_point(llrs, kinds, far, *self.people()) for far in fars]
+            points[key] = [point for point in every if np.isfinite(point.threshold)]
+            targets = llrs[kinds == "target"]
+            impostors = llrs[kinds != "target"]
+            names = np.unique(kinds[kinds != "target"]).tolist()
+            errors[key] = {
+                "eer": {name: eer(targets, llrs[kinds == name]) for name in names},
+                "cllr": float(cllr(targets, impostors)),
+                "min_cllr": float(min_cllr(targets, impostors)),
+            }
         trials = dict(Counter(self.kinds(list(self.labels)).tolist()))
-        return {"held_out": {"folds": len(self.trials), "trials": trials, "errors": errors}}
+        card = {"folds": len(self.trials), "trials": trials, "errors": errors}
+        return points, {"held_out": card}
+
+
+def measured_point(
+    scores: Array, kinds: Names, far: float, enrolled: Names, tested: Names, basis: str = HELD_OUT
+) -> OperatingPoint:
+    """The threshold for a share of false acceptances of the worst kind of impostor, and the errors there.
+
+    kinds : (n,) ``target``, or the kind of impostor
+    enrolled, tested : (n,) who speaks on either side
+    """
+    point = threshold_for(scores, kinds, far, enrolled, tested, target="target")
+    people = len(np.unique([enrolled, tested]))
+    measured = {
+        "far": {kind: [one.estimate, one.low, one.high] for kind, one in point.far.items()},
+        "frr": [point.frr.estimate, point.frr.low, point.frr.high],
+        # in the words of those who were held out, not of how many they are worth
+        "warning": replace(point, speakers=people).warning(),
+    }
+    return OperatingPoint(point.threshold, 0.0, far, measured, people, basis)
 
 
 def calibrate(
@@ -413,30 +416,29 @@ def calibrate(
         bundle.card = {**card, "calibration": none}
         return
     calibrations: dict[str, HypothesisCalibrator] = {}
-    points: dict[str, list[OperatingPoint]] = {}
-    errors: dict[str, Card] = {}
+    scores: Json = {}
     # what is known of a trial: nothing; or the class of the second view, whose classes come again
-    asked: dict[tuple[str, ...], list[tuple[str, ...]]] = {(): _questions_about(views)}
-    if len(views) == 2 and views[1] in getattr(bundle.fitted_scorer, "classes_", {}):
+    asked: dict[Hypothesis, list[Hypothesis]] = {(): _questions_about(views)}
+    if len(views) == 2:
         asked[views[1:]] = [views]
     for known, questions in asked.items():
         try:
             logs, _ = held.answers(known=known)
         except LabelError:
-            # phrases that one person alone says are in no model without that person
+            # the scorer keeps no classes; or phrases of one person are in no model without that person
             if not known:
                 raise
             continue
         calibrator = HypothesisCalibrator().fit(logs, held.truth, speakers=held.people()[0])
+        calibrated = calibrator.transform(logs)
         for same in questions:
             question = Question(same, known=known or None)
             key = question_key(question, views)
-            scores = question.ratio(views).of(calibrator.transform(logs))
             calibrations[key] = calibrator
-            points[key], errors[key] = held.measure(scores, same, fars)
+            scores[key] = (same, question.ratio(views).of(calibrated))
     bundle.calibrations = calibrations
-    bundle.points = points
-    bundle.card = {**card, **held.card(errors)}
+    bundle.points, measured = held.measure(scores, fars)
+    bundle.card = {**card, **measured}
 
 
 def deploy(
@@ -445,7 +447,6 @@ def deploy(
     labels: Columns,
     *,
     enrolment: int = 1,
-    folds: int = FOLDS,
     fars: Sequence[float] = FARS,
     progress: bool = False,
 ) -> Bundle:
@@ -456,24 +457,23 @@ def deploy(
 
     labels : {view: (n,)} of the bundle's views, the speaker's first; views may be missing
     """
-    columns = {view: np.asarray(labels[view]) for view in labels if view in bundle.views}
+    columns = {view: column for view, column in labels.items() if view in bundle.views}
     views = tuple(columns)
     people = count_named(columns[views[0]])
     there = _deployed_on(bundle, X, columns)
     there.scorer = there.fitted_scorer.settled()
     there.card = {**dict(bundle.card or {}), "deployed_on": people}
     title = "default model" if progress else ""
-    held = HeldOut.deal(partial(_deployed_on, bundle), X, columns, enrolment, folds, title)
+    held = HeldOut.deal(partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title)
     if not held.trials:
         return there
-    points: dict[str, Sequence[OperatingPoint]] = dict(bundle.points or {})
-    errors: dict[str, Card] = {}
+    scores: Json = {}
     for same in _questions_about(views):
-        key = question_key(Question(same), bundle.views)
-        points[key], errors[key] = held.measure(held.answers(same)[1], same, fars)
+        scores[question_key(Question(same), bundle.views)] = (same, held.answers(same)[1])
+    points, measured = held.measure(scores, fars)
     if people >= ENOUGH_FOR_THRESHOLDS:
-        there.points = points
-    there.card = {**there.card, **held.card(errors)}
+        there.points = {**(bundle.points or {}), **points}
+    there.card = {**there.card, **measured}
     return there
 
 
@@ -492,12 +492,13 @@ def _questions_about(views: Sequence[str]) -> list[tuple[str, ...]]:
 def _fold_model(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
     """The same model of some vectors."""
     model = Bundle(clone(bundle.preprocessing, safe=False), clone(bundle.scorer))
-    factors = getattr(bundle.scorer, "factors_", None)
+    # those of a cascade are given
+    is_learnt = getattr(bundle.scorer, "factors", None) == "learnt"
     people = count_named(next(iter(labels.values())))
-    if factors is not None and people < FEWEST_PEOPLE:
+    if is_learnt and people < FEWEST_PEOPLE:
         # Too few to learn factors from: those of the whole are a dozen numbers of held-out people.
-        model.scorer.set_params(factors=factors)
-    elif factors is not None:
+        model.scorer.set_params(factors=bundle.scorer.factors_)
+    elif is_learnt:
         model.scorer.set_params(folds=2)  # a fold in a fold: quicker, and hardly worse
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MvpldaWarning)

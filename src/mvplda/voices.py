@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ._typing import FloatArray, PathLike
+from ._typing import Array, FloatArray, PathLike
 from .bundle import Bundle
-from .calibration import HypothesisCalibrator
-from .decisions import Decision, Verdict, decide, name_among
+from .decisions import Decision, OperatingPoint, Verdict, decide, name_among
 from .exceptions import (
     DataError,
     FetchError,
@@ -21,15 +21,14 @@ from .exceptions import (
     LabelError,
     ParameterError,
 )
-from .extractors import Extracted, Extractor, load_extractor
+from .extractors.extractor import Extracted, Extractor, load_extractor
 from .extractors.sound import Source
 from .io.vectors import VectorSet, read_columns, read_vectors
-from .metrics import threshold_for
-from .metrics.points import ThresholdPoint
-from .models import CosineScorer, Scorer
+from .models import Scorer
 from .persistence import atomic_write, load
 from .scoring.profiles import Profiles
 from .scoring.question import Question
+from .training import measured_point
 
 MODEL_FILE = "model.safetensors"
 PROFILES_FILE = "profiles.npz"
@@ -44,7 +43,16 @@ Recorded = Extracted | PathLike | Iterable[Source]
 """One side of a comparison: a sound file, several, or what was made of them."""
 
 MARK = "#"
-"""Between the name of a profile and the digest of a recording of it."""
+"""Between the name of a profile, the digest of a recording of it, and the sitting that this is of."""
+
+SITTING = "recording"
+"""The view of a model whose classes are sittings: takes of one share room, microphone and mood."""
+
+FITTING = 4.0
+"""Logarithm of the odds that a take is of the person whose it should be."""
+
+MOST_OTHERS = 20
+"""A take is compared with at most so many others of its profile."""
 
 
 def file_in(path: PathLike, name: str) -> Path:
@@ -84,31 +92,6 @@ def default_bundle(extractor: str | None) -> Bundle | None:
     return bundle if bundle.extractor == extractor else None
 
 
-def cosine_model(extractor: Extractor, speech_s: float = 1.0) -> Bundle:
-    """The cosine of an extractor, with the calibration that its recipe has.
-
-    speech_s : of the shorter side: vectors of short recordings spread wider
-    """
-    calibration = None if extractor.recipe is None else extractor.recipe.calibration
-    if calibration is None or calibration.slope == 0:
-        raise ParameterError(
-            f"{extractor.name} has no default calibration, so that its cosine alone decides nothing: give a model of "
-            "your own people (mvplda setup, mvplda train)"
-        )
-    scorer = CosineScorer(centre=False, views=["speaker"]).fit(np.zeros((1, extractor.dimension)))
-    log_seconds = float(np.log(np.clip(speech_s, calibration.shortest_s, calibration.longest_s)))
-    calibrator = HypothesisCalibrator()
-    slope = calibration.slope + calibration.slope_by_log * log_seconds
-    constant = calibration.intercept + calibration.intercept_by_log * log_seconds
-    calibrator.factors_ = {"speaker": slope}
-    calibrator.constants_ = {"speaker": constant, "nothing": 0.0}
-    # So that no LLR exceeds the largest that the recipe allows.
-    calibrator.doubt_ = 2.0 / (1.0 + float(np.exp(calibration.most)))
-    calibrator.n_speakers_ = 0
-    card = {"model": "cosine", "basis": f"default calibration, not yours: {calibration.basis}"}
-    return Bundle(None, scorer, extractor.name, {"speaker": calibrator}, card=card)
-
-
 @dataclass(frozen=True)
 class Ranking:
     """Whose voice a recording is.
@@ -129,45 +112,37 @@ class Ranking:
 
 @dataclass
 class VoiceModel:
-    """A model and the extractor that makes its vectors.
+    """A model and the extractor that makes its vectors of sound."""
 
-    bundle : None: the extractor's cosine with its default calibration
-    extractor : what makes vectors of sound
-    """
-
-    bundle: Bundle | None
+    bundle: Bundle
     extractor: Extractor
 
     def __post_init__(self) -> None:
-        if self.bundle is not None:
-            self.bundle.check_extractor(self.extractor.name, "the recordings")
+        self.bundle.check_extractor(self.extractor.name, "the recordings")
 
     @classmethod
     def load(cls, path: PathLike | None = None, extractors: Sequence[str] = ()) -> VoiceModel:
         """A model file or folder with its extractors; they may be left out where the model names them.
 
-        path : None: the model of the package, or the cosine of extractors that it does not take
+        path : None: the model of the package
         """
-        if path is None and extractors:
-            extractor = load_extractor(list(extractors))
-            return cls(default_bundle(extractor.name), extractor)
-        if path is None:
+        if path is None and not extractors:
             return cls(load_model(DEFAULT_MODEL), default_extractor())
+        if path is None:
+            extractor = load_extractor(list(extractors))
+            bundle = default_bundle(extractor.name)
+            if bundle is None:
+                raise ParameterError(
+                    f"the model of the package takes vectors of {' and '.join(DEFAULT_EXTRACTORS)}, not of "
+                    f"{extractor.name}: give a model of your own people (mvplda setup)"
+                )
+            return cls(bundle, extractor)
         bundle = load_model(path)
         return cls(bundle, load_extractor(list(extractors) or extractor_names(bundle.extractor)))
 
     def deployed(self, profiles: ProfileBook) -> VoiceModel:
         """The same in the domain of what is enrolled in a file: see `Bundle.deployed`."""
-        if self.bundle is None:
-            return self
         return replace(self, bundle=self.bundle.deployed(profiles.enrolled(self.bundle)))
-
-    def model_for(self, *sides: Extracted) -> Bundle:
-        """The bundle that answers, for recordings with so much speech."""
-        if self.bundle is not None:
-            return self.bundle
-        speech = [sum(q.speech_s for q in side.qualities) for side in sides if side.qualities]
-        return cosine_model(self.extractor, min(speech, default=1.0))
 
     def side(self, recordings: Recorded) -> Extracted:
         """Vectors and quality of a sound file, or of several; one that cannot be read is an error."""
@@ -193,11 +168,15 @@ class VoiceModel:
         wanted : as in `mvplda.decisions.point_for`, such as far=0.001; nothing: the model's own threshold
         """
         sides = self.side(one), self.side(other)
-        bundle = self.model_for(*sides)
-        enrolled, tested = (bundle.enrol(side.X, ["one"] * len(side.X)) for side in sides)
-        answer = bundle.answer(enrolled, tested, question).take(0, 0)
+        enrolled, tested = (
+            self.bundle.enrol(
+                side.X, ["one"] * len(side.X), sitting_labels(self.bundle, side, number)
+            )
+            for number, side in enumerate(sides)
+        )
+        answer = self.bundle.answer(enrolled, tested, question).take(0, 0)
         quality = [one for side in sides for one in side.qualities]
-        return decide(answer, bundle.point(question, **wanted), quality=quality)
+        return decide(answer, self.bundle.point(question, **wanted), quality=quality)
 
     def identify(
         self,
@@ -212,10 +191,11 @@ class VoiceModel:
         wanted : for one profile, as in `verify`
         """
         side = self.side(test)
-        bundle = self.deployed(profiles).model_for(side)
+        bundle = self.deployed(profiles).bundle
         asked = question or speaker_question(bundle)
         enrolled = profiles.enrolled(bundle)
-        answer = bundle.answer(enrolled, bundle.enrol(side.X, ["test"] * len(side.X)), asked)
+        tested = bundle.enrol(side.X, ["test"] * len(side.X), sitting_labels(bundle, side, "test"))
+        answer = bundle.answer(enrolled, tested, asked)
         llrs = answer.llr[:, 0]
         naming = name_among(llrs, bundle.point(asked, **wanted), doubt=bundle.doubt(asked))
         names = [str(name) for name in enrolled.ids]
@@ -231,6 +211,40 @@ class VoiceModel:
             for i in np.argsort(-llrs, kind="stable")
         ]
         return Ranking(verdict, named, candidates, naming.none, answer.calibrated)
+
+
+def sitting_labels(bundle: Bundle, side: Extracted, name: object) -> dict[str, list[str]] | None:
+    """Labels of the sittings of a side, one where none are named; None for a model that has no such view."""
+    if SITTING not in bundle.views:
+        return None
+    return {SITTING: side.sittings or [str(name)] * len(side.X)}
+
+
+def leave_one_out(bundle: Bundle, X: FloatArray, owners: Sequence[str], sittings: Any) -> Array:
+    """(n,) LLR that each take is of the same speaker as the others of its owner; NaN where there are none.
+
+    sittings : labels of the takes, as of `sitting_labels`
+    """
+    names = np.asarray(owners)
+    others = np.equal.outer(names, names)
+    np.fill_diagonal(others, False)
+    others &= others.cumsum(axis=1) <= MOST_OTHERS
+    each, rows = np.nonzero(others)
+    tested = np.unique(each)
+    fits = np.full(len(X), np.nan)
+    if len(each):
+        named = sittings and {view: np.asarray(column) for view, column in sittings.items()}
+        rest = bundle.enrol(X[rows], each, named and {v: c[rows] for v, c in named.items()})
+        takes = bundle.enrol(X[tested], tested, named and {v: c[tested] for v, c in named.items()})
+        pairs = np.arange(len(tested))[:, None].repeat(2, axis=1)
+        fits[tested] = bundle.answer(rest, takes, speaker_question(bundle), pairs).llr
+    return fits
+
+
+def take_weights(fits: Array) -> Array:
+    """(n,) how much takes count that fit the others so well: 1, or less down to a tenth; few different values."""
+    chance = 1.0 / (1.0 + np.exp(-np.nan_to_num(fits, nan=np.inf) - FITTING))
+    return np.maximum(np.round(chance, 1), 0.1)
 
 
 def speaker_question(bundle: Bundle) -> Question:
@@ -283,8 +297,17 @@ class ProfileBook:
         return self.vectors.X
 
     def enrolled(self, bundle: Bundle) -> Profiles:
-        """All profiles, for a model."""
-        return bundle.enrol(self.all_vectors(), self.owners)
+        """All profiles, for a model; takes that do not fit the others of their profile count less."""
+        weights = take_weights(self.fits(bundle))
+        sittings = self.sittings(bundle)
+        return bundle.enrol(self.all_vectors(), self.owners, sittings, weights=weights)
+
+    def fits(self, bundle: Bundle) -> Array:
+        """LLR that every take is of the same speaker as the others of its profile: see `leave_one_out`."""
+        return leave_one_out(bundle, self.all_vectors(), self.owners, self.sittings(bundle))
+
+    def sittings(self, bundle: Bundle) -> dict[str, list[str]] | None:
+        return sitting_labels(bundle, self.side(range(len(self.owners))), "")
 
     def counts(self) -> dict[str, int]:
         """Recordings of every profile."""
@@ -297,7 +320,17 @@ class ProfileBook:
             raise LabelError(
                 f"there is no profile {name!r} in {self.path}; there are {', '.join(self.counts()) or 'none'}"
             )
-        return Extracted(self.all_vectors()[rows].astype(np.float32), rows, [], [])
+        return self.side(rows)
+
+    def side(self, rows: Sequence[int]) -> Extracted:
+        """Some of the vectors, with their sittings; those of a profile are of one where none is named."""
+        X = self.all_vectors()[list(rows)].astype(np.float32)
+        ids = [] if self.vectors is None else self.vectors.ids.tolist()
+        sittings = []
+        for row in rows:
+            _, _, sitting = ids[row][len(self.owners[row]) + 1 :].partition(MARK)
+            sittings.append(sitting or self.owners[row])
+        return Extracted(X, list(rows), [], [], sittings)
 
     def check(self, extractor: str | None) -> None:
         """Refuse an extractor other than the one that made the profiles."""
@@ -307,20 +340,31 @@ class ProfileBook:
                 f"extractor given is {extractor or '(not known)'}: take the same, or enrol them again with this one"
             )
 
-    def add(self, name: str, extractor: str | None, X: FloatArray, marks: Sequence[str]) -> None:
+    def add(
+        self,
+        name: str,
+        extractor: str | None,
+        X: FloatArray,
+        marks: Sequence[str],
+        sitting: str | None = None,
+    ) -> None:
         """Add vectors to a profile, which need not be there yet; one that is in it already is an error.
 
         marks : one text per vector, such as the digest of its recording, by which it is known again
+        sitting : of all these vectors; None: one of its own
         """
         if not name.strip():
             raise LabelError("a profile needs a name")
-        ids = [f"{name}{MARK}{mark[:12]}" for mark in marks]
+        ids = [f"{name}{MARK}{mark[:12]}{MARK}{sitting or marks[0][:12]}" for mark in marks]
         owners = [*self.owners, *[name] * len(ids)]
         if self.vectors is not None:
             self.check(extractor)
             ids = [*self.vectors.ids.tolist(), *ids]
             X = np.concatenate([self.vectors.X, X])
-        if len(set(ids)) < len(ids):
+        known = [
+            one[len(owner) + 1 :].partition(MARK)[0] for one, owner in zip(ids, owners, strict=True)
+        ]
+        if len(set(zip(owners, known, strict=True))) < len(ids):
             raise LabelError(
                 f"a recording of {name!r} is given twice, or is in {self.path} already: nothing was added"
             )
@@ -329,13 +373,13 @@ class ProfileBook:
     def remove(self, name: str) -> int:
         """Take a profile out; how many recordings it had."""
         removed = self.of(name).rows
-        X = np.delete(self.all_vectors(), removed, axis=0)
         owners = [owner for owner in self.owners if owner != name]
-        if self.vectors is not None and owners:
-            ids = np.delete(self.vectors.ids, removed)
-            self.write(replace(self.vectors, ids=ids, X=X), owners)
-        else:
+        if self.vectors is None or not owners:
             self.path.unlink()
+            return len(removed)
+        ids = np.delete(self.vectors.ids, removed)
+        X = np.delete(self.vectors.X, removed, axis=0)
+        self.write(replace(self.vectors, ids=ids, X=X), owners)
         return len(removed)
 
     def write(self, vectors: VectorSet, owners: Sequence[str]) -> None:
@@ -348,30 +392,32 @@ class ProfileBook:
         self.owners = list(owners)
 
 
-def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> ThresholdPoint:
-    """The threshold for a wanted share of false acceptances, from enrolled profiles alone.
+ENROLLED = "every recording was tried against a profile of all others of its person"
+"""The basis of thresholds that were measured on enrolled profiles."""
+
+
+def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> OperatingPoint:
+    """The threshold of "same speaker?" for a wanted share of false acceptances, from enrolled profiles alone.
 
     Every recording is tried against the profile of the others of its person, and against all other people's.
     """
     X = book.all_vectors()
     owners = np.array(book.owners)
     question = speaker_question(bundle)
+    labels = book.sittings(bundle)
     whole = book.enrolled(bundle)
     bundle = bundle.deployed(whole)
-    llrs = bundle.answer(whole, X, question).llr
+    llrs = bundle.answer(whole, bundle.enrol(X, labels=labels), question).llr
     people = whole.ids.astype(str)[:, None]
     own = people == owners
-    for row, column in np.argwhere(own):
-        # a recording is no part of the profile that it is tried against
-        rest = np.flatnonzero(own[row] & (np.arange(len(X)) != column))
-        llrs[row, column] = np.nan
-        if len(rest):
-            others = bundle.enrol(X[rest], ["others"] * len(rest))
-            llrs[row, column] = bundle.answer(others, X[[column]], question).llr[0, 0]
+    # a recording is no part of the profile that it is tried against
+    llrs[own.argmax(axis=0), np.arange(len(X))] = leave_one_out(bundle, X, book.owners, labels)
     tried = np.isfinite(llrs)
     if len(people) < 2 or not tried[own].any():
         raise DataError(
             f"{book.path} has {len(people)} people: a threshold takes two people, and somebody with two recordings"
         )
-    enrolled, tested = np.broadcast_arrays(people, owners)
-    return threshold_for(llrs[tried], own[tried], far, enrolled[tried], tested[tried])
+    kinds = np.where(own, "target", "other speaker")
+    sides = np.broadcast_arrays(people, owners)
+    trials = [array[tried] for array in (llrs, kinds, *sides)]
+    return measured_point(trials[0], trials[1], far, trials[2], trials[3], ENROLLED)

@@ -124,8 +124,6 @@ def test_scores_have_the_digits_that_they_have(root, tmp_path):
 def test_scores_go_by_the_name_of_their_file(root, tmp_path):
     said_by(*scoring(root), "-o", tmp_path / "s.csv", code=0)
     assert (tmp_path / "s.csv").read_text().startswith("enrol,test,score\n")
-    said_by(*scoring(root), "-o", tmp_path / "s.csv", "--format", "kaldi", code=0)
-    assert (tmp_path / "s.csv").read_text().startswith("u0 u100 ")
 
 
 def test_a_warning_is_one_line_and_shown_once(root, tmp_path, monkeypatch):

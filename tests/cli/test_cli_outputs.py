@@ -261,23 +261,24 @@ def test_an_ended_process_leaves_no_half_files(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_kinds_from_phrases(root, tmp_path):
+    lines = [line.split() for line in (root / "trials").read_text().splitlines()]
+    words = {"T": "target", "I": "nontarget"}
+    listed = "".join(f"{model} {test} {words[kind[0]]}\n" for model, test, kind in lines)
+    (tmp_path / "by-speaker").write_text(listed)
+    phrases = ["--enrol-phrases", root / "utt2phrase", "--test-phrases", root / "utt2phrase"]
+    common = ["evaluate", root / "scores", "--json", "--trials"]
+    named = json.loads(said_by(*common, tmp_path / "by-speaker", *phrases, code=0).out)
+    assert named == json.loads(said_by(*common, root / "trials", code=0).out)
+    assert "need both" in said_by(*common, root / "trials", *phrases[:2], code=2).err
+
+
 def test_scores_are_compressed_where_the_name_says_so(root, tmp_path):
     said_by(*scoring(root), "-o", tmp_path / "s.gz", code=0)
     assert gzip.decompress((tmp_path / "s.gz").read_bytes()) == (root / "scores").read_bytes()
 
 
-def test_kinds_from_phrases_groups_and_a_word_about_calibration(root, tmp_path):
-    lines = (root / "trials").read_text().splitlines()
-    (tmp_path / "by-speaker").write_text(
-        "".join(
-            f"{' '.join(line.split()[:2])} {'target' if line.split()[2][0] == 'T' else 'nontarget'}\n"
-            for line in lines
-        )
-    )
-    phrases = ["--enrol-phrases", root / "utt2phrase", "--test-phrases", root / "utt2phrase"]
-    common = ["evaluate", root / "scores", "--json", "--trials"]
-    named = json.loads(said_by(*common, tmp_path / "by-speaker", *phrases, code=0).out)
-    assert named == json.loads(said_by(*common, root / "trials", code=0).out)
+def test_groups_and_a_word_about_calibration(root, tmp_path):
     groups = tmp_path / "utt2group"
     speakers = [line.split() for line in (root / "utt2spk").read_text().splitlines()]
     of = {name: ("even", "odd")[k % 2] for k, name in enumerate(sorted({s for _, s in speakers}))}
@@ -311,10 +312,3 @@ def test_a_plugin_adds_a_scorer(root, tmp_path, monkeypatch):
     )
     assert "Angle" in said_by("info", "a", code=0).out
     assert "no_such_plugin" in fails("--plugin", "no_such_plugin", "info", "a")
-
-
-def test_no_bounds_are_no_range():
-    from mvplda.cli import Number
-
-    assert Number()._describe_range() == ""
-    assert Number(0, 1)._describe_range() == "0<=x<=1"

@@ -131,7 +131,6 @@ def test_files_of_score(root, where, name, words):
         (["--same", "pose"], 1),
         (["--given", "phrase=maybe"], 1),
         (["--given", "phrase=same", "--given", "phrase=different"], 2),
-        (["--format", "loud"], 2),
     ],
 )
 def test_options_of_score(root, options, code):
@@ -178,7 +177,6 @@ def test_scores_and_keys(root, tmp_path, name):
         ],
         ["calibrate", "{root}/scores", "--trials", "{root}/trials"],
         ["calibrate", "{root}/scores", "--load", "x", "--save", "y"],
-        ["calibrate", "{root}/scores", "--trials", "{root}/trials", "--prior", "nan", "-o", "-"],
         ["experiment", "folder", "{root}", "--vectors", "x", "--extractor", "y"],
         ["experiment", "nowhere", "{root}"],
         ["network", "folder", "{root}", "-o", "net.safetensors"],
@@ -217,21 +215,18 @@ def test_a_kind_of_one_speaker_leaves_the_table(tmp_path):
         f"a={tmp_path / 'scores'}",
         f"b={tmp_path / 'scores'}",
         *common,
-        "--resamples",
-        50,
         code=0,
     ).out
     assert "TW too few speakers for a test" in said
     assert "IC +0.00 [+0.00, +0.00]" in said
 
 
-@pytest.mark.parametrize("command", ["train", "stats", "adapt"])
+@pytest.mark.parametrize("command", ["train", "stats"])
 def test_labels_that_no_view_uses(root, command):
     extra = ["-l", f"channel={root / 'utt2spk'}", "-o", "new.safetensors"]
     calls = {
         "train": training(root),
         "stats": ["stats", root / "x.npz", "-v", "speaker", "-l", f"speaker={root / 'utt2spk'}"],
-        "adapt": ["adapt", root / "model.safetensors", root / "x.npz"],
     }
     assert "--labels channel=...: no view uses it; the views are speaker" in fails(
         *calls[command], *extra, code=2
@@ -243,18 +238,3 @@ def test_labels_of_a_view_that_stand_twice(root):
     assert "speaker is given twice" in fails(
         "stats", root / "x.npz", *twice, "-o", "new.safetensors", code=2
     )
-
-
-def test_errors_speak_of_options_and_commands(root):
-    stats = [
-        "stats",
-        root / "nan.npz",
-        "-l",
-        f"speaker={root / 'utt2spk'}",
-        "-q",
-        "-o",
-        "new.safetensors",
-    ]
-    assert "leave them out with --on-error skip" in fails(*stats)
-    wrong = fails("calibrate", root / "scores", "--load", root / "model.safetensors", "-o", "-")
-    assert wrong.endswith("; `mvplda info` says what a file holds")

@@ -86,9 +86,9 @@ def test_without_a_list_every_model_meets_every_test(archive, tmp_path):
     call("train", archive, "-v", "spk=5", "-v", "text=4", "-q", "-o", tmp_path / "m.safetensors")
     X = np.load(archive)["emb"]
     np.savez(tmp_path / "enrol.npz", X=X[:6], ids=["b", "a", "c", "f", "e", "d"])
-    np.save(tmp_path / "test.npy", X[6:10])
+    np.savez(tmp_path / "test.npz", X=X[6:10])
     (tmp_path / "groups").write_text("two b a\none c\n")
-    sides = ("--enrol", tmp_path / "enrol.npz", "--test", tmp_path / "test.npy")
+    sides = ("--enrol", tmp_path / "enrol.npz", "--test", tmp_path / "test.npz")
     call("score", tmp_path / "m.safetensors", *sides, "-o", tmp_path / "all")
     call(
         "score",

@@ -80,22 +80,6 @@ def test_errors_come_back_from_processes(shards: Any, tmp_path: Path) -> None:
         gather([*paths[:2], tmp_path / "bad.parquet"], views=VIEWS, workers=2)
 
 
-def dies_once(marks: str, i: int) -> str:
-    """Kills its own process the first time that item 5 is tried."""
-    mark = Path(marks) / str(i)
-    if i == 5 and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return str(i)
-
-
-@pytest.mark.slow
-def test_a_lost_process_is_replaced(tmp_path: Path) -> None:
-    work = partial(dies_once, str(tmp_path))
-    assert list(ordered_map(work, range(12), workers=2)) == [str(i) for i in range(12)]
-    assert (tmp_path / "5").exists()
-
-
 def dies_always(i: int) -> str:
     if i == 3:
         os.kill(os.getpid(), signal.SIGKILL)

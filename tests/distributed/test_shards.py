@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from shard_files import (
@@ -50,7 +49,7 @@ def whole(parts: list[Any], **options: Any) -> SufficientStatistics:
 @pytest.mark.parametrize(
     ("suffix", "options"),
     [(".parquet", {"vectors": v}) for v in VECTOR_COLUMNS]
-    + [(s, {}) for s in (".npy", ".npz", ".scp", ".ark")],
+    + [(s, {}) for s in (".npz", ".scp", ".ark")],
 )
 def test_every_format_gives_the_same_numbers(
     tmp_path: Path, suffix: str, options: Any, dtype: Any
@@ -73,7 +72,7 @@ def test_every_format_gives_the_same_numbers(
 
 def test_formats_may_be_mixed_and_views_in_any_order(tmp_path: Path) -> None:
     parts = cut(*corpus(), 3)
-    paths = [tmp_path / f"part{i}{s}" for i, s in enumerate((".parquet", ".npy", ".npz"))]
+    paths = [tmp_path / f"part{i}{s}" for i, s in enumerate((".parquet", ".npz", ".parquet"))]
     for path, part in zip(paths, parts, strict=True):
         write_shard(path, *part)
     found = gather(paths, views=VIEWS, batch_bytes=BATCH).statistics
@@ -148,7 +147,7 @@ def test_a_corrupt_shard_is_named_and_skipped_only_on_request(
     close(whole([part for i, part in enumerate(parts) if i != where]), found.statistics)
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".scp", ".ark"])
+@pytest.mark.parametrize("suffix", [".npz", ".scp", ".ark"])
 def test_truncated_files_of_other_formats(tmp_path: Path, suffix: str) -> None:
     parts, paths = shards_of(tmp_path, 2, suffix)
     sources = (
@@ -181,7 +180,7 @@ def test_a_shard_of_another_width_is_named(tmp_path: Path) -> None:
         gather(paths, views=VIEWS)
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".npy"])
+@pytest.mark.parametrize("suffix", [".parquet", ".npz"])
 def test_rows_that_are_not_finite_are_counted_and_named(tmp_path: Path, suffix: str) -> None:
     parts = cut(*corpus(), 3)
     parts[0][0][0, 1] = np.nan
@@ -205,22 +204,6 @@ def test_rows_that_are_not_finite_are_counted_and_named(tmp_path: Path, suffix: 
     good = [np.isfinite(x).all(axis=1) for x, _ in parts]
     kept = [(x[g], {k: v[g] for k, v in y.items()}) for g, (x, y) in zip(good, parts, strict=True)]
     close(whole(kept), found.statistics)
-
-
-@pytest.mark.parametrize("more", [-1, 1])
-def test_labels_that_are_too_few_or_too_many(tmp_path: Path, more: int) -> None:
-    parts, paths = shards_of(tmp_path, 2, ".npy")
-    n = len(parts[1][0])
-    words = "has more vectors" if more < 0 else rf"1 more labels than the {n} vectors"
-    old = (tmp_path / "part1.phrase.npy").read_bytes()
-    np.save(tmp_path / "part1.phrase.npy", np.resize(np.arange(5), n + more))
-    with pytest.raises(LabelError, match=rf"part1.phrase.npy.* {words}"):
-        gather(paths, views=VIEWS, batch_bytes=BATCH)
-    (tmp_path / "part1.phrase.npy").write_bytes(old)
-    (tmp_path / "part1.ids").write_text("u\n" * (n + more))
-    write_map(tmp_path / "utt2spk", {"u": "a"})
-    with pytest.raises(FileFormatError, match=r"part1\.ids: .* vectors of"):
-        gather(paths[1], {"speaker": tmp_path / "utt2spk"}, batch_bytes=BATCH)
 
 
 def test_a_list_that_knows_none_of_the_ids(tmp_path: Path) -> None:
@@ -293,7 +276,7 @@ def test_finished_shards_are_not_read_again(
 
 
 def test_what_changed_is_read_again(tmp_path: Path) -> None:
-    parts, paths = shards_of(tmp_path, 4, ".npy")
+    parts, paths = shards_of(tmp_path, 4)
     work = tmp_path / "work"
     gather(paths, views=VIEWS, work_dir=work)
 
@@ -303,10 +286,8 @@ def test_what_changed_is_read_again(tmp_path: Path) -> None:
         ]
 
     assert resumed() == [True] * 4
-    np.save(paths[2], parts[2][0] + 1)
+    write_shard(paths[2], parts[2][0] + 1, parts[2][1])
     assert resumed() == [True, True, False, True]
-    os.utime(paths[3].with_suffix(".phrase.npy"), ns=(1, 1))
-    assert resumed() == [True, True, True, False]
     assert resumed(second_moment="diagonal") == [False] * 4
     assert resumed(views=["speaker"]) == [False] * 4
     for file in work.iterdir():
@@ -405,9 +386,6 @@ def test_a_run_killed_at_any_point_ends_in_the_same_numbers(tmp_path: Path) -> N
     assert [p.name for p in tmp_path.glob("out*")] == ["out.safetensors"]
 
 
-# -- one file as many shards ------------------------------------------------------------
-
-
 MEASURE = """
 import sys
 from pathlib import Path
@@ -428,26 +406,14 @@ print(gather(sys.argv[2], views=["speaker"], batch_bytes=2**20).statistics.n, (k
 @pytest.mark.skipif(
     not os.access("/proc/self/clear_refs", os.W_OK), reason="peak memory is measured on Linux"
 )
-@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
-def test_memory_does_not_grow_with_the_number_of_vectors(tmp_path: Path, suffix: str) -> None:
+def test_memory_does_not_grow_with_the_number_of_vectors(tmp_path: Path) -> None:
     used = []
     for n in (20_000, 200_000):  # 10 and 100 MB
         X = np.random.default_rng(0).standard_normal((n, 128), dtype=np.float32)
         speaker = (np.arange(n) % 100).astype("U3")
-        path = tmp_path / f"{n}{suffix}"
-        if suffix == ".npy":
-            np.save(path, X)
-            np.save(path.with_suffix(".speaker.npy"), speaker)
-        else:
-            table = table_of(X, {"speaker": speaker})
-            if suffix == ".parquet":
-                pq.write_table(table, path, compression="none", use_dictionary=False)
-            else:
-                with (
-                    pa.OSFile(str(path), "wb") as file,
-                    pa.ipc.new_file(file, table.schema) as writer,
-                ):
-                    writer.write_table(table, max_chunksize=5000)
+        path = tmp_path / f"{n}.parquet"
+        table = table_of(X, {"speaker": speaker})
+        pq.write_table(table, path, compression="none", use_dictionary=False)
         used.append(path)
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, *map(str, used)], capture_output=True, text=True, check=True

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mvplda.exceptions import AudioError
-from mvplda.extractors import QualitySettings, load_extractor, measure
-from mvplda.extractors.quality import measure_parts
+from mvplda.extractors import load_extractor, measure
+from mvplda.extractors.quality import QualitySettings, measure_parts
 from mvplda.extractors.speech import SHIFT_S, Part
 
 T = np.arange(3 * RATE) / RATE

@@ -19,7 +19,10 @@ from problems import (
     random_parameters,
     uneven,
 )
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
 
+from mvplda import MultiviewPLDA
 from mvplda.exceptions import DesignTooLargeError, NumericalError
 from mvplda.inference import design as design_module
 from mvplda.inference import exact, root
@@ -104,6 +107,26 @@ def test_posterior_class_by_class(name: str, monkeypatch: pytest.MonkeyPatch) ->
     plan = p.design("diagonal")[0].plan
     assert p.design("diagonal")[0].direct == (plan.root is None and len(plan.rest) > 0)
     check(p, "diagonal")
+
+
+def test_one_number_a_class_by_a_sparse_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Crossed effects in one dimension, of which few cells are filled: as by Gram tables, and as the dense model."""
+    rng = np.random.default_rng(0)
+    labels = {"user": rng.integers(0, 40, 200), "item": rng.integers(0, 25, 200)}
+    X = rng.normal(size=(200, 1)) + rng.normal(size=40)[labels["user"], None]
+    X += rng.normal(size=25)[labels["item"], None]
+    model = MultiviewPLDA({"user": 1, "item": 1}, max_iter=5, tol=0)
+    tables = clone(model).fit(X, labels)
+    monkeypatch.setattr(design_module, "DIRECT_ENTRIES", 0.0)
+    direct = clone(model).fit(X, labels)
+    np.testing.assert_allclose(direct.log_likelihoods_, tables.log_likelihoods_, rtol=1e-12)
+    for view, loading in tables.loadings_.items():
+        np.testing.assert_allclose(direct.loadings_[view], loading, rtol=1e-9)
+    covariance = direct.noise_[0] * np.eye(200)
+    for view, codes in labels.items():
+        covariance += direct.loadings_[view].item() ** 2 * np.equal.outer(codes, codes)
+    dense = multivariate_normal(np.full(200, direct.mean_[0]), covariance).logpdf(X[:, 0])
+    assert direct.log_likelihood(X, labels) == pytest.approx(dense, rel=1e-10)
 
 
 def test_designs_take_every_path() -> None:

@@ -68,7 +68,6 @@ print(f"refused {refused}")
         "lists.parquet",
         "x.parquet",
         "x.npz",
-        "x.npy",
         "x.ark",
         "x.scp",
     ],

@@ -128,7 +128,7 @@ def test_the_transform_that_is_written(tmp_path: Path) -> None:
         (np.ones(3), np.ones((3, 3)), np.ones(3), "not a PLDA model of Kaldi"),
         (np.ones(3), np.eye(3), -np.ones(3), "psi holds variances"),
         (np.ones(3), np.eye(3), np.zeros(3), "variances between classes, some above 0"),
-        (np.full(3, np.nan), np.eye(3), np.ones(3), "not all finite"),
+        (np.full(3, np.nan), np.eye(3), np.ones(3), "not finite"),
     ],
 )
 def test_parts_that_do_not_fit(

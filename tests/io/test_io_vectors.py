@@ -28,7 +28,7 @@ from mvplda.io.kaldi import read_entry
 from mvplda.io.vectors import VectorSet, check_vectors_writable, read_vectors, write_vectors
 from mvplda.persistence import compare_extractors
 
-NAMES = ["x.scp", "x.ark", "x.npy", "x.npz", "x.parquet"]
+NAMES = ["x.scp", "x.ark", "x.npz", "x.parquet"]
 IDS = ["spk1-utt1", "Ünï-语音", "a\u00a0b", "d/e.f:3"]
 PLAIN = [IDS[0], IDS[1], IDS[3]]  # kaldiio takes a no-break space for a blank
 
@@ -121,9 +121,7 @@ def test_archive_on_standard_input(
 def test_commands_and_pickles_are_not_run(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     (tmp_path / "x.scp").write_text(f"a touch {mark} |\n")
-    with pytest.raises(
-        FileFormatError, match=r"x\.scp, line 1: 'a' is the output of a command, which is not run"
-    ):
+    with pytest.raises(FileFormatError, match=r"x\.scp, line 1: 'a .*commands are not run"):
         read_vectors(tmp_path / "x.scp")
     with pytest.raises(ParameterError, match="commands are not run"):
         read_vectors(f"ark:touch {mark} |")
@@ -140,8 +138,14 @@ def test_commands_and_pickles_are_not_run(tmp_path: Path) -> None:
 
 
 def test_rows_are_numbered_without_ids(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", X=np.ones((3, 2)))
+    assert read_vectors(tmp_path / "x.npz").ids.tolist() == ["0", "1", "2"]
+
+
+def test_an_array_without_ids_is_told_how_to_be_written(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((3, 2)))
-    assert read_vectors(tmp_path / "x.npy").ids.tolist() == ["0", "1", "2"]
+    with pytest.raises(FileFormatError, match=r'ends in .*\.npy.* np\.savez\("x\.npz"'):
+        read_vectors(tmp_path / "x.npy")
 
 
 @pytest.mark.parametrize("keys", [("X", "ids"), ("vectors", "utt"), None])
@@ -223,7 +227,7 @@ def test_a_script_of_an_archive_truncated_at_every_byte(tmp_path: Path) -> None:
             read_vectors(path)
 
 
-@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.parquet"])
+@pytest.mark.parametrize("name", ["x.npz", "x.parquet"])
 def test_other_files_truncated(tmp_path: Path, name: str) -> None:
     path = small(tmp_path, name)
     data = path.read_bytes()
@@ -279,7 +283,7 @@ def test_a_script_with_an_absurd_offset(tmp_path: Path) -> None:
 
 def test_an_empty_script(tmp_path: Path) -> None:
     (tmp_path / "x.scp").write_text("\n \r\n")
-    with pytest.raises(FileFormatError, match="the script is empty"):
+    with pytest.raises(FileFormatError, match="the script or archive is empty"):
         read_vectors(tmp_path / "x.scp")
 
 
@@ -304,15 +308,6 @@ def test_widths_numbers_and_names_are_checked(tmp_path: Path) -> None:
     (tmp_path / "x.ark").write_text("a [ 1 x ]\n")
     with pytest.raises(FileFormatError, match=r"x\.ark, entry 1 \('a'\): expected numbers"):
         read_vectors(tmp_path / "x.ark")
-
-
-def test_counts_of_ids(tmp_path: Path) -> None:
-    path = small(tmp_path, "x.npy")
-    (tmp_path / "x.ids").write_text("a\nb\n")
-    with pytest.raises(FileFormatError, match=r"x\.ids: 2 ids for the 3 vectors"):
-        read_vectors(path)
-    (tmp_path / "x.ids").write_bytes("a\r\nb\r\nü\r\n".encode())
-    assert read_vectors(path).ids.tolist() == ["a", "b", "ü"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -405,9 +400,9 @@ def test_whether_vectors_can_be_written_is_known_before(tmp_path: Path) -> None:
     check_vectors_writable(f"ark,scp:{tmp_path}/x.ark,{tmp_path}/x.scp")
     with pytest.raises(FileNotFoundError, match=r"no folder .*none to write x\.ark"):
         check_vectors_writable(f"ark:{tmp_path}/none/x.ark")
-    (tmp_path / "x.ids").mkdir()
-    with pytest.raises(IsADirectoryError, match=r"x\.ids is a folder"):
-        check_vectors_writable(tmp_path / "x.npy")
+    (tmp_path / "x.npz").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"x\.npz is a folder"):
+        check_vectors_writable(tmp_path / "x.npz")
     with pytest.raises(ParameterError, match=r"files ending in \.scp"):
         check_vectors_writable(tmp_path / "x.mat")
 

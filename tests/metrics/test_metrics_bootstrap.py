@@ -14,7 +14,7 @@ from scipy.stats import t as student
 
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.metrics import cllr, compare_systems, evaluate, trial_kinds
-from mvplda.metrics.weighted import speaker_codes, weighted_trials
+from mvplda.metrics.intervals import speaker_codes, weighted_trials
 
 
 def test_a_resample_is_the_evaluation_of_the_drawn_speakers():

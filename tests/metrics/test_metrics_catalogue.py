@@ -24,7 +24,7 @@ from mvplda.metrics import (
     speaker_intervals,
 )
 from mvplda.metrics.catalogue import metrics_of
-from mvplda.metrics.weighted import weighted_trials
+from mvplda.metrics.intervals import weighted_trials
 from mvplda.report import Report, write_report
 
 tied_scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=14)

@@ -12,7 +12,7 @@ from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.kinds import Coded, as_masks
 from mvplda.metrics import cllr, eer, eer_by_kind, evaluate, speaker_intervals, trial_kinds
 from mvplda.metrics.curves import min_cllr
-from mvplda.metrics.weighted import speaker_codes
+from mvplda.metrics.intervals import speaker_codes
 
 
 def trials(seed=0, profiles=30, tests=40):

@@ -10,7 +10,7 @@ import pytest
 from evaluation_problems import phrase_blind, simulate
 
 from mvplda.exceptions import ParameterError
-from mvplda.metrics import ScoreCurve, speaker_intervals, threshold_for
+from mvplda.metrics import ScoreCurve, identification_curve, speaker_intervals, threshold_for
 
 
 def test_the_threshold_is_that_of_the_kind_that_needs_the_highest():
@@ -93,3 +93,28 @@ def test_the_rate_of_other_speakers_lies_in_the_interval():
         found = point.far["nontarget"]
         held += found.low <= truth <= found.high
     assert held >= 72
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_identification_by_looking_at_every_search(rank):
+    rng = np.random.default_rng(0)
+    enrolled = np.repeat(np.arange(12), 2)  # two profiles of everybody
+    searched = rng.integers(0, 18, size=200)  # six people are not enrolled
+    scores = rng.normal(size=(24, 200)) + 1.5 * (enrolled[:, None] == searched)
+    scores = scores.round(1)  # ties
+    curve = identification_curve(scores, enrolled, searched, rank=rank)
+    for threshold in (-10.0, 0.0, 1.0, 1.7, 2.5, np.inf):
+        missed, falsely = [], []
+        for search, who in enumerate(searched):
+            # the right profile comes last among equals
+            order = sorted(range(24), key=lambda k: (-scores[k, search], enrolled[k] == who))
+            others = [k for k in order if enrolled[k] != who]
+            if who < 12:
+                best = max(scores[k, search] for k in range(24) if enrolled[k] == who)
+                place = sum(scores[k, search] >= best for k in others)
+                missed.append(not (place < rank and best >= threshold))
+            else:
+                falsely.append(scores[order[0], search] >= threshold)
+        np.testing.assert_allclose(
+            curve.rates(threshold), [np.mean(missed), np.mean(falsely)], atol=1e-12
+        )

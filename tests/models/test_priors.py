@@ -17,7 +17,7 @@ from mvplda.distributed import gather
 from mvplda.exceptions import ParameterError
 from mvplda.inference.priors import Components, IsotropicPrior, moment_components
 from mvplda.labels import encode_labels
-from mvplda.models.priors import choose_strengths, single_pairs
+from mvplda.models.heldout import choose_strengths, single_pairs
 
 VIEWS = {"speaker": None, "phrase": None, "speaker:phrase": None}
 

@@ -16,7 +16,6 @@ from mvplda import Bundle, MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
 from mvplda.metrics import cllr, eer_by_kind, trial_kinds
 from mvplda.metrics.curves import min_cllr
-from mvplda.normalisation import adaptive_snorm
 from mvplda.preprocessing import standard_chain
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "audiomnist_embeddings.npz"
@@ -93,22 +92,6 @@ def test_length_normalisation_lowers_the_error(corpus: Corpus, bundles: dict[str
         found[name] = total(bundle.llr(some.profiles, some.test), some.kinds)
     assert found["plain"] < 1.2
     assert found["length"] < 0.8 * found["plain"]
-
-
-def test_adaptive_normalisation_lowers_the_error(
-    corpus: Corpus, bundles: dict[str, Bundle]
-) -> None:
-    bundle = bundles["plain"]
-    some = trials(corpus, bundle)
-    chosen = corpus.training & (corpus.session < 5)
-    raw = total(bundle.llr(some.profiles, some.test), some.kinds)
-    cohort = bundle.enrol(corpus.X[chosen])
-    adaptive = adaptive_snorm(
-        bundle.llr(some.profiles, some.test),
-        bundle.llr(some.profiles, cohort),
-        bundle.llr(cohort, some.test),
-    )
-    assert total(adaptive, some.kinds) < 0.8 * raw
 
 
 def test_calibration_on_other_speakers_reaches_the_least_cost(

@@ -27,7 +27,6 @@ from mvplda import (
     Scorer,
     load,
 )
-from mvplda.adaptation import adapt, adapted, recentred, shift_mean
 from mvplda.calibration import LinearCalibrator
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.models import SCORERS as NAMED
@@ -263,7 +262,7 @@ def test_a_model_is_not_taken_out_of_what_stands_around_it(tmp_path: Path) -> No
         FileFormatError, match=r"holds a Bundle, not a .*: use mvplda.load or Bundle.load"
     ):
         MultiviewPLDA.load(tmp_path / "b")
-    fitted("multiview", "bundle").save(tmp_path / "b")
+    fitted("multiview").save(tmp_path / "b")
     assert type(MultiviewPLDA.load(tmp_path / "b")) is MultiviewPLDA
 
 
@@ -274,41 +273,6 @@ def test_hypotheses_of_those_that_have_them() -> None:
     assert list(found) == [("speaker", "phrase"), ("speaker",), ("phrase",), ()]
     for name, values in found.items():
         assert (values == expected[name]).all()
-
-
-@pytest.mark.parametrize("labelled", [False, True])
-def test_adaptation_of_a_bundle(labelled: bool) -> None:
-    new = 1.5 * X[TEST] + 1
-    labels = {view: codes[TEST] for view, codes in LABELS.items()} if labelled else None
-    bundle = fitted("multiview", "prepared")
-    moved = bundle.adapt(new, labels, 0.4 if labelled else None)
-    chain = recentred(bundle.preprocessing, new)
-    prepared, without = (
-        chain.transform(new),
-        shift_mean(bundle.scorer, chain.transform(new)),
-    )
-    expected = adapt(bundle.scorer, prepared, labels, 0.4) if labelled else without
-    assert (moved.scorer.noise_ == expected.noise_).all()
-    assert (moved.llr(X[ENROL], new) == expected.llr(chain.transform(X[ENROL]), prepared)).all()
-    if not labelled:
-        assert (bundle.adapt(new).scorer.noise_ == bundle.scorer.noise_).all()
-        assert (bundle.adapt(new).scorer.mean_ == without.mean_).all()
-    cascade = fitted("cascade")
-    parts = adapted(cascade, new, labels).models_
-    for view, model in cascade.models_.items():
-        one = (
-            adapt(model, new, {view: labels[view]})
-            if labels is not None
-            else shift_mean(model, new)
-        )
-        assert (parts[view].mean_ == one.mean_).all()
-        assert (parts[view].noise_ == one.noise_).all()
-    cosine = fitted("cosine")
-    assert adapted(cosine, new, labels, 0.5).mean_ == pytest.approx(
-        (cosine.mean_ + new.mean(axis=0)) / 2
-    )
-    with pytest.raises(ParameterError, match="to adapt a DistanceScorer"):
-        fitted("somebody else's", "bundle").adapt(new)
 
 
 def test_questions_are_kept() -> None:

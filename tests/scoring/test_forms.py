@@ -11,6 +11,7 @@ from mvplda import MultiviewPLDA, Recognised
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.scoring import worlds as worlds_module
 from mvplda.scoring.blocks import Several
+from mvplda.scoring.forms import multiply
 from mvplda.scoring.latents import LatentSpace, latent_term, vector_term
 
 
@@ -35,7 +36,7 @@ def test_latents_and_vectors_agree(keep: range, counts: tuple[float, float]) -> 
     y_e, y_t = n_e * e @ W, n_t * t @ W
     values = []
     for term, left, right in ((of_latents, y_e, y_t), (of_vectors, e, t)):
-        other = right @ term.right
+        other = multiply(right, term.right)
         own = np.einsum("ni,ij,nj->n", left, term.row, left)
         theirs = np.einsum("ni,ij,nj->n", right, term.column, right)
         cross = np.einsum("ni,ni->n", left @ term.left, other)

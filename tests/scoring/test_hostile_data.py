@@ -22,7 +22,6 @@ def test_fewer_vectors_than_dimensions(noise: str, noise_shrinkage: float) -> No
     model, found = fit(vectors(200), noise=noise, noise_shrinkage=noise_shrinkage)
     floored = noise == "full" and noise_shrinkage == 0
     assert found == ({NoiseFlooredWarning} if floored else set())
-    assert (model.diagnostics_.noise_floored > 0) == floored
     model, _ = fit(
         vectors(200),
         noise=noise,
@@ -39,7 +38,6 @@ def test_constant_columns(noise: str, value: float) -> None:
     X[:, 2] = value
     model, found = fit(X, noise=noise)
     assert found == {NoiseFlooredWarning}
-    assert model.diagnostics_.constant_columns == (2,)
     assert (
         "1 column(s) of X are constant, or vary by no more than rounding (first 2): the"
         in model.diagnostics_.messages[0]
@@ -61,7 +59,6 @@ def test_one_direction_on_the_floor_is_enough_for_a_warning() -> None:
     X = vectors()
     X[:, 1] = X[:, 0]
     model, found = fit(X, noise="full")
-    assert model.diagnostics_.noise_floored == 1
     assert found == {NoiseFlooredWarning}
     assert "on its floor in 1 direction" in model.diagnostics_.messages[0]
 
@@ -97,7 +94,7 @@ def test_columns_of_very_different_scale(noise: str) -> None:
     plain, _ = fit(vectors(), noise=noise)
     scaled, found = fit(vectors() * units, noise=noise)
     assert found == set()
-    assert scaled.diagnostics_.constant_columns == ()
+    assert "constant" not in str(scaled.diagnostics_)
     expected = plain.log_likelihoods_ - len(A) * np.log(units).sum()
     np.testing.assert_allclose(scaled.log_likelihoods_, expected, rtol=1e-6)
 

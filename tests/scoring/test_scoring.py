@@ -371,7 +371,7 @@ def test_sums_over_hypotheses_however_far_the_terms_lie(
 
     n, a, b = factors(5), factors(3), factors(2)
     out = np.full(shape, np.nan, dtype=dtype)
-    fill_matrix(Terms(LogSum((n,)), LogSum((a, b), 0.0)), out, threads=1)
+    fill_matrix(Terms(LogSum((n,)), LogSum((a, b), 0.0)), [out], threads=1)
     big = [f.left.astype(np.longdouble) @ f.right.T.astype(np.longdouble) for f in (n, a, b)]
     exact = big[0] - np.logaddexp(np.logaddexp(big[1], big[2]), 0.0)
     largest = max(1.0, *(np.abs(term).max() for term in big))
@@ -399,26 +399,6 @@ def test_extreme_vectors_give_finite_scores():
     far = np.full((2, D), 1e6) * np.array([[1.0], [-1.0]])
     for dtype in (np.float32, np.float64):
         assert np.isfinite(model.llr(far, np.concatenate([far, far * 0 + 3]), dtype=dtype)).all()
-
-
-def test_pairs_and_thresholds_in_scikit_learns_clothes(rng):
-    model = any_model({"a": 2, "b": 1})
-    pairs = rng.normal(size=(20, 2, D)) + 3
-    for call in ("decision_function", "predict"):
-        assert not hasattr(model, call)
-        with pytest.raises(AttributeError) as caught:
-            getattr(model, call)
-        assert "call set_threshold" in str(caught.value.__cause__)
-    scores = model.set_threshold(0.0).decision_function(pairs)
-    np.testing.assert_allclose(
-        scores, np.diag(model.llr(pairs[:, 0], pairs[:, 1], dtype=np.float64)), atol=1e-10
-    )
-    model.set_threshold(float(np.median(scores)))
-    assert set(model.predict(pairs)) == {-1, 1}
-    assert model.set_threshold_from_costs(prior=0.5).threshold_ == pytest.approx(0.0)
-    assert model.set_threshold_from_costs(prior=0.01, miss_cost=10).threshold_ == pytest.approx(
-        np.log(99 / 10)
-    )
 
 
 def test_errors_say_what_is_wrong(rng):

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_files import fails, said_by, scoring, vector_files, write_map
 from dense_scoring import cell_classes, joint_log_density, log_mean
 from problems import crossed, draw, random_parameters
 
-from mvplda import Committee, CosineScorer, MultiviewPLDA, Question, Recognised, load
+from mvplda import Committee, MultiviewPLDA, Question, Recognised
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
 
 VIEWS = {
@@ -309,81 +308,6 @@ def clone_of(model, n):
         for i in range(n)
     }
     return committee
-
-
-def test_vectors_say_which_class_they_are_of():
-    model, X, _ = fitted("interaction")
-    found = model.recognise(X[:9], "phrase")
-    assert found.classes == (*"abcde", None)
-    base = ["speaker", "phrase"]
-    for i in range(9):
-        logs = []
-        for name in "abcde":
-            c = "abcde".index(name)
-            prior = {
-                (1, 0): (model.class_means_["phrase"][c], model.class_covariances_["phrase"][c])
-            }
-            classes = cell_classes(list(model.views_), base, np.zeros((1, 2), dtype=int))
-            logs.append(joint_log_density(model.parameters_, X[[i]], classes, prior))
-        logs.append(joint_log_density(model.parameters_, X[[i]], classes))
-        np.testing.assert_allclose(
-            found.posteriors[i], np.exp(logs - np.logaddexp.reduce(logs)), atol=1e-9
-        )
-    some = model.recognise(X[:9], "phrase", new=False)
-    np.testing.assert_allclose(
-        some.posteriors, found.posteriors[:, :5] / found.posteriors[:, :5].sum(1, keepdims=True)
-    )
-    committee = clone_of(model, 2)
-    both = committee.recognise(
-        X[:9], "phrase"
-    ).posteriors  # the same twice, believed 0.4 and 0.5 of the way
-    np.testing.assert_allclose(
-        np.log(both) - np.log(both[:, :1]), 0.9 * np.log(found.posteriors / found.posteriors[:, :1])
-    )
-    with pytest.raises(LabelError, match="keeps no classes"):
-        CosineScorer().fit(X).recognise(X[:2], "phrase")
-    with pytest.raises(LabelError, match="keeps no class posteriors"):
-        model.recognise(X[:2], "words")
-    with pytest.raises(ParameterError, match="nothing to recognise"):
-        model.recognise(model.enrol(X[:2], labels={"phrase": ["a", "b"]}), "phrase")
-
-
-def test_the_command_line_takes_posteriors(tmp_path):
-    root = vector_files(tmp_path)
-    model = root / "model.safetensors"
-    fitted_model = load(model)
-    X = np.load(root / "x.npz")["X"]
-    found = fitted_model.scorer.recognise(fitted_model.prepare(X), "phrase")
-    lines = ["test,p0,p1,p2,p3,p4,(none)"]
-    for i, row in enumerate(found.posteriors):
-        lines.append(",".join([f"u{i}", *(f"{share:.9g}" for share in row)]))
-    (root / "said.csv").write_text("\n".join(lines) + "\n")
-    phrases = dict(line.split() for line in (root / "utt2phrase").read_text().splitlines())
-    write_map(root / "claims", [f"u{i}" for i in range(40)], [phrases[f"u{i}"] for i in range(40)])
-    told = ["--known", f"phrase={root / 'claims'}", "--same", "speaker"]
-    said_by(
-        *scoring(root),
-        *told,
-        "--posteriors",
-        f"phrase={root / 'said.csv'}",
-        "-o",
-        root / "soft",
-        code=0,
-    )
-    claims = [phrases[f"u{i}"] for i in range(40)]
-    soft = Recognised(found.posteriors[100:140], found.classes)
-    asked = {"same": "speaker", "known": {"phrase": claims}, "recognised": {"phrase": soft}}
-    want = fitted_model.llr(X[:40], X[100:140], **asked)
-    np.testing.assert_allclose(np.loadtxt(root / "soft", usecols=2), want.reshape(-1), atol=1e-3)
-    assert "says nothing of 39 of the 40" in fails_with(root, told, "test,p0\nu100,1\n")
-    assert "expected a number" in fails_with(
-        root, told, "test,p0\n" + "".join(f"u{i},x\n" for i in range(200))
-    )
-
-
-def fails_with(root, told, text):
-    (root / "bad.csv").write_text(text)
-    return fails(*scoring(root), *told, "--posteriors", f"phrase={root / 'bad.csv'}")
 
 
 def test_a_long_list_of_trials_may_have_impossible_ones():

@@ -63,7 +63,7 @@ def test_few_shifted_people_are_accepted_and_strangers_are_not(bench: Bench) -> 
             cells = bench.service.templates.cells(work, bench.service.profiles.row(work, name))
         for vector in place.say(30 + person, 0, 10):
             test = Cell("open-the-door", model.share(vector[None])[0], 1)
-            undeployed.append(float(model.answer(cells, test).llr_of("speaker")))
+            undeployed.append(float(model.answers([(cells, test, None)])[0].llr_of("speaker")))
     assert own.count("accept") >= 0.9 * len(own)
     assert others.count("accept") == 0
     # without its domain the model takes strangers of this place for the owner more often than not

@@ -11,9 +11,9 @@ from service_problems import MASTER_KEY, SERVED, Calls, make_bench, make_bundle,
 
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import Master
-from mvplda.serve.maintenance import rotate_database
 from mvplda.serve.model import Model
 from mvplda.serve.service import Service
+from mvplda.serve.templates import rotate_database
 
 
 @pytest.mark.parametrize("name", SERVED)

@@ -75,8 +75,11 @@ def test_postgresql_is_brought_from_the_first_version_to_this_one(postgres):
     with make_bench(Store(url)) as bench:
         name = bench.person(40)
         with bench.service.store.write() as work:  # the tables of version 1 had all but this
-            work.run("DROP INDEX profiles_used, challenges_expires, answers_at, profiles_change")
-            work.run("ALTER TABLE profiles DROP COLUMN change")
+            work.run("DROP INDEX profiles_used, challenges_expires, profiles_change")
+            work.run(
+                "ALTER TABLE profiles DROP COLUMN change, DROP COLUMN rate_until, "
+                "DROP COLUMN last_phrase"
+            )
             work.run("DROP TABLE changes")
             work.run("UPDATE meta SET value = '1' WHERE name = 'schema'")
     with make_bench(Store(url)) as bench:

@@ -10,20 +10,19 @@ import numpy as np
 import pytest
 
 from mvplda.exceptions import DataError, LabelError, ParameterError
-from mvplda.io.vectors import VectorSet
+from mvplda.metrics.jackknife import Interval
 from mvplda.speech.corpora import build_corpus, load_corpus
-from mvplda.speech.experiment import (
+from mvplda.speech.experiment import Reading, read_corpus_vectors, run_experiment, run_systems
+from mvplda.speech.results import digest_of, over_seeds, provenance
+from mvplda.speech.settings import (
+    RECIPES,
+    BackendSettings,
     Configuration,
-    Reading,
     read_configuration,
     read_recipe,
-    run_experiment,
+    to_toml,
 )
-from mvplda.speech.experiment.configuration import RECIPES, BackendSettings, to_toml
-from mvplda.speech.experiment.results import digest_of, provenance
-from mvplda.speech.experiment.run import TrialSample, run_systems
-from mvplda.speech.experiment.systems import SYSTEMS, run_system, systems_named
-from mvplda.speech.experiment.vectors import Task, read_corpus_vectors
+from mvplda.speech.systems import SYSTEMS, Task, run_system, systems_named
 
 
 def drawn(seed=0, speakers=12, phrases=3, sessions=6, width=12):
@@ -44,12 +43,12 @@ def drawn(seed=0, speakers=12, phrases=3, sessions=6, width=12):
 def task():
     ids, labels, X = drawn()
     corpus = build_corpus("toy", ids, labels, None)
-    return Task.of(corpus, VectorSet(ids, X, "toy"))
+    return Task(corpus, X)
 
 
 def test_a_task_sorts_vectors_by_the_protocol(task):
     assert task.train.shape == (144, 12)
-    assert task.enrol.shape == (36, 12)
+    assert task.enrol_ids.shape == (36,)
     assert task.per_model == 3
     assert task.cell == "speaker:phrase"
     assert task.classes == {"speaker": 8, "phrase": 3, "speaker:phrase": 24}
@@ -61,7 +60,7 @@ def test_an_experiment_needs_two_views():
     ids, labels, X = drawn()
     corpus = build_corpus("toy", ids, {"speaker": labels["speaker"]}, None)
     with pytest.raises(LabelError, match="two views"):
-        Task.of(corpus, VectorSet(ids, X, "toy"))
+        Task(corpus, X).views  # noqa: B018
 
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name != "best"])
@@ -132,29 +131,28 @@ def test_a_run_leaves_its_table_its_model_and_where_they_come_from(tmp_path):
 def test_the_papers_table_stands_beside_ours(task):
     changes = {"evaluation.resamples": 0, "evaluation.systems": ["cosine-plain", "jplda-exact-raw"]}
     configuration = Configuration().with_changes(changes)
-    results, _ = run_systems(task, configuration, TrialSample.of(task), lambda text: None)
-    head, cosine, line, exact = results.beside_paper().splitlines()
+    results, _ = run_systems(task, configuration, lambda text: None)
+    head, cosine, line, exact = results.table().splitlines()
     assert "IC, paper" in head
     ours = f"{100 * results['cosine-plain'].evaluation['IC']['eer']:.2f}"
     assert cosine.split()[4:6] == ["7.86", ours]
     assert set(line) == {"-"}
     assert exact.startswith("jPLDA exact")
-    assert replace(results, systems=results.systems[1:]).beside_paper() == ""
+    assert "paper" not in replace(results, systems=results.systems[1:]).table()
 
 
-def test_groups_are_kept_apart_and_shown_each():
+def test_groups_are_evaluated_and_shown_each():
     ids, labels, X = drawn(speakers=16)
     corpus = build_corpus("toy", ids, labels, None)
     odd = np.array([int(name[1:]) % 2 for name in labels["speaker"]])
     protocol = replace(corpus.protocol, groups=np.where(odd == 1, "female", "male"))
-    task = Task.of(replace(corpus, protocol=protocol), VectorSet(ids, X, "toy"))
+    task = Task(replace(corpus, protocol=protocol), X)
     changes = {"evaluation.resamples": 0, "evaluation.systems": ["cosine"]}
     configuration = Configuration().with_changes(changes)
-    results, _ = run_systems(task, configuration, TrialSample.of(task), lambda text: None)
+    results, _ = run_systems(task, configuration, lambda text: None)
     assert set(results["cosine"].groups) == {"female", "male"}
     assert task.groups is not None
-    assert task.kinds["IC"].sum() < len(task.groups) * len(task.test) / 2
-    assert "EER, %, male" in results.intervals_table("male")
+    assert "EER, %, male" in results.table("male")
 
 
 def test_blocks_of_a_file_stand_side_by_side(tmp_path):
@@ -164,7 +162,10 @@ def test_blocks_of_a_file_stand_side_by_side(tmp_path):
     corpus = build_corpus("toy", numbers, labels, None)
     made = read_corpus_vectors(corpus, [tmp_path / "v.npz"])
     assert made.blocks == {"voice": 12, "words": 5}
-    np.testing.assert_allclose(np.linalg.norm(made.vectors.X[:, 12:], axis=1), 1, rtol=1e-5)
+    joined = Task(corpus, made.vectors.X, made.blocks).joined
+    assert joined.blocks is None
+    for block in (joined.test[:, :12], joined.train[:, 12:]):
+        np.testing.assert_allclose(np.linalg.norm(block, axis=1), 1, rtol=1e-5)
     np.savez(tmp_path / "w.npz", X=X, ids=[f"other{i}" for i in range(len(X))])
     with pytest.raises(DataError, match="none of the corpus's"):
         read_corpus_vectors(corpus, [tmp_path / "w.npz"])
@@ -212,4 +213,94 @@ def test_provenance_hashes_files_and_folders(tmp_path):
     before = digest_of(tmp_path)
     (tmp_path / "b").write_text("y")
     assert digest_of(tmp_path) != before
-    assert provenance()["schema"] == 1
+    assert provenance()["schema"] == 2
+
+
+# Readings of the paper
+
+
+@pytest.mark.parametrize("reading", [{"e_step": "body"}, {"m_step": "together"}, {"noise": "full"}])
+def test_readings_change_the_published_system_and_no_other(task, reading):
+    settings = BackendSettings(paper_iterations=3)
+    other = replace(settings, **reading)
+    scores = [run_system(SYSTEMS["jplda-printed-raw"], task, s)[0] for s in (settings, other)]
+    assert np.abs(scores[0] - scores[1]).max() > 1e-6
+    if "noise" not in reading:
+        exact = [run_system(SYSTEMS["jplda-exact-raw"], task, s)[0] for s in (settings, other)]
+        np.testing.assert_array_equal(*exact)
+
+
+def test_starts_are_alike_for_both_systems(task):
+    for start in ("random", "moments"):
+        settings = BackendSettings(start=start)
+        for name in ("jplda-printed-raw", "jplda-exact-raw", "plda-cell-raw"):
+            assert SYSTEMS[name].build(task, settings).scorer.init == start
+            assert SYSTEMS[name].is_random(settings) == (start == "random")
+    assert SYSTEMS["jplda-printed"].is_random(BackendSettings())
+    assert not SYSTEMS["jplda-exact"].is_random(BackendSettings())
+
+
+def test_a_grid_has_a_row_for_every_combination(task):
+    changes = {
+        "evaluation.resamples": 0,
+        "evaluation.systems": ["cosine", "jplda-printed"],
+        "backend.paper_iterations": 2,
+        "grid.priors": [[1, 1, 1], [1, 1, 100]],
+        "grid.e_step": ["appendix", "body"],
+    }
+    configuration = Configuration().with_changes(changes)
+    results, _ = run_systems(task, configuration, lambda text: None)
+    names = [system.name for system in results.systems]
+    assert names[0] == "cosine"
+    assert len(names) == 5
+    assert names[1] == "jplda-printed; priors [1, 1, 1]; e_step appendix"
+    errors = {system.evaluation["IC"]["eer"] for system in results.systems[1:]}
+    assert len(errors) > 1
+    with pytest.raises(ParameterError, match="e_step is one of"):
+        Configuration().with_changes({"grid.e_step": ["head"]})
+    with pytest.raises(ParameterError, match=r"\[grid\] e_step is a list"):
+        Configuration().with_changes({"grid.e_step": "body"})
+
+
+def test_seeds_widen_intervals(task):
+    changes = {
+        "evaluation.systems": ["jplda-printed", "jplda-exact"],
+        "evaluation.seeds": 5,
+        "evaluation.resamples": 5,
+        "backend.paper_iterations": 2,
+    }
+    results, _ = run_systems(task, Configuration().with_changes(changes), lambda text: None)
+    seeds = results["jplda-printed"].seeds
+    assert len(seeds["IC"]["values"]) == 5
+    assert not results["jplda-exact"].seeds  # nothing in it is drawn
+    assert f"{100 * seeds['IC']['eer']:.2f}" in results.table()
+    assert "seeds" in results["jplda-printed"].to_dict()
+
+
+class Errors(dict[str, Any]):
+    """An evaluation of one kind."""
+
+    rows = ("IC",)
+
+
+class Around:
+    """Intervals from half to twice a value."""
+
+    def __init__(self, eer):
+        self.interval = Interval(eer, eer / 2, 2 * eer)
+
+    def of(self, kind, name):
+        return self.interval
+
+
+def test_intervals_over_seeds_add_variances():
+    def runs(*values) -> Any:
+        return [(Errors(IC={"eer": value}), Around(value)) for value in values]
+
+    same = over_seeds(runs(0.1, 0.1, 0.1))["IC"]
+    assert same["low"] == pytest.approx(0.05)
+    assert same["high"] == pytest.approx(0.2)
+    varied = over_seeds(runs(0.05, 0.1, 0.15))["IC"]
+    assert varied["eer"] == pytest.approx(0.1)
+    assert varied["low"] < 0.05
+    assert varied["high"] > 0.2

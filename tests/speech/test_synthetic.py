@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mvplda.exceptions import DataError, ParameterError
-from mvplda.speech import augmentation
+from mvplda.speech import frames
 from mvplda.speech.corpora import load_corpus
 
 RATE = 16000
@@ -15,7 +15,7 @@ RATE = 16000
 def test_noise_has_the_ratio_that_is_asked_for():
     samples = np.sin(np.arange(RATE) * 0.2)
     for pink in (False, True):
-        noisy = augmentation.with_noise(samples, 10.0, pink, np.random.default_rng(0))
+        noisy = frames.with_noise(samples, 10.0, pink, np.random.default_rng(0))
         noise = noisy - samples
         assert 10 * np.log10(np.mean(samples**2) / np.mean(noise**2)) == pytest.approx(10, abs=1e-6)
 
@@ -23,7 +23,7 @@ def test_noise_has_the_ratio_that_is_asked_for():
 def test_a_room_keeps_the_direct_sound_where_it_was():
     click = np.zeros(4000)
     click[100] = 1.0
-    heard = augmentation.in_room(click, 0.3, 6.0, RATE, np.random.default_rng(0))
+    heard = frames.in_room(click, 0.3, 6.0, RATE, np.random.default_rng(0))
     assert len(heard) == 4000
     assert np.argmax(np.abs(heard)) == 100
     np.testing.assert_allclose(heard[:100], 0, atol=1e-9)
@@ -36,8 +36,7 @@ def test_a_channel_fades_outside_its_band():
     low = np.sin(2 * np.pi * 30 * time)
     middle = np.sin(2 * np.pi * 1000 * time)
     low, middle = (
-        augmentation.over_channel(x, 300, 3400, RATE, np.random.default_rng(0))
-        for x in (low, middle)
+        frames.over_channel(x, 300, 3400, RATE, np.random.default_rng(0)) for x in (low, middle)
     )
     assert np.std(low) < 0.2 * np.std(middle)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
 from benchmarks import tables
+from mvplda.speech.results import SCHEMA
 
 
 @pytest.mark.parametrize("page", tables.documents(), ids=lambda page: page.name)
@@ -32,3 +34,15 @@ def test_every_table_is_on_a_page():
     pages = "".join(page.read_text(encoding="utf-8") for page in tables.documents())
     named = {match[1] for match in tables.MARKED.finditer(pages)}
     assert set(tables.TABLES) <= named
+
+
+FILES = sorted(tables.RESULTS.rglob("results.json"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+def test_every_result_says_where_it_comes_from(file):
+    results = json.loads(file.read_text(encoding="utf-8"))
+    assert results["title"]
+    assert {"schema", "commit", "date", "command", "inputs"} <= set(results["provenance"])
+    assert results["provenance"]["schema"] == SCHEMA
+    assert ("systems" in results) != ("rows" in results)

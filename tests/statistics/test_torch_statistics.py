@@ -14,7 +14,7 @@ from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.backend import to_host
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.labels import ViewClasses, encode_labels
-from mvplda.statistics import Accumulator, accumulator, device, record
+from mvplda.statistics import accumulator, device, record
 from mvplda.statistics.device import DeviceAccumulator
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -198,23 +198,6 @@ def test_rows_that_are_no_numbers_are_named_and_nothing_is_added(value: float) -
         sums.add(torch.from_numpy(bad[second]), rest)
     sums.add(torch.from_numpy(X[second]), rest)
     same(SufficientStatistics.of(sums, table.classes), SufficientStatistics.from_arrays(X, table))
-
-
-@pytest.mark.parametrize("views", [("speaker", "phrase"), ("phrase",)])
-def test_rows_left_out_on_a_device_are_those_of_the_host(views: tuple[str, ...]) -> None:
-    X, labels = data()
-    X[[5, 700], 2] = [np.inf, np.nan]
-    table = encode_labels(labels, views)
-    sizes = {view: len(table.classes[view]) for view in views}
-    found = []
-    for sums, vectors in (
-        (Accumulator(X.shape[1], sizes), X),
-        (DeviceAccumulator(X.shape[1], sizes), torch.from_numpy(X)),
-    ):
-        assert sums.add(vectors, table.codes, on_error="skip").tolist() == [5, 700]
-        found.append(SufficientStatistics.of(sums, table.classes))
-    assert found[1].n == len(X) - 2
-    same(found[1], found[0])
 
 
 def test_what_does_not_fit_is_named() -> None:

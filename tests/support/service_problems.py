@@ -29,13 +29,16 @@ from mvplda.models.scorer import SCORERS
 from mvplda.preprocessing import LengthNormalisation
 from mvplda.serve import verifier
 from mvplda.serve.app import create_app
-from mvplda.serve.keys import Master
-from mvplda.serve.model import Model
+from mvplda.serve.keys import Caller, Master
+from mvplda.serve.model import Heard, Model
+from mvplda.serve.schemas import VerifyRequest
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
+from mvplda.serve.verifier import Attempt
 
 D = 12
+ME = Caller("me", "admin")
 WORDS = ("open-the-door", "close-the-door", "my-voice-is-my-key", "seven-green-apples")
 KEY = "speaker+phrase"
 KNOWN = "speaker+phrase|phrase known"
@@ -192,6 +195,16 @@ class Bench:
             answer = self.calls.enrol(name, vector)
             assert answer.status_code == 201, answer.text
         return name
+
+
+def decide(
+    service: Service, name: str, heard: Heard, ask: VerifyRequest | None = None
+) -> dict[str, Any]:
+    """A verification of what was heard, without HTTP."""
+    outcome = service.verify([Attempt(ME, name, heard, ask or VerifyRequest())])[0]
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def sqlite_store(folder: Path) -> Store:

@@ -75,12 +75,6 @@ def write_shard(
         table = table_of(X, labels, vectors)
         pq.write_table(table, path, row_group_size=50, write_page_checksum=True)
         return {}
-    if path.suffix == ".npy":
-        np.save(path, X)
-        speakers = np.array(["" if s is None else s for s in labels["speaker"]])
-        np.save(path.with_suffix(".speaker.npy"), speakers)
-        np.save(path.with_suffix(".phrase.npy"), labels["phrase"].astype(float))  # None is NaN
-        return {}
     if path.suffix == ".npz":
         speaker = np.array(["" if s is None else s for s in labels["speaker"]])
         np.savez_compressed(path, X=X, speaker=speaker, phrase=labels["phrase"].astype(float))

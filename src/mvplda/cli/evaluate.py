@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import KeyValue, Number, Written, check_folder, looked_up, seed_option
+from . import KeyValue, Written, check_folder, looked_up
 
 if TYPE_CHECKING:
-    from .._typing import FloatArray
+    from .._typing import FloatArray, Json
     from ..io.trials import Scores, Trials
     from ..kinds import Coded
     from ..metrics.comparison import Comparison
     from ..metrics.evaluation import Evaluation
-    from ..metrics.groups import GroupErrors
     from ..metrics.intervals import Intervals
+    from ..metrics.thresholds import GroupErrors
+    from . import Texts
 
     Sides = tuple[Coded, Coded]
 
-RATE = Number(0, 1, min_open=True, max_open=True)
+RATE = click.FloatRange(0, 1, min_open=True, max_open=True)
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full."
 )
@@ -78,31 +79,12 @@ FAR_ABOVE = 1.5
     "(test id, group, as in utt2gender). Needs --test-speakers.",
 )
 @click.option(
-    "--spoof-cost",
-    help="Show a-DCF, where trials of the kind spoof are in the list, for these costs and priors: "
-    "C_miss,C_fa,C_spoof,P_nontarget,P_spoof.  [default: 1,10,10,0.0095,0.05]",
-)
-@click.option(
-    "--resamples",
-    type=click.IntRange(min=2),
-    default=1000,
-    help="Draw the speakers this many times to compare several systems.",
-)
-@seed_option("Draw the speakers with this seed; the same seed gives the same comparison.")
-@click.option(
     "--report",
     type=Written(),
     help="Write a page to this file, and its plots and tables to a folder beside it.",
 )
 @JSON
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "markdown"]),
-    default="text",
-    help="Print the table in this format.",
-)
-def evaluate(scores: tuple[str, ...], key: str, **options: Any) -> None:
+def evaluate(scores: Texts, key: str, **options: Any) -> None:
     """Error rates and costs of SCORES by kind of trial, with intervals over speakers.
 
     Several systems, NAME=SCORES each, are shown side by side; with --test-speakers, the first is compared with every
@@ -118,7 +100,6 @@ def evaluate(scores: tuple[str, ...], key: str, **options: Any) -> None:
     _check_call(options, len(systems))
     from .. import metrics
     from ..report import Report, write_report
-    from ..spoofing import SpoofingCost
 
     lead, *others = systems
     trials, values = scored_trials(key, systems[lead])  # once: the list may come through a pipe
@@ -128,25 +109,20 @@ def evaluate(scores: tuple[str, ...], key: str, **options: Any) -> None:
     kinds = trials.kinds
     sides = speakers_of(trials, options["enrol_speakers"], options["test_speakers"])
     settings = {name: options[name] for name in ("costs", "far")}
-    cost = options["spoof_cost"]
-    spoofing = None if cost is None else SpoofingCost.parse(cost)
-    found = Found(
-        {k: metrics.evaluate(v, kinds, **settings, spoofing=spoofing) for k, v in scored.items()}
-    )
+    found = Found({k: metrics.evaluate(v, kinds, **settings) for k, v in scored.items()})
     if sides is not None:
-        draws = {"n_resamples": options["resamples"], "random_state": options["seed"]}
         for name, own in scored.items():
             found.intervals[name] = metrics.speaker_intervals(own, kinds, *sides, **settings)
         for name in others:
-            pair = (values, scored[name])
-            test = metrics.compare_systems(*pair, kinds, *sides, options["costs"], **draws)
-            found.tests[name] = test
+            found.tests[name] = metrics.compare_systems(
+                values, scored[name], kinds, *sides, options["costs"], random_state=0
+            )
         if options["by"] is not None:
             found.groups = by_group(trials, values, sides, options["by"], options["far"][0])
     if options["as_json"]:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:
-        click.echo("\n".join(found.lines(options["form"])))
+        click.echo("\n".join(found.lines()))
     result = found.results[lead]
     warn_uncalibrated(result)
     if options["report"] is not None:
@@ -166,9 +142,9 @@ class Found:
     tests: dict[str, Comparison] = field(default_factory=dict)
     groups: GroupErrors | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values for JSON; those of a single system without its name."""
-        about: dict[str, Any] = {name: result.to_dict() for name, result in self.results.items()}
+        about: Json = {name: result.to_dict() for name, result in self.results.items()}
         for name, ends in self.intervals.items():
             about[name]["intervals"] = ends.to_dict()
         lead, *others = about
@@ -179,11 +155,11 @@ class Found:
         against = {f"{lead} against {name}": test.to_dict() for name, test in self.tests.items()}
         return {"systems": about, "tests": against}
 
-    def lines(self, form: str) -> list[str]:
+    def lines(self) -> list[str]:
         """The tables of one system, or one row for each of several."""
         lead, *others = self.results
         if not others:
-            table = self.results[lead].table(form, intervals=self.intervals.get(lead))
+            table = self.results[lead].table(intervals=self.intervals.get(lead))
             return [table] if self.groups is None else [table, *group_lines(self.groups)]
         lines = side_by_side(self.results, self.intervals)
         if not self.intervals:
@@ -194,7 +170,7 @@ class Found:
         return lines
 
 
-def _check_call(options: dict[str, Any], systems: int) -> None:
+def _check_call(options: Json, systems: int) -> None:
     """Whether the options go together, before anything is read."""
     from ..report import folder_beside
 
@@ -209,7 +185,7 @@ def _check_call(options: dict[str, Any], systems: int) -> None:
     check_folder(folder_beside(Path(options["report"])))
 
 
-def named_systems(scores: tuple[str, ...]) -> dict[str, str]:
+def named_systems(scores: Texts) -> dict[str, str]:
     """Score files by name; a single one needs none."""
     if len(scores) == 1 and ("=" not in scores[0] or Path(scores[0]).exists()):
         return {Path(scores[0]).name: scores[0]}

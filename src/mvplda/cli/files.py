@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from . import Written
+
+if TYPE_CHECKING:
+    from .._typing import Json
 
 
 @click.command()
@@ -20,7 +24,7 @@ def info(file: str, as_json: bool) -> None:
     \b
     FILE is one of:
       .safetensors   a model, bundle, profiles, calibrator, statistics, extractor or features
-      vectors        .scp, .ark, .npy, .npz, .parquet, .csv
+      vectors        .scp, .ark, .npz, .parquet, .csv
 
     \b
     Examples:
@@ -42,7 +46,7 @@ def _names_vectors(file: str) -> bool:
     return is_kaldi(file) or file.lower().removesuffix(".gz").endswith(SUFFIXES)
 
 
-def _lines(about: dict[str, Any], indent: str = "") -> Iterator[str]:
+def _lines(about: Json, indent: str = "") -> Iterator[str]:
     for name, value in about.items():
         if isinstance(value, dict):
             yield f"{indent}{name}:"
@@ -52,33 +56,23 @@ def _lines(about: dict[str, Any], indent: str = "") -> Iterator[str]:
             yield f"{indent}{name}: {shown}"
 
 
-def _about_vectors(file: str) -> dict[str, Any]:
-    import numpy as np
-
+def _about_vectors(file: str) -> Json:
     from ..io.files import is_stream
     from ..io.vectors import open_vectors, read_vectors
 
     vectors = read_vectors(file)
-    columns = (
-        [] if is_stream(file) else [name for name in open_vectors(file).columns if name != "ids"]
-    )
-    lengths = np.linalg.norm(vectors.X, axis=1)
+    columns = [] if is_stream(file) else open_vectors(file).columns
     return {
         "kind": "vectors",
         "vectors": len(vectors),
         "dimension": vectors.X.shape[1],
         "type": str(vectors.X.dtype),
         "first id": str(vectors.ids[0]),
-        **({"columns": columns} if columns else {}),
-        "length": {
-            "least": float(lengths.min()),
-            "median": float(np.median(lengths)),
-            "most": float(lengths.max()),
-        },
+        "columns": [name for name in columns if name != "ids"],
     }
 
 
-def _about_safetensors(file: str) -> dict[str, Any]:
+def _about_safetensors(file: str) -> Json:
     """By the format that the file says it has."""
     from ..exceptions import FileFormatError
     from ..persistence import FORMAT, load, read_metadata
@@ -104,7 +98,7 @@ def _about_safetensors(file: str) -> dict[str, Any]:
     )
 
 
-def _about_statistics(file: str) -> dict[str, Any]:
+def _about_statistics(file: str) -> Json:
     from ..persistence import read_metadata
     from ..statistics.record import load_with_sources
 
@@ -134,15 +128,8 @@ def _about_statistics(file: str) -> dict[str, Any]:
 @click.option(
     "--as",
     "what",
-    type=click.Choice(["vectors", "trials", "scores", "plda", "scorer"]),
+    type=click.Choice(["vectors", "trials", "scores", "plda", "pyannote", "scorer"]),
     help="Take SOURCE to hold this.  [default: vectors, where both names say so; a scorer, where TARGET is .onnx]",
-)
-@click.option(
-    "--from-format", help="Read trials or scores in this format.  [default: seen from the contents]"
-)
-@click.option(
-    "--to-format",
-    help="Write trials or scores in this format.  [default: by TARGET's name, else Kaldi's]",
 )
 @click.option(
     "--enrolled",
@@ -155,17 +142,16 @@ def convert(
     source: str,
     target: str,
     what: str | None,
-    from_format: str | None,
-    to_format: str | None,
     enrolled: int,
 ) -> None:
     """Write SOURCE in another format to TARGET.
 
     \b
-    vectors   by their names: .scp, .ark, .npy, .npz, .parquet, .csv
+    vectors   by their names: .scp, .ark, .npz, .parquet, .csv
     trials    read: kaldi, voxceleb, rsr2015, table; written: kaldi, csv
     scores    read: kaldi, table; written: kaldi, csv
     plda      one-view models between .safetensors and Kaldi's <Plda>
+    pyannote  the same with their preprocessing, and a folder of pyannote.audio's VBx
     scorer    a model with its preprocessing and calibration, as an ONNX graph:
               enrol (profiles, --enrolled, D) and test (tests, D) in, llr (profiles, tests) out
 
@@ -177,6 +163,8 @@ def convert(
       mvplda convert model.safetensors scorer.onnx --enrolled 3
     """
     what = what or _what_is_meant(source, target)
+    if os.path.realpath(source) == os.path.realpath(target):
+        raise click.UsageError(f"{source}, which is read, would be overwritten: name another file")
     if what == "vectors":
         from ..io.vectors import check_vectors_writable, read_vectors, write_vectors
 
@@ -185,16 +173,24 @@ def convert(
     elif what == "trials":
         from ..io.trials import read_trials, write_trials
 
-        write_trials(target, read_trials(source, from_format), to_format)
+        write_trials(target, read_trials(source))
     elif what == "scores":
         from ..io.trials import read_scores, write_scores
 
-        write_scores(target, read_scores(source, from_format), to_format)
+        write_scores(target, read_scores(source))
     elif what == "scorer":
         from ..io.onnx import write_onnx
         from ..persistence import load
 
         write_onnx(target, load(source), enrolled=enrolled)
+    elif what == "pyannote":
+        from ..io.plda import read_pyannote, write_pyannote
+        from ..voices import load_model
+
+        if source.endswith(".safetensors"):
+            write_pyannote(target, load_model(source))
+        else:
+            read_pyannote(source).save(target)
     else:
         _convert_plda(source, target)
 
@@ -205,20 +201,17 @@ def _what_is_meant(source: str, target: str) -> str:
         return "scorer"
     if _names_vectors(source) and _names_vectors(target):
         return "vectors"
-    raise click.UsageError("say what the file holds: --as vectors, trials, scores, plda or scorer")
+    raise click.UsageError(
+        "say what the file holds: --as vectors, trials, scores, plda, pyannote or scorer"
+    )
 
 
 def _convert_plda(source: str, target: str) -> None:
     """Between our files and Kaldi's <Plda>."""
-    from ..exceptions import ParameterError
     from ..io.plda import read_kaldi_plda, write_kaldi_plda
-    from ..models import MultiviewPLDA
     from ..voices import load_model
 
     if not source.endswith(".safetensors"):
         read_kaldi_plda(source).save(target)
         return
-    model = load_model(source).fitted_scorer
-    if not isinstance(model, MultiviewPLDA):
-        raise ParameterError(f"{source} holds a {type(model).__name__}, which is no PLDA model")
-    write_kaldi_plda(target, model)
+    write_kaldi_plda(target, load_model(source).fitted_scorer)

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..exceptions import DataError, LabelError
-from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, looked_up, once
+from . import MODELS, KeyValue, Written, looked_up, once
 
 if TYPE_CHECKING:
-    from .._typing import Array, Json, Names
+    from .._typing import Json, Names
     from ..bundle import Bundle
     from ..io.trials import Trials
     from ..io.vectors import VectorSet
     from ..scoring.profiles import Profiles
-    from ..scoring.question import Question, Recognised
+    from ..scoring.question import Question
 
 AT_A_TIME = 2**20
 """Trials of a list that are scored together."""
-NONE = "(none)"
-"""Heads the column of "none of these classes" in a table of posteriors."""
-FORMAT = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["kaldi", "csv"]),
-    help="Write the scores in this format.  [default: csv where the name ends so, else kaldi]",
-)
 
 
 @click.command()
@@ -53,7 +43,6 @@ FORMAT = click.option(
     type=Written(),
     help="Write the scores to this file; - is standard output.",
 )
-@FORMAT
 @click.option(
     "--same",
     multiple=True,
@@ -73,26 +62,6 @@ FORMAT = click.option(
     "What training learnt of the claimed class then sharpens the score; a claim that training did not see is "
     "scored as if it were not known, and counted in a warning.",
 )
-@click.option(
-    "--posteriors",
-    multiple=True,
-    type=KeyValue(),
-    help="VIEW=FILE: take into account what a recogniser says of the class of VIEW in every test, as FILE has it: a "
-    "CSV table with a heading, test ids in the first column and a column of probabilities for every class, all of "
-    "which it took for equally likely. Models need a class: give --known VIEW=... too.",
-)
-@click.option(
-    "--countermeasure",
-    help="Read the output of a detector of replays and synthetic voices for every test from this file (test id, "
-    "natural-log likelihood ratio of a person's voice against a spoof: low is suspicious). The scores are then "
-    "against all that should be rejected, spoofs among them; they mean this if they are calibrated.",
-)
-@SPOOF_PRIOR
-@click.option(
-    "--raw",
-    is_flag=True,
-    help="Write the model's own likelihood ratios, even if a calibration is saved with it.",
-)
 def score(
     model: str,
     enrol: str | None,
@@ -101,8 +70,6 @@ def score(
     tests: str,
     trials: str | None,
     output: str,
-    form: str | None,
-    raw: bool,
     **asked: Any,
 ) -> None:
     """Natural-log likelihood ratios of a trial list, or of all pairs.
@@ -120,10 +87,6 @@ def score(
         raise click.UsageError(
             "--profiles are models that are ready: leave out --enrol and --models"
         )
-    if asked["spoof_prior"] is not None and asked["countermeasure"] is None:
-        raise click.UsageError(
-            "--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too"
-        )
     system = load_model(model)
     listed = None if trials is None else read_trials(trials)
     test_set = read_side(system, tests)
@@ -133,8 +96,8 @@ def score(
     enrolled = enrolled.select(listed.enrol.names)
     tested = system.enrol(test_set.select(listed.test.names).X)
     question = read_question(system, listed, asked)
-    values = of_list(system, enrolled, tested, listed, question, raw)
-    write_scores(output, Scores(listed.enrol, listed.test, values), form)
+    values = of_list(system, enrolled, tested, listed, question)
+    write_scores(output, Scores(listed.enrol, listed.test, values))
 
 
 def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
@@ -150,28 +113,15 @@ def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
 
 
 def read_question(system: Bundle, listed: Trials, asked: Json) -> Question:
-    """What the options ask of every trial, with the files that they name."""
-    import numpy as np
-
+    """What the options ask of every trial, with the file that they name."""
     from ..scoring.question import Question
 
-    classes = getattr(system.fitted_scorer, "classes_", {})
-    tests = listed.test.names
-    settings: Json = {}
+    known = None
     if asked["known"] is not None:
         view, path = asked["known"]
-        known = classes.get(view, np.array([""]))
-        settings["known"] = {view: read_claims(view, path, listed.enrol.names, known)}
-    tables = once("--posteriors", asked["posteriors"])
-    if tables:
-        settings["recognised"] = {
-            view: read_posteriors(view, path, tests, classes.get(view, ()))
-            for view, path in tables.items()
-        }
-    if asked["countermeasure"] is not None:
-        settings["countermeasure"] = read_ratios(asked["countermeasure"], tests)
-        settings["spoof_prior"] = asked["spoof_prior"]
-    return Question(asked["same"] or None, once("--given", asked["given"]) or None, **settings)
+        classes = system.fitted_scorer.known_names(view)
+        known = {view: read_claims(view, path, listed.enrol.names, classes)}
+    return Question(asked["same"] or None, once("--given", asked["given"]) or None, known=known)
 
 
 def of_list(
@@ -180,13 +130,12 @@ def of_list(
     tested: Profiles,
     listed: Trials,
     question: Question,
-    raw: bool,
 ) -> Names:
     """Scores of a list, of some of its trials at a time; calibrated where the model has it for the question."""
     import numpy as np
 
-    calibrated = not raw and system.calibration(question) is not None
-    if system.calibrations and not raw and not calibrated:
+    calibrated = system.calibration(question) is not None
+    if system.calibrations and not calibrated:
         click.echo(
             "mvplda: the model's calibration is for another question: these scores are not calibrated",
             err=True,
@@ -247,59 +196,12 @@ def read_claims(view: str, path: str, models: Names, classes: Names) -> Names:
     return np.asarray([by_text.get(text, text) for text in texts])
 
 
-def read_posteriors(view: str, path: str, tests: Names, classes: Iterable[Any]) -> Recognised:
-    """What a recogniser gives for every test, with classes as the model writes them."""
-    from ..io.files import read_table
-    from ..scoring.question import Recognised
-
-    heads, columns = read_table(path)
-    rows = {str(name): row for row, name in enumerate(columns[0] if columns else ())}
-    missing = [name for name in tests.tolist() if name not in rows]
-    if missing or len(heads) < 2:
-        raise LabelError(
-            f"{path} says nothing of {len(missing)} of the {len(tests)} tests in the trials; expected a CSV table "
-            f"with a heading, test ids in the first column and a column a class of {view!r}"
-        )
-    shares = _numbers(path, columns[1:]).T
-    known = {str(name): name for name in classes}
-    names = tuple(None if head == NONE else known.get(head, head) for head in heads[1:])
-    return Recognised(shares[[rows[name] for name in tests.tolist()]], names)
-
-
-def read_ratios(path: str, tests: Names) -> Array:
-    """What a countermeasure gives for every test."""
-    return _numbers(path, looked_up(path, tests.tolist(), "a likelihood ratio"))
-
-
-def _numbers(path: str, texts: Sequence[Any]) -> Array:
-    import numpy as np
-
-    try:
-        numbers = np.array(texts, dtype=np.float64)
-    except ValueError as error:
-        raise DataError(f"{path}: expected a number for every test: {error}") from error
-    if np.isnan(numbers).any():
-        raise DataError(f"{path}: expected a number for every test; some are NaN")
-    return numbers
-
-
 @click.command()
 @click.argument("scores")
 @click.option(
     "--trials",
     "key",
     help="Train a calibration on SCORES and the key of this trial list (target, nontarget, TC ...).",
-)
-@click.option(
-    "--by-kind",
-    is_flag=True,
-    help="Let every kind of non-target (IW, IC, TW) weigh the same, however many trials it has.",
-)
-@click.option(
-    "--prior",
-    type=Number(0, 1, min_open=True, max_open=True),
-    default=0.5,
-    help="Make the calibration best where targets are this probable.",
 )
 @click.option(
     "--enrol-speakers",
@@ -316,17 +218,13 @@ def _numbers(path: str, texts: Sequence[Any]) -> Array:
     type=Written(),
     help="Write the calibrated SCORES to this file; - is standard output.",
 )
-@FORMAT
 def calibrate(
     scores: str,
     key: str | None,
-    by_kind: bool,
-    prior: float,
     enrol_speakers: str | None,
     target: str | None,
     source: str | None,
     output: str | None,
-    form: str | None,
 ) -> None:
     """Make scores natural-log likelihood ratios: train on SCORES with a key, or apply to them.
 
@@ -355,7 +253,7 @@ def calibrate(
         speakers = None
         if enrol_speakers is not None:
             speakers = labels_in(enrol_speakers, trials.enrol, "speaker")
-        calibrator = LinearCalibrator(prior, by_kind).fit(values, trials.kinds, speakers=speakers)
+        calibrator = LinearCalibrator().fit(values, trials.kinds, speakers=speakers)
         if calibrator.n_speakers_ is not None:
             click.echo(
                 f"mvplda: calibrated on the trials of {calibrator.n_speakers_} speakers", err=True
@@ -364,4 +262,4 @@ def calibrate(
         calibrator.save(target)
     if output is not None:
         calibrated = calibrator.transform(read.score)
-        write_scores(output, Scores(read.enrol, read.test, calibrated), form)
+        write_scores(output, Scores(read.enrol, read.test, calibrated))

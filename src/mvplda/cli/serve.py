@@ -79,22 +79,23 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
       mvplda serve --host 0.0.0.0 --database postgresql://mvplda@db/mvplda --workers 4
       mvplda serve key shop --role verify
     """
-    from ..serve import run
+    from ..serve import app
 
     settings = make_settings(given)
     ctx.obj = settings
     if ctx.invoked_subcommand is not None:
         return
-    with closing(run.open_store(settings)) as store:
+    with closing(app.open_store(settings)) as store:
         if not store.key_names() and not settings.local:
             raise click.UsageError(
                 f"at {settings.host} others can reach it: make a key first, mvplda serve key NAME --role admin"
             )
-    service = run.open_service(settings)
+    app.check_port(settings)
+    service = app.open_service(settings)
     click.echo(f"mvplda serves at http://{settings.host}:{settings.port}/", err=True)
     if service.model is not None and service.model.notice:
         click.secho(service.model.notice, err=True, bold=True)
-    run.run(service, settings)
+    app.run(service, settings)
 
 
 @serve.command()
@@ -112,7 +113,7 @@ def key(settings: Settings, name: str, role: str, revoke: bool) -> None:
 
     Example: mvplda serve key shop --role verify
     """
-    from ..serve.run import open_store
+    from ..serve.app import open_store
 
     with closing(open_store(settings)) as store:
         if not revoke:
@@ -133,8 +134,8 @@ def sweep(settings: Settings) -> None:
 
     Example: mvplda serve sweep
     """
-    from ..serve.maintenance import sweep as sweep_people
-    from ..serve.run import open_store
+    from ..serve.app import open_store
+    from ..serve.templates import sweep as sweep_people
 
     with closing(open_store(settings)) as store:
         count = len(store.all_keys())
@@ -158,8 +159,8 @@ def rotate(settings: Settings) -> None:
 
     Example: mvplda serve rotate
     """
-    from ..serve.maintenance import rotate as rotate_keys
-    from ..serve.run import open_master, open_store
+    from ..serve.app import open_master, open_store
+    from ..serve.templates import rotate as rotate_keys
 
     with closing(open_store(settings)) as store:
         count = rotate_keys(settings, store, open_master(settings, make=False))

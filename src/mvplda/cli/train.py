@@ -1,29 +1,30 @@
-"""Commands that make models: train, stats, adapt."""
+"""Commands that make models: setup, train, stats."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import (
+    SEED,
     KeyValue,
-    Number,
+    check_folder,
     labels_option,
     once,
     output_option,
-    seed_option,
-    warnings_as_lines,
 )
-from .score import read_side
+from .extractors import extractor_option
 
 if TYPE_CHECKING:
     from .._typing import Json, Names
     from ..bundle import Bundle
     from ..io.vectors import VectorSet
     from ..statistics import SufficientStatistics
+    from . import Pairs, Texts
 
 
 @click.command()
@@ -80,20 +81,25 @@ if TYPE_CHECKING:
     "--folds",
     type=click.IntRange(min=0),
     help="Hold people out in so many folds, to calibrate every question and to measure thresholds; 0: do neither.  "
-    "[default: 4 for a committee, 0 for other models]",
+    "[default: 4 for a committee and a cosine with labels, 0 for other models]",
 )
 @output_option("Write the model to this file.")
-@seed_option("Draw the start with this seed; the same seed gives the same model.")
+@click.option(
+    "--seed",
+    type=SEED,
+    default=0,
+    help="Draw the start with this seed; the same seed gives the same model.",
+)
 @click.option(
     "-q", "--quiet", is_flag=True, help="Show no progress and no summary; warnings are still shown."
 )
 def train(
     vectors: str,
-    labels: tuple[tuple[str, str], ...],
+    labels: Pairs,
     model: str | None,
-    views: tuple[tuple[str, str], ...],
-    blocks: tuple[tuple[str, str], ...],
-    settings: tuple[tuple[str, str], ...],
+    views: Pairs,
+    blocks: Pairs,
+    settings: Pairs,
     reduce: int | None,
     enrolment: int,
     folds: int | None,
@@ -101,7 +107,7 @@ def train(
     seed: int,
     quiet: bool,
 ) -> None:
-    """Train a model on VECTORS (scp, ark, npy, npz, parquet, csv, a Kaldi folder, or a file of mvplda stats).
+    """Train a model on VECTORS (scp, ark, npz, parquet, csv, a Kaldi folder, or a file of mvplda stats).
 
     With nothing but vectors and labels: a committee, calibrated for every question by people who are held out, with
     thresholds measured on them. The file is what verify, identify, score, evaluate, serve and convert take.
@@ -139,7 +145,7 @@ def train(
     else:
         needed = needs_labels or bool(sources or views or folds)
         data, table = read_labelled(vectors, sources, ranks, needed)
-        widths = _sizes(once("--block", blocks), full=False)
+        widths = _sizes(once("--block", blocks))
         bundle = training.train(
             data.X,
             table,
@@ -173,15 +179,17 @@ def _from_statistics(path: str, model: str, ranks: Json, options: Json) -> Bundl
     return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
 
 
-def _sizes(given: Mapping[str, str], *, full: bool = True) -> Json:
+def _sizes(given: Mapping[str, str]) -> Json:
     """Ranks, which may be full, or widths of blocks: positive whole numbers."""
     sizes: Json = {}
     for name, text in given.items():
-        if not (full and text == "full") and not (text.isdecimal() and int(text) > 0):
-            raise click.UsageError(
-                f"the size of {name} is a positive whole number, or full for a view; got {text!r}"
-            )
-        sizes[name] = None if text == "full" else int(text)
+        sizes[name] = None
+        if text != "full":
+            if not text.isdecimal() or int(text) == 0:
+                raise click.UsageError(
+                    f"the size of {name} is a positive whole number, or full for a view; got {text!r}"
+                )
+            sizes[name] = int(text)
     return sizes
 
 
@@ -204,17 +212,15 @@ def read_labelled(
     named = base_columns(tuple(views))
     columns = () if is_stream(path) else open_vectors(path).columns
     wanted = named or tuple(sources) or ("speaker", "phrase")
-    places: dict[str, str] = {}
-    if needed:
-        refuse_unused(sources, named)
-        places = {**labels_beside(path, wanted), **sources}
-        missing = [view for view in named or ("speaker",) if view not in places]
-        if missing and (named or not places):
-            there = ", ".join(column for column in columns if column not in ("ids", "X"))
-            beside = f", or a column of {path}, which has {there}" if there else ""
-            raise click.UsageError(
-                f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}"
-            )
+    refuse_unused(sources, named)
+    places = {**labels_beside(path, wanted), **sources}
+    missing = [view for view in named or ("speaker",) if view not in places]
+    if needed and missing and (named or not places):
+        there = ", ".join(column for column in columns if column not in ("ids", "X"))
+        beside = f", or a column of {path}, which has {there}" if there else ""
+        raise click.UsageError(
+            f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}"
+        )
     lists = {view: place for view, place in places.items() if place not in columns}
     data = read_vectors(path, named=bool(lists))
     beside_vectors = read_columns(path, [place for place in places.values() if place in columns])
@@ -235,64 +241,24 @@ def refuse_unused(labels: Iterable[str], views: Sequence[str]) -> None:
 
 def summary(bundle: Bundle) -> list[str]:
     """What was trained and how well it does on held-out people."""
-    lines = []
     card = bundle.card or {}
+    lines = []
     if card:
         classes = ", ".join(f"{count} of {view}" for view, count in card["classes"].items())
         lines.append(f"{card['model']}: {card['vectors']} vectors; classes: {classes}")
-    held = card.get("held_out")
-    if held:
-        for key, result in held["errors"].items():
-            errors = ", ".join(f"{100 * e:.2f} % {kind}" for kind, e in result["eer"].items())
-            lines.append(f"{key}: EER {errors}; Cllr {result['cllr']:.3f}")
-    elif not bundle.calibrations:
+    for key, result in card.get("held_out", {}).get("errors", {}).items():
+        errors = ", ".join(f"{100 * e:.2f} % {kind}" for kind, e in result["eer"].items())
+        lines.append(f"same {key.replace('+', ' and ')}? EER {errors}; Cllr {result['cllr']:.3f}")
+    if not bundle.calibrations:
         lines.append(f"not calibrated: {card.get('calibration', '--folds 4 holds people out')}")
     scorer = bundle.fitted_scorer
-    for part in getattr(scorer, "models_", {"": scorer}).values():
-        if hasattr(part, "diagnostics_"):
-            lines.append(str(part.diagnostics_))
+    if hasattr(scorer, "diagnostics_"):
+        lines.append(str(scorer.diagnostics_))
     return lines
 
 
 @click.command()
-@click.argument("model")
-@click.argument("vectors")
-@labels_option(
-    "VIEW=FILE: read the classes of a view of the new vectors from FILE. Without labels only means move, as far as "
-    "so many vectors bear it out; with labels for every view a model of the new vectors is mixed in."
-)
-@click.option(
-    "--weight",
-    type=Number(0, 1),
-    help="Go this share of the way to a model of the labelled vectors; for vectors with labels only.  [default: 0.5]",
-)
-@output_option("Write the adapted model to this file.")
-def adapt(
-    model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight: float | None, output: str
-) -> None:
-    """Adapt MODEL to the domain of VECTORS.
-
-    Normalisation and calibration do not come along, for they were made of the scores of MODEL: train them anew.
-
-    \b
-    Examples:
-      mvplda adapt model.safetensors new.scp -o adapted.safetensors
-      mvplda adapt model.safetensors new.scp -l speaker=utt2spk -l phrase=utt2phrase --weight 0.3 -o adapted.safetensors
-    """
-    from ..io.files import read_labels
-    from ..voices import load_model
-
-    bundle = load_model(model)
-    data = read_side(bundle, vectors)
-    sources = once("--labels", labels)
-    refuse_unused(sources, bundle.views)
-    table = read_labels(sources, data.ids) if labels else None
-    bundle.adapt(data.X, table, weight).save(output)
-    click.echo(f"wrote a model adapted to {len(data)} vectors to {output}", err=True)
-
-
-@click.command()
-@click.argument("shards", nargs=-1)
+@click.argument("shards", nargs=-1, required=True)
 @click.option(
     "-v",
     "--view",
@@ -331,34 +297,16 @@ def adapt(
     default=1,
     help="Read this many shards at a time, each in a process.",
 )
-@click.option(
-    "--batch-mib",
-    type=click.IntRange(min=1),
-    default=16,
-    help="Read this many MiB of vectors at a time in a worker.",
-)
-@click.option(
-    "--add", "added", multiple=True, help="Add the statistics in this file; may be repeated."
-)
-@click.option(
-    "--subtract",
-    "subtracted",
-    multiple=True,
-    help="Subtract the statistics in this file; may be repeated.",
-)
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress and no summary.")
 def stats(
-    shards: tuple[str, ...],
-    views: tuple[str, ...],
-    labels: tuple[tuple[str, str], ...],
+    shards: Texts,
+    views: Texts,
+    labels: Pairs,
     output: str,
-    added: tuple[str, ...],
-    subtracted: tuple[str, ...],
-    batch_mib: int,
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Sum up SHARDS (parquet, npy, npz, scp, ark, csv), however large, for mvplda train.
+    """Sum up SHARDS (parquet, npz, scp, ark, csv), however large, for mvplda train.
 
     SHARDS may also be statistics files, which are added as they are. An id that stands twice in
     one shard is an error: it would be counted twice.
@@ -369,7 +317,7 @@ def stats(
       mvplda stats xvector.*.scp -l speaker=utt2spk -l phrase=utt2phrase \\
           --scheduler tcp://head:8786 --work-dir work -o stats.safetensors
       mvplda train stats.safetensors -v speaker=100 -v phrase=20 -o model.safetensors
-      mvplda stats --add old.safetensors new.safetensors --subtract ann.safetensors -o now.safetensors
+      mvplda stats old.safetensors new.safetensors -o both.safetensors
     """
     from ..distributed import gather
     from ..io.vectors import read_extractor
@@ -377,39 +325,24 @@ def stats(
     from ..statistics import merge
     from ..statistics.record import holds_statistics, load_with_sources, save_statistics
 
-    files = [*added, *(path for path in shards if holds_statistics(path))]
-    rest = [path for path in shards if path not in files]
+    loaded = {path: load_with_sources(path) for path in shards if holds_statistics(path)}
+    rest = [path for path in shards if path not in loaded]
     places = once("--labels", labels)
-    if not files and not rest:
-        raise click.UsageError("give shards, or statistics files to --add")
     if rest and not views and not labels:
         raise click.UsageError("name the views: --view speaker, or --labels speaker=FILE")
     refuse_unused(places, base_columns(views))
-    with warnings_as_lines():
-        loaded = {path: load_with_sources(path) for path in (*files, *subtracted)}
-        parts = [loaded[path][0] for path in files]
-        noted = {path: (about or {}).get("extractor") for path, (_, about) in loaded.items()}
-        noted |= {path: read_extractor(path) for path in rest}
-        sources: Json = {"added": list(files), "subtracted": list(subtracted)}
-        sources["extractor"] = _one_extractor(noted)
-        if rest:
-            gathered = gather(
-                rest,
-                places,
-                views or None,
-                batch_bytes=batch_mib * 2**20,
-                verbose=0 if quiet else 1,
-                **options,
-            )
-            parts.append(gathered.statistics)
-            files.append(f"{len(rest)} shards")
-            sources |= gathered.describe()
-            for bad in gathered.bad_shards:
-                click.echo(f"mvplda: left out {bad.path}: {bad.reason}", err=True)
-        result = merge(parts, files)
-        for path in subtracted:
-            result = result - loaded[path][0]
-        save_statistics(result, output, sources)
+    parts = {path: statistics for path, (statistics, _) in loaded.items()}
+    noted = {path: (about or {}).get("extractor") for path, (_, about) in loaded.items()}
+    noted |= {path: read_extractor(path) for path in rest}
+    sources: Json = {"added": list(loaded), "extractor": _one_extractor(noted)}
+    if rest:
+        gathered = gather(rest, places, views or None, verbose=int(not quiet), **options)
+        parts[f"{len(rest)} shards"] = gathered.statistics
+        sources |= gathered.describe()
+        for bad in gathered.bad_shards:
+            click.echo(f"mvplda: left out {bad.path}: {bad.reason}", err=True)
+    result = merge(list(parts.values()), list(parts))
+    save_statistics(result, output, sources)
     if not quiet:
         click.echo("\n".join(_described(result)), err=True)
 
@@ -431,3 +364,65 @@ def _described(statistics: SufficientStatistics) -> list[str]:
         without = f", {unlabelled} vectors without label" if unlabelled else ""
         lines.append(f"{view}: {len(statistics.counts[view]) - unlabelled} classes{without}")
     return lines
+
+
+@click.command()
+@click.argument("source")
+@click.option(
+    "-o", "--output", required=True, help="Write the model, profiles and report into this folder."
+)
+@click.option(
+    "--far",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.01,
+    help="Choose the threshold so that at most this share of the worst kind of impostors passes.",
+)
+@click.option(
+    "--pattern",
+    help="How paths are to be read: fields are views, * is anything, as in {speaker}/{phrase}_*.  [default: guessed]",
+)
+@click.option(
+    "--enrolment",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Recordings per profile, as there will be in use.",
+)
+@labels_option("VIEW=FILE or VIEW=COLUMN: labels of vectors, as in mvplda train.")
+@extractor_option(required=False)
+@click.option("-q", "--quiet", is_flag=True, help="Show no line for every step that is done.")
+def setup(
+    source: str,
+    output: str,
+    pattern: str | None,
+    labels: Pairs,
+    extractors: Texts,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Make a model of your own people, with its threshold: SOURCE is a folder of recordings, or vectors with labels.
+
+    All people are held out in turn, so that all of them show how often the model errs. The folder that is written is
+    what verify, identify, profiles, serve, evaluate and convert take.
+
+    \b
+    Examples:
+      mvplda setup recordings/ --far 0.01 -o voices/            (recordings/ann/hello/1.wav)
+      mvplda setup recordings/ --pattern "{speaker}_{phrase}_*" -o voices/
+      mvplda setup vectors.npz -o voices/                       (arrays X, speaker and phrase)
+    """
+    from ..recordings import setup as set_up
+    from ..recordings import setup_vectors
+
+    check_folder(Path(output))
+    folder = Path(source)
+    options["progress"] = not quiet
+    # a folder of Kaldi's lists its vectors; any other holds sound
+    if folder.is_dir() and not any(folder.glob("*.scp")):
+        result = set_up(source, pattern=pattern, extractors=extractors, **options)
+    else:
+        data, table = read_labelled(source, once("--labels", labels))
+        marks = [str(name) for name in data.ids]
+        result = setup_vectors(data.X, table, marks=marks, name=data.extractor, **options)
+    result.save(output)
+    click.echo(result.report)
+    click.echo(f"wrote {output}: mvplda verify a.wav b.wav --model {output}", err=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from . import SPOOF_PRIOR, Number
 from .evaluate import JSON, RATE
 from .extractors import extractor_option, recordings_in, warn
 
@@ -17,18 +16,18 @@ if TYPE_CHECKING:
     from .._typing import Json
     from ..bundle import Bundle
     from ..decisions import OperatingPoint
-    from ..extractors import Extracted
-    from ..scoring.question import Question
-    from ..voices import VoiceModel
+    from ..extractors.extractor import Extracted
+    from ..voices import ProfileBook, VoiceModel
+    from . import Command, Texts
 
 EXIT = {"accept": 0, "reject": 1, "inconclusive": 2}
 
 
-def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def decision_options(command: Command) -> Command:
     """What an answer rests on."""
     for option in (
         JSON,
-        click.option("--threshold", type=Number(), help="Accept from this LLR on."),
+        click.option("--threshold", type=float, help="Accept from this LLR on."),
         click.option(
             "--far",
             type=RATE,
@@ -38,12 +37,12 @@ def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--same",
             multiple=True,
-            help="Ask about this view, whatever the others are; may be repeated.  [default: all views]",
+            help="Ask about this view, whatever the others are; may be repeated.  [default: all views; the speaker for "
+            "identify]",
         ),
         click.option(
             "--model",
-            help="A model of mvplda train, or a folder of mvplda setup.  [default: that of the package; with -x "
-            "another extractor than its own, the cosine with its default calibration]",
+            help="A model of mvplda train, or a folder of mvplda setup.  [default: that of the package]",
         ),
     ):
         command = option(command)
@@ -56,9 +55,10 @@ def _side(voices: VoiceModel, source: str) -> Extracted:
 
 def _basis(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> str:
     """What the decision rests on, in a sentence."""
-    about = (bundle.card or {}).get("basis") or f"a {type(bundle.fitted_scorer).__name__}"
+    card = bundle.card or {}
+    name = card.get("name", card.get("model", "given"))
     state = "calibrated for this question" if calibrated else "NOT calibrated for this question"
-    return f"It rests on {about}, {state}; threshold: {point.basis}"
+    return f"The {name} model, {state}. Threshold: {point.basis}."
 
 
 @click.command()
@@ -73,23 +73,18 @@ def _basis(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> str:
     "--phrase",
     help="Take as known that this phrase is claimed, one that the model was trained on.",
 )
-@click.option(
-    "--countermeasure",
-    type=Number(),
-    help="Take into account what a detector of replays and synthetic voices gives for ONE: the natural-log likelihood "
-    "ratio of a person's voice against a spoof.",
-)
-@SPOOF_PRIOR
 @decision_options
 def verify(
     one: str,
     other: str | None,
-    extractors: tuple[str, ...],
+    extractors: Texts,
     book: str | None,
     profile: str | None,
     model: str | None,
+    phrase: str | None,
+    same: Texts,
     as_json: bool,
-    **options: Any,
+    **wanted: Any,
 ) -> None:
     """Decide whether ONE and OTHER are the same: sound files, or folders of several.
 
@@ -102,15 +97,17 @@ def verify(
       mvplda verify enrolled/ test.wav --model voices/ --far 0.001
       mvplda verify test.wav --profiles voices/ --profile ann --model voices/
     """
+    from ..scoring.question import Question
     from ..voices import ProfileBook, VoiceModel
 
     if (other is None) == (book is None) or (book is None) != (profile is None):
         raise click.UsageError(
             "give two recordings, or one with --profiles FILE and --profile NAME"
         )
-    if options["phrase"] is not None and model is None:
-        raise click.UsageError("--phrase is for a model that was trained on phrases: add --model")
-    question = _question(options)
+    if phrase is not None and model is None:
+        raise click.UsageError("--phrase is for a model of your own phrases: add --model")
+    known = None if phrase is None else {"phrase": [phrase]}
+    question = Question(same or None, known=known)
     voices = VoiceModel.load(model, extractors)
     test = _side(voices, one)
     if book is None:
@@ -120,9 +117,14 @@ def verify(
         profiles.check(voices.extractor.name)
         enrolled = profiles.of(str(profile))
         voices = voices.deployed(profiles)
-    bundle = voices.model_for(enrolled, test)
-    point = bundle.point(question, **options)
-    decision = voices.verify(enrolled, test, question, **options)
+    bundle = voices.bundle
+    if phrase is not None and phrase not in _phrases(bundle):
+        names = ", ".join(_phrases(bundle)) or "none, for it keeps no classes of its training"
+        raise click.UsageError(
+            f"the model was not trained on the phrase {phrase!r}; its are {names}"
+        )
+    point = bundle.point(question, **wanted)
+    decision = voices.verify(enrolled, test, question, **wanted)
     about = {
         **decision.to_dict(),
         "verdict": decision.answer,
@@ -133,14 +135,27 @@ def verify(
     lines = [
         decision.sentence(),
         f"Accepted from {point.threshold:+.2f}, rejected up to {point.reject:+.2f}. "
-        f"{_basis(bundle, decision.calibrated, point)}.",
+        f"{_basis(bundle, decision.calibrated, point)}",
     ]
     for name, p in decision.probabilities.items():
-        lines.append(f"  same {name.replace('+', ' and ')}: {100 * p:.2f} %")
+        shared = f"same {name.replace('+', ' and ')}"
+        if name == "nothing":
+            shared = "nothing is the same"
+        lines.append(f"  {shared}: {100 * p:.2f} %")
     lines += _faults(decision.faults)
     if {q.digest for q in test.qualities} & {q.digest for q in enrolled.qualities}:
         lines.append("Mind: a recording stands on both sides: it is compared with itself.")
     _end(decision.answer, about, lines, as_json)
+
+
+def _phrases(bundle: Bundle) -> list[str]:
+    """The phrases that a model was trained on."""
+    from ..exceptions import LabelError
+
+    try:
+        return [str(name) for name in bundle.fitted_scorer.known_names("phrase")]
+    except LabelError:
+        return []
 
 
 def _plain(side: Extracted) -> list[Json]:
@@ -158,20 +173,6 @@ def _end(answer: str, about: Json, lines: Sequence[str], as_json: bool) -> NoRet
     sys.exit(EXIT[answer])
 
 
-def _question(options: Json) -> Question:
-    """What is asked, of the options that say so; those of the threshold are left."""
-    from ..scoring.question import Question
-
-    phrase = options.pop("phrase")
-    countermeasure = options.pop("countermeasure")
-    spoof_prior = options.pop("spoof_prior")
-    if spoof_prior is not None and countermeasure is None:
-        raise click.UsageError("--spoof-prior is a share of spoofs: give a --countermeasure, too")
-    known = None if phrase is None else {"phrase": [phrase]}
-    same = options.pop("same") or None
-    return Question(same, known=known, countermeasure=countermeasure, spoof_prior=spoof_prior)
-
-
 @click.command()
 @click.argument("test")
 @extractor_option(required=False)
@@ -182,11 +183,11 @@ def _question(options: Json) -> Question:
 @decision_options
 def identify(
     test: str,
-    extractors: tuple[str, ...],
+    extractors: Texts,
     book: str,
     top: int,
     model: str | None,
-    same: tuple[str, ...],
+    same: Texts,
     as_json: bool,
     **wanted: Any,
 ) -> None:
@@ -207,7 +208,7 @@ def identify(
     profiles.all_vectors()
     profiles.check(voices.extractor.name)
     side = _side(voices, test)
-    bundle = voices.model_for(side)
+    bundle = voices.bundle
     question = Question(same) if same else speaker_question(bundle)
     point = bundle.point(question, **wanted)
     found = voices.identify(side, profiles, question, **wanted)
@@ -225,9 +226,14 @@ def identify(
     }
     texts = {"accept": f"This is {found.named}.", "reject": "This is none of them."}
     lines = [texts.get(found.answer, "Nothing can be decided.")]
-    lines += [f"{llr:+8.2f}  {100 * p:6.2f} %  {name}" for name, llr, p in ranking]
-    lines.append(f"          {100 * found.none:6.2f} %  none of them")
-    lines.append(f"{_basis(bundle, found.calibrated, point)}.")
+    lines.append("     LLR  probability  profile")
+    lines += [f"{llr:+8.2f}  {100 * p:9.2f} %  {name}" for name, llr, p in ranking]
+    lines.append(f"          {100 * found.none:9.2f} %  none of them")
+    lines.append(
+        f"Each LLR compares TEST with one profile. Probabilities weigh all {len(found.candidates)} profiles and nobody "
+        f"against each other; beforehand it is none of them with 50 %."
+    )
+    lines.append(_basis(bundle, found.calibrated, point))
     lines += _faults(fault for quality in side.qualities for fault in quality.warnings)
     _end(found.answer, about, lines, as_json)
 
@@ -245,17 +251,22 @@ def profiles() -> None:
 @click.option("--model", help="Take the extractors of this model.")
 @click.option(
     "--min-speech",
-    type=Number(min=0),
+    type=click.FloatRange(min=0),
     default=1.0,
     help="Refuse recordings that hold less speech than this together, in seconds.",
+)
+@click.option(
+    "--sitting",
+    help="Name of the sitting, which takes of one room, microphone and day share.  [default: one of its own]",
 )
 def add(
     file: str,
     name: str,
-    recordings: tuple[str, ...],
-    extractors: tuple[str, ...],
+    recordings: Texts,
+    extractors: Texts,
     model: str | None,
     min_speech: float,
+    sitting: str | None,
 ) -> None:
     """Add recordings to the profile NAME in FILE; both are made where they are not there.
 
@@ -286,9 +297,26 @@ def add(
             f"the recordings hold {speech:.2f} s of speech, at least {min_speech:g} s are wanted: give more of them, "
             "or lower --min-speech"
         )
-    book.add(name, network.name, extracted.X, [q.digest for q in extracted.qualities])
+    marks = [quality.digest for quality in extracted.qualities]
+    book.add(name, network.name, extracted.X, marks, sitting)
     warn(qualities)
+    for path, llr in _misfits(book, list(listed), model):
+        click.echo(
+            f"mvplda: warning: {path} does not fit the other recordings of {name} (LLR {llr:.1f}) and counts less",
+            err=True,
+        )
     click.echo(f"{name}: {book.counts()[name]} recording(s) in {book.path}", err=True)
+
+
+def _misfits(book: ProfileBook, added: Sequence[str], model: str | None) -> list[tuple[str, float]]:
+    """Which of the recordings that were added last do not fit the others of their profile, by their LLRs."""
+    from ..voices import default_bundle, load_model, take_weights
+
+    bundle = default_bundle(book.extractor) if model is None else load_model(model)
+    if bundle is None:
+        return []
+    fits = book.fits(bundle)[-len(added) :]
+    return [(path, fit) for path, fit in zip(added, fits, strict=True) if take_weights(fit) < 1]
 
 
 @profiles.command()
@@ -334,15 +362,15 @@ def list_profiles(file: str) -> None:
 @click.option("--model", help="Score profiles with this model.  [default: as in mvplda verify]")
 @extractor_option(required=False)
 @JSON
-def threshold(
-    far: float, book: str, model: str | None, extractors: tuple[str, ...], as_json: bool
-) -> None:
-    """The threshold of enrolled profiles for a wanted share of false acceptances.
+def threshold(far: float, book: str, model: str | None, extractors: Texts, as_json: bool) -> None:
+    """The threshold of "same speaker?" for a wanted share of false acceptances, measured on enrolled profiles.
 
-    The thresholds of scores are in the tables of mvplda evaluate --far.
+    Profiles are as large as they are here; setup measures profiles of --enrolment recordings, so that its threshold is
+    another one. The thresholds of scores are in the tables of mvplda evaluate --far.
 
     Example: mvplda threshold --profiles voices/ --model voices/ --far 0.01
     """
+    from ..recordings import point_sentence
     from ..voices import ProfileBook, VoiceModel, extractor_names, load_model, threshold_of_profiles
 
     profiles = ProfileBook(book)
@@ -353,16 +381,11 @@ def threshold(
     else:
         voices = VoiceModel.load(None, extractors or extractor_names(profiles.extractor))
         profiles.check(voices.extractor.name)
-        bundle = voices.model_for()
+        bundle = voices.bundle
     point = threshold_of_profiles(profiles, bundle, far)
     if as_json:
-        click.echo(json.dumps(point.to_dict()))
+        click.echo(json.dumps({"question": "speaker", **point.to_dict()}))
         return
-    rate = point.far[point.worst]
-    click.echo(
-        f"Accept from {point.threshold:+.2f} on ({point.low:+.2f} to {point.high:+.2f}): of 100 owners "
-        f"{100 * point.frr.low:.1f} to {100 * point.frr.high:.1f} are not accepted, of 100 impostors "
-        f"{100 * rate.low:.1f} to {100 * rate.high:.1f} pass, with {point.speakers:.0f} people."
-    )
-    if point.warning() is not None:
-        click.echo(f"Mind: {point.warning()}.")
+    click.echo(point_sentence("speaker", point))
+    if point.measured and point.measured["warning"]:
+        click.echo(f"Mind: {point.measured['warning']}.")

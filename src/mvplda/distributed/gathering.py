@@ -22,7 +22,7 @@ from .._typing import Block as Column
 from .._typing import Json, Names, PathLike, Setting
 from ..backend import one_blas_thread
 from ..exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
-from ..io.files import Batch, Reader, read_map, unlabelled, wrap_reader_errors
+from ..io.files import Batch, Reader, read_map, unlabelled
 from ..io.vectors import checked_names, main_file, open_vectors
 from ..labels import base_columns, check_view_names
 from ..statistics import Accumulator, SufficientStatistics, merge
@@ -273,9 +273,13 @@ def read_shard(job: ShardJob, path: str) -> tuple[Gathered, list[str]]:
                 if has_ids and batch.ids is not None:
                     names = checked_names(path, batch.ids, rows).tolist()
                     hashes.append(np.fromiter(map(hash, names), np.int64, n))
-                codes = {name: source.codes(batch, rows) for name, source in sources.items()}
+                codes = {name: source.codes(batch) for name, source in sources.items()}
                 sums = sums or Accumulator(width, job.views, second_moment=job.second_moment)
-                left_out = sums.add(batch.X, classes.number(codes), on_error="skip")
+                finite = np.asarray(np.isfinite(batch.X).all(axis=1))
+                left_out = np.flatnonzero(~finite)
+                if len(left_out) < n:
+                    numbers = classes.number({name: own[finite] for name, own in codes.items()})
+                    sums.add(batch.X[finite] if len(left_out) else batch.X, numbers)
                 bad += len(left_out)
                 named += (rows + left_out[: NAMED_ROWS - len(named)]).tolist()
                 rows += n
@@ -334,38 +338,11 @@ class _Labels:
         self.name = name
         self.place = place
 
-    def codes(self, batch: Batch, start: int) -> LabelCodes:
+    def codes(self, batch: Batch) -> LabelCodes:
         return column_codes(self.name, batch.columns[self.place])
 
     def finish(self, end: int) -> None:
         """Whether the labels fit, now that all vectors were read."""
-
-
-class _Rows(_Labels):
-    """One label a row, in an array of their own; an empty text is no label."""
-
-    def __init__(self, path: str, name: str, place: str) -> None:
-        super().__init__(path, name, place)
-        with wrap_reader_errors(place, "a NumPy array"):
-            # A map notices a file that is too short.
-            self.labels = np.load(place, mmap_mode="r", allow_pickle=False)
-        if self.labels.ndim != 1:
-            raise LabelError(f"{place}: labels have shape (n,); got {self.labels.shape}")
-
-    def codes(self, batch: Batch, start: int) -> LabelCodes:
-        values = np.array(self.labels[start : start + len(batch.X)])
-        if len(values) < len(batch.X):
-            raise LabelError(
-                f"{self.place} has {len(self.labels)} labels, {self.path} has more vectors"
-            )
-        return column_codes(self.name, values)
-
-    def finish(self, end: int) -> None:
-        more = len(self.labels) - end
-        if more > 0:
-            raise LabelError(
-                f"{self.place} has {more} more labels than the {end} vectors of {self.path}"
-            )
 
 
 class _List(_Labels):
@@ -376,7 +353,7 @@ class _List(_Labels):
         state = os.stat(place)
         self.names, self.numbers = _numbered(place, state.st_size, state.st_mtime_ns)
 
-    def codes(self, batch: Batch, start: int) -> LabelCodes:
+    def codes(self, batch: Batch) -> LabelCodes:
         if batch.ids is None:
             raise LabelError(f"{self.path} has no ids to look up in {self.place}")
         codes = np.array([self.numbers.get(name, UNLISTED) for name in batch.ids], dtype=np.int64)
@@ -403,17 +380,14 @@ def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, _Label
         place = given.get(name, name)
         kind = _Labels
         if place not in reader.columns:
-            file = shard.with_name(f"{shard.stem}.{name}.npy")
-            if name in given:
-                text = place.replace("{stem}", shard.stem)
-                file = Path(text.replace("{folder}", str(shard.parent)))
-            if not file.is_file():
+            text = place.replace("{stem}", shard.stem).replace("{folder}", str(shard.parent))
+            if not Path(text).is_file():
                 raise LabelError(
                     f"{path}: there are no labels of {name!r}: {place!r} is neither a file nor a column of it "
                     f"(it has {', '.join(reader.columns) or 'none'})"
                 )
-            kind = _Rows if file.suffix == ".npy" else _List
-            place = str(file)
+            kind = _List
+            place = text
         sources[name] = kind(path, name, place)
     return sources
 

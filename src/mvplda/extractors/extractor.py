@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
@@ -49,12 +49,14 @@ class Extracted:
     rows : which of the sources they are of
     qualities : one per vector
     skipped : (source, reason) of those that have none
+    sittings : name of every vector's sitting, where some are named
     """
 
     X: Vector
     rows: list[int]
     qualities: list[Quality]
     skipped: list[tuple[str, str]]
+    sittings: list[str] = field(default_factory=list)
 
 
 class Extractor:

@@ -197,12 +197,7 @@ class OnnxNetwork:
         """The recipe beside the file; else by its inputs and outputs."""
         beside = self.path.with_suffix(".toml")
         if beside.is_file():
-            recipe = read_recipe(beside)
-            shipped = families().get(recipe.name)
-            if shipped and recipe.weights.source and recipe.canonical() == shipped.canonical():
-                # what was fetched may be older than what is known of it
-                return replace(recipe, calibration=shipped.calibration)
-            return recipe
+            return read_recipe(beside)
         fitting = [recipe for recipe in families().values() if self._fits(recipe)]
         if len(fitting) == 1:
             return fitting[0]

@@ -152,28 +152,6 @@ class Golden:
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """LLR = slope * cosine + intercept, where nothing better is known.
-
-    slope, intercept : at one second of speech
-    slope_by_log, intercept_by_log : what is added to them times the logarithm of the seconds: scores of short
-        recordings spread wider and lie lower
-    shortest_s, longest_s : it was measured between them; what is shorter or longer is taken as one of them
-    most : the largest LLR either way: no surer than the speakers that it was measured on allow
-    basis : what it was measured on
-    """
-
-    slope: float = 0.0
-    intercept: float = 0.0
-    slope_by_log: float = 0.0
-    intercept_by_log: float = 0.0
-    shortest_s: float = 1.0
-    longest_s: float = 1.0
-    most: float = 0.0
-    basis: str = ""
-
-
-@dataclass(frozen=True)
 class Recipe:
     """Everything between samples and a vector, and what a reader should know about it."""
 
@@ -191,7 +169,6 @@ class Recipe:
     weights: Weights = Weights()
     match: Match = Match()
     golden: Golden = Golden()
-    calibration: Calibration = Calibration()
 
     def canonical(self) -> str:
         """What changes vectors, as one text: equal for recipes that do the same."""
@@ -233,6 +210,7 @@ def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
     """A recipe of plain values; a key that there is not is an error that names the nearest one."""
     values = dict(values)
     family = values.pop("family", None)
+    values.pop("calibration", None)  # files that were fetched earlier have one
     base = Recipe(name)
     if family is not None:
         if family not in families():

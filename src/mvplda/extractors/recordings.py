@@ -11,7 +11,7 @@ from glob import glob
 from pathlib import Path
 
 from ..exceptions import DataError, ParameterError
-from ..io.files import fail, read_map, read_table
+from ..io.files import OnDisk, fail, read_map, read_table
 from .sound import HEAD, SUFFIXES, Clip, container
 
 SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff", *SUFFIXES)
@@ -158,7 +158,7 @@ def _listed(path: Path, several: bool) -> list[tuple[str, Clip, tuple[str, ...]]
 
 def _tabled(path: Path) -> list[tuple[str, Clip, tuple[str, ...]]]:
     """Rows of a table: a file, and where they are given an id, a start and a length in samples, and labels."""
-    header, columns = read_table(path)
+    header, columns = read_table(OnDisk(path))
     if "file" not in header:
         fail(path, f"expected a column called file; the header has {', '.join(header)}", 1)
     listed = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf
@@ -20,6 +19,7 @@ from .._typing import FloatArray, PathLike
 from ..exceptions import AudioError, DataError
 
 if TYPE_CHECKING:
+    from av.container import InputContainer
     from soundfile import SoundFile
 
 Sound = NDArray[np.float32]
@@ -40,9 +40,6 @@ FLAC_LENGTH = slice(21, 26)
 """Where a FLAC file has its number of samples, in the last 36 bits; a stream has zeros there."""
 SUFFIXES = (".webm", ".mka", ".mkv", ".m4a", ".mp4", ".amr", ".wma", ".aac")
 
-SEGMENT = b"\x18\x53\x80\x67"
-CLUSTER = b"\x1f\x43\xb6\x75"
-"""Elements of Matroska that live streams leave open."""
 LOST_S = 0.25
 """So much less than the header promises may come of a whole file: encoders round, and begin before the sound."""
 HEAD = 1024
@@ -51,21 +48,12 @@ GOLDEN_S = 2.4
 LEAST_RATE = 4000
 MOST_RATE = 768_000
 """Half of a telephone's 8000 is below any speech; the other is the highest that converters have."""
-MOST_A_SECOND = 192_000
-"""Numbers in a second of sound, all channels together, up to which only its length counts against a limit."""
 STREAMED = 2**31 - 2**16
 """A length that programs write into the header when they do not know it yet."""
 CANCELLED = 1e-3
 """A mean of channels so far below them is what their rounding leaves."""
 LARGEST = 1e10
 """Samples beyond any scale that programs use; the squares of larger ones are not finite."""
-FEW_BITS = ("PCM_U8", "PCM_S8", "DPCM_8")
-LEAST_LEVEL = 2.0**-4
-"""Of the loudest sample of 8 bits: with fewer than four of them in use, what is in the file is no longer the voice."""
-TINY = 1e-30
-
-_RATES = re.compile(r"^\s*Block Align\s*: (\d+).*?^\s*Bytes/sec\s*: (\d+)", re.M | re.S)
-_PLAIN = re.compile("PCM|FLOAT|DOUBLE|[AU]LAW")
 _OGG_CUT = re.compile(r"^Ogg ?: (Last page lacks|Junk after the last page)", re.M)
 _CUT = re.compile(r"^\s*(?:data|SSND) : (\d+) \(should be (\d+)\)", re.M)
 
@@ -75,13 +63,11 @@ class Clip:
     """Where the samples of an utterance lie: a file, or a stretch of one.
 
     start, length : in samples at the file's own rate; a length of None means to the end
-    channel : None: the mean of all channels
     """
 
     path: Path
     start: int = 0
     length: int | None = None
-    channel: int | None = None
 
 
 Source = PathLike | FloatArray | Clip
@@ -120,19 +106,20 @@ def read_sound(
                 f'a sound is a path, bytes or an open file of mode "rb"; got {type(source).__name__}'
             )
         source = bytes(contents)
-    parts = _of_file(source, rate, inf, most_s=longest_s, most_bytes=most_bytes)
-    return np.concatenate(list(parts)), rate
+    return _of_file(source, rate, most_s=longest_s, most_bytes=most_bytes), rate
 
 
 def read_audio(source: Clip | PathLike, rate: int = 16000) -> Sound:
     """Samples of a file, or of a stretch of one, however long: one channel, at the rate asked for."""
-    return np.concatenate(list(segments(source, rate, inf)))
+    if isinstance(source, Clip):
+        return _of_file(source.path, rate, source)
+    return _of_file(source, rate)
 
 
 def segments(
     source: Source, rate: int, longest_s: float, source_rate: int | None = None
-) -> Iterator[Sound]:
-    """The sound in equal parts of at most so many seconds, one after the other; silent ones are left out.
+) -> list[Sound]:
+    """The sound in equal parts of at most so many seconds; silent ones are left out.
 
     Parameters
     ----------
@@ -141,21 +128,21 @@ def segments(
     rate : samples a second of what comes
     source_rate : of an array
     """
-    if isinstance(source, Clip):
-        return _of_file(source.path, rate, longest_s, source)
-    if isinstance(source, (str, os.PathLike)):
-        return _of_file(source, rate, longest_s)
-    return _parts(iter([of_array(source, rate, source_rate)]), longest_s * rate)
+    if isinstance(source, (Clip, str, os.PathLike)):
+        sound = read_audio(source, rate)
+    else:
+        sound = of_array(source, rate, source_rate)
+    parts = np.array_split(sound, ceil(len(sound) / (longest_s * rate)))
+    return [part for part in parts if part.any()]
 
 
 def _of_file(
     source: File,
     rate: int,
-    longest_s: float,
     clip: Clip | None = None,
     most_s: float = inf,
     most_bytes: float = inf,
-) -> Iterator[Sound]:
+) -> Sound:
     try:
         with _opened(source) as opened:
             head = opened.read(HEAD)
@@ -169,8 +156,7 @@ def _of_file(
     clip = clip or Clip(Path())
     kind = container(head)
     if kind and clip == Clip(clip.path):
-        yield from _parts(_decoded(source, rate, kind, most_s), longest_s * rate)
-        return
+        return _decoded(source, rate, kind, most_s)
     sphere = sphere_header(head)
     coding = sphere.get("sample_coding", "")
     if re.search("shorten|wavpack|shortpack", coding):
@@ -182,48 +168,23 @@ def _of_file(
         )
     with _open(source) as file:
         length = _checked_length(file, source, clip, most_s, sphere.get("sample_count", ""))
-        count = max(1, ceil(length / (longest_s * file.samplerate)))
-        least = LEAST_LEVEL if file.subtype in FEW_BITS else TINY
-        heard = False
-        # one after the other: a damaged header may promise millions of them
-        for part in range(count):
-            start = round(part * length / count)
-            stop = round((part + 1) * length / count)
-            samples = _decode(file, source, clip.start + start, stop - start)
-            if clip.channel is not None:
-                samples = samples[:, [clip.channel]]
-            loudest = np.abs(samples).max()
-            if loudest < least:
-                continue
-            heard = True
-            mono = samples.mean(axis=1)
-            if np.abs(mono).max() <= CANCELLED * loudest:
-                _fail(source, "has channels that cancel each other: choose one of them")
-            sound = _resampled(mono, file.samplerate, rate)
-            if not len(sound):
-                _fail(source, f"is too short: {len(mono)} samples give none at {rate} a second")
-            yield sound
-        if not heard:
-            _fail(source, "is silent: all samples are zero, or few of 8 bits are in use")
+        samples = _decode(file, source, clip.start, length)
+        loudest = np.abs(samples).max()
+        if not loudest:
+            _fail(source, "is silent: all samples are zero")
+        mono = samples.mean(axis=1)
+        if np.abs(mono).max() <= CANCELLED * loudest:
+            _fail(source, "has channels that cancel each other: give one of them")
+        sound = _resampled(mono, file.samplerate, rate)
+    if not len(sound):
+        _fail(source, f"is too short: {len(mono)} samples give none at {rate} a second")
+    return sound
 
 
 def _checked_length(file: SoundFile, source: File, clip: Clip, most_s: float, promised: str) -> int:
     """Samples of the stretch, where the header does not contradict itself, the file or the limits."""
     rate = int(file.samplerate)
     _check_rate(rate, source)
-    # a WAV header has its rate twice: in samples, and in bytes a second
-    rates = _RATES.search(file.extra_info)
-    if rates and _PLAIN.match(file.subtype) and int(rates[2]) not in (0, int(rates[1]) * rate):
-        _fail(
-            source,
-            f"has a header that contradicts itself: {rate} samples a second of {rates[1]} bytes are not {rates[2]} "
-            "bytes a second. Its rate may be wrong, or it is damaged: write it anew",
-        )
-    if (clip.channel or 0) not in range(file.channels):
-        _fail(
-            source,
-            f"has {file.channels} channel(s), there is no channel {clip.channel} (they count from 0)",
-        )
     length = file.frames - clip.start if clip.length is None else clip.length
     end = clip.start + length
     if clip.length is None or end > file.frames:
@@ -239,11 +200,10 @@ def _checked_length(file: SoundFile, source: File, clip: Clip, most_s: float, pr
             source,
             f"has {file.frames} samples, the stretch from {clip.start} to {end} is not in it",
         )
-    if length > most_s * min(rate, MOST_A_SECOND / file.channels):
+    if length > most_s * rate:
         _fail(
             source,
-            f"is too long: {length / rate:.0f} s of {file.channels} channel(s) at {rate} Hz, at most {most_s:g} s are "
-            "taken",
+            f"is too long: {length / rate:.0f} s, at most {most_s:g} s are taken",
         )
     return int(length)
 
@@ -334,22 +294,6 @@ def _resampled(samples: Sound, rate: int, wanted: int) -> Sound:
     return resampled
 
 
-def _parts(blocks: Iterator[Sound], longest: float) -> Iterator[Sound]:
-    """Parts of so many samples of a sound whose length is not known before its end; the last two share what is left."""
-    held: list[Sound] = []
-    for block in blocks:
-        held.append(block)
-        while sum(map(len, held)) > 2 * longest:
-            whole = np.concatenate(held)
-            held = [whole[int(longest) :]]
-            if whole[: int(longest)].any():
-                yield whole[: int(longest)]
-    rest = np.concatenate(held)
-    for part in np.array_split(rest, max(1, ceil(len(rest) / longest))):
-        if part.any():
-            yield part
-
-
 def of_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
     """Samples (n,) or (n, channels) whose full scale is 1, as one channel at a rate."""
     array = np.asarray(samples)
@@ -372,74 +316,46 @@ def of_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
     return _resampled(np.ascontiguousarray(array, dtype=np.float32), source_rate, rate)
 
 
-def _decoded(source: File, rate: int, kind: str, most_s: float) -> Iterator[Sound]:
-    """Blocks of one channel at the rate, of a container that PyAV reads."""
-    length = 0
-    heard = False
+def _decoded(source: File, rate: int, kind: str, most_s: float) -> Sound:
+    """One channel at the rate, of a container that PyAV reads."""
     av = need("av")
     try:
-        for block in _by_av(source, rate, kind):
-            _check_samples(block, source)
-            length += len(block)
-            if length > most_s * rate:
-                _fail(source, f"is too long: at most {most_s:g} s are taken")
-            heard = heard or bool(block.any())
-            yield block
-    except AudioError:
-        raise
-    except (av.FFmpegError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        _fail(source, f"is damaged: {error}", error)
-    if not length:
-        _fail(source, "is empty: it has a header but no samples")
-    if not heard:
-        _fail(source, "is silent: all samples are zero")
-
-
-def _by_av(source: File, rate: int, kind: str) -> Iterator[Sound]:
-    av = need("av")
-    with _opened(source) as file:
-        if kind == "matroska" and _cut_matroska(file, file.seek(0, os.SEEK_END)):
-            _fail(source, "is truncated: its last part is not whole")
-        file.seek(0)
-        with av.open(file, "r", format=kind) as opened:
-            if not opened.streams.audio:
-                _fail(source, "is damaged, or has no sound in it")
-            own_rate = int(opened.streams.audio[0].rate)
-            resample = need("soxr").ResampleStream(own_rate, rate, 1, "float32", "HQ")
-            plain = av.AudioResampler(format="fltp")
-            length = 0
-            for frame in opened.decode(audio=0):
-                if frame.sample_rate != own_rate:
-                    _fail(source, f"changes its rate from {own_rate} Hz: not read here")
-                length += frame.samples
-                for piece in plain.resample(frame):
-                    yield resample.resample_chunk(piece.to_ndarray().mean(axis=0, dtype=np.float32))
+        with _opened(source) as file, av.open(file, "r", format=kind) as opened:
+            blocks, own_rate = _by_av(source, opened, most_s)
             # damage within a file is skipped in silence; its header has, where it is there, how long it was
             alone = kind == "matroska" and len(opened.streams) == 1
             promised = (opened.duration or 0) / av.time_base
-            if alone and length < (promised - LOST_S) * own_rate:
-                _fail(source, f"is damaged: {promised:.1f} s could not all be read")
-            yield resample.resample_chunk(np.empty(0, np.float32), last=True)
+    except (av.FFmpegError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, AudioError):
+            raise
+        _fail(source, f"is damaged: {error}", error)
+    if not blocks:
+        _fail(source, "is empty: it has a header but no samples")
+    samples = np.concatenate(blocks)
+    if alone and len(samples) < (promised - LOST_S) * own_rate:
+        _fail(source, f"is damaged: {promised:.1f} s could not all be read")
+    _check_samples(samples, source)
+    if not samples.any():
+        _fail(source, "is silent: all samples are zero")
+    return _resampled(samples, own_rate, rate)
 
 
-def _cut_matroska(file: BinaryIO, size: int) -> bool:
-    """Whether an element goes on beyond the end; segments and clusters of a live stream do not tell their size."""
-    place = 0
-    while place < size:
-        file.seek(place)
-        head = file.read(12)
-        width = 9 - head[0].bit_length()  # of the name
-        if width > 4 or len(head) <= width:
-            return place + len(head) >= size
-        long = 9 - head[width].bit_length()  # of the size
-        if long > 8 or len(head) < width + long:
-            return True
-        length = int.from_bytes(head[width : width + long]) & ((1 << 7 * long) - 1)
-        place += width + long
-        if length == (1 << 7 * long) - 1 and head[:width] in (SEGMENT, CLUSTER):
-            continue
-        place += length
-    return place > size
+def _by_av(source: File, opened: InputContainer, most_s: float) -> tuple[list[Sound], int]:
+    """Blocks of one channel at the file's own rate, and that rate."""
+    if not opened.streams.audio:
+        _fail(source, "is damaged, or has no sound in it")
+    rate = int(opened.streams.audio[0].rate)
+    plain = need("av").AudioResampler(format="fltp")
+    blocks: list[Sound] = []
+    length = 0
+    for frame in opened.decode(audio=0):
+        if frame.sample_rate != rate:
+            _fail(source, f"changes its rate from {rate} Hz: not read here")
+        length += frame.samples
+        if length > most_s * rate:
+            _fail(source, f"is too long: at most {most_s:g} s are taken")
+        blocks += [one.to_ndarray().mean(axis=0, dtype=np.float32) for one in plain.resample(frame)]
+    return blocks, rate
 
 
 @lru_cache(maxsize=4)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from scipy import sparse
@@ -24,7 +25,7 @@ from ..exceptions import (
 )
 from ..labels import parts_of
 from ..statistics import SufficientStatistics
-from .design import Plan, refines
+from .design import refines
 from .em import Fit
 from .parameters import NoiseModel
 
@@ -93,7 +94,7 @@ class ViewDiagnostics:
     unlabelled: int
     counts: tuple[int, float, int]
     rank: int
-    effective_rank: float = float("nan")
+    effective_rank: float
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,6 @@ class Diagnostics:
 
     cells : for every pair of base views, the fraction of its cells that hold a vector
     components : for every pair of base views, parts that share no class (1: connected)
-    constant_columns : columns of X with no variance but rounding
-    noise_floored : columns or directions of the noise that lie on the floor
     solver : how the E step was solved
     likelihood_fell : iterations that lowered the log-likelihood
     messages : every warning, in words
@@ -114,11 +113,9 @@ class Diagnostics:
     views: dict[str, ViewDiagnostics]
     cells: dict[tuple[str, str], float]
     components: dict[tuple[str, str], int]
-    constant_columns: tuple[int, ...]
-    noise_floored: int = 0
-    solver: str = ""
-    likelihood_fell: tuple[int, ...] = ()
-    messages: tuple[str, ...] = ()
+    solver: str
+    likelihood_fell: tuple[int, ...]
+    messages: tuple[str, ...]
 
     def __str__(self) -> str:
         lines = [f"{self.n_vectors} vectors of dimension {self.dimension}"]
@@ -138,141 +135,130 @@ class Diagnostics:
         return "\n".join(lines)
 
 
-def examine(
+Problem = tuple[type[Warning], str]
+
+
+def diagnose(
     statistics: SufficientStatistics,
-    views: tuple[str, ...],
-    asked: dict[str, int],
-    ranks: dict[str, int],
-) -> Diagnostics:
-    """Look at the design, and warn of what a fit cannot tell apart."""
-    messages: list[str] = []
-    found = {}
-    for view in views:
-        found[view] = _examine_view(statistics, view, asked[view], ranks[view], messages)
-    cells = {}
-    components = {}
-    for i, a in enumerate(views):
-        for b in views[i + 1 :]:
-            table = statistics.together(a, b)
-            forward = refines(table)
-            backward = refines(table.T.tocsr())
-            if forward and backward and min(table.shape) > 1:
-                _warn(
-                    messages,
-                    UnidentifiableViewWarning,
-                    f"views {a!r} and {b!r} sort the vectors into the same classes: only the sum of their "
-                    "covariances is known, not its parts",
-                )
-            if len(parts_of(a)) > 1 or len(parts_of(b)) > 1:
-                continue
-            cells[a, b] = table.nnz / (table.shape[0] * table.shape[1])
-            components[a, b] = _components(table)
-            if components[a, b] > 1 and not (forward or backward):
-                _warn(
-                    messages,
-                    DisconnectedDesignWarning,
-                    f"views {a!r} and {b!r} fall into {components[a, b]} parts that share no class: what differs "
-                    "between the parts cannot be divided between the two views",
-                )
-    return Diagnostics(
-        statistics.n,
-        statistics.dimension,
-        found,
-        cells,
-        components,
-        tuple(int(c) for c in statistics.constant_columns),
-        messages=tuple(messages),
-    )
-
-
-def _examine_view(
-    statistics: SufficientStatistics, view: str, asked: int, rank: int, messages: list[str]
-) -> ViewDiagnostics:
-    counts = statistics.counts[view]
-    classes = labelled_classes(statistics, view)
-    if asked > rank:
-        holds = f"{statistics.dimension} dimensions"
-        if rank == classes - 1:
-            holds = f"{classes} classes"
-        _warn(
-            messages,
-            RankCappedWarning,
-            f"view {view!r}: rank {asked} lowered to {rank}, as much as {holds} can hold",
-            frames=6,
-        )
-    if counts.max() <= 1:
-        _warn(
-            messages,
-            UnidentifiableViewWarning,
-            f"every class of view {view!r} has one vector: its loading cannot be told from the noise",
-            frames=6,
-        )
-    return ViewDiagnostics(
-        classes=classes,
-        unlabelled=len(counts) - classes,
-        counts=(int(counts.min()), float(np.median(counts)), int(counts.max())),
-        rank=rank,
-    )
-
-
-def conclude(
-    found: Diagnostics,
+    asked: Mapping[str, int],
     fit: Fit,
-    plan: Plan,
     noise: NoiseModel,
     *,
     max_iter: int,
     tol: float,
-    published: bool = False,
+    published: bool,
+    needless: tuple[type[Warning], ...],
 ) -> Diagnostics:
-    """Complete the diagnostics with what the fit showed, and warn.
+    """What a data set is like and what its fit shows, with a warning of whatever a fit cannot tell apart.
 
+    asked : ranks that were asked for
     published : whether it was fitted by the EM of the paper, which does not maximise the likelihood
+    needless : warnings that do not hold here
     """
-    messages = list(found.messages)
+    names = tuple(asked)
+    plan = fit.design.plan
+    views = {}
+    for view, loading in zip(names, fit.parameters.loadings, strict=True):
+        counts = statistics.counts[view]
+        classes = labelled_classes(statistics, view)
+        views[view] = ViewDiagnostics(
+            classes,
+            len(counts) - classes,
+            (int(counts.min()), float(np.median(counts)), int(counts.max())),
+            loading.shape[1],
+            effective_rank(np.linalg.norm(loading, axis=0)),
+        )
+    base = [view for view in names if len(parts_of(view)) == 1]
+    tables = {pair: statistics.together(*pair) for pair in combinations(names, 2)}
+    pairs = [pair for pair in tables if set(pair) <= set(base)]
+    components = {pair: _components(tables[pair]) for pair in pairs}
+    fell = _falls(fit.objectives)
+    problems = [
+        *_problems_of_views(views, asked, statistics.dimension),
+        *_problems_of_pairs(tables, components),
+        *_problems_of_noise(statistics, fit, noise),
+    ]
+    if fell:
+        why = ": the printed algorithm does not maximise it" if published else ""
+        text = f"the {plan.measure} fell in {len(fell)} of {fit.n_iter} iterations{why}"
+        problems.append((LikelihoodFellWarning, text))
+    if not fit.converged and max_iter > 0 and tol > 0:
+        text = f"EM stopped at max_iter={max_iter} before gaining less than tol={tol} nat a vector"
+        problems.append((ConvergenceWarning, text))
+    problems = [problem for problem in problems if problem[0] not in needless]
+    for category, text in problems:
+        # of whoever called `fit`
+        warnings.warn(text, category, stacklevel=4)
+    return Diagnostics(
+        statistics.n,
+        statistics.dimension,
+        views,
+        {pair: tables[pair].nnz / np.prod(tables[pair].shape) for pair in pairs},
+        components,
+        plan.describe(names),
+        fell,
+        tuple(text for _, text in problems),
+    )
+
+
+def _problems_of_views(
+    views: Mapping[str, ViewDiagnostics], asked: Mapping[str, int], dimension: int
+) -> Iterator[Problem]:
+    for name, view in views.items():
+        if asked[name] > view.rank:
+            holds = f"{dimension} dimensions"
+            if view.rank == view.classes - 1:
+                holds = f"{view.classes} classes"
+            yield (
+                RankCappedWarning,
+                f"view {name!r}: rank {asked[name]} lowered to {view.rank}, as much as {holds} can hold",
+            )
+        if view.counts[-1] <= 1:
+            yield (
+                UnidentifiableViewWarning,
+                f"every class of view {name!r} has one vector: its loading cannot be told from the noise",
+            )
+
+
+def _problems_of_pairs(
+    tables: Mapping[tuple[str, str], sparse.csr_array], components: Mapping[tuple[str, str], int]
+) -> Iterator[Problem]:
+    for (a, b), table in tables.items():
+        forward = refines(table)
+        backward = refines(table.T.tocsr())
+        if forward and backward and min(table.shape) > 1:
+            yield (
+                UnidentifiableViewWarning,
+                f"views {a!r} and {b!r} sort the vectors into the same classes: only the sum of their "
+                "covariances is known, not its parts",
+            )
+        parts = components.get((a, b), 1)
+        if parts > 1 and not (forward or backward):
+            yield (
+                DisconnectedDesignWarning,
+                f"views {a!r} and {b!r} fall into {parts} parts that share no class: what differs "
+                "between the parts cannot be divided between the two views",
+            )
+
+
+def _problems_of_noise(
+    statistics: SufficientStatistics, fit: Fit, noise: NoiseModel
+) -> Iterator[Problem]:
     sigma = fit.parameters.sigma
+    constant = statistics.constant_columns
     floored = sigma.floored(noise.floor)
-    if found.constant_columns:
-        first = ", ".join(map(str, found.constant_columns[:5]))
-        _warn(
-            messages,
+    if len(constant):
+        yield (
             NoiseFlooredWarning,
-            f"{len(found.constant_columns)} column(s) of X are constant, or vary by no more than rounding "
-            f"(first {first}): the model ignores them",
+            f"{len(constant)} column(s) of X are constant, or vary by no more than rounding "
+            f"(first {', '.join(map(str, constant[:5]))}): the model ignores them",
         )
     elif floored:
-        _warn(
-            messages,
+        yield (
             NoiseFlooredWarning,
             f"the noise lies on its floor in {floored} {sigma.axes}: columns are dependent, or there are too few "
             "vectors a class; use noise_shrinkage, fewer dimensions or another noise",
         )
-    fell = _falls(fit.objectives)
-    if fell:
-        why = ": the printed algorithm does not maximise it" if published else ""
-        _warn(
-            messages,
-            LikelihoodFellWarning,
-            f"the {plan.measure} fell in {len(fell)} of {fit.n_iter} iterations{why}",
-        )
-    if not fit.converged and max_iter > 0 and tol > 0:
-        _warn(
-            messages,
-            ConvergenceWarning,
-            f"EM stopped at max_iter={max_iter} before gaining less than tol={tol} nat a vector",
-        )
-    views = {}
-    for name, loading in zip(found.views, fit.parameters.loadings, strict=True):
-        effective = effective_rank(np.linalg.norm(loading, axis=0))
-        views[name] = replace(found.views[name], effective_rank=effective)
-    return replace(
-        found,
-        views=views,
-        noise_floored=floored,
-        solver=plan.describe(tuple(found.views)),
-        likelihood_fell=fell,
-        messages=tuple(messages),
-    )
 
 
 def _falls(objectives: Array) -> tuple[int, ...]:
@@ -294,9 +280,3 @@ def effective_rank(singular_values: Array) -> float:
 def _components(table: sparse.csr_array) -> int:
     graph: sparse.coo_array = sparse.block_array([[None, table], [table.T, None]])  # type: ignore[list-item]
     return int(connected_components(graph, directed=False)[0])
-
-
-def _warn(messages: list[str], category: type[Warning], text: str, frames: int = 5) -> None:
-    """Warn whoever called `fit`, so many frames above."""
-    messages.append(text)
-    warnings.warn(text, category, stacklevel=frames)

@@ -26,6 +26,7 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from .._typing import AnyArray
 from .design import FILLED, Design
@@ -199,7 +200,14 @@ class Elimination(LeafEliminated):
                 first = gram.T if few_counts else gram.T @ self.delta
                 taken = first @ (self.delta @ products if few_counts else products)
                 block[j : j + step] -= xp.permute(taken.reshape(-1, K, r, q), (0, 2, 1, 3))
-        if self.design.direct:
+        if self.design.direct and self.width == r_e == 1:
+            # One number a class: a product of sparse tables has all leaf classes at once.
+            (l,) = self.plan.rest
+            table = self.design.leaf_tables[l]
+            weights = self.delta * self._g(l, self.plan.leaf) ** 2  # (C, 1)
+            by_class = sparse.diags_array(weights[self.design.leaf_counts[1], 0])
+            M -= (table.T @ (by_class @ table)).toarray()  # (E5)
+        elif self.design.direct:
             G = np.concatenate([self._g(l, self.plan.leaf) for l in self.others])  # (w, r_e)
             for count, among, met in self._leaf_classes():
                 Y = met @ G
@@ -218,7 +226,7 @@ class Elimination(LeafEliminated):
                 first = self.rest_slice[l].start + r * table.indices[row, None]
                 latents.append((first + np.arange(r)).reshape(-1))
                 met = np.zeros((len(latents[-1]), self.width))
-                met[:, self.columns[l]] = np.kron(table.data[row, None], np.eye(r))
+                met[:, self.columns[l]] = (table.data[row, None, None] * np.eye(r)).reshape(-1, r)
                 times.append(met)
             every = np.concatenate(latents)
             yield count, np.ix_(every, every), np.concatenate(times)

@@ -275,7 +275,7 @@ class DiagonalNoise(FullNoise[A_co]):
         return float(self.xp.log(self.array).sum())
 
     def solve(self, matrix: A) -> A:
-        return matrix / (self.array[:, None] if matrix.ndim == 2 else self.array)  # type: ignore[return-value]
+        return matrix / (self.array[:, None] if matrix.ndim == 2 else self.array)
 
     def trace(self, scatter: AnyArray) -> float:
         return float((diagonal_of(scatter) / self.array).sum())

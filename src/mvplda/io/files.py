@@ -26,14 +26,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Array, FloatArray, PathLike
+from .._typing import Names as Labels
 from ..exceptions import FileFormatError, LabelError, MvpldaError, UnlabelledWarning
 from ..kinds import Coded
 from ..persistence import STANDARD, atomic_write, kind_of
 
-Column = Sequence[Any]
-"""Fields of a table: bytes of a file with blanks, text of CSV."""
+Field = str | bytes
+"""Of a table: bytes of a file with blanks, text of CSV."""
+Column = Sequence[Field]
+Values = Any
+"""A column to be written: an array of text or numbers, or text that is coded."""
 Names = NDArray[np.str_]
 Vectors = FloatArray
+Numbers = NDArray[np.number]
+"""Vectors as a file has them, of any type."""
 
 LONGEST_ID = 1000
 BLOCK_BYTES = 2**18
@@ -49,7 +55,9 @@ MARK = b"\xef\xbb\xbf"
 
 def fail(path: PathLike, reason: str, line: int | None = None) -> NoReturn:
     """Raise the error that names the file, and the line counted from 1."""
-    where = f"{path}" if line is None else f"{path}, line {line}"
+    where = str(path)
+    if line is not None:
+        where += f", line {line}"
     raise FileFormatError(f"{where}: {reason}")
 
 
@@ -281,7 +289,9 @@ def table_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
     A table is text with a header, whose fields stand between commas, tabs or blanks.
     """
     separator = _separator(source)
-    rows = _split_rows(source) if separator is None else _csv_rows(source, separator)
+    rows = _split_rows(source)
+    if separator is not None:
+        rows = _csv_rows(source, separator)
     header = [as_text(name).strip() for name in next(rows)[1]]
     expected = f"{len(header)} field(s), as in the header {', '.join(header)}"
     return header, _blocks(source.name, rows, [len(header)], expected)
@@ -292,7 +302,9 @@ def _separator(source: OnDisk) -> str | None:
     header = filled_lines(source, 1)[0]
     if b"," in header or suffix_of(source.name) == ".csv":
         return ","
-    return "\t" if b"\t" in header else None
+    if b"\t" in header:
+        return "\t"
+    return None
 
 
 def is_table(source: OnDisk, *wanted: Sequence[str]) -> bool:
@@ -301,9 +313,9 @@ def is_table(source: OnDisk, *wanted: Sequence[str]) -> bool:
     return all(column_of(header, names) is not None for names in wanted)
 
 
-def read_table(path: PathLike | OnDisk) -> tuple[list[str], list[list[str]]]:
+def read_table(source: OnDisk) -> tuple[list[str], list[list[str]]]:
     """Header and columns of a whole table."""
-    header, blocks = table_blocks(path if isinstance(path, OnDisk) else OnDisk(path))
+    header, blocks = table_blocks(source)
     parts = zip(*(fields for fields, _ in blocks), strict=True)
     return header, [list(map(as_text, chain.from_iterable(column))) for column in parts]
 
@@ -354,7 +366,7 @@ def as_numbers(path: PathLike, values: Column, lines: Sequence[int], what: str) 
     fail(path, f"{text!r} is {what}; expected a number, which NaN is not", lines[wrong])
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Field) -> bool:
     """Whether a field is a number, which NaN is not."""
     try:
         return not math.isnan(float(value))
@@ -362,7 +374,7 @@ def is_number(value: Any) -> bool:
         return False
 
 
-def rows_of(*columns: Any) -> Iterator[tuple[Any, ...]]:
+def rows_of(*columns: Values) -> Iterator[tuple[Values, ...]]:
     """The entries of some columns side by side, as Python has them; text that is coded is spelled some at a time."""
     for start in range(0, len(columns[0]), WRITTEN_ROWS):
         some = [column[start : start + WRITTEN_ROWS] for column in columns]
@@ -373,7 +385,7 @@ def rows_of(*columns: Any) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(values.tolist() for values in some), strict=True)
 
 
-def write_table(path: PathLike, columns: Mapping[str, Any]) -> None:
+def write_table(path: PathLike, columns: Mapping[str, Values]) -> None:
     """Write columns as CSV, all or nothing."""
     rows = rows_of(*columns.values())
     texts = ([v if isinstance(v, str) else repr(v) for v in row] for row in rows)
@@ -390,7 +402,7 @@ class Coder:
     """Numbers text as it comes: four bytes an entry, and every name once."""
 
     def __init__(self) -> None:
-        self.table: dict[Any, int] = {}
+        self.table: dict[Field, int] = {}
         self.parts: list[NDArray[np.int32]] = []
 
     def add(self, fields: Column) -> None:
@@ -439,7 +451,7 @@ def read_groups(path: PathLike, *, commas: bool = False) -> dict[str, tuple[str,
     return {name: tuple(map(bytes.decode, ids)) for name, ids in lists.items()}
 
 
-def write_map(path: PathLike, values: Mapping[str, Any]) -> None:
+def write_map(path: PathLike, values: Mapping[str, object]) -> None:
     """Write ``id value`` lines, all or nothing."""
     texts = list(map(str, values.values()))
     for text in texts:
@@ -450,7 +462,7 @@ def write_map(path: PathLike, values: Mapping[str, Any]) -> None:
     write_text(path, map(" ".join, zip(check_ids(values), texts, strict=True)))
 
 
-def read_labels(paths: Mapping[str, PathLike], ids: Iterable[Any]) -> dict[str, NDArray[Any]]:
+def read_labels(paths: Mapping[str, PathLike], ids: Iterable[object]) -> dict[str, Labels]:
     """Labels of every view, aligned with the ids; None, and a warning, where a file does not list an id.
 
     Parameters
@@ -459,7 +471,7 @@ def read_labels(paths: Mapping[str, PathLike], ids: Iterable[Any]) -> dict[str, 
     ids : (n,) ids of the vectors
     """
     names = [str(name) for name in ids]
-    labels: dict[str, NDArray[Any]] = {}
+    labels: dict[str, Labels] = {}
     for view, path in paths.items():
         values = read_map(path)
         missing = [name for name in names if name not in values]
@@ -475,7 +487,7 @@ def read_labels(paths: Mapping[str, PathLike], ids: Iterable[Any]) -> dict[str, 
     return labels
 
 
-def as_objects(values: Iterable[Any]) -> NDArray[Any]:
+def as_objects(values: Iterable[object]) -> Labels:
     """Labels as they are, (n,), whatever their types."""
     return np.array([*values, None], dtype=object)[:-1]
 
@@ -495,9 +507,9 @@ def unlabelled(view: str, where: str, count: int, total: int, first: str) -> Unl
 class Batch:
     """Vectors as a file has them, with their ids and columns where they were asked for."""
 
-    X: NDArray[Any]
+    X: Numbers
     ids: Sequence[str] | None = None
-    columns: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, Values] = field(default_factory=dict)
 
 
 class Reader(ABC):
@@ -523,10 +535,12 @@ def rows_of_batch(batch_bytes: int, row_bytes: int) -> int:
     return max(1, batch_bytes // max(row_bytes, 1))
 
 
-def joined(path: PathLike, parts: Sequence[tuple[str, NDArray[Any]]]) -> NDArray[Any]:
+def joined(path: PathLike, parts: Sequence[tuple[str, Numbers]]) -> Numbers:
     """Arrays (n, D) below each other, each with the name of its first row; one of another width is named."""
     width = parts[0][1].shape[1]
     for name, X in parts:
         if X.shape[1] != width:
             fail(path, f"the vector of {name!r} has width {X.shape[1]}; those before have {width}")
-    return parts[0][1] if len(parts) == 1 else np.concatenate([X for _, X in parts])
+    if len(parts) == 1:
+        return parts[0][1]
+    return np.concatenate([X for _, X in parts])

@@ -1,8 +1,7 @@
-"""Vectors in ``.npy``, ``.npz``, Parquet and CSV files: an array or a column of vectors, beside it ids and labels."""
+"""Vectors in ``.npz``, Parquet and CSV files: an array or a column of vectors, beside it ids and labels."""
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +25,6 @@ from .files import (
     fail,
     is_number,
     joined,
-    lines_of,
     plain,
     read_table,
     rows_of_batch,
@@ -43,7 +41,6 @@ IDS = (
     *("uttid", "utterance", "key", "name", "segmentid"),
 )
 """Usual names of arrays and columns, as `plain` writes them."""
-ARRAY = "a NumPy array (.npy)"
 ARCHIVE = "a NumPy archive (.npz)"
 PARQUET = "a Parquet file"
 FLOAT_TYPE = b"dtype"
@@ -66,56 +63,6 @@ def chosen(names: Sequence[str], usual: Sequence[str]) -> str | None:
     return usual_name(names, usual)
 
 
-def _check_vectors(path: str, shape: Sequence[int], dtype: np.dtype[np.generic]) -> None:
-    if len(shape) != 2 or dtype.kind not in "fiu":
-        fail(path, f"expected vectors (n, D) of floats; got shape {tuple(shape)} of {dtype}")
-
-
-class NpyReader(Reader):
-    """An array (n, D). Ids in a file of the same name ending in ``.ids``, one a line, else row numbers."""
-
-    def __init__(self, source: OnDisk) -> None:
-        self.source = source
-        self.path = source.name
-        array = self._array()
-        self.shape = array.shape
-        _check_vectors(self.path, array.shape, array.dtype)
-        behind = os.stat(source.file).st_size - array.offset - array.nbytes
-        if behind:
-            fail(self.path, f"damaged: {behind} bytes too many for shape {array.shape}")
-        id_file = Path(self.path.removesuffix(".gz")).with_suffix(".ids")
-        self.has_ids = id_file.exists()
-        if self.has_ids:
-            self.files = (str(id_file),)
-
-    def _array(self) -> np.memmap:
-        with wrap_reader_errors(self.path, ARRAY):
-            # A map takes no memory, and notices a file that is too short.
-            return np.load(self.source.file, mmap_mode="r", allow_pickle=False)
-
-    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
-        size, width = self.shape
-        step = rows_of_batch(batch_bytes, width * self._array().itemsize)
-        names = self._names() if ids else None
-        for start in range(0, size, step):
-            # mapped anew: pages that were used would stay
-            X = np.array(self._array()[start : start + step], order="C")
-            X = X.astype(X.dtype.newbyteorder("="), copy=False)
-            yield Batch(X, None if names is None else names[start : start + step])
-
-    def _names(self) -> list[str]:
-        size = self.shape[0]
-        if not self.files:
-            return list(map(str, range(size)))
-        names = [line.decode().strip(" \t") for line in lines_of(OnDisk(self.files[0]))]
-        while len(names) > size and not names[-1]:
-            names.pop()  # blank lines at the end
-        if len(names) != size:
-            vectors = f"the {size} vectors of {self.path}"
-            fail(self.files[0], f"{len(names)} ids for {vectors}; expected as many")
-        return names
-
-
 class NpzReader(Reader):
     """Named arrays: vectors (n, D) and beside them ids and labels (n,); or one vector a key."""
 
@@ -129,7 +76,9 @@ class NpzReader(Reader):
         tables = [key for key, (shape, _) in headers.items() if len(shape) == 2]
         self.key = chosen(tables, VECTORS)
         if self.key is not None:
-            _check_vectors(self.path, *headers[self.key])
+            shape, dtype = headers[self.key]
+            if dtype.kind not in "fiu":
+                fail(self.path, f"expected vectors (n, D) of floats; got shape {shape} of {dtype}")
             self.id_column = usual_name(self.columns, IDS)
             self.has_ids = self.id_column is not None
         elif tables or not all(dtype.kind in "fiu" for _, dtype in headers.values()):
@@ -154,34 +103,27 @@ class NpzReader(Reader):
             else:
                 X = np.ascontiguousarray(archive[self.key])
                 names = np.arange(len(X)).astype(str)
-                if ids and self.id_column is not None:
+                if self.id_column is not None:
                     names = as_names(self.path, archive[self.id_column].tolist())
         for column, values in {**labels, "ids": names}.items():
             if len(values) != len(X):
                 reason = f"{len(values)} values of {column!r} for {len(X)} vectors"
                 fail(self.path, f"{reason}; expected as many")
         if len(X):
-            yield Batch(X, names.tolist() if ids else None, labels)
+            yield Batch(X, names.tolist(), labels)
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
     """Shape and type of an array, before it is read."""
     with file:
-        first = npy.read_magic(file) == (1, 0)
-        read = npy.read_array_header_1_0 if first else npy.read_array_header_2_0
+        readers = {(1, 0): npy.read_array_header_1_0}
+        read = readers.get(npy.read_magic(file), npy.read_array_header_2_0)
         shape, _, dtype = read(file)
     return shape, dtype
 
 
-def write_npy(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
-    """The array, and the file of ids."""
-    with parts[0].open("wb") as file:
-        np.save(file, X, allow_pickle=False)
-    parts[1].write_bytes("".join(f"{name}\n" for name in ids.tolist()).encode())
-
-
-def write_npz(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
-    with parts[0].open("wb") as file:
+def write_npz(path: Path, ids: Names, X: Vectors) -> None:
+    with path.open("wb") as file:
         np.savez(file, X=X, ids=ids)
 
 
@@ -274,13 +216,13 @@ def _row_bytes(kind: Arrow) -> int:
     return int(getattr(kind, "list_size", GUESSED_WIDTH) * kind.value_type.bit_width // 8)
 
 
-def write_parquet(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
+def write_parquet(path: Path, ids: Names, X: Vectors) -> None:
     arrow = need("pyarrow")
     numbers = arrow.array(np.ascontiguousarray(X).reshape(-1))
     vectors = arrow.FixedSizeListArray.from_arrays(numbers, X.shape[1])
     names = arrow.array(ids.tolist(), type=arrow.string())
     table = arrow.table({"id": names, "vector": vectors})
-    need("pyarrow.parquet").write_table(table, parts[0], write_page_checksum=True)
+    need("pyarrow.parquet").write_table(table, path, write_page_checksum=True)
 
 
 class CsvReader(Reader):
@@ -309,9 +251,9 @@ class CsvReader(Reader):
         if self.id_column is not None:
             names = self.fields[self.id_column]
         labels = {name: as_objects(self.fields[name]) for name in columns}
-        yield Batch(np.array(numbers).T, names if ids else None, labels)
+        yield Batch(np.array(numbers).T, names, labels)
 
 
-def write_csv(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
+def write_csv(path: Path, ids: Names, X: Vectors) -> None:
     columns = {"id": ids, **{f"x{k}": column for k, column in enumerate(X.T)}}
-    write_table(parts[0], columns)
+    write_table(path, columns)

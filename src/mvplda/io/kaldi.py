@@ -18,12 +18,10 @@ from contextlib import suppress
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .._typing import PathLike
+from .._typing import FloatArray, PathLike
 from ..exceptions import ParameterError
 from ..persistence import STANDARD
 from .files import (
@@ -43,12 +41,11 @@ from .files import (
 Buffer = bytes | mmap.mmap
 PREFIX = re.compile(r"(ark|scp)((?:,\w+)*):(.*)", re.DOTALL)
 BINARY = b"\0B"
-BLANKS = re.compile(rb"[ \t\r\n]*")
 ID = re.compile(rb"([^\0-\x20]+)[ \t]")
 HEADER = re.compile(rb"([FD])(?:V \x04(....)|M \x04(....)\x04(....))", re.DOTALL)
 """Float or double, a vector with its width or a matrix with its shape."""
 BRACKETS = re.compile(rb"[ \t\r\n]*\[([^\]]*)\]")
-FLOATS: dict[bytes, np.dtype[Any]] = {b"F": np.dtype("<f4"), b"D": np.dtype("<f8")}
+FLOATS: dict[bytes, np.dtype[np.floating]] = {b"F": np.dtype("<f4"), b"D": np.dtype("<f8")}
 FIRST_ROWS = 64
 """Of a script or an archive: the width of its vectors is not known before."""
 
@@ -62,8 +59,9 @@ def parse_name(path: PathLike) -> tuple[str | None, str | None]:
     """The archive and the script that ``ark:x``, ``scp:x``, ``ark,scp:x,y`` or a bare path names."""
     parts = PREFIX.fullmatch(str(path))
     if parts is None:
-        name = str(path)
-        return (None, name) if suffix_of(path) == ".scp" else (name, None)
+        if suffix_of(path) == ".scp":
+            return None, str(path)
+        return str(path), None
     name = parts[3].strip()
     if not name or "|" in (name[0], name[-1]):
         raise ParameterError(
@@ -103,7 +101,9 @@ class KaldiReader(Reader):
         self.opened: dict[str, Buffer] = {}
 
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
-        entries = self._of_script() if self.is_script else self._of_archive()
+        entries = self._of_archive()
+        if self.is_script:
+            entries = self._of_script()
         step = FIRST_ROWS
         with wrap_reader_errors(self.path, "a Kaldi archive"):
             while some := list(islice(entries, step)):
@@ -114,8 +114,7 @@ class KaldiReader(Reader):
                     if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
                         data.madvise(mmap.MADV_DONTNEED)
         if not any(self.opened.values()):
-            kind = "script" if self.is_script else "archive"
-            fail(self.path, f"the {kind} is empty")
+            fail(self.path, "the script or archive is empty")
 
     def _of_script(self) -> Iterator[Entry]:
         for number, line in enumerate(lines_of(self.source), 1):
@@ -124,13 +123,10 @@ class KaldiReader(Reader):
                 continue
             name = fields[0].decode()
             where = fields[-1].decode()
-            if where.endswith("|") or where.startswith("|"):
-                reason = (
-                    "is the output of a command, which is not run: write it to an archive first"
-                )
-                fail(self.path, f"{name!r} {reason}", number)
-            if len(fields) < 2 or where.endswith("]"):  # brackets: a part of a matrix
-                fail(self.path, f"{line.decode()!r}; expected 'id archive:offset'", number)
+            # brackets: a part of a matrix; bars: a command
+            if len(fields) < 2 or where.endswith(("]", "|")) or where.startswith("|"):
+                reason = "expected 'id archive:offset'; commands are not run: write their output"
+                fail(self.path, f"{line.decode()!r}; {reason}", number)
             archive, _, offset = where.rpartition(":")
             if not (offset.isdecimal() and offset.isascii() and len(offset) < 19 and archive):
                 archive = where
@@ -165,13 +161,10 @@ class KaldiReader(Reader):
             yield entry
             # the numbers of most entries are read later, all at once
             plain = _plain(data, start)
-            text = None if plain else BRACKETS.match(data, start)
-            if plain is not None and start + plain[1] <= len(data):
-                end = start + plain[1]
-            elif text is not None:
-                end = text.end()
-            else:
+            if plain is None or start + plain[1] > len(data):
                 end = read_entry(data, start, self._where(entry))[1]
+            else:
+                end = start + plain[1]
             place = behind_blanks(data, end)
 
     def _where(self, entry: Entry) -> str:
@@ -181,8 +174,8 @@ class KaldiReader(Reader):
             return f"{self.path}, entry {number} ({name!r})"
         return f"{self.path}, line {number} ({name!r} in {archive}:{place})"
 
-    def _vectors(self, entries: Sequence[Entry]) -> NDArray[Any]:
-        parts: list[tuple[str, NDArray[Any]]] = []
+    def _vectors(self, entries: Sequence[Entry]) -> FloatArray:
+        parts: list[tuple[str, FloatArray]] = []
         for archive, group in groupby(entries, key=itemgetter(1)):
             some = list(group)
             data = self.opened[archive]
@@ -198,17 +191,17 @@ class KaldiReader(Reader):
                         f"a matrix of shape {array.shape}; expected a vector",
                     )
                 parts.append((entry[0], array))
-        return joined(self.path, parts)
+        return np.asarray(joined(self.path, parts), dtype=parts[0][1].dtype)
 
 
-def read_entry(data: Buffer, place: int, where: str) -> tuple[NDArray[Any], int]:
+def read_entry(data: Buffer, place: int, where: str) -> tuple[FloatArray, int]:
     """The vector or matrix at a place, and the place behind it."""
     if data[place : place + 2] == BINARY:
         return read_binary(data, place + 2, where)
     return read_text(data, place, where)
 
 
-def read_binary(data: Buffer, place: int, where: str) -> tuple[NDArray[Any], int]:
+def read_binary(data: Buffer, place: int, where: str) -> tuple[FloatArray, int]:
     """The array at a place behind Kaldi's binary mark, and the place behind it."""
     found = HEADER.match(data, place)
     if found is None:
@@ -226,7 +219,7 @@ def read_binary(data: Buffer, place: int, where: str) -> tuple[NDArray[Any], int
     return array.astype(dtype.newbyteorder("="), copy=False), end
 
 
-def read_text(data: Buffer, place: int, where: str) -> tuple[NDArray[Any], int]:
+def read_text(data: Buffer, place: int, where: str) -> tuple[FloatArray, int]:
     """The array in brackets at a place, and the place behind it."""
     found = BRACKETS.match(data, place)
     if found is None:
@@ -237,7 +230,9 @@ def read_text(data: Buffer, place: int, where: str) -> tuple[NDArray[Any], int]:
         array = np.array([[float(number) for number in row] for row in rows if row])
     except ValueError as error:
         fail(where, f"expected numbers in brackets, as many in every row: {error}")
-    return array[0] if len(array) == 1 else array, found.end()
+    if len(array) == 1:
+        array = array[0]
+    return array, found.end()
 
 
 def _plain(data: Buffer, place: int) -> tuple[bytes, int] | None:
@@ -246,10 +241,12 @@ def _plain(data: Buffer, place: int) -> tuple[bytes, int] | None:
     if found is None or found[2] is None or data[place : place + 2] != BINARY:
         return None
     count = int.from_bytes(found[2], "little", signed=True)
-    return (found[1], 10 + count * FLOATS[found[1]].itemsize) if count > 0 else None
+    if count <= 0:
+        return None
+    return found[1], 10 + count * FLOATS[found[1]].itemsize
 
 
-def _gathered(data: Buffer, places: Sequence[int]) -> NDArray[Any] | None:
+def _gathered(data: Buffer, places: Sequence[int]) -> FloatArray | None:
     """Binary vectors at these places, where all have one header; else None."""
     head = _plain(data, places[0])
     if head is None or max(places) + head[1] > len(data):
@@ -271,8 +268,9 @@ def _mapped(source: OnDisk) -> Buffer:
 
 
 def behind_blanks(data: Buffer, place: int) -> int:
-    blanks = BLANKS.match(data, place)
-    return place if blanks is None else blanks.end()
+    while data[place : place + 1].isspace():
+        place += 1
+    return place
 
 
 def kaldi_files(path: PathLike) -> list[Path]:
@@ -300,7 +298,7 @@ def write_kaldi(path: PathLike, parts: Sequence[Path], ids: Names, X: Vectors) -
         script.write_bytes("".join(lines).encode())
 
 
-def binary_array(array: NDArray[Any]) -> bytes:
+def binary_array(array: FloatArray) -> bytes:
     """A vector or matrix as Kaldi writes it, behind the binary mark."""
     kind = "F" if array.dtype == np.float32 else "D"
     sizes = b"".join(b"\4" + struct.pack("<i", size) for size in array.shape)

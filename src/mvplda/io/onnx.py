@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._optional import need
-from .._typing import PathLike
+from .._typing import PathLike, Setting
 from ..bundle import Bundle
 from ..calibration import HypothesisCalibrator, hypothesis_name
 from ..exceptions import ParameterError
@@ -30,6 +30,8 @@ from ..scoring.worlds import Naming, Table, worlds
 __all__ = ["write_onnx"]
 
 OPSET = 18
+Proto = Any
+"""A message of onnx, which is an extra: its types cannot be named here."""
 
 
 def write_onnx(
@@ -38,7 +40,7 @@ def write_onnx(
     *,
     enrolled: int = 1,
     dtype: str = "float64",
-    **asked: Any,
+    **asked: Setting,
 ) -> None:
     """Write what a fitted scorer does to raw vectors, for profiles of a fixed number of vectors.
 
@@ -64,7 +66,9 @@ def write_onnx(
             "known classes and countermeasures are not part of a graph: leave known=, recognised= and "
             "countermeasure= out of the question"
         )
-    bundle = scorer if isinstance(scorer, Bundle) else Bundle(None, scorer)
+    bundle = scorer
+    if not isinstance(bundle, Bundle):
+        bundle = Bundle(None, bundle)
     graph = _Graph(dtype)
     width = bundle.width_in
     profiles = graph.input("enrol", ["profiles", enrolled, width]).op(
@@ -85,9 +89,9 @@ class _Graph:
     def __init__(self, dtype: str) -> None:
         self.onnx = need("onnx")
         self.dtype = dtype
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-        self.inputs: list[Any] = []
+        self.nodes: list[Proto] = []
+        self.constants: list[Proto] = []
+        self.inputs: list[Proto] = []
 
     def input(self, name: str, shape: list[str | int]) -> Traced:
         real = self.onnx.TensorProto.FLOAT
@@ -103,7 +107,7 @@ class _Graph:
         self.constants.append(self.onnx.numpy_helper.from_array(np.array(array, order="C"), name))
         return name
 
-    def model(self, notes: dict[str, str]) -> Any:
+    def model(self, notes: dict[str, str]) -> Proto:
         from .. import __version__
 
         helper = self.onnx.helper
@@ -133,10 +137,15 @@ class Traced:
         self.name = name
         self.width = width
 
-    def op(self, kind: str, *others: Traced | ArrayLike, width: int = 0, **options: Any) -> Traced:
-        names = [
-            one.name if isinstance(one, Traced) else self.graph.constant(one) for one in others
-        ]
+    def op(
+        self, kind: str, *others: Traced | ArrayLike, width: int = 0, **options: Setting
+    ) -> Traced:
+        names = []
+        for one in others:
+            if not isinstance(one, Traced):
+                names.append(self.graph.constant(one))
+            else:
+                names.append(one.name)
         output = options.pop("output", f"n{len(self.graph.nodes)}")
         node = self.graph.onnx.helper.make_node(kind, [self.name, *names], [output], **options)
         self.graph.nodes.append(node)
@@ -192,7 +201,8 @@ class Traced:
                 made = made.op("Slice", *limits, width=one.stop - one.start)
             elif not isinstance(one, slice):
                 made = made.op("Gather", np.atleast_1d(np.asarray(one, dtype=np.int64)), axis=axis)
-                made = made.op("Squeeze", np.array([axis])) if np.ndim(one) == 0 else made
+                if np.ndim(one) == 0:
+                    made = made.op("Squeeze", np.array([axis]))
         return made
 
     def __array_function__(
@@ -222,13 +232,19 @@ def _evidence(x: Any, scorer: Bundle | BaseScorer) -> Any:
 
 def _prepared(x: Traced, step: Step) -> Traced:
     if isinstance(step, LengthNormalisation):
-        length = np.sqrt(step.n_features_in_) if step.length == "sqrt" else 1.0
+        length = 1.0
+        if step.length == "sqrt":
+            length = np.sqrt(step.n_features_in_)
         norm = ((x * x).sum(1) ** 0.5)[:, None]
         return x / norm.clip(0.0) * float(length)
     if isinstance(step, RectifiedRoot):
-        return x.op("Sign") * x.op("Abs") ** 0.5 if step.rectified_ else x
+        if not step.rectified_:
+            return x
+        return x.op("Sign") * x.op("Abs") ** 0.5
     centred = x - step.mean_
-    return centred if isinstance(step, Centring) else centred @ step.matrix_
+    if isinstance(step, Centring):
+        return centred
+    return centred @ step.matrix_
 
 
 def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Question) -> Traced:
@@ -243,7 +259,10 @@ def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Quest
     calibrator = bundle.calibration(question)
     nothing = (enrol.sum(1) * 0.0)[:, None] + (test.sum(1) * 0.0)[None, :]
     logs: dict[Hypothesis, Traced] = {}
-    for h in possible_hypotheses(base, {}) if calibrator else ratio.hypotheses:
+    hypotheses = ratio.hypotheses
+    if calibrator is not None:
+        hypotheses = tuple(possible_hypotheses(base, {}))
+    for h in hypotheses:
         # of one cell on either side, a hypothesis leaves one world
         (world,) = worlds(h, several, one, dict.fromkeys(base, Naming()))
         logs[h] = nothing

@@ -18,20 +18,24 @@ enrolment utterances by their mean and ``num_utts``, which is our ``method="exac
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
+from sklearn.pipeline import Pipeline
 
 from .._typing import Array, PathLike
+from ..bundle import Bundle
 from ..exceptions import ParameterError
 from ..models.multiview import PLDA, MultiviewPLDA
 from ..persistence import write_atomically
+from ..preprocessing import Centring, LengthNormalisation, Whitening
 from .files import fail, read_bytes, wrap_reader_errors
 from .kaldi import BINARY, behind_blanks, binary_array, read_binary, read_text
 
-__all__ = ["read_kaldi_plda", "write_kaldi_plda"]
+__all__ = ["read_kaldi_plda", "read_pyannote", "write_kaldi_plda", "write_pyannote"]
 
 OPEN = b"<Plda>"
 CLOSE = b"</Plda>"
@@ -64,27 +68,90 @@ def read_kaldi_plda(path: PathLike, *, view: str = "class") -> PLDA:
     mean, matrix, psi = arrays
     D = mean.size
     matrix = np.atleast_2d(matrix)
-    if D == 0 or (mean.shape, matrix.shape, psi.shape) != ((D,), (D, D), (D,)):
-        shapes = f"{mean.shape}, transform {matrix.shape}, psi {psi.shape}"
-        fail(path, f"dimensions differ: mean {shapes}; expected (D,), (D, D), (D,)")
-    if not all(np.isfinite(array).all() for array in arrays):
-        fail(path, "the parameters are not all finite")
+    shapes = (mean.shape, matrix.shape, psi.shape)
+    finite = all(np.isfinite(array).all() for array in arrays)
+    if D == 0 or shapes != ((D,), (D, D), (D,)) or not finite:
+        fail(
+            path,
+            f"dimensions differ, or numbers are not finite: mean, transform and psi have shapes {shapes}; "
+            "expected (D,), (D, D), (D,)",
+        )
+    with wrap_reader_errors(path, "a PLDA model of Kaldi"):
+        return _model_of(path, Transform(mean, matrix, psi), view)
+
+
+def _model_of(path: PathLike, transform: Transform, view: str) -> PLDA:
+    mean, matrix, psi = transform
     between = psi > 0
     if not between.any() or psi.min() < -1e-9 * max(psi.max(), 1.0):
         fail(
             path,
             f"psi holds variances between classes, some above 0; got {psi.min()} to {psi.max()}",
         )
-    with wrap_reader_errors(path, "a PLDA model of Kaldi"):
-        back = np.linalg.solve(matrix, np.eye(D))
-        loading = back[:, between] * np.sqrt(psi[between])
-        return PLDA.from_parameters(mean, {view: loading}, back @ back.T)
+    back = np.linalg.solve(matrix, np.eye(len(mean)))
+    loading = back[:, between] * np.sqrt(psi[between])
+    return PLDA.from_parameters(mean, {view: loading}, back @ back.T)
 
 
-def write_kaldi_plda(path: PathLike, model: MultiviewPLDA) -> None:
+def write_kaldi_plda(path: PathLike, model: object) -> None:
     """Write a model with one view as a binary ``<Plda>`` file, all or nothing."""
     body = b"".join(binary_array(array) for array in transform_of(model))
     write_atomically(path, BINARY + OPEN + b" " + body + CLOSE + b" ")
+
+
+PYANNOTE = ("xvec_transform.npz", "plda.npz")
+"""Files of pyannote.audio's VBx: mean1, mean2 and lda of the vectors, and mu, tr and psi of the model."""
+
+
+def pyannote_chain(dim: int | None = None) -> Pipeline:
+    """What pyannote.audio's VBx makes of vectors: centred, of length sqrt(D), reduced, of length sqrt(dim)."""
+    steps = (Centring(), LengthNormalisation(), Whitening(dim), LengthNormalisation())
+    return Pipeline([(f"step{number}", step) for number, step in enumerate(steps)])
+
+
+def read_pyannote(folder: PathLike, *, view: str = "speaker") -> Bundle:
+    """Read xvec_transform.npz and plda.npz of pyannote.audio's VBx from a folder."""
+    with wrap_reader_errors(folder, "files of pyannote.audio's VBx"):
+        mean1, mean2, lda, mu, tr, psi = (
+            np.load(Path(folder) / name)[key].astype(np.float64)
+            for name, keys in zip(
+                PYANNOTE, (("mean1", "mean2", "lda"), ("mu", "tr", "psi")), strict=True
+            )
+            for key in keys
+        )
+        chain = pyannote_chain(lda.shape[1])
+        centring, first, reduction, second = (step for _, step in chain.steps)
+        centring.mean_ = mean1
+        reduction.matrix_ = lda
+        # the mean is taken off before the reduction here, and behind it there
+        reduction.mean_ = np.linalg.lstsq(lda.T, mean2, rcond=None)[0]
+        reduction.variances_ = np.ones(lda.shape[1])
+        for step in (centring, first, reduction):
+            step.n_features_in_ = len(lda)
+        second.n_features_in_ = lda.shape[1]
+        return Bundle(chain, _model_of(folder, Transform(mu, tr, psi), view))
+
+
+def write_pyannote(folder: PathLike, bundle: Bundle) -> None:
+    """Write a PLDA with `pyannote_chain` before it as pyannote.audio's VBx reads it, into a folder."""
+    steps = [step for _, step in (bundle.preprocessing or pyannote_chain()).steps]
+    kinds = [type(step) for step in steps]
+    wanted = [type(step) for _, step in pyannote_chain().steps]
+    if bundle.preprocessing is None or kinds != wanted:
+        raise ParameterError(
+            "pyannote.audio centres vectors, scales them to length sqrt(D), reduces them and scales them again: train "
+            "the PLDA in a Bundle with mvplda.io.plda.pyannote_chain() before it"
+        )
+    mu, tr, psi = transform_of(bundle.fitted_scorer)
+    lda = steps[2].matrix_
+    arrays = (
+        {"mean1": steps[0].mean_, "mean2": steps[2].mean_ @ lda, "lda": lda},
+        # it divides by psi
+        {"mu": mu, "tr": tr, "psi": np.maximum(psi, 1e-6)},
+    )
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for name, some in zip(PYANNOTE, arrays, strict=True):
+        np.savez(Path(folder) / name, **some)
 
 
 def _behind(path: PathLike, data: bytes, place: int, token: bytes) -> int:
@@ -97,8 +164,10 @@ def _behind(path: PathLike, data: bytes, place: int, token: bytes) -> int:
     return end + data.startswith(b" ", end)
 
 
-def transform_of(model: MultiviewPLDA) -> Transform:
+def transform_of(model: object) -> Transform:
     """The transform of a fitted model with one view."""
+    if not isinstance(model, MultiviewPLDA):
+        raise ParameterError(f"a {type(model).__name__} is no PLDA model")
     if not hasattr(model, "loadings_"):
         raise ParameterError("the model is not fitted: fit it before it is written")
     if len(model.loadings_) != 1:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from .._typing import Array, FloatArray, IntArray, PathLike
 from ..exceptions import DataError, LabelError, ParameterError
-from ..kinds import SPELLINGS, TARGETS, Coded, kinds_of, views_of
+from ..kinds import NONTARGETS, SPELLINGS, TARGETS, Coded, kinds_among
 from .files import (
     ENROL,
     KIND,
@@ -37,6 +37,7 @@ from .files import (
     Names,
     OnDisk,
     as_numbers,
+    as_text,
     check_ids,
     column_blocks,
     column_of,
@@ -65,30 +66,28 @@ RSR2015_MARKS = {b"YNNN": "TC", b"NYNN": "TW", b"NNYN": "IC", b"NNNY": "IW", b"N
 RSR2015_LINE = "'model,test.sph' and four marks Y or N for TC, TW, IC, IW, at most one Y"
 
 
+KINDS = f"{', '.join((*reversed(TARGETS), *NONTARGETS))}, or the views that agree, such as speaker+channel, or none"
+
+
 @dataclass(frozen=True)
 class Trials:
     """A list of trials; columns of text are given in any form, and held as `mvplda.kinds.Coded`.
 
     enrol, test : (n,) ids of the model and of the test
-    kind : (n,) target, nontarget, TC, TW, IC, IW, a pattern of `views`, or empty where it is
-        not known; None where no kind is known
-    views : names of the views of which the kinds are patterns
+    kind : (n,) target, nontarget, TC, TW, IC, IW, the views that agree such as ``speaker+channel``, or empty where
+        it is not known; None where no kind is known
     """
 
     enrol: Coded
     test: Coded
     kind: Coded | None = None
-    views: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _code(self, "enrol", "test", *["kind"] * (self.kind is not None))
         if self.kind is not None:
-            allowed = ("", *kinds_of(self.views))
-            odd = [kind for kind in self.kind.used if kind not in allowed]
+            odd = set(self.kind.used) - kinds_among(self.kind.used) - {""}
             if odd:
-                raise LabelError(
-                    f"the kind of a trial is one of {', '.join(allowed[1:])}; got {odd[0]!r}"
-                )
+                raise LabelError(f"the kind of a trial is one of {KINDS}; got {min(odd)!r}")
 
     def __len__(self) -> int:
         return len(self.enrol)
@@ -96,7 +95,7 @@ class Trials:
     def __getitem__(self, rows: Any) -> Trials:
         """The trials in some rows."""
         kind = None if self.kind is None else self.kind[rows]
-        return Trials(self.enrol[rows], self.test[rows], kind, self.views)
+        return Trials(self.enrol[rows], self.test[rows], kind)
 
     @property
     def kinds(self) -> Coded:
@@ -113,7 +112,8 @@ class Trials:
     @property
     def target(self) -> NDArray[np.bool_]:
         """Which trials are targets: the same in every view."""
-        return self.kinds.isin([*TARGETS, "+".join(self.views)])
+        shared = [kind for kind in self.kinds.used if "+" in kind]
+        return self.kinds.isin([*TARGETS, max(shared, key=len, default="")])
 
     @property
     def counts(self) -> dict[str, int]:
@@ -159,18 +159,17 @@ def _code(record: Trials | Scores, *names: str) -> None:
         )
 
 
-def read_trials(path: PathLike, format: str | None = None, *, views: Sequence[str] = ()) -> Trials:
+def read_trials(path: PathLike, format: str | None = None) -> Trials:
     """Read a trial list.
 
     Parameters
     ----------
     path : file, pipe, or ``-`` for standard input
     format : one of kaldi, voxceleb, rsr2015, table; None looks into the file
-    views : the views of which kinds are patterns; unless given, those that the patterns of the list name
     """
     _check_format(format, TRIALS)
     source = OnDisk(path)
-    format = format or _seen_trials(source, views)
+    format = format or _seen_trials(source)
     kind = Coder()
     lines: dict[str, int] = {}  # where each kind stands first
 
@@ -184,16 +183,13 @@ def read_trials(path: PathLike, format: str | None = None, *, views: Sequence[st
     if not kind.parts:
         return Trials(enrol, test)
     coded = kind.result(path)
-    views = tuple(views or views_of(coded.names.tolist()))
-    known = kinds_of(views)
+    known = kinds_among(coded.names.tolist())
     meant = []
     for name, line in zip(coded.names.tolist(), lines.values(), strict=True):
         if name and name not in known and name.lower() not in SPELLINGS:
-            hint = "" if views else ", or the views that agree, such as speaker+channel, or none"
-            reason = f"{name[:40]!r} is the kind; expected one of {', '.join(known)}{hint}"
-            fail(path, reason, line)
+            fail(path, f"{name[:40]!r} is the kind; expected one of {KINDS}", line)
         meant.append(name if name in known else SPELLINGS.get(name.lower(), ""))
-    return Trials(enrol, test, coded.renamed(meant), views)
+    return Trials(enrol, test, coded.renamed(meant))
 
 
 def read_scores(path: PathLike, format: str | None = None) -> Scores:
@@ -241,7 +237,7 @@ def _read_pairs(
     return enrol.result(path), test.result(path)
 
 
-def _seen_trials(source: OnDisk, views: Sequence[str]) -> str:
+def _seen_trials(source: OnDisk) -> str:
     """The format of a trial list, from its header and fields; an ambiguous list is an error."""
     if is_table(source, ENROL, TEST):
         return "table"
@@ -253,7 +249,7 @@ def _seen_trials(source: OnDisk, views: Sequence[str]) -> str:
     if len(rows[0]) == 2:
         return "kaldi"
     rows = [row for row in rows if len(row) == 3] or [[""] * 3]
-    known = {*SPELLINGS, *kinds_of(views or views_of(row[2] for row in rows))}
+    known = {*SPELLINGS, *kinds_among(row[2] for row in rows)}
     leading = [row[0] in ("0", "1") for row in rows]
     trailing = [row[2].lower() in known or row[2] in known for row in rows]
     if all(leading) and all(trailing):
@@ -278,7 +274,7 @@ def _rsr2015_blocks(source: OnDisk) -> Iterator[Columns]:
                 given = b",".join(row).decode()
                 fail(source.name, f"the marks {given!r}; expected {RSR2015_LINE}", line)
             kinds.append(kind)
-        utterances = [rsr2015_utterance(name.decode()) for name in tests]
+        utterances = [rsr2015_utterance(as_text(name)) for name in tests]
         yield [models, utterances, kinds], lines
 
 

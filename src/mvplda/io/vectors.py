@@ -2,7 +2,6 @@
 
 ==================== ======================================================================
 ``.scp``, ``.ark``   Kaldi, binary or text; also ``scp:``, ``ark:``, ``ark,t:``, ``ark,scp:a,b``
-``.npy``             (n, D); ids in a file of the same name ending in ``.ids``, else row numbers
 ``.npz``             arrays ``X`` and ``ids``, or one vector a key
 ``.parquet``         a column of ids and one of vectors (lists, fixed-size lists, or fixed-size
                      binary of 32-bit floats)
@@ -19,18 +18,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._optional import need
 from .._typing import IntArray, PathLike
+from .._typing import Names as Labels
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..persistence import EXTRACTOR_SUFFIX, atomic_write, check_writable
 from . import formats
 from .files import (
     Names,
+    Numbers,
     OnDisk,
     Reader,
     Vectors,
@@ -53,12 +53,11 @@ class Format(NamedTuple):
     """Who reads and who writes files with a suffix, and how such a file begins."""
 
     reader: Callable[[OnDisk], Reader]
-    write: Callable[[Sequence[Path], Names, Vectors], None]
+    write: Callable[[Path, Names, Vectors], None]
     magic: bytes | None = None
 
 
 FORMATS = {
-    ".npy": Format(formats.NpyReader, formats.write_npy, b"\x93NUMPY"),
     ".npz": Format(formats.NpzReader, formats.write_npz, b"PK\x03\x04"),
     ".parquet": Format(formats.ParquetReader, formats.write_parquet, b"PAR1"),
     ".csv": Format(formats.CsvReader, formats.write_csv),
@@ -135,15 +134,21 @@ def open_vectors(path: PathLike) -> Reader:
     for format in FORMATS.values():
         if format.magic is not None and head.startswith(format.magic):
             return format.reader(source)
-    return KaldiReader(f"{'ark' if looks_like_archive(head) else 'scp'}:{path}", source)
+    if looks_like_archive(head):
+        return KaldiReader(f"ark:{path}", source)
+    return KaldiReader(f"scp:{path}", source)
 
 
 def _list_in(folder: Path) -> Path:
-    lists = {path.name: path for path in sorted(folder.glob("*.scp"))}
-    usual = [name for name in ("xvector.scp", "ivector.scp", *lists) if name in lists]
-    if not usual or (len(lists) > 1 and usual[0] not in ("xvector.scp", "ivector.scp")):
-        fail(folder, f"this is a folder; it has {', '.join(lists) or 'no .scp'}: name the file")
-    return lists[usual[0]]
+    """The usual list of vectors in a folder, or the only one."""
+    for name in ("xvector.scp", "ivector.scp"):
+        if (folder / name).exists():
+            return folder / name
+    lists = sorted(folder.glob("*.scp"))
+    if len(lists) != 1:
+        names = ", ".join(path.name for path in lists) or "no .scp"
+        fail(folder, f"this is a folder; it has {names}: name the file")
+    return lists[0]
 
 
 def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
@@ -161,23 +166,27 @@ def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
         finite; ids repeat. The error names the file and the first entry at fault.
     """
     ids: list[str] = []
-    parts: list[tuple[str, NDArray[Any]]] = []
+    parts: list[tuple[str, Numbers]] = []
     for batch in open_vectors(path).batches(WHOLE, (), named):
-        some = batch.ids or [str(i) for i in range(len(ids), len(ids) + len(batch.X))]
+        some = [str(i) for i in range(len(ids), len(ids) + len(batch.X))]
+        if named and batch.ids is not None:
+            some = list(batch.ids)
         parts.append((some[0], batch.X))
         ids += some
-    X = joined(path, parts) if parts else np.empty((0, 0))
-    if X.size == 0:
-        fail(path, f"the file holds no vectors (shape {X.shape})")
-    if X.dtype.kind != "f" or X.dtype == np.float16:
-        X = X.astype(np.float32 if X.dtype == np.float16 else np.float64)
+    if not any(X.size for _, X in parts):
+        fail(path, "the file holds no vectors")
+    X = joined(path, parts)
+    if X.dtype == np.float16:
+        X = X.astype(np.float32)
     names = checked_names(path, ids)
     check_once(path, names)
     wrong = ~np.isfinite(X).all(axis=1)
     if wrong.any():
         which = str(names[wrong.argmax()])
         fail(path, f"{wrong.sum()} vector(s) hold NaN or infinity, the first is {which!r}")
-    return VectorSet(names, X, read_extractor(path))
+    return VectorSet(
+        names, np.asarray(X, dtype=np.result_type(X, np.float32)), read_extractor(path)
+    )
 
 
 def checked_names(path: PathLike, ids: Sequence[str] | Names, first: int = 0) -> Names:
@@ -199,12 +208,12 @@ def check_once(path: PathLike, names: Names, first: int = 0) -> None:
         fail(path, f"{reason}; every id stands once")
 
 
-def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, Labels]:
     """Those of some columns that stand beside the vectors in a file: arrays of an .npz, columns of a table."""
     if not names:  # a stream is not even opened: it can be read once
         return {}
     reader = open_vectors(path)
-    parts: dict[str, list[Any]] = {name: [] for name in names if name in reader.columns}
+    parts: dict[str, list[object]] = {name: [] for name in names if name in reader.columns}
     if parts:
         for batch in reader.batches(WHOLE, list(parts), False):
             for name, values in batch.columns.items():
@@ -216,7 +225,9 @@ def labels_beside(path: PathLike, views: Iterable[str]) -> dict[str, str]:
     """Where labels lie beside vectors: a column that is called like the view, or utt2spk, utt2VIEW in their folder."""
     if is_stream(path):
         return {}
-    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    folder = Path(path)
+    if not folder.is_dir():
+        folder = folder.parent
     columns = open_vectors(path).columns
     places = {}
     for view in views:
@@ -243,9 +254,8 @@ def read_extractor(path: PathLike) -> str | None:
 def write_vectors(path: PathLike, vectors: VectorSet) -> None:
     """Write vectors and ids, all or nothing; the suffix or a Kaldi prefix names the format.
 
-    ``x.scp`` writes ``x.ark`` beside it, and ``x.ark`` alone no ``.scp``. ``x.npy`` writes
-    ``x.ids`` beside it. The name of the extractor goes to ``PATH.extractor``; where there is none,
-    a note that was there is removed, since it told about other vectors.
+    ``x.scp`` writes ``x.ark`` beside it, and ``x.ark`` alone no ``.scp``. The name of the extractor goes to
+    ``PATH.extractor``; where there is none, a note that was there is removed, since it told about other vectors.
     """
     count, first = repeated(check_ids(vectors.ids.tolist()))
     if count:
@@ -260,7 +270,7 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
         if is_kaldi(path):
             write_kaldi(path, parts[: len(files)], vectors.ids, vectors.X)
         else:
-            FORMATS[suffix_of(path)].write(parts[: len(files)], vectors.ids, vectors.X)
+            FORMATS[suffix_of(path)].write(parts[0], vectors.ids, vectors.X)
         for part in parts[len(files) :]:
             part.write_text(f"{vectors.extractor}\n", encoding="utf-8")
         for file in files:  # before the vectors change: a note must not vouch for others
@@ -278,10 +288,9 @@ def written_files(path: PathLike) -> list[Path]:
     """The files that `write_vectors` writes under a name, besides the note of the extractor."""
     if is_kaldi(path):
         return kaldi_files(path)
-    suffix = suffix_of(path)
-    if suffix not in FORMATS:
+    if suffix_of(path) not in FORMATS:
         raise ParameterError(_unknown(path))
-    return [Path(path), *[Path(path).with_suffix(".ids")] * (suffix == ".npy")]
+    return [Path(path)]
 
 
 def main_file(path: PathLike) -> PathLike:
@@ -297,4 +306,8 @@ def _note(file: PathLike) -> Path:
 
 
 def _unknown(path: PathLike) -> str:
-    return f"{path}: vectors are kept in files ending in {', '.join(SUFFIXES)}; this ends in {Path(path).suffix!r}"
+    suffix = Path(path).suffix
+    hint = ""
+    if suffix == ".npy":
+        hint = '. Write an array with its ids: np.savez("x.npz", X=X, ids=ids)'
+    return f"{path}: vectors are kept in files ending in {', '.join(SUFFIXES)}; this ends in {suffix!r}{hint}"

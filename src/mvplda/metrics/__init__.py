@@ -7,11 +7,9 @@ curves : sorted scores, the convex hull of the ROC, EER, Cllr, minCllr, Bayes er
 catalogue : every metric with its interval, in one list
 evaluation : the tables by kind of trial
 jackknife : the formula of an interval over speakers
-weighted : trials that are weighed again when speakers are left out or drawn
-intervals : the intervals of the tables
+intervals : trials that are weighed again when speakers are left out or drawn; the intervals of the tables
 comparison : whether one system beats another
-groups : errors of groups of people at a common threshold
-points : a threshold for a wanted false-alarm rate, and what it costs
+thresholds : a threshold for a wanted false-alarm rate and what it costs; errors of groups of people; errors of 1:N
 """
 
 from ..kinds import trial_kinds
@@ -19,9 +17,8 @@ from .catalogue import METRICS, Metric
 from .comparison import compare_systems
 from .curves import ScoreCurve, bayes_error_rates, cllr, eer
 from .evaluation import eer_by_kind, evaluate
-from .groups import group_errors
 from .intervals import speaker_intervals
-from .points import threshold_for
+from .thresholds import group_errors, identification_curve, threshold_for
 
 __all__ = [
     "METRICS",
@@ -34,6 +31,7 @@ __all__ = [
     "eer_by_kind",
     "evaluate",
     "group_errors",
+    "identification_curve",
     "speaker_intervals",
     "threshold_for",
     "trial_kinds",

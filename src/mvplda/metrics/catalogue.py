@@ -340,9 +340,11 @@ def metrics_of(costs: Costs = ("default",), far: Iterable[float] = FARS) -> list
     """The metrics for some operating points."""
     rates = tuple(dict.fromkeys(map(float, far)))
     for rate in rates:
-        if not 0 < rate < 1:
-            raise ParameterError(
-                f"a false-alarm rate is a share in (0, 1), such as 0.001; got {rate}"
-            )
+        check_rate(rate)
     points = detection_costs(costs)
     return [metric for family in METRICS for metric in family(points, rates)]
+
+
+def check_rate(rate: float) -> None:
+    if not 0 < rate < 1:
+        raise ParameterError(f"a false-alarm rate is a share in (0, 1), such as 0.001; got {rate}")

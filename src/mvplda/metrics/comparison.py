@@ -27,9 +27,8 @@ from ..costs import Costs
 from ..exceptions import DataError, ParameterError
 from ..kinds import Kinds
 from .catalogue import metrics_of
-from .intervals import plain
+from .intervals import WeightedTrials, plain, weighted_trials
 from .jackknife import check_level
-from .weighted import WeightedTrials, weighted_trials
 
 KNOWN = 0.9
 """Where fewer of the resamples than these have both targets and non-targets, there are too few speakers for a test."""

@@ -84,13 +84,12 @@ class Side:
     """Sorted scores of targets or of non-targets.
 
     weights : of every score; 1 each unless given
-    costs, mean_cost : what every score costs in Cllr, in nat, or all on average, where this was computed before
+    costs : what every score costs in Cllr, in nat, where this was computed before
     """
 
     scores: Scores
     weights: Array | None = None
     costs: Array | None = None
-    mean_cost: float | None = None
 
     @cached_property
     def below(self) -> Array:
@@ -113,8 +112,6 @@ class Side:
 
     def cost(self, sign: float) -> float:
         """Mean cost in Cllr, in nat; targets have the sign -1."""
-        if self.mean_cost is not None:
-            return self.mean_cost
         if self.costs is None or self.weights is None:
             return softplus_mean(self.scores, sign)
         with np.errstate(invalid="ignore"):
@@ -193,7 +190,8 @@ class Curve:
 
         With ``max_points`` the thresholds are scores taken evenly on the probit axes of a DET
         plot, about that many; every point is exact. ``None`` gives every distinct score.
-        The last threshold is infinite: all is rejected.
+        The last threshold is infinite: all is rejected. Against the thresholds, 1 - misses and the false
+        alarms are a Tippett plot.
         """
         arrays = [self.targets.scores, self.others.scores]
         if max_points is not None and sum(map(len, arrays)) > max_points:

@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 from ..costs import Costs, DetectionCost, detection_costs
 from ..exceptions import DataError, ParameterError
 from ..kinds import Kinds, Mask, as_masks, ordered_kinds, target_kind
-from ..spoofing import SPOOF, SpoofingCost
 from .catalogue import ERRORS, FARS, Metric, metrics_of
-from .curves import Curve, Scores, Side, as_scores, eer, softplus_mean
+from .curves import Curve, Scores, Side, as_scores, eer
 
 if TYPE_CHECKING:
     from .intervals import Intervals
@@ -48,16 +47,12 @@ class Evaluation:
     metrics : what was measured
     costs : the operating points of minDCF and actDCF
     target : the kind that is to be accepted
-    a_dcf : {"min" and "act": a-DCF at the best threshold and at Bayes'}, where spoofs are among the trials
-    spoofing : the cost behind it
     """
 
     rows: dict[str, Measures]
     metrics: list[Metric] = field(compare=False)
     costs: tuple[DetectionCost, ...]
     target: str
-    a_dcf: dict[str, float] = field(default_factory=dict)
-    spoofing: SpoofingCost = field(default_factory=SpoofingCost)
 
     def __getitem__(self, kind: str) -> Measures:
         return self.rows[kind]
@@ -83,12 +78,6 @@ class Evaluation:
             *dict.fromkeys(note for metric in self.metrics for note in metric.notes()),
             f"{TOTAL} pools all non-target trials as they come; shares: {shares}.",
         ]
-        if self.a_dcf:
-            lines.append(
-                f"a-DCF {self.spoofing}: {self.a_dcf['min']:.4f} at the best threshold, {self.a_dcf['act']:.4f} at "
-                f"{self.spoofing.threshold:.4f}, which is Bayes' for natural-log likelihood ratios against non-targets "
-                f"of which a share of {self.spoofing.share:.4g} are spoofs, as their costs weigh."
-            )
         if intervals is not None:
             lines.append(intervals.definition())
         return lines
@@ -102,8 +91,6 @@ class Evaluation:
             "definitions": self.definitions(),
             "kinds": {},
         }
-        if self.a_dcf:
-            about["a_dcf"] = {**self.a_dcf, "cost": asdict(self.spoofing)}
         for kind, row in self.rows.items():
             values: dict[str, Any] = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
             for name, value in row.values.items():
@@ -206,7 +193,6 @@ def evaluate(
     *,
     far: Iterable[float] = FARS,
     target: str | None = None,
-    spoofing: SpoofingCost | None = None,
 ) -> Evaluation:
     """Measure scores by kind of trial.
 
@@ -223,9 +209,6 @@ def evaluate(
         False-alarm rates at which misses are to be known, each with its threshold.
     target : str, optional
         The kind to be accepted; TC, ``target`` or the same in every view is found by itself.
-    spoofing : SpoofingCost, optional
-        What errors cost where trials of the kind ``spoof`` are among the others, for a-DCF; by default those of the
-        ASVspoof 5 challenge.
 
     Examples
     --------
@@ -240,26 +223,16 @@ def evaluate(
     for array in (targets, *parts.values()):
         array.sort()  # copies of our own
     total = np.sort(np.concatenate(list(parts.values())), kind="stable")  # of sorted pieces
-    # what non-targets cost in Cllr is computed once, for its kind and for the total
-    costs_of = {kind: softplus_mean(part, 1.0) for kind, part in parts.items() if len(part)}
-    costs_of[TOTAL] = sum(len(parts[kind]) * cost for kind, cost in costs_of.items()) / len(total)
     accepted = Side(targets)
     rows: dict[str, Measures] = {}
     for kind, scored in {**parts, TOTAL: total}.items():
         values = dict.fromkeys((metric.name for metric in metrics), math.nan)
-        if kind in costs_of:
-            curve = Curve(accepted, Side(scored, mean_cost=costs_of[kind]))
+        if len(scored):
+            curve = Curve(accepted, Side(scored))
             stated = [metric for metric in metrics if metric.enough(curve)]
             values |= {metric.name: metric.value(curve) for metric in stated}
         rows[kind] = Measures(len(targets), len(scored), values)
-    cost = spoofing or SpoofingCost()
-    spoofs = parts.pop(SPOOF, np.empty(0))
-    ordinary = np.concatenate(list(parts.values())) if parts else np.empty(0)
-    a_dcf = {}
-    if len(spoofs) and len(ordinary):
-        groups = (targets, ordinary, spoofs)
-        a_dcf = {"min": cost.least(*groups), "act": cost.at(cost.threshold, *groups)}
-    return Evaluation(rows, metrics, costs, chosen, a_dcf, cost)
+    return Evaluation(rows, metrics, costs, chosen)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Names
+from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names
 from ..backend import as_vectors
 from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
 from ..labels import base_columns
@@ -24,7 +23,7 @@ from ..scoring.forms import TOGETHER, JointForms, Part, ScoreForms, class_number
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, names_of
 from .heldout import held_out_trials
-from .scorer import BaseScorer, needed_labels, side_by_side
+from .scorer import BaseScorer, kept, needed_labels, side_by_side
 
 Factors = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
 
@@ -109,7 +108,14 @@ class Committee(BaseScorer, BaseEstimator):
 
     # -- training ------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, trials: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Labels | None = None,
+        *,
+        groups: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+    ) -> Self:
         """Fit every expert to its columns, and learn their factors from classes that were held out.
 
         Parameters
@@ -127,6 +133,7 @@ class Committee(BaseScorer, BaseEstimator):
             raise DataError(f"there are {n} vectors and groups of shape {np.shape(groups)}")
         if trials is not None and (np.shape(trials) != (n,) or np.asarray(trials).dtype != bool):
             raise DataError(f"trials is true or false of each of the {n} vectors")
+        # scikit-learn's rule: settings stay as they were given
         experts = {name: clone(expert) for name, expert in self.experts.items()}
         self._adopt(experts, vectors.shape[1])
         for name, expert in self.experts_.items():
@@ -150,10 +157,6 @@ class Committee(BaseScorer, BaseEstimator):
     def _check_settings(self) -> None:
         if not self.experts:
             raise ParameterError("a committee needs at least one expert")
-        for what, least in (("folds", 2), ("enrolment", 1)):
-            value = getattr(self, what)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-                raise ParameterError(f"{what} is a whole number, at least {least}; got {value!r}")
         if self.factors not in ("learnt", None) and not isinstance(self.factors, Mapping):
             raise ParameterError(
                 f"factors is 'learnt', a dict of them or None; got {self.factors!r}"
@@ -195,6 +198,7 @@ class Committee(BaseScorer, BaseEstimator):
 
     def _may(self, name: str) -> tuple[str, ...]:
         """Views that an expert is about."""
+        # an interaction is no view that a question names
         own = base_columns(tuple(scorer_of(self.experts_[name]).views_))
         allowed = names_of((self.speaks_of or {}).get(name, own))
         return tuple(v for v in self.views_ if v in own and v in allowed)
@@ -224,6 +228,7 @@ class Committee(BaseScorer, BaseEstimator):
             fold = clone(self).set_params(factors=None)
             fold.fit(X[held.train], {view: column[held.train] for view, column in labels.items()})
             profiles = fold.enrol(X[trials.enrol], trials.ids)
+            # factors are learnt for trials as they will be asked
             claims = {view: labels[view][trials.profiles] for view in names_of(self.known)}
             question = Question(known=claims or None)
             said.append(fold._said(profiles, X[trials.test], question, trials.pairs))
@@ -279,6 +284,7 @@ class Committee(BaseScorer, BaseEstimator):
     def _find_views(self, columns: tuple[str, ...]) -> None:
         experts = [scorer_of(expert) for expert in self.experts_.values()]
         every = {view for expert in experts for view in base_columns(tuple(expert.views_))}
+        # in the order of the labels, whatever the experts have
         self.views_ = dict.fromkeys([view for view in columns if view in every] or columns, 0)
         self._check_names(self.speaks_of, "speaks_of")
         named = {f"expert {name!r} speaks of": v for name, v in (self.speaks_of or {}).items()}
@@ -306,8 +312,12 @@ class Committee(BaseScorer, BaseEstimator):
         return (self.columns or {}).get(name, (0, self.width_))
 
     def forms(self) -> JointForms:
-        check_is_fitted(self, "experts_")
-        return self._joint_forms(self.factors_)
+        if not hasattr(self, "experts_"):
+            check_is_fitted(self, "experts_")
+        parts = [scorer_of(expert).forms() for expert in self.experts_.values()]
+        # factors are numbers that may be set: they are compared as text
+        key = (str(self.factors_), *parts)
+        return kept(self, "forms", key, lambda: self._joint_forms(self.factors_))
 
     def _joint_forms(self, factors: Mapping[str, Mapping[str, float]]) -> JointForms:
         """The forms of some experts, with these factors."""
@@ -361,13 +371,13 @@ class Committee(BaseScorer, BaseEstimator):
         return sum(scorer_of(expert).width_out for expert in self.experts_.values())
 
     @property
-    def missing(self) -> Any:
+    def missing(self) -> object:  # type: ignore[override]
         """The label that stands for none in the experts' training."""
+        # experts read the same labels: the first that states one will do
         labels = [scorer_of(expert).missing for expert in self.experts_.values()]
         return next((label for label in labels if label is not None), None)
 
     def _key(self) -> str:
-        check_is_fitted(self, "experts_")
         return "+".join(scorer_of(expert)._key() for expert in self.experts_.values())
 
     # -- files -----------------------------------------------------------------
@@ -376,10 +386,11 @@ class Committee(BaseScorer, BaseEstimator):
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
         settings = {"experts": {}, **values["settings"]}
         committee = super().from_state(arrays, {**values, "settings": settings})
+        # a committee that was read can be fitted again
         committee.experts = committee.experts_
         return committee
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         return {
             "class": type(self).__name__,
             "dimension": self.width_,
@@ -406,6 +417,12 @@ RIDGE = 3e-4
 LEAST_SIZE = 1e-4
 """A part of the evidence that is smaller than this share of the largest has no factor."""
 
+CURVATURE_TRIALS = 10_000
+"""So many trials tell well enough how the cost is curved."""
+
+LEAST_GAIN = 0.02
+"""Parts that lower the cost by less than this share, all of them together, have no factor: scores are quicker."""
+
 
 def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     """Factors that cost held-out trials least, and what they cost.
@@ -417,7 +434,8 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     extractor may have met, and no others.
     """
     occurring, truth = np.unique(truth, return_inverse=True)
-    said = said[:, occurring]
+    if len(occurring) < said.shape[1]:
+        said = said[:, occurring]
     n = len(said)
     # there are far more impostors than targets: each hypothesis weighs the same
     mass = (1.0 / np.bincount(truth))[truth]
@@ -425,25 +443,69 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     size = np.sqrt(np.einsum("nhe,nhe->e", said, said) / n)
     # parts of one size are easier for the optimiser
     scale = np.maximum(size, 1e-12)
+    n_hypotheses = said.shape[1]
+    evidence = (said / scale).reshape(n * n_hypotheses, -1)
     rows = np.arange(n)
 
-    def cost(theta: Array) -> tuple[float, Array]:
-        logs = said @ (theta / scale)
+    def posteriors(theta: Array) -> tuple[Array, Array]:
+        """(n, hypotheses), and the logarithms of those of the true ones."""
+        logs = (evidence @ theta).reshape(n, n_hypotheses)
         logs -= logs.max(axis=1, keepdims=True)
-        posterior = np.exp(logs)
-        total = posterior.sum(axis=1)
-        value = float(mass @ (np.log(total) - logs[rows, truth]))
-        posterior /= total[:, None]
-        posterior[rows, truth] -= 1.0
-        posterior *= mass[:, None]
-        small = RIDGE * theta
-        return value + 0.5 * float(small @ theta), np.einsum(
-            "nhe,nh->e", said, posterior
-        ) / scale + small
+        shares = np.exp(logs)
+        total = shares.sum(axis=1, keepdims=True)
+        return shares / total, logs[rows, truth] - np.log(total[:, 0])
+
+    def cost(theta: Array) -> tuple[float, Array]:
+        """The cost of factors, and its slope."""
+        wrong, of_truth = posteriors(theta)
+        wrong[rows, truth] -= 1.0
+        wrong *= mass[:, None]
+        slope = wrong.reshape(-1) @ evidence + RIDGE * theta
+        return 0.5 * RIDGE * float(theta @ theta) - float(mass @ of_truth), slope
+
+    def least(start: Array, has_factor: NDArray[np.bool_]) -> tuple[Array, float]:
+        bounds = [(0.0, None if free else 0.0) for free in has_factor]
+        found = minimize(
+            cost,
+            np.asarray(np.where(has_factor, start, 0.0), dtype=np.float64),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": 500},
+        )  # (V11)
+        return np.asarray(found.x), float(found.fun)
 
     # a part that says next to nothing of these people would get any factor, and ruin the answers to others
-    bounds = [(0.0, None if told else 0.0) for told in size > LEAST_SIZE * size.max()]
-    found = minimize(
-        cost, 0.3 * size, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}
-    )  # (V11)
-    return np.asarray(found.x / scale), float(found.fun)
+    theta, value = least(0.3 * size, size > LEAST_SIZE * size.max())
+    # second derivatives, of some trials: the covariance of what is said, under the posteriors
+    some = slice(None, None, max(1, n // CURVATURE_TRIALS))
+    shares = posteriors(theta)[0][some]
+    parts = said[some] / scale
+    own = mass[some, None] / mass[some].sum()
+    mean = np.einsum("nh,nhe->ne", shares, parts)
+    second = np.einsum("nh,nhe,nhf->ef", own * shares, parts, parts)
+    H = second - mean.T @ (own * mean) + RIDGE * np.eye(len(theta))
+    kept = without_needless(theta, H, LEAST_GAIN * value)
+    if not np.array_equal(kept, theta > 0):
+        theta, value = least(theta, kept)
+    return theta / scale, value
+
+
+def without_needless(theta: Array, H: Array, allowed: float) -> NDArray[np.bool_]:
+    """(parts,) which factors are kept where a cost with second derivatives H may rise by so much.
+
+    Where some factors are set to 0 and the others follow, the cost rises by half of x' (H^-1 of them)^-1 x.
+    """
+    kept = theta > 0
+    free = np.flatnonzero(kept)
+    inverse = np.linalg.inv(H[np.ix_(free, free)])
+    x = theta[free]
+    dropped = np.zeros(len(free), dtype=bool)
+    # the smallest first; what was dropped before counts with it
+    for place in np.argsort(x):
+        dropped[place] = True
+        some = np.flatnonzero(dropped)
+        rise = 0.5 * float(x[some] @ np.linalg.solve(inverse[np.ix_(some, some)], x[some]))
+        dropped[place] = rise <= allowed and not dropped.all()
+    kept[free[dropped]] = False
+    return kept

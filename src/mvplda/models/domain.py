@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, Columns, IntArray
+from .._typing import AnyArray, Array, Columns, IntArray, Json, Labels, Names
 from ..backend import as_vectors, like
 from ..exceptions import DataError, LabelError
 from ..persistence import State, Tensors, fingerprint
@@ -30,7 +30,7 @@ from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.latents import PairTerm, vector_term
 from ..scoring.profiles import Profiles
 from ..scoring.worlds import Matches, Reading, Table
-from .scorer import BaseScorer, needed_labels, side_by_side
+from .scorer import BaseScorer, kept, needed_labels, side_by_side
 
 STRENGTHS = {"own": 0.85, "noise": 0.92}
 """Share of the isotropic target in the covariance of a block's own view and of its noise; others are isotropic."""
@@ -108,8 +108,6 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     doubt_ : dict of {name: posterior variance of the domain in use, all columns together}
     """
 
-    _forms: tuple[Array, JointForms] | None = None
-
     def __init__(
         self,
         blocks: Mapping[str, tuple[int, str]],
@@ -122,7 +120,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     # -- training ------------------------------------------------------------
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         """Fit to vectors of several domains.
 
         y : labels of the blocks' views and, where there are several, of the domain
@@ -136,12 +134,14 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         missing = [view for view in views if view not in labels]
         if missing:
             raise LabelError(f"there are no labels of the view {missing[0]!r}")
+        # without names of domains all vectors are of one
         domains = labels.get(self.domain, np.zeros(len(vectors), dtype=np.int64))
         self.views_ = dict.fromkeys(views, 0)
         self.mean_ = np.zeros(width)
         self.shift_ = np.zeros(width)
         self.spreads_: dict[str, Spread] = {}
         self.variances_: dict[str, Variances] = {}
+        # lengths of embeddings say how clear a recording is, not whose it is
         unit = self.project(vectors.astype(np.float64))
         for name, columns, view in self._columns():
             others = [labels[other] for other in views if other != view]
@@ -155,14 +155,15 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         name: str,
         u: Array,
         columns: slice,
-        own: NDArray[Any],
-        rest: NDArray[Any],
-        domains: NDArray[Any],
+        own: Names,
+        rest: Names,
+        domains: Names,
     ) -> None:
         """Mean, spreads and variances of one block: moments within each domain, averaged over domains."""
         means, before, after = [], [], []
         for domain in np.unique(domains):
             rows = domains == domain
+            # within a domain, so that domains are not taken for people
             centre = u[rows].mean(axis=0)
             means.append(centre)
             apart = u[rows] - centre
@@ -179,9 +180,11 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             float(np.trace(other) + np.trace(cell)) / D,
             _as_kept(shrunk(noise, STRENGTHS["noise"])),
         )
+        # the posterior of a domain is about vectors before they are scaled about it
         traces = np.mean([[np.trace(part) for part in parts] for parts in before], axis=0)
         is_speaker = next(iter(self.views_)) == self.blocks[name][1]
         speaker, phrase = traces[:2] if is_speaker else traces[1::-1]
+        # one domain tells nothing of how domains differ: a usual value
         spread = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
         delta = (self.delta or {}).get(name, spread)
         numbers = np.maximum([speaker, phrase, *traces[2:], delta], 1e-6)
@@ -206,6 +209,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     def settled(self) -> Self:
         """The same model with the domain in use as the one that it is in before anything is enrolled."""
+        # the fitted parts are shared: nothing writes to them
         other = copy(self)
         other.mean_ = self.mean_ + self.shift_
         other.shift_ = np.zeros_like(self.shift_)
@@ -237,6 +241,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         # without labels it may be one phrase that all say: then nothing is known of others
         phrases = np.ones_like(people)
         second = list(self.views_)[-1]
+        # with labels, people who say different phrases tell more of the domain
         if second in profiles.labels:
             codes = profiles.labels[second].codes[rows]
             phrases = np.equal.outer(codes, codes)
@@ -254,11 +259,10 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     # -- scoring -----------------------------------------------------------------
 
     def forms(self) -> JointForms:
-        check_is_fitted(self, "mean_")
+        if not hasattr(self, "mean_"):
+            check_is_fitted(self, "mean_")
         # kept with the matrices that they have made, for as long as mean and domain are these
-        if self._forms is None or self._forms[0] is not self.shift_:
-            self._forms = self.shift_, self._make_forms()
-        return self._forms[1]
+        return kept(self, "forms", (self.mean_, self.shift_), self._make_forms)
 
     def _make_forms(self) -> JointForms:
         parts = []
@@ -282,7 +286,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     # -- files ---------------------------------------------------------------------
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         blocks = {
             name: f"{columns} columns, {view}" for name, (columns, view) in self.blocks.items()
         }
@@ -290,12 +294,14 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     def _key(self) -> str:
         """Profiles fit whatever domain the model is deployed in."""
-        return fingerprint({"mean": self.mean_}, {"blocks": list(self.blocks)})
+        blocks = {"blocks": list(self.blocks)}
+        return kept(self, "key", (self.mean_,), lambda: fingerprint({"mean": self.mean_}, blocks))
 
     def get_state(self) -> State:
         check_is_fitted(self, "mean_")
         arrays: Tensors = {"mean": self.mean_, "shift": self.shift_}
         for name, spread in self.spreads_.items():
+            # half the size, and what is kept in memory was rounded alike
             arrays[f"own/{name}"] = spread.own.astype(np.float32)
             arrays[f"noise/{name}"] = spread.noise.astype(np.float32)
         values = {
@@ -312,7 +318,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         return arrays, values
 
     @classmethod
-    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+    def from_state(cls, arrays: Tensors, values: Json) -> Self:
         settings = dict(values["settings"])
         settings["blocks"] = {
             name: (int(columns), str(view)) for name, (columns, view) in settings["blocks"].items()
@@ -349,7 +355,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             raise DataError("its arrays do not make a model of domains")
 
 
-def moments(X: Array, own: NDArray[Any], rest: NDArray[Any]) -> tuple[Array, Array, Array, Array]:
+def moments(X: Array, own: Names, rest: Names) -> tuple[Array, Array, Array, Array]:
     """Covariances of the classes of two crossed views, of their cells, and of takes, from centred vectors.
 
     Means of x y' over pairs that share one view, the other, or both, so that any numbers of takes will do; every
@@ -424,24 +430,24 @@ class UnitForms:
         self.base: tuple[str, ...] = (view,)
         self.centre = centre
         self.spread = spread
+        self._square = float(centre @ centre)
         # vectors are scaled to length 1 about the centre, from a mean square of 1 - |centre|^2
-        self.doubt = doubt / max(1.0 - float(centre @ centre), 0.05)
+        self.doubt = doubt / max(1.0 - self._square, 0.05)
         self._terms: dict[Hashable, PairTerm] = {}
 
     def side(self, table: Table, y: AnyArray) -> list[UnitSide]:
         """By class of the view."""
-        classes = np.asarray(table.classes[0])
-        weights = np.asarray(table.weights)
         sides = []
         for c in range(len(table.names[0])):
-            cells = np.flatnonzero(classes == c)
-            count = float(weights[cells].sum())
+            cells = [cell for cell, own in enumerate(table.classes[0]) if own == c]
+            weights = [table.weights[cell] for cell in cells]
+            count = sum(weights)
             mean = y[:, like(cells, y)].sum(1) / count
             centre = like(self.centre, mean)
             # |u| = 1 for every take, so that the mean square about the centre follows from their mean
-            square = 1.0 - 2.0 * (mean @ centre) + float(self.centre @ self.centre)
+            square = 1.0 - 2.0 * (mean @ centre) + self._square
             scaled = (mean - centre) / (square[:, None].clip(min=1e-6) ** 0.5)
-            sides.append(UnitSide(scaled, count, count**2 / float((weights[cells] ** 2).sum())))
+            sides.append(UnitSide(scaled, count, count**2 / sum(w**2 for w in weights)))
         return sides
 
     def alone(self, side: list[UnitSide], reading: Reading) -> list[Quadratic]:
@@ -456,20 +462,30 @@ class UnitForms:
             if met < 0:
                 continue
             e, t = enrol[met], test[number]
-            for sign in (1.0, -1.0):
-                key = (id(self), sign, *e[1:], *t[1:])
-                term = self._terms.get(key)
-                if term is None:
-                    domain = self.doubt * np.eye(len(self.centre))
-                    shared = domain + self.spread.own if sign > 0 else domain
-                    A = self._covariance(*e[1:]) + domain
-                    term = vector_term(A, self._covariance(*t[1:]) + domain, shared)
-                    self._terms[key] = term
-                row = Quadratic((met, key), e.vectors, term.row, None, term.constant, sign)
-                column = Quadratic((number, key), t.vectors, term.column, None, 0.0, sign)
-                place = (met, number, key)
-                forms.append(PairForm(place, term.left, term.right, row, column, sign))
+            key = (id(self), *e[1:], *t[1:])
+            if key not in self._terms:
+                self._terms[key] = self._term(e, t)
+            term = self._terms[key]
+            row = Quadratic((met, key), e.vectors, term.row, None, term.constant)
+            column = Quadratic((number, key), t.vectors, term.column)
+            forms.append(PairForm((met, number, key), term.left, term.right, row, column))
         return forms
+
+    def _term(self, e: UnitSide, t: UnitSide) -> PairTerm:
+        """Of all profiles that are means of so many takes and cells."""
+        domain = self.doubt * np.eye(len(self.centre))
+        A = self._covariance(*e[1:]) + domain
+        B = self._covariance(*t[1:]) + domain
+        both = vector_term(A, B, domain + self.spread.own)
+        # the domain is shared by people who have nothing else in common
+        apart = vector_term(A, B, domain)
+        return PairTerm(
+            both.left - apart.left,
+            both.right,
+            both.row - apart.row,
+            both.column - apart.column,
+            both.constant - apart.constant,
+        )
 
     def _covariance(self, takes: float, cells: float) -> Array:
         """Of the mean of some takes of some cells."""

@@ -12,17 +12,17 @@ from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._progress import Progress
-from .._typing import AnyArray, Array, Device, Labels, RandomState
+from .._typing import AnyArray, Array, Device, Json, Labels, Names, RandomState
 from ..backend import checked_vectors, is_torch, threads_for, to_host
 from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from ..inference.design import Design, Method, step_operations
-from ..inference.diagnostics import choose_ranks, conclude, examine
+from ..inference.diagnostics import choose_ranks, diagnose
 from ..inference.em import (
     Fit,
     Iteration,
@@ -46,7 +46,7 @@ from ..persistence import State, Tensors, plain_settings
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
-from .priors import as_strengths, choose_strengths, without_labels
+from .heldout import as_strengths, choose_strengths, without_labels
 from .scorer import check_names
 from .verification import LatentModel
 
@@ -160,7 +160,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         init: Literal["moments", "random"] = "moments",
         max_iter: int = 100,
         tol: float = 1e-3,
-        missing: Any = None,
+        missing: object = None,
         random_state: RandomState = None,
         verbose: int = 0,
         callback: Callable[[Iteration], object] | None = None,
@@ -199,11 +199,13 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         X = self._vectors(X, reset=True)
         table = self._encode(without_labels(len(X), self.views) if y is None else y)
         views = table.views
+        # without labels nothing tells classes from noise: the prior alone does
         if PRIORS[self.prior].full_rank:
             strengths = 1.0 if y is None else self.prior_strength
             if isinstance(strengths, str):
                 strengths = choose_strengths(to_host(X), table)
             self._set_strengths(strengths, views)
+        # the published E step goes by cells: statistics of the interaction come from the same pass
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
             table = encode_labels(y, (*views, ":".join(views)), missing=self.missing)
         statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment())
@@ -255,19 +257,17 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         check_published(self, views)
         kind = PRIORS[self.prior]
         asked, ranks = choose_ranks(statistics, wanted, full=kind.full_rank)
-        with warnings.catch_warnings():
-            for category in kind.needless:
-                warnings.simplefilter("ignore", category)
-            diagnostics = examine(statistics, views, asked, ranks)
         used = tuple(ranks[view] for view in views)
         sums = statistics.for_views(views, self._second_moment(), device)
         if self.algorithm == "paper":  # which is for the host
             sums = sums.on_host()
+        # tables that pay within ten iterations are worth making
         iterations = min(self.max_iter, 10)
         design = Design.of(sums, used, iterations=iterations, method=self._method())
         sums = design.sums
         noise_kind = kind.noise_kind(self.noise)
         noise = NoiseModel.of(noise_kind, self.noise_floor, statistics, self.noise_shrinkage)
+        # the same data give the same model, unless chance is asked for
         chance = self.init == "random" or self.random_state is not None
         rng = generator(self.random_state) if chance else np.random.default_rng(0)
         strengths = tuple(getattr(self, "prior_strength_", {}).values())
@@ -281,6 +281,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             cell = ":".join(views)
             cells = statistics.for_views((cell,), self._second_moment()).on_host()
             objective = self.published_em(cells, noise)
+        # small steps are quicker on one thread than on threads that wait for each other
         with threads_for(step_operations(design, used)):
             fit = fit_em(
                 design,
@@ -291,16 +292,18 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
                 callback=self._watch(statistics, design.plan.measure),
             )
         p = fit.parameters
+        # statistics are about an origin near the data, which keeps their squares small
         self._take(views, replace(p, mean=p.mean + statistics.origin))
         self._take_fit(fit, statistics)
-        self.diagnostics_ = conclude(
-            diagnostics,
+        self.diagnostics_ = diagnose(
+            statistics,
+            asked,
             fit,
-            design.plan,
             noise,
             max_iter=self.max_iter,
             tol=self.tol,
             published=self.algorithm == "paper",
+            needless=kind.needless,
         )
         return self
 
@@ -340,6 +343,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         p = self.parameters_
         sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
         design = Design.of(sums, p.ranks, method=method)
+        # sums are about an origin, and so must the mean be
         moved = replace(p, mean=p.mean - statistics.origin)
         with threads_for(step_operations(design, p.ranks)):
             return posterior(design, moved.on(design.sums.xp))
@@ -359,10 +363,11 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         p = self.parameters_
         B = p.stacked()
         LB = p.sigma.solve(B)
+        # all views at once: what one of them explains is no evidence for another
         gain = np.linalg.solve(np.eye(B.shape[1]) + B.T @ LB, LB.T)
         return np.asarray((X - p.mean) @ gain.T)
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+    def get_feature_names_out(self, input_features: Any = None) -> Names:
         """Names of the columns of `transform`: view and number."""
         check_is_fitted(self, "mean_")
         return np.asarray(
@@ -394,6 +399,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             "log_likelihoods": self.log_likelihoods_,
         }
         arrays |= {f"loading/{view}": loading for view, loading in self.loadings_.items()}
+        # posteriors of many classes would be most of a file
         kept = [v for v in self.class_covariances_ if len(self.classes_[v]) <= KEPT_CLASSES]
         for view in kept:
             named = slice(0, len(self.classes_[view]))
@@ -418,7 +424,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         return arrays, values
 
     @classmethod
-    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+    def from_state(cls, arrays: Tensors, values: Json) -> Self:
         model = cls(**values["settings"])
         loadings = tuple(arrays[f"loading/{view}"] for view in values["views"])
         model._take(tuple(values["views"]), Parameters(arrays["mean"], loadings, arrays["noise"]))
@@ -456,7 +462,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
                 raise DataError(f"a covariance of the classes of view {view!r} is not definite")
         super().check_state()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         return {
             "class": type(self).__name__,
             "dimension": len(self.mean_),
@@ -470,7 +476,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         }
 
     @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
         check_names(cls, settings, ("views",))
         return cls(ranks, **settings)
 
@@ -504,8 +510,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         self.class_covariances_ = {}
 
     def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
-        for array in (parameters.mean, parameters.noise, *parameters.loadings):
-            array.flags.writeable = False  # scoring keeps what it made of them
         self.mean_ = parameters.mean
         self.noise_ = parameters.noise
         self.loadings_ = dict(zip(views, parameters.loadings, strict=True))
@@ -514,6 +518,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
 
     def _take_fit(self, fit: Fit, statistics: SufficientStatistics) -> None:
         """Keep the fit: what it says of the training classes is worked out when it is asked for."""
+        # what was worked out of an earlier fit
         for name in OF_THE_FIT:
             self.__dict__.pop(name, None)
         self._fitted = fit
@@ -524,6 +529,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             self.algorithm_used_ = "paper"
         base = [view for view in self.views_ if ":" not in view]
         self.classes_ = {view: statistics.classes[view].names for view in base}
+        # large sums are worth an E step now: they would stay in memory with the model
         held = sum(math.prod(own.shape) for own in fit.design.sums.sums)
         if held > HELD_NUMBERS:
             self._settle()
@@ -652,24 +658,23 @@ def check_settings(model: MultiviewPLDA) -> None:
         raise ParameterError(
             f"views is a dict of {{name: rank}} or a list of names, not empty; got {model.views!r}"
         )
-    for name in ("noise_shrinkage", "noise_floor", "tol"):
-        if not isinstance(getattr(model, name), Real):
-            raise ParameterError(f"{name} is a number; got {getattr(model, name)!r}")
+    # below 1e-10 rounding drowns the likelihood
+    for name, least, most in (
+        ("noise_shrinkage", 0, 1),
+        ("noise_floor", 1e-10, 1),
+        ("tol", 0, np.inf),
+    ):
+        value = getattr(model, name)
+        if not isinstance(value, Real) or not least <= float(value) < most:
+            raise ParameterError(f"{name} is a number in [{least}, {most}); got {value!r}")
     if model.callback is not None and not callable(model.callback):
         raise ParameterError(f"callback is a function, or None; got {model.callback!r}")
     if PRIORS[model.prior].full_rank:
         _check_full_rank(model)
-    if not 0 <= model.noise_shrinkage < 1:
-        raise ParameterError(f"noise_shrinkage lies in [0, 1); got {model.noise_shrinkage}")
-    if not 1e-10 <= model.noise_floor < 1:
-        raise ParameterError(
-            f"noise_floor lies in [1e-10, 1), below which rounding drowns the likelihood; got {model.noise_floor}"
-        )
+    # True is an Integral, too
     whole = isinstance(model.max_iter, Integral) and not isinstance(model.max_iter, bool)
     if not whole or model.max_iter < 0:
         raise ParameterError(f"max_iter is a whole number, at least 0; got {model.max_iter!r}")
-    if not model.tol >= 0:
-        raise ParameterError(f"tol is at least 0; got {model.tol}")
 
 
 def _check_full_rank(model: MultiviewPLDA) -> None:
@@ -680,6 +685,7 @@ def _check_full_rank(model: MultiviewPLDA) -> None:
         raise ParameterError(
             f"prior_strength is a number, a dict of them or 'auto'; got {model.prior_strength!r}"
         )
+    # two priors of one noise would count twice
     if model.noise_shrinkage or model.algorithm == "paper":
         raise ParameterError("a prior goes with no other shrinkage, and not with algorithm='paper'")
 
@@ -731,7 +737,7 @@ class PLDA(MultiviewPLDA):
     )
 
     @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
         if len(ranks) != 1:
             raise LabelError(
                 f"PLDA has one view; got {len(ranks)}: {list(ranks)}. Use MultiviewPLDA"

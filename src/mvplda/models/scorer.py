@@ -6,17 +6,17 @@ posteriors of hypotheses are made of these once, here, for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from inspect import signature
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, IntArray, Labels, Names, PathLike
+from .._typing import AnyArray, Array, IntArray, Json, Labels, Names, PathLike
 from ..backend import as_vectors, cast, dtype_name, empty, is_torch, namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import label_columns
@@ -45,12 +45,13 @@ from ..scoring.question import (
     Hypothesis,
     Question,
     Ratio,
-    Recognised,
     check_view,
     make_question,
 )
 from ..scoring.search import SearchIndex
-from ..scoring.worlds import Naming, Role, group_profiles
+from ..scoring.worlds import Naming, Role
+
+M = TypeVar("M")
 
 Scoring = str
 """Which forms a model gives: "exact", or "paper" where a model has those as published."""
@@ -59,8 +60,8 @@ Scoring = str
 class Identification(NamedTuple):
     """The best profiles for every test, best first: names and LLRs, both (tests, top)."""
 
-    ids: NDArray[Any]
-    scores: NDArray[Any]
+    ids: Names
+    scores: Names
 
 
 @runtime_checkable
@@ -119,7 +120,7 @@ class BaseScorer(Persistent):
     views_: dict[str, int]
     """Views of a fitted scorer, with their ranks where it has some."""
 
-    missing: Any = None
+    missing: object = None
     """A label that stands for "no label", besides None and NaN."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -130,11 +131,11 @@ class BaseScorer(Persistent):
     # -- what a scorer has to be -------------------------------------------------
 
     @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
         """A scorer of views with these ranks, to be fitted; settings that it does not have are an error."""
         raise NotImplementedError
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         raise NotImplementedError
 
     @property
@@ -208,10 +209,10 @@ class BaseScorer(Persistent):
         self,
         X: ArrayLike,
         ids: ArrayLike | None = None,
-        labels: Any = None,
+        labels: Labels | None = None,
         *,
         method: Enrolment = "exact",
-        weights: ArrayLike | None = None,
+        weights: Array | None = None,
     ) -> Profiles:
         """Make profiles of vectors.
 
@@ -223,8 +224,7 @@ class BaseScorer(Persistent):
             classes (a speaker enrolled with several phrases), and so are vectors of the two sides of a trial
             where both have labels; in views without labels all vectors of a profile are of one class
         method : "exact" keeps the count of vectors; "average" scores their mean as one vector
-        weights : (n,) positive: the noise of a vector is the model's, divided by its weight. Profiles of equal weights
-            are scored together, so that a few distinct values are quicker than many
+        weights : (n,) above 0: the noise of a vector is the model's, divided by its weight
         """
         base = self.forms().base
         return sum_evidence(
@@ -239,7 +239,7 @@ class BaseScorer(Persistent):
         )
 
     def profiles(
-        self, y: Any, weights: Any, owner: Any, ids: Any = None, labels: Any = None
+        self, y: Any, weights: Any, owner: Any, ids: Any = None, labels: Labels | None = None
     ) -> Profiles:
         """Profiles of sums of `evidence` that were made before.
 
@@ -304,7 +304,7 @@ class BaseScorer(Persistent):
                 f"out holds {dtype_name(result)}, which would cut the scores off: give a float array"
             )
         # the result of `out` is written in place, so that a memory map will do
-        fill(comparison, result, threads)
+        fill(comparison, comparison.ratio.sums, [result], threads)
         if question.countermeasure is not None:
             result[:] = question.with_spoofs(result, shape)
         return result
@@ -324,7 +324,8 @@ class BaseScorer(Persistent):
         question = make_question(question, asked)
         comparison = self._compare(enrol, test, question, dtype, scoring)
         pairs = check_pairs(pairs, *comparison.shape)
-        return question.with_spoofs(score_pairs(comparison, pairs), comparison.shape, pairs)
+        (scores,) = score_pairs(comparison, comparison.ratio.sums, pairs)
+        return question.with_spoofs(scores, comparison.shape, pairs)
 
     def identify(
         self,
@@ -339,7 +340,9 @@ class BaseScorer(Persistent):
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
         question = make_question(question, asked)
         comparison = self._compare(profiles, test, question, dtype)
-        numbers, scores = best_profiles(comparison, min(check_top(top), comparison.shape[0]))
+        numbers, scores = best_profiles(
+            comparison, comparison.ratio.sums, min(check_top(top), comparison.shape[0])
+        )
         # spoofs leave the order of a test's profiles as it is
         mixed = question.with_spoofs(scores.T, comparison.shape).T
         return Identification(comparison.enrol.profiles.ids[numbers], to_host(mixed))
@@ -414,42 +417,12 @@ class BaseScorer(Persistent):
         posteriors = question.posteriors(logs, comparison.ratio.numerator)
         return {name: cast(share, np.dtype(dtype).name) for name, share in posteriors.items()}
 
-    def recognise(self, test: SideLike, view: str, *, new: bool = True) -> Recognised:
-        """Posteriors of the training classes of a view for every test, all classes alike beforehand.
-
-        Given to another scorer, of other vectors of the same recordings, it is what that one calls `recognised`.
-
-        Parameters
-        ----------
-        test : Profiles, or an array of single vectors
-        view : whose classes were seen in training
-        new : count on classes that training has not met, too: the class None, as likely as each of the others
-        """
-        tests = self._sides(test, test)[1]
-        if view in tests.labels:
-            raise ParameterError(
-                f"the tests have labels of view {view!r}: there is nothing to recognise"
-            )
-        forms = self.forms()
-        names = self.known_names(view).tolist()
-        logs = np.zeros((len(tests), len(names) + new))
-        for group in group_profiles(tests, forms.base, {}):
-            side = forms.side(group.table, group.gather(tests.y))
-            squares: dict[Hashable, AnyArray] = {}
-            for c in range(len(names)):
-                rows = zip(forms.base, group.table.names, strict=True)
-                reading = tuple((c if v == view else -1,) * len(row) for v, row in rows)
-                for one in forms.alone(side, reading):
-                    logs[group.profiles, c] += to_host(one.evaluate(squares))
-        # a new class has log-likelihood 0: it is what the others are relative to
-        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-        classes = (*names, None) if new else tuple(names)
-        return Recognised(shares / shares.sum(axis=1, keepdims=True), classes)
-
     # -- from sides and a question to a comparison ----------------------------------
 
     def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
-        check_is_fitted(self)
+        if not hasattr(self, "views_"):
+            check_is_fitted(self)
+        # single vectors are profiles of one vector each
         profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
         tests = test if isinstance(test, Profiles) else self.enrol(test)
         key = self._key()
@@ -460,6 +433,7 @@ class BaseScorer(Persistent):
                 )
             if len(side) == 0:
                 raise DataError(f"there are no {which} profiles")
+        # no tensor is moved behind the back of whoever gave it
         if is_torch(profiles.y) != is_torch(tests.y):
             raise DataError(
                 "one side is a torch tensor and the other is not: give both as the same kind"
@@ -485,6 +459,7 @@ class BaseScorer(Persistent):
         if scoring not in ("exact", "paper"):
             raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
         forms = self.forms() if scoring == "exact" else self.published_forms()
+        # names on both sides leave nothing to be found out, unless they are what is asked about
         labelled = question.labelled(profiles.labels, tests.labels)
         if every:
             facts = [view for view in labelled if view not in (question.same or ())]
@@ -493,6 +468,7 @@ class BaseScorer(Persistent):
             ratio = question.ratio(forms.base, labelled)
         if question.countermeasure is not None:
             question.traces(len(tests))
+            # a similarity and a ratio are not on one scale
             if not forms.is_llr and not every:
                 raise ParameterError(
                     f"the scores of a {type(self).__name__} are no likelihood ratios, and cannot be combined with "
@@ -504,11 +480,8 @@ class BaseScorer(Persistent):
                 raise ParameterError(
                     "scoring='paper' asks for both views or for one of them, and has no given=, labels or known="
                 )
-        key, memory = _MEMORIES.get(self, ("", None))
         # a scorer that was fitted again keeps nothing of before
-        if memory is None or key != profiles.model:
-            memory = Memory()
-            _MEMORIES[self] = profiles.model, memory
+        memory = kept(self, "memory", (profiles.model,), Memory)
         namings = dict.fromkeys(forms.base, Naming())
         comparison = Comparison(
             ratio, Side(profiles, {}), Side(tests, {}), forms, memory, namings, dtype, {}
@@ -551,8 +524,24 @@ class BaseScorer(Persistent):
             comparison.namings[view] = Naming(role, trained, columns)
 
 
-_MEMORIES: WeakKeyDictionary[BaseScorer, tuple[str, Memory]] = WeakKeyDictionary()
-"""Outside the scorers, which scoring must leave as they are."""
+_KEPT: WeakKeyDictionary[BaseScorer, dict[str, tuple[tuple[object, ...], object]]] = (
+    WeakKeyDictionary()
+)
+"""What was made of scorers: outside of them, for scoring must leave them as they are."""
+
+
+def kept(scorer: BaseScorer, name: str, parts: tuple[object, ...], make: Callable[[], M]) -> M:
+    """What was made of these parts of a scorer when they were last asked for; made anew where one is another."""
+    here = _KEPT.setdefault(scorer, {})
+    before, made = here.get(name, ((), None))
+    is_same = len(before) == len(parts)
+    for a, b in zip(before, parts, strict=False):
+        # arrays and forms are what they were as long as they are the same objects
+        is_same = is_same and (a is b or (isinstance(a, str) and a == b))
+    if not is_same:
+        made = make()
+        here[name] = parts, made
+    return made  # type: ignore[return-value]
 
 
 def needed_labels(y: Labels | None, views: Sequence[str] | None = None) -> dict[str, Names]:
@@ -570,7 +559,7 @@ def side_by_side(made: Sequence[AnyArray]) -> AnyArray:
     return joined
 
 
-def check_names(kind: type[BaseScorer], settings: Mapping[str, Any], given: Sequence[str]) -> None:
+def check_names(kind: type[BaseScorer], settings: Json, given: Sequence[str]) -> None:
     """Refuse settings that a class does not have, and those that it is given otherwise."""
     names = [name for name in signature(kind).parameters if name not in given]
     for name in settings:

@@ -10,7 +10,7 @@ of trials and the best profiles are the same sums, `Terms.llr`, of products that
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,6 +98,13 @@ class Product:
             value += cast(self.several.block(rows, columns), dtype_name(value))
         return value
 
+    def pairs(self, rows: AnyArray, columns: AnyArray) -> AnyArray:
+        """Of a list of trials."""
+        value = _row_dots(self.left, self.right, rows, columns)
+        if self.several is not None:
+            value += cast(self.several.pairs(rows, columns), dtype_name(value))
+        return value
+
     def rows(self, rows: slice) -> Product:
         several = self.several and replace(self.several, rows=self.several.rows[rows])
         return Product(self.left[rows], self.right, several)
@@ -117,16 +124,15 @@ class LogSum:
         return log_sum([each(product) for product in self.products], self.constant)
 
 
-@dataclass(frozen=True)
 class Terms:
-    """The likelihood ratio of two groups of profiles."""
+    """Log sums over worlds of two groups of profiles; the last is what all others are relative to.
 
-    numerator: LogSum
-    denominator: LogSum
+    A likelihood ratio has two of them. The log-likelihoods of hypotheses have one for each.
+    """
 
-    @property
-    def products(self) -> tuple[Product, ...]:
-        return (*self.numerator.products, *self.denominator.products)
+    def __init__(self, *sums: LogSum) -> None:
+        self.sums = sums
+        self.products = tuple(product for one in sums for product in one.products)
 
     @property
     def dtype(self) -> str | None:
@@ -135,27 +141,34 @@ class Terms:
 
     @property
     def shape(self) -> tuple[int, int] | None:
-        """Products above and below, for the quick ways: no worlds share a product, nothing shared is 0 and below."""
-        if self.numerator.constant is not None or self.denominator.constant != 0.0:
+        """Of a ratio that quick ways can make, its products above and below: nothing shared is 0, and below."""
+        numerator, *_, denominator = self.sums
+        if len(self.sums) > 2 or numerator.constant is not None or denominator.constant != 0.0:
             return None
         # the quick ways know nothing of sums inside a product
         if any(product.several for product in self.products):
             return None
-        return len(self.numerator.products), len(self.denominator.products)
+        return len(numerator.products), len(denominator.products)
 
     def rows(self, rows: slice) -> Terms:
         """The terms of some rows."""
-        sums = (self.numerator, self.denominator)
-        return Terms(*(replace(s, products=tuple(p.rows(rows) for p in s.products)) for s in sums))
+        made = [replace(s, products=tuple(p.rows(rows) for p in s.products)) for s in self.sums]
+        return Terms(*made)
 
-    def llr(self, each: Callable[[Product], AnyArray]) -> AnyArray | float:
-        """Of whatever pairs `each` gives the products."""
-        llr = self.numerator.evaluate(each)
-        llr -= self.denominator.evaluate(each)  # (V4)
-        return llr
+    def ratios(self, each: Callable[[Product], AnyArray]) -> list[AnyArray | float]:
+        """All sums but the last, relative to it, of whatever pairs `each` gives the products."""
+        *values, reference = [one.evaluate(each) for one in self.sums]
+        if isinstance(reference, float) and reference == 0.0:
+            return values
+        for k in range(len(values)):
+            values[k] -= reference  # (V4)
+        return values
 
-    def block(self, rows: Index, columns: Index) -> AnyArray | float:
-        return self.llr(lambda product: product.block(rows, columns))
+    def block(self, rows: Index, columns: Index) -> list[AnyArray | float]:
+        return self.ratios(lambda product: product.block(rows, columns))
+
+    def pairs(self, rows: AnyArray, columns: AnyArray) -> list[AnyArray | float]:
+        return self.ratios(lambda product: product.pairs(rows, columns))
 
 
 def _multiply(left: AnyArray, right: AnyArray) -> AnyArray:
@@ -166,6 +179,25 @@ def _multiply(left: AnyArray, right: AnyArray) -> AnyArray:
         return left @ right.T
     stacked = left.reshape(-1, THIN_ROWS, width) @ np.ascontiguousarray(right.T)
     return stacked.reshape(n, -1)
+
+
+def _row_dots(of_left: AnyArray, of_right: AnyArray, rows: Any, columns: Any) -> AnyArray:
+    """(n,) dot products of rows of two factors."""
+    if is_torch(of_left):
+        return (of_left[rows] * of_right[columns]).sum(-1)
+    left = np.asarray(of_left)
+    right = np.asarray(of_right)
+    dots = np.empty(len(rows), dtype=left.dtype)
+    # gathered rows are overwritten again and again, so that they stay in the cache
+    space = np.empty((2, min(GATHERED, len(rows)), left.shape[1]), dtype=left.dtype)
+    for start in range(0, len(rows), GATHERED):
+        some = slice(start, start + GATHERED)
+        a, b = space[:, : len(rows[some])]
+        # the pairs are checked; to check them again takes a copy
+        left.take(rows[some], 0, out=a, mode="clip")
+        right.take(columns[some], 0, out=b, mode="clip")
+        np.einsum("ij,ij->i", a, b, out=dots[some])
+    return dots
 
 
 def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArray:
@@ -209,95 +241,37 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
 # -- matrices ------------------------------------------------------------------------------------------------
 
 
-def fill_matrix(terms: Terms, out: AnyArray, threads: int | None = None) -> None:
-    """Write the LLR of every row and column into `out`, block by block."""
-    n_rows, n_columns = out.shape
-    if is_torch(out):
+def fill_matrix(terms: Terms, outs: Sequence[AnyArray], threads: int | None = None) -> None:
+    """Write what the terms are of every row and column, block by block: one result for each sum but the last."""
+    n_rows, n_columns = outs[0].shape
+    if is_torch(outs[0]):
         step = max(1, 2**26 // max(n_columns, 1))
         for start in range(0, n_rows, step):
             rows = slice(start, start + step)
-            out[rows] = terms.block(rows, slice(None))  # type: ignore[assignment]
+            for out, values in zip(outs, terms.block(rows, slice(None)), strict=True):
+                out[rows] = values
         return
-    result = np.asarray(out)
     # few columns take more rows, so that a block stays as large as the cache likes it
     step = BLOCK * max(1, BLOCK // max(n_columns, 1))
+    is_product = terms.shape == (1, 0)
 
     def fill_rows(start: int) -> None:
         rows = slice(start, start + step)
         # BLAS may set the flag of an invalid number on its way to a valid product; log 0 is what is ruled out
         with np.errstate(invalid="ignore", divide="ignore"):
-            if terms.shape == (1, 0):
+            if is_product:
                 product = terms.products[0]
-                np.matmul(product.left[rows], product.right.T, out=result[rows])
+                np.matmul(product.left[rows], product.right.T, out=outs[0][rows])
                 return
             for left in range(0, n_columns, BLOCK):
                 columns = slice(left, left + BLOCK)
-                result[rows, columns] = terms.block(rows, columns)
+                for out, values in zip(outs, terms.block(rows, columns), strict=True):
+                    out[rows, columns] = values
 
-    in_parallel(fill_rows, range(0, n_rows, step), result.size, threads)
-
-
-# -- lists of trials -----------------------------------------------------------------------------------------
-
-
-class ListScorer:
-    """Gives the LLRs of single pairs, some of so many: gathered rows of the factors and their dot products."""
-
-    def __init__(self, terms: Terms, trials: int) -> None:
-        self.terms = terms
-        products = terms.products
-        self.joined: Product | None = None
-        if len(products) < 2 or is_torch(products[0].left):
-            return
-        # what is impossible is minus infinity in a column's own term, and would be NaN among the other products
-        is_possible = all(np.isfinite(product.right[:, -1]).all() for product in products)
-        if is_possible and len(products[0].left) + len(products[0].right) <= trials:
-            # of a long list every trial takes one row of either side, in which all factors stand
-            lefts = np.hstack([product.left for product in products])
-            self.joined = Product(lefts, np.hstack([product.right for product in products]))
-            widths = [product.left.shape[1] for product in products]
-            self.owner = np.repeat(np.eye(len(products), dtype=lefts.dtype), widths, axis=0)
-
-    def __call__(self, rows: AnyArray, columns: AnyArray) -> AnyArray | float:
-        made: Iterable[AnyArray]
-        if self.joined is not None:
-            made = _row_dots(self.joined, rows, columns, self.owner)
-        else:
-            made = (_row_dots(product, rows, columns)[0] for product in self.terms.products)
-        values = iter(made)
-
-        def each(product: Product) -> AnyArray:
-            value = next(values)
-            if product.several is not None:
-                value = value + cast(product.several.pairs(rows, columns), dtype_name(value))
-            return value
-
-        return self.terms.llr(each)
-
-
-def _row_dots(
-    product: Product, rows: Any, columns: Any, owner: FloatArray | None = None
-) -> AnyArray:
-    """(terms, n) dot products of rows of two factors; with an owner, of the columns of every term."""
-    if is_torch(product.left):
-        return (product.left[rows] * product.right[columns]).sum(-1)[None]
-    left = np.asarray(product.left)
-    right = np.asarray(product.right)
-    dots = np.empty((1 if owner is None else owner.shape[1], len(rows)), dtype=left.dtype)
-    # gathered rows are overwritten again and again, so that they stay in the cache
-    space = np.empty((2, min(GATHERED, len(rows)), left.shape[1]), dtype=left.dtype)
-    for start in range(0, len(rows), GATHERED):
-        some = slice(start, start + GATHERED)
-        a, b = space[:, : len(rows[some])]
-        # the pairs are checked; to check them again takes a copy
-        left.take(rows[some], 0, out=a, mode="clip")
-        right.take(columns[some], 0, out=b, mode="clip")
-        if owner is None:
-            np.einsum("ij,ij->i", a, b, out=dots[0, some])
-        else:
-            a *= b
-            dots[:, some] = (a @ owner).T
-    return dots
+    if n_rows <= step:
+        fill_rows(0)
+    else:
+        in_parallel(fill_rows, range(0, n_rows, step), n_rows * n_columns, threads)
 
 
 # -- the best rows -------------------------------------------------------------------------------------------

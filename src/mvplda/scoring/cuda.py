@@ -176,7 +176,7 @@ def transposed(terms: Terms) -> Terms:
         sides = [on_device(product) for product in s.products]
         return replace(s, products=tuple(Product(swap(right), swap(left)) for left, right in sides))
 
-    return Terms(turn(terms.numerator), turn(terms.denominator))
+    return Terms(*map(turn, terms.sums))
 
 
 def best_rows(terms: Terms, top: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -198,7 +198,7 @@ def best_rows(terms: Terms, top: int) -> tuple[torch.Tensor, torch.Tensor]:
         outside = rows >= n_rows
         # lanes reach beyond the last row: those are scored as the last, and left out
         rows = rows.clamp(max=n_rows - 1)
-        value = torch.as_tensor(terms.llr(partial(_dots, some=some, rows=rows)))
+        value = torch.as_tensor(terms.ratios(partial(_dots, some=some, rows=rows))[0])
         best = value.masked_fill(outside, float("-inf")).topk(top, dim=1)
         numbers.append(rows.gather(1, best.indices))
         scores.append(best.values)

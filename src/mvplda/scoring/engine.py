@@ -10,8 +10,9 @@ pair form for every world, and
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -34,7 +35,6 @@ from ..backend import (
 from ..exceptions import DataError
 from .blocks import (
     Best,
-    ListScorer,
     LogSum,
     Product,
     Several,
@@ -71,6 +71,9 @@ FLOAT32_TERMS = 2.0**16
 
 FLOAT64_TERMS = 2.0**52
 """Terms larger than this are rounded to more than a nat even in float64."""
+
+FEW_SCORES = 2**12
+"""So few scores need no care about threads."""
 
 PAIR_CHUNK = 2**16
 """Trials of a list that are scored at a time."""
@@ -123,6 +126,8 @@ class Seen:
             self.kept = comparison.memory.halves.setdefault(side.profiles, {})
         # quadratic forms, which all worlds with equal keys have in common
         self._squares: dict[Hashable, AnyArray] = {}
+        # log-likelihoods as certain training classes, whatever is enrolled
+        self.alone: dict[Reading, AnyArray] = {}
 
     def total(self, quadratics: Iterable[Quadratic]) -> AnyArray:
         return sum((one.evaluate(self._squares) for one in quadratics), self.zeros)
@@ -180,6 +185,9 @@ class Seen:
 Extra = dict[tuple[Reading, tuple[int, ...]], AnyArray]
 """(tests,) log-likelihoods of tests by themselves, by what worlds make of them."""
 
+Weighted = Mapping[Hypothesis, float]
+"""Hypotheses with the logarithms of their weights, of which a sum is taken."""
+
 Possible = list[tuple[float, World, list[PairForm]]]
 """Worlds with the logarithms of their weights and their forms."""
 
@@ -216,32 +224,14 @@ class Comparison:
         """Whether classes have names that matter, or posteriors."""
         return bool(self.enrol.names or self.heard)
 
-    def parts(self) -> Iterator[tuple[IntArray, IntArray, Terms]]:
-        """Profiles, tests and terms of every part of the matrix whose sides have equal tables."""
+    def parts(self) -> Iterator[tuple[Seen, Seen]]:
+        """Profiles and tests of every part of the matrix whose sides have equal tables."""
         # the enrolled side is made once, whatever the tests' tables are
         enrolled = [Seen(self, self.enrol, group) for group in self.groups(self.enrol)]
         for group in self._groups_of_tests():
             tested = Seen(self, self.test, group)
             for side in enrolled:
-                yield side.group.profiles, group.profiles, self._terms(side, tested)
-
-    def parts_of_pairs(
-        self, pairs: IntArray
-    ) -> Iterator[tuple[IntArray, IntArray, IntArray, Terms]]:
-        """Of a list of trials: positions in the list, rows and columns in the terms, and the terms."""
-        enrolled = [Seen(self, self.enrol, group) for group in self.groups(self.enrol)]
-        for group in self._groups_of_tests():
-            columns = group.places(pairs[:, 1])
-            there = np.flatnonzero(columns >= 0)
-            if not len(there):
-                continue
-            tested = Seen(self, self.test, group)
-            for side in enrolled:
-                rows = side.group.places(pairs[there, 0])
-                is_here = rows >= 0
-                here = there[is_here]
-                if len(here):
-                    yield here, rows[is_here], columns[here], self._terms(side, tested)
+                yield side, tested
 
     def _groups_of_tests(self) -> Iterator[Group]:
         """Tests with equal tables, as many at a time as can be seen as every known class at once."""
@@ -265,31 +255,33 @@ class Comparison:
             self.memory.groups[profiles] = list(group_profiles(profiles, self.forms.base, {}))
         return self.memory.groups[profiles]
 
-    def _terms(self, enrol: Seen, test: Seen) -> Terms:
-        """Numerator and denominator over two groups."""
+    def terms(self, enrol: Seen, test: Seen, sums: Sequence[Weighted]) -> Terms:
+        """Sums of hypotheses over two groups; the last is what the others are relative to."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            sums = self.possible(enrol, test)
+            every = self.possible(enrol, test, sums)
             # forms are relative to tests of which nothing is known; what is known of them adds to this
-            extra = self._extra(test, [world for some in sums for _, world, _ in some])
-            # relative to the other hypotheses' worlds in which the sides share nothing, their term is 0
-            apart = [weight for weight, _, forms in sums[1] if not forms]
+            extra: Extra = {}
+            if self.has_names:
+                extra = self._extra(test, [world for some in every for _, world, _ in some])
+            # relative to the last hypotheses' worlds in which the sides share nothing, their term is 0
+            apart = [weight for weight, _, forms in every[-1] if not forms]
             shift = -float(np.logaddexp.reduce(apart)) if apart else 0.0
             # float32 first: most terms are small, and the sizes come with the products
-            dtype = np.dtype(self.dtype).name
+            dtype = "float32" if self.dtype == np.float32 else "float64"
             while True:
                 sizes = [0.0]
                 terms = Terms(
-                    *(_log_sum(enrol, test, some, extra, shift, dtype, sizes) for some in sums)
+                    *(_log_sum(enrol, test, some, extra, shift, dtype, sizes) for some in every)
                 )
                 if dtype == "float64" or max(sizes) <= FLOAT32_TERMS:
                     return terms
                 dtype = "float64"
 
-    def possible(self, enrol: Seen, test: Seen) -> list[Possible]:
-        """Worlds of the numerator and of the denominator."""
+    def possible(self, enrol: Seen, test: Seen, sums: Sequence[Weighted]) -> list[Possible]:
+        """The worlds of every sum."""
         made: dict[Hashable, list[PairForm]] = {}
-        sums: list[Possible] = []
-        for weighted in (self.ratio.numerator, self.ratio.denominator):
+        every: list[Possible] = []
+        for weighted in sums:
             possible: Possible = []
             for h, weight in weighted.items():
                 for world in self._worlds(h, enrol.group.table, test.group.table):
@@ -297,15 +289,15 @@ class Comparison:
                     if key not in made:
                         made[key] = self.forms.form(enrol.side, test.side, enrol.reading, key)
                     possible.append((weight + world.log_weight, world, made[key]))
-            sums.append(possible)
-        return sums
+            every.append(possible)
+        return every
 
     def _extra(self, test: Seen, every: Sequence[World]) -> Extra:
         """(tests,) what worlds make of the tests by themselves, less the best; nothing where all are alike.
 
         The log-likelihood as the world's classes, and the logarithm of a recogniser's posteriors of them.
         """
-        alone: dict[Reading, AnyArray] = {}
+        alone = test.alone
         extra: Extra = {}
         for world in every:
             if world.own in extra:
@@ -358,7 +350,7 @@ def _log_sum(
     constant = None
     products = []
     for key, some in together.items():
-        more = [extra.get(world.own, 0.0) for _, world, _ in some]
+        more = [extra[world.own] if extra else 0.0 for _, world, _ in some]
         weights = [weight for weight, _, _ in some]
         several = None
         if not key:
@@ -400,32 +392,47 @@ def _largest(values: Sequence[AnyArray]) -> tuple[AnyArray, AnyArray]:
 # -- what is asked of a comparison -----------------------------------------------------------------------------
 
 
-def fill(comparison: Comparison, result: AnyArray, threads: int | None = None) -> None:
-    """Write the LLR of every profile and test into `result`."""
-    dtype = dtype_name(result)
+def fill(
+    comparison: Comparison,
+    sums: Sequence[Weighted],
+    results: Sequence[AnyArray],
+    threads: int | None = None,
+) -> None:
+    """Write every sum but the last, relative to it, of every profile and test into the results."""
+    dtype = dtype_name(results[0])
+    shape = tuple(results[0].shape)
     # Python threads work on blocks: BLAS threads beside them would wait for each other
-    with one_blas_thread():
-        for rows, columns, terms in comparison.parts():
+    with _one_thread(shape[0] * shape[1]):
+        for enrol, test in comparison.parts():
+            terms = comparison.terms(enrol, test, sums)
+            rows = enrol.group.profiles
+            columns = test.group.profiles
             # one group on either side writes into the result, without a copy
-            is_whole = (len(rows), len(columns)) == tuple(result.shape)
-            if is_whole and terms.dtype in (None, dtype):
-                _fill(terms, result, threads)
+            if (len(rows), len(columns)) == shape and terms.dtype in (None, dtype):
+                _fill(terms, results, threads)
                 continue
             for some in bands(len(rows), len(columns)):
-                band = _made_rows(terms, some, len(columns), dtype, result, threads)
-                where = like(rows[some][:, None], result), like(columns[None, :], result)
-                result[where] = cast(band, dtype)
+                made = _made_rows(terms, some, len(columns), dtype, results[0], threads)
+                where = like(rows[some][:, None], made[0]), like(columns[None, :], made[0])
+                for result, band in zip(results, made, strict=True):
+                    result[where] = cast(band, dtype)
 
 
-def _fill(terms: Terms, out: AnyArray, threads: int | None = None) -> None:
+def _one_thread(size: int) -> AbstractContextManager[object]:
+    """BLAS has no use for threads where there is little to do, and setting them takes longer than a score."""
+    return nullcontext() if size < FEW_SCORES else one_blas_thread()
+
+
+def _fill(terms: Terms, outs: Sequence[AnyArray], threads: int | None = None) -> None:
     """Every row and column of terms: by the fused kernel on CUDA where it fits, in blocks elsewhere."""
+    out = outs[0]
     if is_torch(out) and out.is_cuda and out.is_contiguous():
         from .cuda import JointScorer, fits
 
         if fits(terms):
             JointScorer(terms).fill(out)
             return
-    fill_matrix(terms, out, threads)
+    fill_matrix(terms, outs, threads)
 
 
 def _made_rows(
@@ -435,35 +442,54 @@ def _made_rows(
     dtype: DTypeLike,
     on: AnyArray,
     threads: int | None = None,
-) -> AnyArray:
-    """(rows, columns) LLRs of some rows; on : an array of the kind and on the device that is wanted."""
-    band: AnyArray = empty((rows.stop - rows.start, n_columns), terms.dtype or dtype, on)
-    _fill(terms.rows(rows), band, threads)
-    return band
+) -> list[AnyArray]:
+    """(rows, columns) of some rows, one for each sum; on : an array of the kind and on the device that is wanted."""
+    shape = (rows.stop - rows.start, n_columns)
+    made: list[AnyArray] = [empty(shape, terms.dtype or dtype, on) for _ in terms.sums[:-1]]
+    _fill(terms.rows(rows), made, threads)
+    return made
 
 
-def score_pairs(comparison: Comparison, pairs: IntArray) -> AnyArray:
-    """LLRs of a list of (profile, test), without the matrix."""
-    result: AnyArray = empty((len(pairs), 1), comparison.dtype, comparison.reference)[:, 0]
+def score_pairs(
+    comparison: Comparison, sums: Sequence[Weighted], pairs: IntArray
+) -> list[AnyArray]:
+    """Every sum but the last, relative to it, of a list of (profile, test): (n,) each, without the matrix."""
+    shape = (len(pairs), 1)
+    reference = comparison.reference
+    results = [empty(shape, comparison.dtype, reference)[:, 0] for _ in sums[:-1]]
     if len(pairs) == 0:
-        return result
-    with one_blas_thread(), np.errstate(divide="ignore"):
-        for here, rows, columns, terms in comparison.parts_of_pairs(pairs):
-            score = ListScorer(terms, len(rows))
-            for start in range(0, len(rows), PAIR_CHUNK):
-                some = slice(start, start + PAIR_CHUNK)
-                scores = score(like(rows[some], result), like(columns[some], result))
-                if not isinstance(scores, float):
-                    scores = cast(scores, dtype_name(result))
-                result[like(here[some], result)] = scores
-    return result
+        return results
+    with _one_thread(len(pairs)), np.errstate(divide="ignore"):
+        for enrol, test in comparison.parts():
+            rows = enrol.group.places(pairs[:, 0])
+            columns = test.group.places(pairs[:, 1])
+            here = np.arange(len(pairs))
+            if not (enrol.group.whole and test.group.whole):
+                here = np.flatnonzero((rows >= 0) & (columns >= 0))
+            if not len(here):
+                continue
+            terms = comparison.terms(enrol, test, sums)
+            for start in range(0, len(here), PAIR_CHUNK):
+                some = here[start : start + PAIR_CHUNK]
+                made = terms.pairs(like(rows[some], reference), like(columns[some], reference))
+                for result, scores in zip(results, made, strict=True):
+                    if not isinstance(scores, float):
+                        scores = cast(scores, dtype_name(result))
+                    result[like(some, result)] = scores
+    return results
 
 
-def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, FloatArray]:
+def best_profiles(
+    comparison: Comparison, sums: Sequence[Weighted], top: int
+) -> tuple[IntArray, FloatArray]:
     """(tests, top) numbers and LLRs of the best profiles, holding one band of the matrix at a time."""
     best = Best(comparison.shape[1], top)
-    for rows, columns, terms in comparison.parts():
-        if on_cuda(comparison.reference):
+    on = comparison.reference
+    for enrol, test in comparison.parts():
+        terms = comparison.terms(enrol, test, sums)
+        rows = enrol.group.profiles
+        columns = test.group.profiles
+        if on_cuda(on):
             from .cuda import best_rows, fits
 
             if fits(terms):
@@ -471,7 +497,7 @@ def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, FloatArra
                 best.merge(rows[to_host(numbers)], to_host(scores), columns)
                 continue
         for some in bands(len(rows), len(columns), top):
-            band = _made_rows(terms, some, len(columns), comparison.dtype, comparison.reference)
+            (band,) = _made_rows(terms, some, len(columns), comparison.dtype, on)
             # a band is forgotten as soon as its best are known
             best.add(band, rows[some], columns)
     return best.numbers, best.scores.astype(comparison.dtype)
@@ -481,18 +507,21 @@ def log_likelihoods(
     comparison: Comparison, hypotheses: Sequence[Hypothesis], pairs: IntArray | None = None
 ) -> dict[Hypothesis, AnyArray]:
     """Log-likelihood of every hypothesis in float64, relative to the last: of all pairs, or of a list (n,)."""
+    *others, last = hypotheses
+    together = [others] if others else []
+    if comparison.heard:
+        # where posteriors rule out two hypotheses, the vectors alone tell them apart: two by two
+        together = [[h] for h in others]
     logs: dict[Hypothesis, AnyArray] = {}
-    last = hypotheses[-1]
-    for h in hypotheses:
-        if h == last and logs:
-            # relative to itself, whatever worlds it has
-            first = logs[hypotheses[0]]
-            logs[h] = namespace(first).zeros_like(first)
-            continue
-        one = replace(comparison, ratio=Ratio({h: 0.0}, {last: 0.0}), dtype=np.float64)
+    for some in together:
+        sums = [{h: 0.0} for h in (*some, last)]
         if pairs is None:
-            logs[h] = empty(one.shape, np.float64, one.reference)
-            fill(one, logs[h])
+            made = [empty(comparison.shape, np.float64, comparison.reference) for _ in some]
+            fill(comparison, sums, made)
         else:
-            logs[h] = score_pairs(one, pairs)
+            made = score_pairs(comparison, sums, pairs)
+        logs |= zip(some, made, strict=True)
+    # relative to itself, whatever worlds it has
+    shape = comparison.shape if pairs is None else (len(pairs),)
+    logs[last] = namespace(comparison.reference).zeros(shape)
     return logs

@@ -174,6 +174,31 @@ class Part:
             return -1
         return int(self.numbers[view][trained])
 
+    def apply(self, rows: Any, nothing: Any) -> Iterator[tuple[Any, float]]:
+        """Of what is the case in every view: what is put to the expert, and the factor of its answer (V10)."""
+        base = self.forms.base
+        views = [
+            view
+            for view, row in zip(base, rows, strict=True)
+            if view in self.factors and any(one != nothing for one in row)
+        ]
+        weighted = [([view], self.factors[view]) for view in views]
+        # what is said of views together counts beyond what is said of each, with a factor of its own
+        if len(views) > 1:
+            together = self.factors[TOGETHER]
+            weighted = [(some, factor - together) for some, factor in weighted]
+            weighted.append((views, together))
+        for some, factor in weighted:
+            if factor != 0:
+                pairs = zip(base, rows, strict=True)
+                yield tuple(r if v in some else (nothing,) * len(r) for v, r in pairs), factor
+
+
+Applied = tuple[int, Reading, Matches, float]
+"""Number of an expert, what is put to it of training classes and of matches, and the factor of its answer."""
+
+KEPT_APPLIED = 2**12
+
 
 class JointForms:
     """Forms of experts that see different columns: they add up in each world, each with its factors (9.8).
@@ -187,6 +212,9 @@ class JointForms:
     def __init__(self, base: Sequence[str], parts: Sequence[Part]) -> None:
         self.base = tuple(base)
         self.parts = tuple(parts)
+        self._places = [[self.base.index(view) for view in part.forms.base] for part in parts]
+        # what worlds mean to the experts, which comes again in every call
+        self._applied: dict[Hashable, list[Applied]] = {}
 
     @property
     def is_llr(self) -> bool:
@@ -194,65 +222,52 @@ class JointForms:
 
     def side(self, table: Table, y: AnyArray) -> list[Any]:
         sides = []
-        for part in self.parts:
-            classes = self._of(part, table.classes)
-            own = Table(part.forms.base, table.weights, classes, self._of(part, table.names))
+        for part, places in zip(self.parts, self._places, strict=True):
+            classes = tuple(table.classes[i] for i in places)
+            names = tuple(table.names[i] for i in places)
+            own = Table(part.forms.base, table.weights, classes, names)
             sides.append(part.forms.side(own, y[:, :, part.columns]))
         return sides
 
     def alone(self, side: list[Any], reading: Reading) -> list[Quadratic]:
         total = []
-        for k, (part, own) in enumerate(zip(self.parts, side, strict=True)):
-            # an expert may count less for a view than for another, also where classes are known
-            for some, factor in self._apply(part, self._read(part, reading), -1):
-                total += [one.times(k, factor) for one in part.forms.alone(own, some)]
+        # an expert may count less for a view than for another, also where classes are known
+        for k, read, _, factor in self._apply(reading, None):
+            total += [one.times(k, factor) for one in self.parts[k].forms.alone(side[k], read)]
         return total
 
     def form(
         self, enrol: list[Any], test: list[Any], reading: Reading, matches: Matches
     ) -> list[PairForm]:
         total = []
-        for k, part in enumerate(self.parts):
-            read = self._read(part, reading)
-            for some, factor in self._apply(part, self._match(part, matches), FRESH):
-                # of one expert the worlds differ by which views are applied: the key says which
-                forms = part.forms.form(enrol[k], test[k], read, some)
-                total += [one.times(k, factor) for one in forms]
+        for k, read, met, factor in self._apply(reading, matches):
+            # of one expert the worlds differ by which views are applied: the key says which
+            forms = self.parts[k].forms.form(enrol[k], test[k], read, met)
+            total += [one.times(k, factor) for one in forms]
         return total
 
-    def _of(self, part: Part, by_view: Sequence[Any]) -> tuple[Any, ...]:
-        """What an expert sees, of something by base view."""
-        return tuple(by_view[self.base.index(view)] for view in part.forms.base)
-
-    def _read(self, part: Part, reading: Reading) -> Reading:
-        own = zip(part.forms.base, self._of(part, reading), strict=True)
-        return tuple(tuple(part.number(view, c) for c in classes) for view, classes in own)
-
-    def _match(self, part: Part, matches: Matches) -> Matches:
-        rows = []
-        for view, classes in zip(part.forms.base, self._of(part, matches), strict=True):
-            own = tuple((met, part.number(view, trained), -1) for met, trained, _ in classes)
-            rows.append(own if view in part.factors else (FRESH,) * len(own))
-        return tuple(rows)
-
-    def _apply(self, part: Part, rows: Any, nothing: Any) -> Iterator[tuple[Any, float]]:
-        """Of what is the case in every view: what is put to the expert, and the factor of its answer (V10)."""
-        views = [
-            view
-            for view, row in zip(part.forms.base, rows, strict=True)
-            if any(one != nothing for one in row)
-        ]
-        factors = part.factors
-        weighted = [([view], factors[view]) for view in views]
-        # what is said of views together counts beyond what is said of each, with a factor of its own
-        if len(views) > 1:
-            together = factors[TOGETHER]
-            weighted = [(some, factor - together) for some, factor in weighted]
-            weighted.append((views, together))
-        for some, factor in weighted:
-            if factor != 0:
-                pairs = zip(part.forms.base, rows, strict=True)
-                yield tuple(r if v in some else (nothing,) * len(r) for v, r in pairs), factor
+    def _apply(self, reading: Reading, matches: Matches | None) -> list[Applied]:
+        """What is put to the experts, and the factors of their answers; without matches, of one side alone."""
+        key = (reading, matches)
+        if key not in self._applied:
+            if len(self._applied) >= KEPT_APPLIED:
+                self._applied.clear()
+            made: list[Applied] = []
+            for k, (part, places) in enumerate(zip(self.parts, self._places, strict=True)):
+                read = tuple(
+                    tuple(part.number(view, c) for c in reading[i])
+                    for view, i in zip(part.forms.base, places, strict=True)
+                )
+                if matches is None:
+                    made += [(k, some, (), factor) for some, factor in part.apply(read, -1)]
+                    continue
+                met = tuple(
+                    tuple((e, part.number(view, c), -1) for e, c, _ in matches[i])
+                    for view, i in zip(part.forms.base, places, strict=True)
+                )
+                made += [(k, read, some, factor) for some, factor in part.apply(met, FRESH)]
+            self._applied[key] = made
+        return self._applied[key]
 
 
 def class_numbers(every: Names, own: Names) -> Sequence[int]:

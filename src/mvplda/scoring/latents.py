@@ -27,7 +27,7 @@ from .._typing import AnyArray, Array, IntArray
 from ..backend import NUMPY, like
 from ..inference.parameters import Parameters
 from ..labels import base_columns, parts_of
-from .forms import PairForm, Quadratic
+from .forms import PairForm, Quadratic, multiply
 from .worlds import Matches, Reading, Table, reading_of
 
 KEPT_NUMBERS = 2**24
@@ -191,7 +191,7 @@ class PairTerm(NamedTuple):
 
     value = (y_e left)(y_t right)' + y_e row y_e' + y_t column y_t' + constant
 
-    left, right : (r_e, rho), (r_t, rho)
+    left, right : (r_e, rho), (r_t, rho), of which the right one may be a diagonal
     row, column : (r_e, r_e), (r_t, r_t) symmetric
     """
 
@@ -264,7 +264,7 @@ def vector_term(A: Array, B: Array, R: Array) -> PairTerm:
     row = (NUMPY.inverse(lower_e) - NUMPY.inverse(lower)) / 2
     column = -gain @ cross / 2
     constant = float(np.log(lower_e.diagonal()).sum() - np.log(lower.diagonal()).sum())
-    return PairTerm(cross, np.eye(len(B)), row, _symmetric(column), constant)  # (V12)
+    return PairTerm(cross, np.ones(len(B)), row, _symmetric(column), constant)  # (V12)
 
 
 def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTerm:
@@ -413,13 +413,13 @@ class LatentForms:
         o_e = self._mean(enrol, of_e, in_vectors)
         o_t = self._mean(test, of_t, in_vectors)
         cross_e = o_e @ term.left
-        cross_t = o_t @ term.right
+        cross_t = multiply(o_t, term.right)
         square_e = o_e @ term.row
         square_t = o_t @ term.column
         constant = term.constant + cross_e @ cross_t + square_e @ o_e + square_t @ o_t
         row = -cross_t @ term.left.T - 2.0 * square_e
-        column = -cross_e @ term.right.T - 2.0 * square_t
-        return _Made(key, term, row, column, float(constant), in_vectors)
+        column = -multiply(cross_e, term.right.T) - 2.0 * square_t
+        return _Made(key, term, np.asarray(row), np.asarray(column), float(constant), in_vectors)
 
     def _density(self, side: LatentSide, known: Substitution, factor: float) -> Quadratic:
         """Log density as certain training classes, up to a constant that all readings share."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._typing import AnyArray, Array, IntArray, Labels, Names
+from .._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from ..backend import like, sum_rows, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, encode_labels, exact_names, label_columns, row_keys
@@ -113,12 +113,12 @@ class Profiles(Persistent):
         return plain, {"ids": self.ids.tolist(), "model": self.model, "labels": names}
 
     @classmethod
-    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+    def from_state(cls, arrays: Tensors, values: Json) -> Self:
         labels = {
             view: CellLabels(exact_names(names), arrays[f"labels/{view}"])
             for view, names in values["labels"].items()
         }
-        parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+        parts: Json = {name: arrays[name] for name in ARRAYS}
         ids = exact_names(values["ids"])
         return cls(ids=ids, model=values["model"], labels=labels, **parts)
 
@@ -145,7 +145,7 @@ class Profiles(Persistent):
         if len(np.unique(named, axis=0)) != len(named):
             raise FileFormatError("a profile has two rows of the same labels")
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         about = {"profiles": len(self), "vectors": int(self.counts.sum()), "model": self.model}
         if len(self):
             about["first id"] = str(self.ids[0])
@@ -165,19 +165,17 @@ def sum_evidence(
     *,
     method: Enrolment = "exact",
     missing: object = None,
-    weights: ArrayLike | None = None,
+    weights: Array | None = None,
 ) -> Profiles:
     """Profiles of vectors whose evidence is y: their sums, cell by cell.
 
     base : base views, in which vectors may have labels
     """
+    if weights is not None:
+        y = y * like(weights[:, None], y)
     if method not in ("exact", "average"):
         raise ParameterError(f"method is 'exact' or 'average'; got {method!r}")
     n = len(y)
-    each = np.ones(n)
-    if weights is not None:
-        each = check_weights(weights, n)
-        y = y * like(each[:, None], y)
     names = owner = cell = np.arange(n)
     if ids is not None:
         names, owner = number_ids(ids, n)
@@ -193,7 +191,7 @@ def sum_evidence(
     total = y
     if len(owners) < n or ids is not None:
         total = sum_rows(y, cell, len(owners))
-    amount = np.bincount(cell, each, len(owners)).astype(np.float64)
+    amount = np.bincount(cell, weights, len(owners)).astype(np.float64)
     if method == "average":
         total = total / like(amount[:, None], total)
         amount = np.ones_like(amount)
@@ -215,7 +213,9 @@ def from_sums(
     n = len(owners)
     if tuple(y.shape) != (n, width):
         raise DataError(f"evidence of {n} cells has shape {(n, width)}; got {tuple(y.shape)}")
-    each = check_weights(weights, n)
+    each = np.asarray(weights, dtype=np.float64)
+    if each.shape != (n,) or not (np.isfinite(each) & (each > 0)).all():
+        raise DataError(f"weights are a positive number for each of {n} cells; got {each}")
     n_profiles = int(owners.max(initial=-1)) + 1
     if n == 0 or owners.dtype.kind not in "iu" or not _numbers_all(owners, n_profiles):
         raise DataError(
@@ -235,8 +235,11 @@ def from_sums(
 
 def _numbers_all(owner: IntArray, n_profiles: int) -> bool:
     """Whether cells are in the order of their profiles, of which none is left out."""
-    in_order = bool((np.diff(owner) >= 0).all())
-    return in_order and np.array_equal(np.unique(owner), np.arange(n_profiles))
+    if len(owner) == 0:
+        return n_profiles == 0
+    steps = np.diff(owner)
+    in_order = steps.min(initial=0) >= 0 and steps.max(initial=0) <= 1
+    return bool(in_order and owner[0] == 0 and owner[-1] == n_profiles - 1)
 
 
 def as_cell_labels(view: str, array: Names, n: int) -> CellLabels:
@@ -283,20 +286,6 @@ def _plain_ids(ids: Labels) -> Names:
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise LabelError("an id is NaN, which equals no other id: name every profile")
     return array.astype(np.str_) if array.dtype.kind == "S" else array
-
-
-def check_weights(weights: ArrayLike, n: int) -> Array:
-    """Positive numbers, one a vector."""
-    each = np.asarray(weights, dtype=np.float64)
-    if each.shape != (n,):
-        raise DataError(
-            f"there are {n} vectors and weights of shape {each.shape}: give one weight a vector"
-        )
-    if not (np.isfinite(each) & (each > 0)).all():
-        raise DataError(
-            "weights are positive numbers: the noise of a vector is divided by its weight"
-        )
-    return each
 
 
 def _cells(

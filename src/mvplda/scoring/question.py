@@ -7,17 +7,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
+from functools import cache, partial
+from itertools import compress, product
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._typing import AnyArray, Array, IntArray, Names
+from .._typing import AnyArray, Array, IntArray, Json, Names
 from ..backend import like, namespace
+from ..costs import check_share, with_countermeasure
 from ..exceptions import DataError, LabelError, ParameterError
-from ..spoofing import SPOOF, check_share, with_countermeasure
+from ..kinds import SPOOF
 from .blocks import log_sum
 
 Hypothesis = tuple[str, ...]
@@ -100,11 +101,11 @@ class Question:
         """The class of every profile in a known view; None where it is the label that the profile carries."""
         return self.known.get(view) if isinstance(self.known, Mapping) else None
 
-    def parts(self) -> dict[str, Any]:
+    def parts(self) -> Json:
         """What is asked: the keyword arguments that make the question."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """The question in plain values, as JSON can hold them; ``Question(**values)`` is the same question."""
         plain = self.parts()
         for name in ("countermeasure", "recognised"):
@@ -353,9 +354,7 @@ class Recognised:
             return np.log(np.column_stack([ratio, np.zeros(n_tests), ratio.mean(axis=1)]))
 
 
-def make_question(
-    question: Question | Mapping[str, Any] | None, asked: Mapping[str, Any]
-) -> Question:
+def make_question(question: Question | Json | None, asked: Json) -> Question:
     """The question that a call was given: as such, or by the keyword arguments that make one."""
     if question is None:
         return Question(**asked)
@@ -380,6 +379,10 @@ class Ratio:
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         return (*self.numerator, *self.denominator)
 
+    @property
+    def sums(self) -> tuple[dict[Hypothesis, float], dict[Hypothesis, float]]:
+        return self.numerator, self.denominator
+
     def of(self, logs: Mapping[Hypothesis, Array]) -> Array:
         """The log-likelihood ratio, from log-likelihoods of its hypotheses."""
         above = [logs[h] + weight for h, weight in self.numerator.items()]
@@ -389,12 +392,14 @@ class Ratio:
 
 def possible_hypotheses(base: Sequence[str], given: Mapping[str, str]) -> list[Hypothesis]:
     """All that agree with what is given, from everything shared to nothing."""
-    patterns = product((True, False), repeat=len(base))
-    every = [
-        tuple(view for view, same in zip(base, pattern, strict=True) if same)
-        for pattern in patterns
-    ]
+    every = all_hypotheses(tuple(base))
     return [h for h in every if all((v in h) == (what == "same") for v, what in given.items())]
+
+
+@cache
+def all_hypotheses(base: tuple[str, ...]) -> list[Hypothesis]:
+    patterns = product((True, False), repeat=len(base))
+    return [tuple(compress(base, pattern)) for pattern in patterns]
 
 
 def check_view(view: str, base: Sequence[str], where: str) -> None:

@@ -34,6 +34,7 @@ Compare = Callable[[Profiles, Profiles], Comparison]
 """Puts the question of an index to profiles and tests."""
 
 Rows = NDArray[np.float32]
+Kind = tuple[Table, int]
 
 
 class Found(NamedTuple):
@@ -48,10 +49,11 @@ class Found(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Forms whose sum and a constant is log (A_i / C_i)."""
+    """Forms whose sum and a constant is log (A_i / C_i); is_exact: this is the LLR itself."""
 
     forms: list[PairForm]
     constant: float
+    is_exact: bool
 
 
 class SearchIndex:
@@ -72,49 +74,40 @@ class SearchIndex:
                 "an index has no known= and recognised=: search without, and score the candidates with them"
             )
         self.exact = True
-        examples = []
-        # columns behind the products, by kind of profiles and bound
-        self._kinds: dict[tuple[Table, int], int] = {}
-        # which of the vectors x of a test every form takes
-        self._sources: dict[tuple[Table, int], list[int]] = {}
-        numbers: dict[int, int] = {}
-        self._widths: list[int] = []
-        for side, test in self._sides(profiles, probe):
+        self.own = 0
+        # where the vectors x stand that the forms take, by kind of profiles and bound
+        self._columns: dict[Kind, list[slice]] = {}
+        taken: dict[int, slice] = {}
+        examples: list[int] = []
+        for kind, bound, side, _ in self._bounds(profiles, probe):
             examples.append(int(side.group.profiles[0]))
-            bounds, is_exact = _bounds(side, test)
-            self.exact &= is_exact
-            for i, bound in enumerate(bounds):
-                kind = side.group.table, i
-                self._kinds[kind] = len(self._kinds)
-                for form in bound.forms:
-                    x = form.column.values
-                    if id(x) not in numbers:
-                        numbers[id(x)] = len(numbers)
-                        self._widths.append(x.shape[1])
-                self._sources[kind] = [numbers[id(form.column.values)] for form in bound.forms]
-        self.own = sum(self._widths)
-        self.examples = profiles.take(examples)
+            self.exact &= bound.is_exact
+            for form in bound.forms:
+                x = form.column.values
+                if id(x) not in taken:
+                    taken[id(x)] = slice(self.own, self.own + x.shape[1])
+                    self.own += x.shape[1]
+            self._columns[kind] = [taken[id(form.column.values)] for form in bound.forms]
+        self.examples = profiles.take(list(dict.fromkeys(examples)))
         self.vectors, self.owners = self.encode(profiles)
 
     def encode(self, profiles: Profiles) -> tuple[Rows, IntArray]:
         """Rows of more profiles, of kinds that the index has, and the number of the profile of each."""
         made: list[Rows] = []
         owners: list[IntArray] = []
-        for side, test in self._sides(profiles, self._probe):
-            table = side.group.table
-            if (table, 0) not in self._kinds:
+        for kind, bound, side, _ in self._bounds(profiles, self._probe):
+            if kind not in self._columns:
                 raise DataError(
-                    f"the index has no profile of {table.weights} vectors: make it of profiles with these, too"
+                    f"the index has no profile of {kind[0].weights} vectors: make it of profiles with these, too"
                 )
-            for i, bound in enumerate(_bounds(side, test)[0]):
-                rows = self._empty(len(side.group.profiles))
-                for form, columns in zip(bound.forms, self._columns(table, i), strict=True):
-                    left = form.factor * multiply(form.row.values, form.left)
-                    rows[:, columns] += multiply(left, form.right.T)
-                rows[:, self.own] = side.own(bound.forms) + bound.constant
-                rows[:, self.own + 1 + self._kinds[table, i]] = 1.0
-                made.append(rows.astype(np.float32))
-                owners.append(side.group.profiles)
+            rows = np.zeros((len(side.group.profiles), self.own + 1 + len(self._columns)))
+            for form, columns in zip(bound.forms, self._columns[kind], strict=True):
+                left = form.factor * multiply(form.row.values, form.left)
+                rows[:, columns] += multiply(left, form.right.T)
+            rows[:, self.own] = side.own(bound.forms) + bound.constant
+            rows[:, self._place(kind)] = 1.0
+            made.append(rows.astype(np.float32))
+            owners.append(side.group.profiles)
         return np.concatenate(made), np.concatenate(owners)
 
     def queries(self, tests: Profiles) -> Rows:
@@ -123,14 +116,12 @@ class SearchIndex:
             raise DataError(
                 f"the index is for tests of {self._probe.weights[0]:g} vector(s) each: make another with takes="
             )
-        rows = self._empty(len(tests))
+        rows = np.zeros((len(tests), self.own + 1 + len(self._columns)))
         rows[:, self.own] = 1.0
-        for side, test in self._sides(self.examples, tests):
-            table = side.group.table
-            for i, bound in enumerate(_bounds(side, test)[0]):
-                for form, columns in zip(bound.forms, self._columns(table, i), strict=True):
-                    rows[:, columns] = form.column.values
-                rows[:, self.own + 1 + self._kinds[table, i]] = test.own(bound.forms)
+        for kind, bound, _, test in self._bounds(self.examples, tests):
+            for form, columns in zip(bound.forms, self._columns[kind], strict=True):
+                rows[:, columns] = form.column.values
+            rows[:, self._place(kind)] = test.own(bound.forms)
         return rows.astype(np.float32)
 
     def error(self, queries: FloatArray, decoded: FloatArray | None = None) -> FloatArray:
@@ -142,10 +133,9 @@ class SearchIndex:
         rounding = self.vectors.shape[1] * np.finfo(np.float32).eps
         total = rounding * (q @ np.abs(self.vectors).max(axis=0))
         if decoded is not None:
-            lost = np.abs(self.vectors - decoded)
-            # by columns, or by lengths (Cauchy and Schwarz)
-            length = np.sqrt((lost.astype(np.float64) ** 2).sum(axis=1).max())
-            total += np.minimum(q @ lost.max(axis=0), length * np.linalg.norm(q, axis=1))
+            # Cauchy and Schwarz
+            lost = np.linalg.norm(self.vectors - decoded, axis=1).max()
+            total += lost * np.linalg.norm(q, axis=1)
         return np.asarray(total)
 
     def rerank(
@@ -169,7 +159,8 @@ class SearchIndex:
         test, place = np.nonzero((ordered >= 0) & ~again)
         llrs = np.full(ordered.shape, -np.inf)
         pairs = np.stack([ordered[test, place], test], axis=1)
-        llrs[test, place] = score_pairs(self._compare(profiles, tests), pairs)
+        comparison = self._compare(profiles, tests)
+        (llrs[test, place],) = score_pairs(comparison, comparison.ratio.sums, pairs)
         best = np.argsort(-llrs, axis=1, kind="stable")[:, :top]
         scores = np.take_along_axis(llrs, best, axis=1)
         # all profiles are candidates where there are no others
@@ -178,39 +169,43 @@ class SearchIndex:
             certified |= scores[:, -1] >= unseen
         return Found(np.take_along_axis(ordered, best, axis=1), scores, certified)
 
-    def _sides(self, profiles: Profiles, tests: Profiles) -> Iterator[tuple[Seen, Seen]]:
+    def _place(self, kind: Kind) -> int:
+        return self.own + 1 + list(self._columns).index(kind)
+
+    def _bounds(
+        self, profiles: Profiles, tests: Profiles
+    ) -> Iterator[tuple[Kind, Bound, Seen, Seen]]:
+        """All kinds of profiles with their bounds, and both sides as the scorer sees them."""
         comparison = self._compare(profiles, tests)
         (group,) = comparison.groups(comparison.test)
         test = Seen(comparison, comparison.test, group)
         for group in comparison.groups(comparison.enrol):
-            yield Seen(comparison, comparison.enrol, group), test
-
-    def _empty(self, n: int) -> NDArray[np.float64]:
-        return np.zeros((n, self.own + 1 + len(self._kinds)))
-
-    def _columns(self, table: Table, i: int) -> list[slice]:
-        """Where the vector of a test stands that every form takes."""
-        stops = np.cumsum(self._widths).tolist()
-        return [slice(stops[k] - self._widths[k], stops[k]) for k in self._sources[table, i]]
+            side = Seen(comparison, comparison.enrol, group)
+            sums = comparison.possible(side, test, comparison.ratio.sums)
+            above, below = (_distinct(some) for some in sums)
+            for i, bound in enumerate(_pair_worlds(above, below)):
+                yield (group.table, i), bound, side, test
 
 
-def _bounds(side: Seen, test: Seen) -> tuple[list[Bound], bool]:
-    """Bounds of the LLRs of profiles of one kind, and whether the only one is the LLR itself."""
-    above, below = (_distinct(some) for some in side.comparison.possible(side, test))
-    # every world above is paired with one below that has most in common with it: what is in both cancels
+def _pair_worlds(above: Possible, below: Possible) -> list[Bound]:
+    """Every world above with one below that has most in common with it: what is in both cancels."""
     partners = [_nearest(world.matches, below) for _, world, _ in above]
     times = Counter(partners)
     bounds: dict[object, Bound] = {}
     for (weight, _, forms), partner in zip(above, partners, strict=True):
         other, _, against = below[partner]
-        own = [form for form in forms if not any(form.key == one.key for one in against)]
-        less = [form for form in against if not any(form.key == one.key for one in forms)]
-        own += [form.times("less", -1.0) for form in less]
+        common = {form.key for form in forms} & {form.key for form in against}
+        own = [form for form in forms if form.key not in common]
+        own += [form.times("less", -1.0) for form in against if form.key not in common]
         # a world below that stands for several above is divided among them
         constant = weight - other + float(np.log(times[partner]))
-        bounds[tuple(form.key for form in own), round(constant, 12)] = Bound(own, constant)
-    is_exact = len(bounds) == 1 and len(times) == len(below) == len(above)
-    return list(bounds.values()), is_exact
+        is_paired = len(times) == len(below) == len(above)
+        bounds[tuple(form.key for form in own), round(constant, 12)] = Bound(
+            own, constant, is_paired
+        )
+    return [
+        bound._replace(is_exact=bound.is_exact and len(bounds) == 1) for bound in bounds.values()
+    ]
 
 
 def _distinct(possible: Possible) -> Possible:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Literal
 
@@ -94,12 +95,13 @@ def group_profiles(
     weights = profiles.weights
     if not profiles.labels and not names:
         # one cell each, in which nothing but its weight can differ
-        kind = np.zeros(len(weights), dtype=np.int64)
-        sizes = weights[:1]
-        if (weights != weights[0]).any():
-            sizes, kind = np.unique(weights, return_inverse=True)
+        every = np.arange(len(weights))
+        if (weights == weights[0]).all():
+            yield Group(Table.plain(base, float(weights[0])), every, every[:, None], whole=True)
+            return
+        sizes, kind = np.unique(weights, return_inverse=True)
         for size, members in zip(sizes.tolist(), _members(kind, len(sizes)), strict=True):
-            yield Group(Table.plain(base, size), members, members[:, None], whole=len(sizes) == 1)
+            yield Group(Table.plain(base, size), members, members[:, None])
         return
     # cells are put in one order, so that equal tables look equal
     codes = {view: _own_codes(profiles, view) for view in base}
@@ -197,7 +199,7 @@ class World:
     matches: Matches
     log_weight: float
 
-    @property
+    @cached_property
     def own(self) -> tuple[Reading, tuple[int, ...]]:
         """What the world makes of a test by itself: training classes, and columns of posteriors by base view.
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
+import os
 import threading
 import time
 import uuid
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fastapi import Request
@@ -21,7 +24,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .metrics import Metrics
+from .. import exceptions as errors
+from ..persistence import write_atomically
 from .problems import Problem
 from .settings import LOCAL_HOSTS, Settings
 
@@ -37,36 +41,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-BUCKETS = 10_000
-"""Names whose rates are remembered at once, the latest ones."""
-
-
-class Rates:
-    """Token buckets by name: so many per minute, and as many at once; 0 is no limit."""
-
-    def __init__(self, per_minute: float) -> None:
-        self.per_minute = per_minute
-        self._lock = threading.Lock()
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def wait(self, name: str) -> float:
-        """0 where the call may go on, else the seconds after which it may."""
-        if not self.per_minute:
-            return 0.0
-        now = time.monotonic()
-        with self._lock:
-            left, at = self._left.pop(name, (self.per_minute, now))
-            left = min(self.per_minute, left + (now - at) * self.per_minute / 60)
-            allowed = left >= 1
-            self._left[name] = (left - allowed, now)
-            if len(self._left) > BUCKETS:
-                self._left.popitem(last=False)
-        return 0.0 if allowed else (1 - left) * 60 / self.per_minute
-
-    def check(self, name: str, detail: str) -> None:
-        wait = self.wait(name)
-        if wait:
-            raise Problem(429, "rate", detail, wait=wait)
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class BadBody(HTTPException):
@@ -178,6 +153,7 @@ class Exchange:
         fields = {
             "requestId": self._id,
             "method": self.scope["method"],
+            "path": self.scope["path"],
             "route": route,
             "status": self.status,
             "ms": round(1000 * took, 1),
@@ -210,6 +186,8 @@ def problem_of(error: Exception) -> Problem:
         return Problem(error.status_code, "http", str(error.detail))
     if isinstance(error, (RequestValidationError, ValidationError)):
         return invalid(error.errors())
+    if isinstance(error, errors.DataError):
+        return Problem(422, "vector", str(error))
     if isinstance(error, DataError):
         return Problem(422, "fields", "a value has characters that cannot be stored")
     if isinstance(error, (DBAPIError, PoolTimeout)):
@@ -229,3 +207,72 @@ def invalid(faults: Sequence[Any]) -> Problem:
     names = [str(name) for name in first["loc"] if name != "body"]
     status = 400 if first["type"] == "json_invalid" else 422
     return Problem(status, "fields", f"{'.'.join(names) or 'the body'}: {first['msg']}")
+
+
+# -- counts and logs ---------------------------------------------------------------------
+
+
+class Metrics:
+    """Counters, in the text format of Prometheus; a histogram is several of them.
+
+    folder : where the processes of one service put their counts, so that each can return the sum of all
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._started = time.time()
+        self._folder = Path(folder) if folder else None
+        self._written = 0.0
+
+    def count(self, name: str, labels: str) -> None:
+        """labels : as they stand between braces"""
+        with self._lock:
+            self._counts[f"{name}{{{labels}}}"] += 1
+
+    def observe(self, name: str, seconds: float, labels: str) -> None:
+        with self._lock:
+            for bound in SECONDS:
+                self._counts[f'{name}_bucket{{{labels},le="{bound:g}"}}'] += seconds <= bound
+            self._counts[f'{name}_bucket{{{labels},le="+Inf"}}'] += 1
+            self._counts[f"{name}_count{{{labels}}}"] += 1
+            self._counts[f"{name}_sum{{{labels}}}"] += seconds  # type: ignore[assignment]
+        if time.monotonic() > self._written + 1:
+            self.write()
+
+    def write(self) -> None:
+        """Let the other processes of the service see what was counted here."""
+        self._written = time.monotonic()
+        if self._folder is not None:
+            with self._lock:
+                text = json.dumps(self._counts)
+            write_atomically(self._folder / f"{os.getpid()}.json", text.encode())
+
+    def text(self, gauges: dict[str, float]) -> str:
+        """Of all processes of the service; what others counted within the last second may be missing."""
+        with self._lock:
+            counts = Counter(self._counts)
+        if self._folder is not None:
+            for path in self._folder.glob("*.json"):
+                if path.stem != str(os.getpid()):
+                    counts.update(json.loads(path.read_text(encoding="utf-8")))
+        values = {**gauges, "mvplda_start_time_seconds": self._started, **counts}
+        return "".join(f"{name} {value:.12g}\n" for name, value in sorted(values.items()))
+
+
+class JsonLines(logging.Formatter):
+    """One line of JSON per record; fields that a call gives as extra stand beside the message."""
+
+    PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"taskName", "color_message"}
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "at": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields |= {name: value for name, value in vars(record).items() if name not in self.PLAIN}
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)

@@ -1,32 +1,108 @@
-"""The service as an ASGI application."""
+"""From settings to a service that runs: database, keys, model, the ASGI application and its server."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
+from threadpoolctl import threadpool_limits
 
 from .. import __version__
-from .access import Access, Rates, refuse
-from .keys import Caller
-from .metrics import Metrics
-from .problems import Problem
+from ..exceptions import ParameterError
+from .access import Access, JsonLines, Metrics, refuse
+from .keys import ROLES, Caller, Master
+from .model import open_model
+from .problems import Json, Problem
 from .routes import router
 from .service import Service
+from .settings import Settings
+from .store import Store
+from .verifier import Attempt
+
+Base: Any
+try:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base
+except ImportError:
+    from uvicorn.protocols.http.h11_impl import H11Protocol as Base
 
 PAGE_FOLDER = Path(__file__).with_name("page")
+# Seconds after which a database that does not answer is not ready.
 READY_S = 3.0
-"""Seconds after which a database that does not answer is not ready."""
+# Seconds for which a key of a caller is remembered: one that is revoked works for so long in other processes.
+KEYS_S = 5.0
+# Batches of verifications at the same time: one is computed while the other is committed.
+LANES = 1
+MOST_TOGETHER = 64
+# Name in the environment: NAME:ROLE:KEY, several divided by blanks.
+API_KEYS = "MVPLDA_API_KEYS"
+# Name in the environment by which processes of one service get their settings.
+SETTINGS = "MVPLDA_WORKER_SETTINGS"
+# Name in the environment of the folder where processes of one service put their counts.
+COUNTS = "MVPLDA_WORKER_COUNTS"
 Result = TypeVar("Result")
+Waiting = list[tuple[Attempt, "asyncio.Future[Json]"]]
+
+
+class Batches:
+    """Verifications that wait are decided together: one transaction, one call of the scorer, one commit."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._waiting: Waiting = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def verify(self, attempt: Attempt) -> Json:
+        decided: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self._waiting.append((attempt, decided))
+        if len(self._tasks) < LANES:
+            task = asyncio.create_task(self._decide())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return await decided
+
+    async def _decide(self) -> None:
+        while self._waiting:
+            batch = self._next()
+            attempts = [attempt for attempt, _ in batch]
+            outcomes = await self._runtime.run(self._runtime.service.verify, attempts)
+            for (_, decided), outcome in zip(batch, outcomes, strict=True):
+                if decided.done():  # who asked has gone
+                    continue
+                if isinstance(outcome, Exception):
+                    decided.set_exception(outcome)
+                else:
+                    decided.set_result(outcome)
+
+    def _next(self) -> Waiting:
+        """Attempts in their order, one per profile; further ones on the same profile wait for the next batch."""
+        batch: dict[str, Any] = {}
+        later: Waiting = []
+        for entry in self._waiting:
+            name = entry[0].name
+            if name in batch or len(batch) == MOST_TOGETHER:
+                later.append(entry)
+            else:
+                batch[name] = entry
+        self._waiting = later
+        return list(batch.values())
 
 
 class Runtime:
@@ -37,12 +113,15 @@ class Runtime:
         self.service = service
         self.settings = settings
         self.is_open = is_open
-        self.metrics = Metrics()
-        self.key_rates = Rates(settings.key_rate)
-        self.profile_rates = Rates(settings.profile_rate)
+        self.metrics = Metrics(os.environ.get(COUNTS))
+        self.batches = Batches(self)
         self._light = ThreadPoolExecutor(settings.threads)
         self._heavy = ThreadPoolExecutor(settings.at_once)
-        self._ping = ThreadPoolExecutor(1)
+        self._apart = ThreadPoolExecutor(2)
+        self._warm: Future[None] | None = None
+        self._callers: dict[str, tuple[Caller, float]] = {}
+        self._calls: dict[str, int] = {}
+        self._refused: dict[str, float] = {}
         self.recordings = 0
 
     def has(self, decision: str) -> None:
@@ -55,6 +134,10 @@ class Runtime:
         """Something that waits for the database, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._light, work, *arguments)
 
+    async def change(self, caller: Caller, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Something in one transaction, in a thread."""
+        return await self.run(self.service.change, caller, work, *arguments)
+
     async def run_heavy(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Something that computes for long; where too much of it waits, it is refused."""
         if self.recordings >= self.settings.at_once + self.settings.waiting:
@@ -66,28 +149,64 @@ class Runtime:
         finally:
             self.recordings -= 1
 
-    async def ping(self) -> None:
-        """Whether the database answers, whatever other calls wait for."""
+    def warm(self) -> Future[None]:
+        """All voices for 1:N are read once, when the service starts."""
+        if self._warm is None or (self._warm.done() and self._warm.exception()):
+            self._warm = self._apart.submit(self.service.index.warm)
+        return self._warm
+
+    async def ready(self) -> None:
+        """Whether the database answers, whatever other calls wait for, and all voices are in memory."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(READY_S):
-                await loop.run_in_executor(self._ping, self.service.store.ping)
+                await loop.run_in_executor(self._apart, self.service.store.ping)
         except TimeoutError:
             raise Problem(503, "database", "the database does not answer", wait=2) from None
+        try:
+            async with asyncio.timeout(READY_S):
+                await asyncio.shield(asyncio.wrap_future(self.warm()))
+        except TimeoutError:
+            raise Problem(503, "warming", "voices are being read", wait=5) from None
 
     async def caller(self, request: Request, key: str | None) -> Caller:
-        """Who calls; a call without a valid key is refused, and counted by its address."""
-        found: Caller | None = None
+        """Who calls; a call without a valid key, or with one that calls too often, is refused."""
+        found = Caller("local", "admin") if self.is_open and not key else None
         if key:
-            found = await self.run(self.service.store.find_caller, key)
-        elif self.is_open:
-            found = Caller("local", "admin")
+            found, until = self._callers.get(key, (None, 0.0))
+            if until < time.monotonic():
+                found = await self.run(self.service.store.find_caller, key)
+                self._callers.pop(key, None)
         if found is None:
             detail = "send an API key: the header X-API-Key, or Authorization: Bearer"
             raise Problem(401, "key", detail)
-        self.key_rates.check(found.name, "too many calls with this key")
+        if key and key not in self._callers:
+            self._callers[key] = (found, time.monotonic() + KEYS_S)
         request.state.caller = found.name
+        if self.settings.key_rate:
+            await self._spend(found)
         return found
+
+    async def _spend(self, caller: Caller) -> None:
+        """Count a call of a key; rates are kept in the database, from which a second's calls are taken at a time."""
+        left = self._calls.get(caller.name, 0)
+        if not left:
+            wait = self._refused.get(caller.name, 0.0) - time.monotonic()
+            rate = self.settings.key_rate
+            left = max(1, int(rate / 60))
+            if wait <= 0:
+                wait = await self.run(self.service.store.spend, caller.name, left, rate)
+            if wait > 0:
+                await self._refuse(caller, wait)
+        self._calls[caller.name] = left - 1
+
+    async def _refuse(self, caller: Caller, wait: float) -> None:
+        problem = Problem(429, "rate", "too many calls with this key", wait=wait)
+        if caller.name not in self._refused or self._refused[caller.name] < time.monotonic():
+            # once for all calls that come while it waits: a flood of them does not fill the audit
+            self._refused[caller.name] = time.monotonic() + min(wait, 1.0)
+            await self.run(self.service.refuse, caller, problem)
+        raise problem
 
 
 def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
@@ -100,11 +219,15 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if service.model is not None:
+            runtime.warm()
         yield
+        runtime.metrics.write()
         service.store.close()  # SQLite then empties its log, where erased rows may still be
 
     app = FastAPI(
         title="mvplda",
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
         version=__version__,
         summary="Speaker and phrase, verified by one calibrated likelihood ratio.",
@@ -120,3 +243,143 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
     app.mount("/", StaticFiles(directory=PAGE_FOLDER, html=True), name="page")
     app.add_middleware(Access, settings=settings, is_open=is_open, metrics=runtime.metrics)
     return app
+
+
+# -- opening -----------------------------------------------------------------------------
+
+
+def open_store(settings: Settings) -> Store:
+    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    store = Store(settings.database_url, settings.key_url, settings)
+    for entry in os.environ.get(API_KEYS, "").split():
+        name, role, key = [*entry.split(":", 2), "", ""][:3]
+        if role not in ROLES or len(key) < 16:
+            raise ParameterError(
+                f"{API_KEYS} holds NAME:ROLE:KEY, with a role of {', '.join(ROLES)} and a key of 16 "
+                "characters or more"
+            )
+        store.put_api_key(name, role, key)
+    return store
+
+
+def open_master(settings: Settings, make: bool) -> Master:
+    local = settings.database is None or settings.database.startswith("sqlite")
+    return Master.find(settings.data if local else None, make)
+
+
+def open_service(settings: Settings) -> Service:
+    """All of it; a master key is made last, and only for a database that has none yet."""
+    model = open_model(settings)
+    store = open_store(settings)
+    master = open_master(settings, store.meta("master") is None)
+    return Service(store, master, model, settings)
+
+
+# -- the server --------------------------------------------------------------------------
+
+
+class Patient(Base):  # type: ignore[misc]
+    """Closes connections whose request does not arrive: after a while, or at once when there are too many.
+
+    So half-sent requests never keep others out.
+    """
+
+    settings: ClassVar[Settings]
+    waiting: ClassVar[OrderedDict[int, Patient]] = OrderedDict()
+    _timer: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+        if len(self.connections) > self.settings.connections and self.waiting:
+            oldest = next(iter(self.waiting.values()))
+            oldest.close_unfinished()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_answering():
+            self._stop_waiting()
+        elif self._timer is None:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait(self) -> None:
+        self.waiting[id(self)] = self
+        self._timer = self.loop.call_later(self.settings.header_s, self.close_unfinished)
+
+    def _stop_waiting(self) -> None:
+        self.waiting.pop(id(self), None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close_unfinished(self) -> None:
+        self._stop_waiting()
+        if not self._is_answering():
+            self.transport.close()
+
+
+def check_port(settings: Settings) -> None:
+    """Refuse to start where something else listens already."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            raise ParameterError(
+                f"port {settings.port} of {settings.host} cannot be listened at: {error.strerror}. "
+                "Another service may run there already: stop it, or give another --port"
+            ) from error
+
+
+def run(service: Service, settings: Settings) -> None:
+    """Serve until stopped; requests that have begun are finished first."""
+    options: Json = {
+        "host": settings.host,
+        "port": settings.port,
+        "http": Patient,
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        "timeout_graceful_shutdown": 20,
+        "timeout_keep_alive": 15,
+    }
+    # products are small: threads inside of them would cost more than they bring
+    threadpool_limits(1)
+    if settings.workers == 1:
+        uvicorn.run(application(service), **options)
+        return
+    service.store.close()
+    os.environ[COUNTS] = tempfile.mkdtemp(prefix="mvplda-counts-")
+    os.environ[SETTINGS] = settings.model_dump_json()
+    if "timeout_worker_healthcheck" in inspect.signature(uvicorn.run).parameters:
+        options["timeout_worker_healthcheck"] = 60  # one that loads its model is not dead
+    uvicorn.run(
+        "mvplda.serve.app:from_environment", factory=True, workers=settings.workers, **options
+    )
+
+
+def from_environment() -> Any:
+    """The application of one of several processes."""
+    threadpool_limits(1)
+    return application(open_service(Settings.model_validate_json(os.environ[SETTINGS])))
+
+
+def application(service: Service) -> Any:
+    """The application; where there are no keys of callers, none is needed. Logs are lines of JSON."""
+    Patient.settings = service.settings
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name in ("mvplda.serve", "uvicorn", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(logging.INFO)
+    return create_app(service, is_open=not service.store.key_names())

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from .._typing import Array
 from ..decisions import OperatingPoint, name_among
 from ..scoring.profiles import Profiles as Side
-from ..spoofing import with_countermeasure
+from .keys import Caller
 from .model import DEFAULT_FAR, VOICE, Cell, Heard, Integers, Model, whole
 from .problems import Json
 from .profiles import Profiles
-from .store import DAY, Call, Work
+from .store import DAY, Work
 
+# Profiles that are read at once.
 BATCH = 10_000
-"""Profiles that are read at once."""
+# A block of voices is at most a tenth of the one before it: few blocks, and few times that one is made anew.
 GROWTH = 10
-"""A block of voices is at most a tenth of the one before it: few blocks, and few times that one is made anew."""
 EXPIRED = (
     "SELECT id FROM profiles WHERE state = 'enrolled' "
     "AND coalesce(last_used, created) < :since AND coalesce(last_used, created) >= :before"
@@ -60,7 +60,7 @@ class Index:
         candidates: Sequence[str] | None,
         top: int,
         prior_none: float,
-        call: Call,
+        caller: Caller,
     ) -> Json:
         """The likeliest profiles, and the probability that it is none of them."""
         ranked: list[Json] = []
@@ -72,10 +72,15 @@ class Index:
         }
         if heard.reason is None and heard.vector is not None:
             test = self.people.model.share(heard.vector[None])[0]
-            ranked, found = self._ranked(test, heard.countermeasure, candidates, top, prior_none)
+            ranked, found = self._ranked(test, candidates, top, prior_none)
             result |= found
+        if not caller.may("enrol"):
+            # by asking for many candidates a key that may only verify would list people's names
+            for one in ranked:
+                if one["profileId"] != result["identified"]:
+                    one["userId"] = None
         made = secrets.token_hex(16)
-        with self.people.store.write(call) as work:
+        with self.people.store.write(caller) as work:
             work.note("identify", None, made, **result)
         return {
             "resultId": made,
@@ -89,7 +94,6 @@ class Index:
     def _ranked(
         self,
         test: Integers,
-        spoof: float | None,
         candidates: Sequence[str] | None,
         top: int,
         prior_none: float,
@@ -106,8 +110,6 @@ class Index:
         llrs[best] = -np.inf
         for name, llr in exact.items():
             llrs[places[name]] = llr
-        if spoof is not None:
-            llrs = with_countermeasure(llrs, spoof, self.settings.spoof_prior)
         doubt = model.bundle.doubt(VOICE)
         naming = name_among(llrs, self._point(model), none=prior_none, count=count, doubt=doubt)
         ranked = []
@@ -167,6 +169,13 @@ class Index:
         return people, dict(zip(people, llrs.tolist(), strict=True))
 
     # -- keeping up ----------------------------------------------------------
+
+    def warm(self) -> None:
+        """Read all voices, and compute the domain, before the first question comes."""
+        with self._lock, self.people.store.read() as work:
+            if self.settings.role != "verify":
+                self._refresh(work)
+            self.people.domain.deployed(work)
 
     def _refresh(self, work: Work) -> None:
         """Read what changed, and drop those whom time made expired."""

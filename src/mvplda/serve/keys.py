@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.special import ndtri
 
 from .._optional import need
 from .._typing import Array
 from ..exceptions import ParameterError
 
+# Each may do what those before it may.
 ROLES = ("verify", "enrol", "admin")
-"""Each may do what those before it may."""
 KEY_BYTES = 32
+# Name in the environment: 32 bytes in base64, or @FILE with them.
 MASTER = "MVPLDA_MASTER_KEY"
-"""Name in the environment: 32 bytes in base64, or @FILE with them."""
+# Name in the environment of the key that a rotation changes to.
 NEW_MASTER = "MVPLDA_NEW_MASTER_KEY"
-"""Name in the environment of the key that a rotation changes to."""
 
 
 # -- the master key, and what is made of it ------------------------------------------------
@@ -47,12 +47,12 @@ class Master:
                 f"set {MASTER} to 32 bytes in base64: hosts that share a database share the key"
             )
         path = folder / "master.key"
-        if not path.exists():
-            if not make:
-                raise ParameterError(
-                    f"there is no master key: neither is {MASTER} set, nor is there a file {path}"
-                )
+        if make and not path.exists():
             make_key_file(path)
+        if not path.exists():
+            raise ParameterError(
+                f"there is no master key: neither is {MASTER} set, nor is there a file {path}"
+            )
         return cls.from_file(path)
 
     @classmethod
@@ -60,16 +60,14 @@ class Master:
         text = os.environ.get(name, "")
         if text.startswith("@"):
             return cls.from_file(Path(text[1:]))
-        if text:
-            return cls(decode_key(text, name), "environment")
-        return None
+        return cls(decode_key(text, name), "environment") if text else None
 
     @classmethod
     def from_file(cls, path: Path) -> Master:
         return cls(decode_key(path.read_text(encoding="utf-8"), str(path)), str(path))
 
     def derived(self, purpose: str) -> bytes:
-        return hmac.new(self.key, f"mvplda {purpose}".encode(), hashlib.sha256).digest()
+        return hmac.digest(self.key, f"mvplda {purpose}".encode(), "sha256")
 
     @property
     def mark(self) -> str:
@@ -150,33 +148,15 @@ class Vault:
         return hmac.new(self.marks, text, hashlib.sha256).hexdigest()[:32]
 
 
-REFLECTIONS = 64
-"""So many are applied at once: one by one they would take minutes for the thousands of dimensions of a committee."""
-
-
 def rotation(secret: bytes, dimension: int) -> Array:
-    """The orthogonal matrix of a secret: a product of reflections, the same on every machine; none without a secret.
-
-    The normals of the reflections are uniform on the sphere, from the bytes of SHAKE-256 by the method of Box and
-    Muller.
-    """
-    turn = np.eye(dimension)
+    """The orthogonal matrix of a secret, uniform among all, the same on every machine; none without a secret."""
     if not secret:
-        return turn
-    pairs = (dimension * dimension + 1) // 2
-    drawn = np.frombuffer(hashlib.shake_256(secret + b" rotation").digest(16 * pairs), dtype="<u8")
-    uniform = (drawn.reshape(2, pairs) + 0.5) / 2.0**64
-    angle = 2 * np.pi * uniform[0]
-    radius = np.sqrt(-2 * np.log(uniform[1]))
-    normals = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
-    normals = normals[: dimension * dimension].reshape(dimension, dimension)
-    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    # many reflections at once, H_k ... H_1 = I - V' T V with T^-1 = I / 2 + the part of V V' below the diagonal
-    for start in range(0, dimension, REFLECTIONS):
-        V = normals[start : start + REFLECTIONS]
-        mixed = np.tril(V @ V.T, -1) + 0.5 * np.eye(len(V))
-        turn -= V.T @ solve_triangular(mixed, V @ turn, lower=True)
-    return turn
+        return np.eye(dimension)
+    drawn = hashlib.shake_256(secret + b" rotation").digest(8 * dimension**2)
+    uniform = ((np.frombuffer(drawn, dtype="<u8") >> 11) + 0.5) / 2.0**53
+    Q, R = np.linalg.qr(ndtri(uniform).reshape(dimension, dimension))
+    # which is unique with a positive diagonal of R
+    return np.asarray(Q * np.sign(np.diagonal(R)))
 
 
 # -- keys of callers -----------------------------------------------------------------------

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from pydantic.alias_generators import to_camel
 
 from .._typing import Array
 from ..bundle import Bundle
 from ..calibration import Answer
 from ..decisions import OperatingPoint
-from ..exceptions import AudioError, DataError, NumericalError, ParameterError
+from ..exceptions import AudioError, DataError, LabelError, NumericalError, ParameterError
 from ..extractors import load_extractor
 from ..extractors.quality import Quality, QualitySettings, measure
 from ..extractors.sound import read_sound
@@ -38,23 +38,24 @@ from .settings import Settings
 
 log = logging.getLogger("mvplda.serve")
 
+# Of stored sums, which are whole numbers: an enrolment that is taken out leaves nothing behind.
 UNIT = 2.0**-32
-"""Of stored sums, which are whole numbers: an enrolment that is taken out leaves nothing behind."""
+# Evidence beyond this is refused: sums of thousands stay within 64 bits.
 LARGEST = 2.0**28
-"""Evidence beyond this is refused: sums of thousands stay within 64 bits."""
+# False acceptances where neither the settings nor the model name a share, as in `point_for`.
 DEFAULT_FAR = 0.01
-"""False acceptances where neither the settings nor the model name a share, as in `point_for`."""
 SPEAKER = "speaker"
 PHRASE = "phrase"
 BOTH = (SPEAKER, PHRASE)
+# Whose voice is it, whatever was said?
 VOICE = Question(same=SPEAKER)
-"""Whose voice is it, whatever was said?"""
 DEFAULTS = Path(__file__).with_name("models")
 DEMO_NOTICE = (
     "DEMONSTRATION ONLY: a toy network listens here, which was trained on synthetic voices. It must not decide about "
     "people: it accepts most strangers."
 )
 NOT_CALIBRATED = "This model has no calibration for what the service asks: its LLRs and probabilities are too large."
+# Warnings about quality, and why nothing is decided. Other warnings, such as a narrow band, pass.
 REASONS = {
     "short": "not_enough_speech",
     "quiet": "too_quiet",
@@ -62,12 +63,9 @@ REASONS = {
     "clipped": "clipped",
     "noisy": "too_noisy",
 }
-"""Warnings about quality, and why nothing is decided. Other warnings, such as a narrow band, pass."""
 Integers = NDArray[np.int64]
+# An `Extractor`: samples and rate in, a vector out.
 Extract = Any
-"""An `Extractor`: samples and rate in, a vector out."""
-Countermeasure = Callable[[NDArray[Any], int], float]
-"""Samples and rate in; log p(sound | a person) / p(sound | played or synthetic) out, natural logarithm."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +84,6 @@ class Heard:
     vector : None where no extractor made one
     reason : why it decides nothing; None: it may
     digest : of its samples; empty for vectors
-    countermeasure : LLR of a person against a machine, where there is a countermeasure
     """
 
     vector: NDArray[Any] | None
@@ -95,15 +92,9 @@ class Heard:
     digest: str = ""
     speech_s: float = 0.0
     detail: str = ""
-    countermeasure: float | None = None
 
 
-def hear(
-    extractor: Extract,
-    data: bytes,
-    settings: Settings,
-    countermeasure: Countermeasure | None = None,
-) -> Heard:
+def hear(extractor: Extract, data: bytes, settings: Settings) -> Heard:
     """Decode, measure, and make a vector of what is good enough."""
     try:
         samples, rate = read_sound(data, extractor.rate, longest_s=settings.longest_s)
@@ -126,35 +117,23 @@ def hear(
         vector = np.asarray(extractor(samples, rate), dtype=np.float32)
     except (AudioError, NumericalError) as error:
         return Heard(None, reason="unreadable", detail=str(error), **common)
-    if countermeasure is None:
-        return Heard(vector, **common)
-    try:
-        llr = float(countermeasure(samples, rate))
-    except (Exception, SystemExit):  # whatever the failure is, nobody is accepted
-        log.exception("countermeasure")
-        llr = np.nan
-    if not np.isfinite(llr):
-        return Heard(None, reason="countermeasure_failed", **common)
-    return Heard(vector, countermeasure=llr, **common)
-
-
-QUALITY = {
-    "durationS": "duration_s",
-    "speechS": "speech_s",
-    "peakDb": "peak_db",
-    "levelDb": "level_db",
-    "clipped": "clipped",
-    "snrDb": "snr_db",
-    "bandwidthHz": "bandwidth_hz",
-}
+    return Heard(vector, **common)
 
 
 def quality_fields(quality: Quality) -> Json:
     """As JSON has it; the digest stays inside."""
     fields: Json = {"warnings": list(quality.warnings)}
-    for name, field in QUALITY.items():
-        value = getattr(quality, field)
-        fields[name] = None if value is None else round(value, 4)
+    for name in (
+        "duration_s",
+        "speech_s",
+        "peak_db",
+        "level_db",
+        "clipped",
+        "snr_db",
+        "bandwidth_hz",
+    ):
+        value = getattr(quality, name)
+        fields[to_camel(name)] = None if value is None else round(value, 4)
     return fields
 
 
@@ -212,8 +191,6 @@ class Model:
     def _use(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.scorer = bundle.fitted_scorer
-        # the scorer keeps what it makes of a side as long as the side lives
-        self._sides: WeakKeyDictionary[Cell, Profiles] = WeakKeyDictionary()
 
     def set_secret(self, secret: bytes) -> None:
         """Rotate what is stored; an empty one does not."""
@@ -231,14 +208,16 @@ class Model:
         """{label: text} of phrases of training for which errors were measured: they need no enrolment."""
         if not self.has_phrases or not self.bundle.operating_points(self.question(known=True)):
             return {}
-        classes = getattr(self.scorer, "classes_", None) or {}
-        names = [str(name) for name in classes.get(PHRASE, ())]
+        try:
+            names = [str(name) for name in self.scorer.known_names(PHRASE)]
+        except LabelError:  # the scorer keeps none
+            return {}
         return {name: name.replace("-", " ") for name in names if label_of(name) == name}
 
     # -- vectors and sums ----------------------------------------------------
 
     def take(self, vector: Any) -> NDArray[Any]:
-        """A raw vector as it is stored, if it can be one."""
+        """A raw vector, if it can be one."""
         try:
             array = np.asarray(vector, dtype=np.float64)
             if array.shape != (self.width,):
@@ -248,7 +227,6 @@ class Model:
             array = array.astype(np.float32)  # as it is stored: what is too small is 0 there
             if not array.any():
                 raise DataError("all numbers are 0")
-            self.share(array[None])
         except (DataError, ValueError, TypeError, OverflowError) as error:
             detail = f"a vector is a list of {self.width} finite numbers: {error}"
             raise Problem(422, "vector", detail) from error
@@ -279,11 +257,11 @@ class Model:
     # -- answers -------------------------------------------------------------
 
     def question(
-        self, known: bool = False, spoof: float | None = None, spoof_prior: float = 0.5
+        self, known: bool = False, spoof: ArrayLike | None = None, spoof_prior: float = 0.5
     ) -> Question:
         """Is it the same in every view?
 
-        spoof, spoof_prior : LLR of a countermeasure, and the share of spoofs among what is to be rejected
+        spoof, spoof_prior : LLRs of a countermeasure, and the share of spoofs among what is to be rejected
         """
         options: Json = {"same": BOTH if self.has_phrases else SPEAKER}
         if known:
@@ -292,29 +270,33 @@ class Model:
             options |= {"countermeasure": spoof, "spoof_prior": spoof_prior}
         return Question(**options)
 
-    def answer(self, cells: Sequence[Cell], test: Cell, **options: Any) -> Answer:
-        """Of one test against one profile.
+    def answers(
+        self, trials: Sequence[tuple[Sequence[Cell], Cell, float | None]], spoof_prior: float = 0.5
+    ) -> list[Answer]:
+        """Of tests against one profile each; trials of one kind are scored in one call.
 
-        test : its phrase is the one that was asked for; empty: any of the enrolled ones
-        options : for `question`
+        trials : sums of a profile; a test, whose phrase is the one that was asked for, empty: any of the enrolled
+            ones; and the LLR of a countermeasure
         """
-        phrases = {cell.phrase for cell in cells}
-        # one enrolled phrase that is claimed needs no labels; labels cost time
-        labelled = self.has_phrases and test.phrase != "" and phrases != {test.phrase}
-        several = self.has_phrases and len(phrases) > 1
-        apart = labelled or several
-        enrolled = self.side([cells], True) if apart else self._kept_side(whole(cells))
-        known = labelled and test.phrase in self.known_phrases
-        question = self.question(known, **options)
-        return self.bundle.answer(enrolled, self.side([[test]], labelled), question).take(0, 0)
-
-    def _kept_side(self, cell: Cell) -> Profiles:
-        """The side of a profile of one cell, which lives as long as its cell is cached."""
-        side = self._sides.get(cell)
-        if side is None:
-            side = self.side([[cell]], False)
-            self._sides[cell] = side
-        return side
+        kinds: dict[tuple[bool, bool, bool, bool], list[int]] = {}
+        for number, (cells, test, spoof) in enumerate(trials):
+            phrases = {cell.phrase for cell in cells}
+            # one enrolled phrase that is claimed needs no labels; labels cost time
+            labelled = self.has_phrases and test.phrase != "" and phrases != {test.phrase}
+            apart = labelled or (self.has_phrases and len(phrases) > 1)
+            known = labelled and test.phrase in self.known_phrases
+            kinds.setdefault((labelled, apart, known, spoof is not None), []).append(number)
+        answers: dict[int, Answer] = {}
+        for (labelled, apart, known, is_spoofed), numbers in kinds.items():
+            some = [trials[number] for number in numbers]
+            spoofs = [spoof for _, _, spoof in some] if is_spoofed else None
+            question = self.question(known, spoofs, spoof_prior)
+            enrolled = self.side([cells for cells, _, _ in some], apart)
+            tests = self.side([[test] for _, test, _ in some], labelled)
+            rows = np.arange(len(some))
+            answer = self.bundle.answer(enrolled, tests, question, np.stack([rows, rows], axis=1))
+            answers |= {number: answer.take(row) for row, number in enumerate(numbers)}
+        return [answers[number] for number in range(len(trials))]
 
     def voices(self, side: Profiles, test: Integers) -> Array:
         """(P,) LLRs that it is the speaker of each profile, whatever was said."""
@@ -327,7 +309,7 @@ class Model:
             return {"phraseLlr": None, "consistencyLlr": None}
         same = [cell for cell in cells if cell.phrase == new.phrase]
         test = new if same else Cell("", new.total, 1)
-        answer = self.answer(same or cells, test)
+        answer = self.answers([(same or cells, test, None)])[0]
         phrase = None
         if same and self.has_phrases:
             phrase = float(answer.llr_of(PHRASE))

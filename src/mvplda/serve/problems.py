@@ -5,8 +5,8 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
+# What a body, a row or an answer is.
 Json = dict[str, Any]
-"""What a body, a row or an answer is."""
 
 
 class Problem(Exception):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from .model import Cell, Heard, Model, label_of
@@ -13,6 +15,7 @@ from .settings import Settings
 from .store import DAY, Store, Work, iso, page
 from .templates import Domain, Templates
 
+# Columns of a profile that has no recording.
 NOTHING = {
     "state": "created",
     "enrollments": 0,
@@ -22,11 +25,11 @@ NOTHING = {
     "extractor": None,
     "last_used": None,
 }
-"""Columns of a profile that has no recording."""
 KEPT = (
     "Numbers made of your recordings, encrypted and rotated by a secret key; where it says vectorKept, those that "
     "the extractor made, encrypted; no sound."
 )
+# Why a recording is refused; what cannot be read has a sentence of its own.
 SENTENCES = {
     "not_enough_speech": "There is too little speech in it: say the whole phrase.",
     "too_quiet": "It is nearly silent: come nearer to the microphone.",
@@ -35,10 +38,8 @@ SENTENCES = {
     "too_noisy": "There is too much noise around the speech.",
     "wrong_phrase": "The words are not those of the phrase.",
     "wrong_speaker": "The voice is not that of the enrolments before.",
-    "suspected_replay": "This recording was sent before, or a machine made it.",
-    "countermeasure_failed": "The countermeasure gave no answer: nothing is decided.",
+    "suspected_replay": "This recording was sent before.",
 }
-"""Why a recording is refused; what cannot be read has a sentence of its own."""
 
 
 class Profiles:
@@ -66,16 +67,29 @@ class Profiles:
 
     def row(self, work: Work, name: str) -> Json:
         """A profile, if it is there."""
-        return self._checked_row(work.first("SELECT * FROM profiles WHERE id = :name", name=name))
+        return self.checked(work.first("SELECT * FROM profiles WHERE id = :name", name=name))
 
-    def locked(self, work: Work, name: str) -> Json:
-        """A profile that no other transaction changes, with the number of the last change of any."""
-        query = POSTGRES_LOCKED if self.store.is_postgres else LOCKED
-        row = self._checked_row(work.first(query, name=name))
-        work.set_time(row.pop("database_now", None))
-        return row
+    def locked(self, work: Work, names: Sequence[str]) -> dict[str, Json]:
+        """Profiles that no other transaction changes, with the number of the last change of any.
 
-    def _checked_row(self, row: Json | None) -> Json:
+        Locks are taken in one order, so that no two transactions wait for each other.
+        """
+        query = "SELECT *, (SELECT number FROM changes) AS last_change"
+        end = "FROM profiles WHERE id IN :names ORDER BY id"
+        if self.store.is_postgres:
+            # the time of the database, which hosts share
+            query += ", extract(epoch FROM clock_timestamp()) AS database_now"
+            end += " FOR UPDATE"
+        rows = {row["id"]: row for row in work.all(f"{query} {end}", names=list(names))}
+        for row in rows.values():
+            work.set_time(row.pop("database_now", None))
+        return rows
+
+    def locked_one(self, work: Work, name: str) -> Json:
+        return self.checked(self.locked(work, [name]).get(name))
+
+    def checked(self, row: Json | None) -> Json:
+        """A row that is there, and of somebody who is."""
         if row is None:
             raise Problem(404, "not-found", "there is no such profile")
         if row["state"] == "deleted":
@@ -117,6 +131,9 @@ class Profiles:
         remaining = {}
         for label, text in json.loads(row["phrases"]).items():
             remaining[text] = max(0, required - counts[row["id"], label])
+        locked = row.get("locked_until")
+        if locked is not None and locked < work.now:
+            locked = None
         expires = None
         if state in ("enrolling", "enrolled", "stale"):
             expires = iso(self._expires(row))
@@ -134,6 +151,7 @@ class Profiles:
             "updated": iso(row["updated"]),
             "lastUsed": iso(row["last_used"]),
             "expires": expires,
+            "lockedUntil": iso(locked),
         }
 
     def _settle(self, work: Work, row: Json, action: str, detail: Json, **values: Any) -> Json:
@@ -185,13 +203,11 @@ class Profiles:
 
     def leave(self, work: Work, name: str, state: str) -> Json:
         """Opt out or be deleted: at once, from any state, whether or not there is a model."""
-        row = self.locked(work, name)
+        row = self.locked_one(work, name)
         # first the key: whatever happens then, nothing can be decrypted any more
         self.store.destroy_key(name, work)
         self.templates.wipe(work, name)
         work.run("DELETE FROM challenges WHERE profile = :name", name=name)
-        named = "DELETE FROM answers WHERE request LIKE :named OR body LIKE :named"
-        work.run(named, named=f"%{name}%")
         values = {**NOTHING, "state": state, "phrases": "{}"}
         if state == "deleted":
             values |= {"user_id": None, "consent": None}
@@ -229,13 +245,20 @@ class Profiles:
         with self.store.read() as work:
             return self.described(work, self.row(work, name))[0]
 
-    def find(self, top: int, after: str | None, user: str | None = None) -> Json:
+    def find(self, top: int, after: str | None, user: str | None, search: str | None) -> Json:
+        """Page by page, of all people, of those called `user`, or of those whose names hold `search`."""
         query = "SELECT * FROM profiles WHERE state != 'deleted' AND id > :after"
+        values: Json = {"after": after or "", "most": top + 1}
         if user is not None:
             query += " AND user_id = :user"
+            values["user"] = user
+        if search is not None:
+            query += " AND lower(user_id) LIKE :search ESCAPE '!'"
+            plain = re.sub("([!%_])", r"!\1", search.lower())
+            values["search"] = f"%{plain}%"
         query += " ORDER BY id LIMIT :most"
         with self.store.read() as work:
-            rows = work.all(query, after=after or "", user=user, most=top + 1)
+            rows = work.all(query, **values)
             return page(self.described(work, *rows), top, "profileId")
 
     # -- recordings ----------------------------------------------------------
@@ -250,7 +273,7 @@ class Profiles:
         if label is None:
             raise Problem(422, "phrase", "give the phrase that was said: the profile has none")
         share = self.model.share(heard.vector[None])[0]
-        llrs = self._checked(work, row, heard, Cell(label, share, 1))
+        llrs = self._fitting(work, row, heard, Cell(label, share, 1))
         self.templates.put(work, row, label, share, heard, self.model.extractor_name)
         self.templates.put_mark(work, name, heard)
         texts.setdefault(label, phrase or label)
@@ -262,7 +285,7 @@ class Profiles:
 
     def _open_row(self, work: Work, name: str) -> Json:
         """A profile that takes one more recording."""
-        row = self.locked(work, name)
+        row = self.locked_one(work, name)
         state = self.current(work, row)
         if state in ("opted_out", "expired", "stale"):
             detail = f"the profile is {state}: nothing can be enrolled before it is reset"
@@ -273,11 +296,10 @@ class Profiles:
             raise Problem(409, "full", detail)
         return row
 
-    def _checked(self, work: Work, row: Json, heard: Heard, new: Cell) -> dict[str, float | None]:
+    def _fitting(self, work: Work, row: Json, heard: Heard, new: Cell) -> dict[str, float | None]:
         """LLRs of a new recording against those before it; too low ones, and copies, are refused."""
         least = self.settings.least_llr
-        spoken = heard.countermeasure is None or heard.countermeasure >= least
-        if not spoken or self.templates.is_copy(work, row["id"], heard):
+        if self.templates.is_copy(work, row["id"], heard):
             raise refused("suspected_replay", heard)
         model = self.domain.deployed(work, row["last_change"])
         llrs = model.consistency(self.templates.cells(work, row), new)
@@ -290,7 +312,7 @@ class Profiles:
 
     def remove(self, work: Work, name: str, number: int) -> Json:
         """Take one recording out, exactly."""
-        row = self.locked(work, name)
+        row = self.locked_one(work, name)
         out = "DELETE FROM enrollments WHERE profile = :name AND number = :number"
         if not work.run(out, name=name, number=number).rowcount:
             raise Problem(404, "not-found", f"there is no enrolment {number} of this profile")
@@ -298,12 +320,19 @@ class Profiles:
 
     def reset(self, work: Work, name: str) -> Json:
         """Take all recordings out; the person's name, phrase and consent stay."""
-        row = self.locked(work, name)
+        row = self.locked_one(work, name)
         if row["state"] == "opted_out":
             raise Problem(409, "state", "the profile has opted out", state="opted_out")
         self.templates.wipe(work, name)
         values = {**NOTHING, "failures": 0, "locked_until": None}
         return self._settle(work, row, "reset", {}, **values)
+
+    def unlock(self, work: Work, name: str) -> Json:
+        """Let attempts in again after rejections; nothing is erased."""
+        row = self.locked_one(work, name)
+        work.update("profiles", name, failures=0, locked_until=None, rate_until=None)
+        work.note("unlock", name)
+        return self.described(work, row)[0]
 
     # -- a changed model -----------------------------------------------------
 
@@ -322,15 +351,6 @@ class Profiles:
             self.templates.replace(work, entry, share, key)
         self._settle(work, row, "enrol-again", {}, **self._made_with())
         return self.state(work, row)
-
-
-LOCKED = "SELECT *, (SELECT number FROM changes) AS last_change FROM profiles WHERE id = :name"
-POSTGRES_LOCKED = (
-    "SELECT *, (SELECT number FROM changes) AS last_change, "
-    "extract(epoch FROM clock_timestamp()) AS database_now "
-    "FROM profiles WHERE id = :name FOR UPDATE"
-)
-"""With the time of the database, which hosts share."""
 
 
 def audit_entry(row: Json) -> Json:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response, Security
+from fastapi import APIRouter, Depends, Query, Request, Response, Security
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.security import APIKeyHeader, HTTPBearer
 from fastapi.security.http import HTTPAuthorizationCredentials
 
 from .. import __version__
 from . import schemas
+from .keys import Caller
 from .model import DEMO_NOTICE, Heard
 from .problems import Json, Problem
 from .schemas import Recording, problems, recording_body
-from .store import Call
+from .verifier import Attempt
 
 if TYPE_CHECKING:
     from .app import Runtime
@@ -31,9 +31,6 @@ VECTOR = {"vector": [0.01, -0.02], "phrase": schemas.PASS_PHRASE}
 Fields = TypeVar("Fields", bound=Recording)
 Key = Annotated[str | None, Security(APIKeyHeader(name="X-API-Key", auto_error=False))]
 Token = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))]
-IdempotencyKey = Annotated[
-    str | None, Header(max_length=200, description="A repetition is answered, not done")
-]
 
 
 def runtime_of(request: Request) -> Runtime:
@@ -50,27 +47,16 @@ App = Annotated["Runtime", Depends(runtime_of)]
 def needs(role: str) -> Any:
     """A call with a key that has a role."""
 
-    async def call(
-        request: Request,
-        key: Key = None,
-        token: Token = None,
-        idempotency_key: IdempotencyKey = None,
-    ) -> Call:
+    async def caller(request: Request, key: Key = None, token: Token = None) -> Caller:
         if not key and token is not None:
             key = token.credentials
-        caller = await runtime_of(request).caller(request, key)
-        if not caller.may(role):
-            detail = f"this key may {caller.role}; this call needs one that may {role}"
+        found = await runtime_of(request).caller(request, key)
+        if not found.may(role):
+            detail = f"this key may {found.role}; this call needs one that may {role}"
             raise Problem(403, "role", detail)
-        if idempotency_key is None:
-            return Call(caller)
-        kind = request.headers.get("content-type", "")
-        path = f"{request.method} {request.url.path}"
-        about = f"{path}\n{request.url.query}\n{kind}\n".encode()
-        digest = hashlib.sha256(about + await request.body()).hexdigest()
-        return Call(caller, idempotency_key, f"{path} {digest}")
+        return found
 
-    return Depends(call)
+    return Depends(caller)
 
 
 VERIFY = needs("verify")
@@ -78,8 +64,11 @@ ENROL = needs("enrol")
 ADMIN = needs("admin")
 
 
-async def recording(request: Request, wanted: type[Fields]) -> tuple[Heard, Fields]:
-    """What a call brought: sound in the body or in a form, or a vector; and its other fields."""
+async def recording(request: Request, wanted: type[Fields], *admit: Any) -> tuple[Heard, Fields]:
+    """What a call brought: sound in the body or in a form, or a vector; and its other fields.
+
+    admit : what says why sound is not heard at all, with its arguments
+    """
     app = runtime_of(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     fields: Json = dict(request.query_params)
@@ -103,6 +92,10 @@ async def recording(request: Request, wanted: type[Fields]) -> tuple[Heard, Fiel
         raise Problem(422, "body", detail)
     if asked.vector is not None:
         return app.service.take_vector(asked.vector), asked
+    if admit:
+        problem = await app.change(*admit)
+        if problem is not None:
+            raise problem
     return await app.run_heavy(app.service.hear, sounds[0]), asked
 
 
@@ -147,8 +140,8 @@ async def health(app: App) -> Json:
     responses={503: {"model": schemas.ProblemDetails, **problems(503)[503]}},
 )
 async def ready(app: App) -> Json:
-    """That it can decide: the database answers, and a model is loaded."""
-    await app.ping()
+    """That it can decide: the database answers, a model is loaded, and all voices for 1:N are in memory."""
+    await app.ready()
     return {"status": "ready", "modelVersion": app.service.profiles.model.version}
 
 
@@ -159,7 +152,7 @@ async def metrics(app: App) -> str:
 
 
 @router.get("/v1/model", response_model=schemas.ModelInfo)
-async def get_model(app: App, call: Call = VERIFY) -> Json:
+async def get_model(app: App, caller: Caller = VERIFY) -> Json:
     """What decides here: views, calibration, errors with intervals, and what data they come from."""
     return app.service.describe()
 
@@ -167,7 +160,7 @@ async def get_model(app: App, call: Call = VERIFY) -> Json:
 @router.get("/v1/audit", response_model=schemas.AuditPage)
 async def get_audit(
     app: App,
-    call: Call = ADMIN,
+    caller: Caller = ADMIN,
     top: Top = 100,
     after: Text = None,
     profileId: Text = None,
@@ -180,7 +173,7 @@ async def get_audit(
 
 
 @router.get("/v1/phrases", response_model=schemas.PhrasePage)
-async def get_phrases(app: App, call: Call = VERIFY) -> Json:
+async def get_phrases(app: App, caller: Caller = VERIFY) -> Json:
     """Phrases of training that may be asked for without an enrolment; any other may be enrolled."""
     known = app.service.profiles.model.known_phrases
     return {"items": [{"id": name, "text": known[name]} for name in sorted(known)], "next": None}
@@ -190,26 +183,32 @@ async def get_phrases(app: App, call: Call = VERIFY) -> Json:
 
 
 @router.post("/v1/profiles", status_code=201, response_model=schemas.Profile)
-async def create_profile(app: App, body: schemas.NewProfile, call: Call = ENROL) -> Response:
+async def create_profile(app: App, body: schemas.NewProfile, caller: Caller = ENROL) -> Json:
     """Make a profile of a person who has agreed to it."""
     create = app.service.profiles.create
     consent = body.consent.model_dump()
-    made = await app.run(app.service.change, call, create, body.userId, body.phrase, consent)
-    return JSONResponse(made, 201)
+    return await app.change(caller, create, body.userId, body.phrase, consent)
 
 
 @router.get("/v1/profiles", response_model=schemas.ProfilePage)
 async def get_profiles(
-    app: App, call: Call = VERIFY, top: Top = 100, after: Text = None, userId: Text = None
+    app: App,
+    caller: Caller = VERIFY,
+    top: Top = 100,
+    after: Text = None,
+    userId: Text = None,
+    search: Text = None,
 ) -> Json:
-    """All profiles, page by page; never a vector."""
-    return await app.run(app.service.profiles.find, top, after, userId)
+    """Profiles, page by page: all, those of a `userId`, or those whose userId holds `search`; never a vector."""
+    if userId is None and not caller.may("enrol"):
+        raise Problem(403, "role", "a key that may only verify finds people by their whole userId")
+    return await app.run(app.service.profiles.find, top, after, userId, search)
 
 
 @router.get("/v1/profiles/{profile_id}", response_model=schemas.Profile)
-async def get_profile(app: App, profile_id: str, call: Call = VERIFY) -> Response:
+async def get_profile(app: App, profile_id: str, caller: Caller = VERIFY) -> Json:
     """State, counts and times of a profile; never a vector."""
-    return JSONResponse(await app.run(app.service.profiles.get, profile_id))
+    return await app.run(app.service.profiles.get, profile_id)
 
 
 @router.post(
@@ -218,46 +217,52 @@ async def get_profile(app: App, profile_id: str, call: Call = VERIFY) -> Respons
     response_model=schemas.Enrolment,
     openapi_extra=recording_body(schemas.EnrolRequest, VECTOR),
 )
-async def enrol(request: Request, app: App, profile_id: str, call: Call = ENROL) -> Response:
+async def enrol(request: Request, app: App, profile_id: str, caller: Caller = ENROL) -> Json:
     """Add a recording, or a vector; what is refused (422, with a reason) leaves the profile as it was."""
     heard, asked = await recording(request, schemas.EnrolRequest)
     add = app.service.profiles.enrol
-    added = await app.run(app.service.change, call, add, profile_id, heard, asked.phrase)
-    return JSONResponse(added, 201)
+    return await app.change(caller, add, profile_id, heard, asked.phrase)
 
 
 @router.delete("/v1/profiles/{profile_id}/enrollments/{number}", response_model=schemas.Profile)
-async def remove_enrolment(app: App, profile_id: str, number: int, call: Call = ENROL) -> Response:
+async def remove_enrolment(app: App, profile_id: str, number: int, caller: Caller = ENROL) -> Json:
     """Take a recording out of the profile, exactly."""
     if not 0 < number < 2**31:
         raise Problem(404, "not-found", "there is no such enrolment")
     remove = app.service.profiles.remove
-    return JSONResponse(await app.run(app.service.change, call, remove, profile_id, number))
+    return await app.change(caller, remove, profile_id, number)
 
 
 @router.post("/v1/profiles/{profile_id}/reset", response_model=schemas.Profile)
-async def reset(app: App, profile_id: str, call: Call = ENROL) -> Response:
+async def reset(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
     """Take all recordings out."""
     reset = app.service.profiles.reset
-    return JSONResponse(await app.run(app.service.change, call, reset, profile_id))
+    return await app.change(caller, reset, profile_id)
+
+
+@router.post("/v1/profiles/{profile_id}/unlock", response_model=schemas.Profile)
+async def unlock(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
+    """Let attempts in again after rejections locked the profile; nothing is erased."""
+    unlock = app.service.profiles.unlock
+    return await app.change(caller, unlock, profile_id)
 
 
 @router.post("/v1/profiles/{profile_id}/opt-out", response_model=schemas.Profile)
-async def opt_out(app: App, profile_id: str, call: Call = ENROL) -> Response:
+async def opt_out(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
     """Erase the voice at once, and keep the name as one who does not want to be verified."""
-    return JSONResponse(await app.run(app.service.leave, profile_id, "opted_out", call))
+    return await app.run(app.service.leave, profile_id, "opted_out", caller)
 
 
 @router.delete("/v1/profiles/{profile_id}", response_model=schemas.Profile)
-async def delete_profile(app: App, profile_id: str, call: Call = ENROL) -> Response:
+async def delete_profile(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
     """Erase everything at once; what stays is that there was a profile, and when it went."""
-    return JSONResponse(await app.run(app.service.leave, profile_id, "deleted", call))
+    return await app.run(app.service.leave, profile_id, "deleted", caller)
 
 
 @router.get("/v1/profiles/{profile_id}/export", response_model=schemas.Export)
-async def export(app: App, profile_id: str, call: Call = ADMIN) -> Json:
+async def export(app: App, profile_id: str, caller: Caller = ADMIN) -> Json:
     """What is stored of a person."""
-    return await app.run(app.service.change, call, app.service.profiles.export, profile_id)
+    return await app.change(caller, app.service.profiles.export, profile_id)
 
 
 # -- decisions ---------------------------------------------------------------------------
@@ -268,13 +273,12 @@ async def export(app: App, profile_id: str, call: Call = ADMIN) -> Json:
     response_model=schemas.Decision,
     openapi_extra=recording_body(schemas.VerifyRequest, VECTOR),
 )
-async def verify(request: Request, app: App, profile_id: str, call: Call = VERIFY) -> Response:
+async def verify(request: Request, app: App, profile_id: str, caller: Caller = VERIFY) -> Response:
     """Is it the owner, and are these the words? accept, reject with a reason, or inconclusive."""
     app.has("verify")
-    app.profile_rates.check(profile_id, "there are too many attempts on this profile")
-    heard, asked = await recording(request, schemas.VerifyRequest)
-    decide = app.service.verifier.verify
-    decided = await app.run(app.service.change, call, decide, profile_id, heard, asked.ask())
+    admit = app.service.verifier.admit
+    heard, asked = await recording(request, schemas.VerifyRequest, caller, admit, profile_id)
+    decided = await app.batches.verify(Attempt(caller, profile_id, heard, asked))
     labels = f'decision="{decided["decision"]}",reason="{decided["reason"] or ""}"'
     app.metrics.count("mvplda_decisions_total", labels)
     request.state.decision = decided["decision"]
@@ -286,17 +290,17 @@ async def verify(request: Request, app: App, profile_id: str, call: Call = VERIF
     response_model=schemas.Ranking,
     openapi_extra=recording_body(schemas.IdentifyRequest, {"vector": [0.01, -0.02], "top": 3}),
 )
-async def identify(request: Request, app: App, call: Call = VERIFY) -> Response:
+async def identify(request: Request, app: App, caller: Caller = VERIFY) -> Json:
     """Whose voice is it, of all or of some `candidates`? With the probability that it is none of them."""
     app.has("identify")
     heard, asked = await recording(request, schemas.IdentifyRequest)
-    arguments = (heard, asked.candidates, asked.top, asked.priorNone, call)
-    return JSONResponse(await app.run_heavy(app.service.index.identify, *arguments))
+    arguments = (heard, asked.candidates, asked.top, asked.priorNone, caller)
+    return await app.run_heavy(app.service.index.identify, *arguments)
 
 
 @router.post("/v1/challenges", status_code=201, response_model=schemas.Challenge)
-async def challenge(app: App, body: schemas.NewChallenge, call: Call = VERIFY) -> Json:
+async def challenge(app: App, body: schemas.NewChallenge, caller: Caller = VERIFY) -> Json:
     """A phrase to be said now: single use, for a minute."""
     app.has("verify")
     make = app.service.verifier.challenge
-    return await app.run(app.service.change, call, make, body.profileId)
+    return await app.change(caller, make, body.profileId)

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from .problems import Json
-from .verifier import Ask
 
 PASS_PHRASE = "my voice is my key"
 Id = Annotated[str, Field(examples=["0f6f7e2c9a5b4d3e8c1a2b3c4d5e6f70"])]
@@ -72,9 +71,6 @@ class VerifyRequest(Recording):
     countermeasureLlr: float | None = Field(
         default=None, ge=-50, le=50, description="Of a person against a machine"
     )
-
-    def ask(self) -> Ask:
-        return Ask(self.phrase, self.challengeId, self.far, self.countermeasureLlr)
 
 
 class IdentifyRequest(Recording):
@@ -141,7 +137,6 @@ class ModelInfo(Reply):
     threshold: Number
     rejectThreshold: float
     far: Share | None
-    countermeasure: bool
 
 
 class KnownPhrase(Reply):
@@ -171,6 +166,7 @@ class Profile(Reply):
     updated: Time
     lastUsed: Time | None
     expires: Time | None
+    lockedUntil: Time | None = Field(description="After rejections in a row")
 
 
 class ProfilePage(Page):
@@ -301,16 +297,22 @@ def problems(*statuses: int) -> dict[int | str, Json]:
 
 
 def recording_body(model: type[Recording], example: Mapping[str, Any]) -> Json:
-    """A call with sound: as the body itself, as a part of a form, or as a vector."""
+    """A call with sound: as the body itself (audio/* or octets), as a part of a form, or as a vector."""
     schema = model.model_json_schema()
     fields = {name: field for name, field in schema["properties"].items() if name != "vector"}
     sound = {"type": "string", "format": "binary"}
-    form = {"type": "object", "properties": {"audio": sound, **fields}, "required": ["audio"]}
+    form = {
+        "type": "object",
+        "title": f"{model.__name__}Form",
+        "properties": {"audio": sound, **fields},
+        "required": ["audio"],
+    }
     plain = {name: value for name, value in example.items() if name != "vector"}
-    binary = {"schema": sound, "example": "RIFF....WAVEfmt "}
     content = {
-        "audio/wav": binary,
+        "application/octet-stream": {"schema": sound, "example": "RIFF....WAVEfmt "},
         "multipart/form-data": {"schema": form, "example": {"audio": "now.wav", **plain}},
         "application/json": {"schema": schema, "example": dict(example)},
     }
-    return {"requestBody": {"required": True, "content": content}}
+    # beside sound that is the body itself, other fields come in the query
+    query = [{"name": name, "in": "query", "schema": field} for name, field in fields.items()]
+    return {"requestBody": {"required": True, "content": content}, "parameters": query}

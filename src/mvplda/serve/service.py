@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from .index import Index
-from .keys import Master, Vault
+from .keys import Caller, Master, Vault
 from .model import Heard, Model, hear
 from .problems import Json, Problem
 from .profiles import Profiles, audit_entry
 from .settings import Settings
-from .store import DAY, Call, Store, Work, page
+from .store import DAY, SERVICE, Store, page
 from .templates import Templates
-from .verifier import Ask, Verifier
+from .verifier import Attempt, Verifier
 
+Result = TypeVar("Result")
+# Seconds between two deletions of what is too old to be kept.
 SWEEP_S = 3600.0
-"""Seconds between two deletions of what is too old to be kept."""
 
 
 class Service:
@@ -43,7 +43,6 @@ class Service:
         self.store = store
         self.model = model
         self.settings = settings
-        self.countermeasure = settings.countermeasure
         vault = Vault(master, marks_secret(store, master))
         self.templates = Templates(store, vault, settings)
         self.profiles = Profiles(store, self.templates, model, settings)
@@ -58,43 +57,49 @@ class Service:
         extractor = self.profiles.model.extractor
         if extractor is None:
             raise Problem(422, "no-extractor", "this service has no extractor: send vectors")
-        return hear(extractor, data, self.settings, self.countermeasure)
+        return hear(extractor, data, self.settings)
 
     def take_vector(self, vector: Any) -> Heard:
-        # where a countermeasure is wanted, what it did not hear decides nothing
-        reason = None if self.countermeasure is None else "countermeasure_failed"
-        return Heard(self.profiles.model.take(vector), reason=reason)
+        return Heard(self.profiles.model.take(vector))
 
     # -- transactions --------------------------------------------------------
 
-    def change(self, call: Call, operation: Callable[..., Json], *arguments: Any) -> Json:
-        """Do something in one transaction, with the answer to its repetition inside.
-
-        Both survive a crash, or neither does.
-        """
+    def change(self, caller: Caller, operation: Callable[..., Result], *arguments: Any) -> Result:
+        """Do something in one transaction: all of it survives a crash, or nothing does."""
         self._sweep()
-        with self.store.write(call) as work:
-            answer = answer_before(work) if keep(work, None) else None
-            if answer is None:
-                answer = operation(work, *arguments)
-                keep(work, answer)
-        return answer
+        with self.store.write(caller) as work:
+            return operation(work, *arguments)
 
-    def leave(self, name: str, state: str, call: Call) -> Json:
-        answer = self.change(call, self.profiles.leave, name, state)
+    def verify(self, attempts: Sequence[Attempt]) -> list[Json | Exception]:
+        """Decide attempts on different profiles in one transaction.
+
+        Where that fails as a whole, each is tried by itself: one person's fault is not another's.
+        """
+        try:
+            return [*self.change(SERVICE, self.verifier.verify, attempts)]
+        except Exception as error:
+            if len(attempts) == 1:
+                return [error]
+        return [outcome for attempt in attempts for outcome in self.verify([attempt])]
+
+    def leave(self, name: str, state: str, caller: Caller) -> Json:
+        answer = self.change(caller, self.profiles.leave, name, state)
         self.store.settle_files()
         return answer
 
+    def refuse(self, caller: Caller, problem: Problem) -> None:
+        """Write into the audit that a key calls too often."""
+        with self.store.write(caller) as work:
+            work.note("refuse", reason=problem.kind)
+
     def describe(self) -> Json:
         """What GET /v1/model returns: the model, and where a call gives no operating point."""
-        spoofs = self.countermeasure is not None
-        point = self.verifier.point(Ask(), 0.0 if spoofs else None)
+        point = self.verifier.point()
         return {
             **self.profiles.model.describe(),
             "threshold": point.threshold,
             "rejectThreshold": point.reject,
             "far": point.far,
-            "countermeasure": spoofs,
         }
 
     def find_audit(self, top: int, after: str | None, **wanted: str | None) -> Json:
@@ -116,10 +121,8 @@ class Service:
         with self.store.write() as work:
             oldest = work.now - self.settings.audit_days * DAY
             work.run("DELETE FROM audit WHERE at < :oldest", oldest=oldest)
-            work.run("DELETE FROM answers WHERE at < :oldest", oldest=work.now - DAY)
-            # the last accepted challenge of a profile is needed for the next
-            old = "DELETE FROM challenges WHERE expires < :oldest AND (used IS NULL OR used < 0)"
-            work.run(old, oldest=work.now - DAY)
+            work.run("DELETE FROM rates WHERE until < :oldest", oldest=work.now - DAY)
+            work.run("DELETE FROM challenges WHERE expires < :oldest", oldest=work.now - DAY)
 
 
 def marks_secret(store: Store, master: Master) -> bytes:
@@ -131,42 +134,3 @@ def marks_secret(store: Store, master: Master) -> bytes:
             sealed = vault.wrap(vault.marks, "marks").hex()
             work.insert("meta", name="marks", value=sealed)
     return vault.unwrap(bytes.fromhex(sealed), "marks")
-
-
-# -- repeated requests -------------------------------------------------------------------
-
-
-PUT_ANSWER = (
-    "INSERT INTO answers (caller, name, request, body, at) "
-    "VALUES (:caller, :name, :request, :body, :at) ON CONFLICT (caller, name) DO UPDATE "
-    "SET request = excluded.request, body = excluded.body, at = excluded.at WHERE answers.at < :old"
-)
-
-
-def answer_before(work: Work) -> Json | None:
-    """What the request was answered; None where it was not, or a day ago."""
-    query = "SELECT * FROM answers WHERE caller = :caller AND name = :name"
-    row = work.first(query, caller=work.call.caller.name, name=work.call.once)
-    if row is None or row["body"] is None or row["at"] < work.now - DAY:
-        return None
-    if row["request"] != work.call.request:
-        detail = "this Idempotency-Key came before, with another request"
-        raise Problem(422, "idempotency-key", detail)
-    answer: Json = json.loads(row["body"])
-    return answer
-
-
-def keep(work: Work, answer: Json | None) -> bool:
-    """Store the answer to a request, or first that it is being answered; whether it was there already.
-
-    A second request with the same key waits here for the first one's transaction. Who opts out has deleted the claim
-    with all other answers.
-    """
-    call = work.call
-    if call.once is None:
-        return False
-    # a claim takes the place of an answer that is a day old, an answer that of its claim
-    old = work.now - DAY if answer is None else work.now + DAY
-    body = None if answer is None else json.dumps(answer)
-    row = {"caller": call.caller.name, "name": call.once, "request": call.request}
-    return not work.run(PUT_ANSWER, **row, body=body, at=work.now, old=old).rowcount

@@ -6,11 +6,10 @@ the environment, the environment before defaults.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ImportString, field_validator
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 LOCAL_HOSTS = ("127.0.0.1", "::1", "[::1]", "localhost")
@@ -57,11 +56,6 @@ class Settings(BaseSettings):
         default=False,
         description="Serve the DEMONSTRATION network, which must never decide about people.",
     )
-    countermeasure: ImportString[Callable[..., float]] | None = Field(
-        default=None,
-        description="Function against replays and imitations, package.module:function: samples and rate "
-        "in, log likelihood ratio of a person against a machine out.",
-    )
     workers: int = Field(default=1, ge=1, le=64, description="Processes that share the port.")
 
     # -- decisions
@@ -76,7 +70,7 @@ class Settings(BaseSettings):
         default=0.25,
         gt=0,
         lt=1,
-        description="Share of machines among what is to be rejected, where a countermeasure is heard.",
+        description="Share of machines among what is to be rejected, where a call has a countermeasure's LLR.",
     )
     lock_after: int = Field(default=5, ge=1, description="Rejections in a row that lock a profile.")
     lock_s: float = Field(

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, cast
@@ -25,10 +24,11 @@ from .problems import Json, Problem
 from .settings import Settings
 
 DAY = 86400.0
+MINUTE = 60.0
+# Of PostgreSQL: hosts that start at the same time create tables one after the other.
 ADVISORY_LOCK = 7215843
-"""Of PostgreSQL: hosts that start at the same time create tables one after the other."""
+# Of SQLite: seconds that a thread waits for the writers of its own process.
 WRITER_S = 10.0
-"""Of SQLite: seconds that a thread waits for the writers of its own process."""
 
 # -- tables ------------------------------------------------------------------------------
 
@@ -58,7 +58,11 @@ CREATE TABLE IF NOT EXISTS profiles (
     updated DOUBLE PRECISION NOT NULL,
     last_used DOUBLE PRECISION,
     -- the number of its last change
-    change BIGINT NOT NULL DEFAULT 0
+    change BIGINT NOT NULL DEFAULT 0,
+    -- when the attempts of the last minute are paid off
+    rate_until DOUBLE PRECISION,
+    -- of the last challenge that was accepted: it is not asked for next time
+    last_phrase TEXT
 );
 CREATE INDEX IF NOT EXISTS profiles_change ON profiles (change);
 CREATE INDEX IF NOT EXISTS profiles_user ON profiles (user_id);
@@ -80,16 +84,11 @@ CREATE TABLE IF NOT EXISTS marks (
     profile TEXT NOT NULL, mark TEXT NOT NULL, at DOUBLE PRECISION NOT NULL,
     PRIMARY KEY (profile, mark)
 );
--- used: when it was answered, below 0 where that was not accepted
+-- a row goes when it is answered
 CREATE TABLE IF NOT EXISTS challenges (
-    id TEXT PRIMARY KEY,
-    profile TEXT NOT NULL,
-    phrases TEXT NOT NULL,
-    created DOUBLE PRECISION NOT NULL,
-    expires DOUBLE PRECISION NOT NULL,
-    used DOUBLE PRECISION
+    id TEXT PRIMARY KEY, profile TEXT NOT NULL, phrase TEXT NOT NULL, expires DOUBLE PRECISION NOT NULL
 );
-CREATE INDEX IF NOT EXISTS challenges_profile ON challenges (profile, created);
+CREATE INDEX IF NOT EXISTS challenges_profile ON challenges (profile);
 CREATE INDEX IF NOT EXISTS challenges_expires ON challenges (expires);
 CREATE TABLE IF NOT EXISTS audit (
     id SERIAL PRIMARY KEY,
@@ -107,63 +106,55 @@ CREATE TABLE IF NOT EXISTS api_keys (
     hash TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, role TEXT NOT NULL,
     created DOUBLE PRECISION NOT NULL
 );
--- to requests with an Idempotency-Key
-CREATE TABLE IF NOT EXISTS answers (
-    caller TEXT NOT NULL,
-    name TEXT NOT NULL,
-    request TEXT NOT NULL,
-    body TEXT,
-    at DOUBLE PRECISION NOT NULL,
-    PRIMARY KEY (caller, name)
-);
-CREATE INDEX IF NOT EXISTS answers_at ON answers (at)
+-- calls of a key: when those of the last minute are paid off
+CREATE TABLE IF NOT EXISTS rates (name TEXT PRIMARY KEY, until DOUBLE PRECISION NOT NULL)
 """
+# Which may lie in another database.
 KEY_TABLES = (
     "CREATE TABLE IF NOT EXISTS data_keys (profile TEXT PRIMARY KEY, wrapped BYTEA NOT NULL)"
 )
-"""Which may lie in another database."""
+# Version: statements that bring tables of the version before to it; new tables and indexes need none.
 MIGRATIONS = {
-    2: "DELETE FROM answers",
     3: "ALTER TABLE profiles ADD COLUMN change BIGINT NOT NULL DEFAULT 0",
     # sums are made of the shares of recordings, which were stored beside them; phrases are free
     4: "DROP TABLE IF EXISTS templates; DROP TABLE IF EXISTS phrases",
+    5: "ALTER TABLE profiles ADD COLUMN rate_until DOUBLE PRECISION; "
+    "ALTER TABLE profiles ADD COLUMN last_phrase TEXT; "
+    "DROP TABLE IF EXISTS answers; DROP TABLE IF EXISTS challenges",
 }
-"""Version: statements that bring tables of the version before to it; new tables and indexes need none."""
-SCHEMA = 4
+SCHEMA = 5
+# Take calls out of a minute's share, if so many are left; what lies beyond a minute was written by a wrong
+# clock.
+SPEND = (
+    "INSERT INTO rates (name, until) VALUES (:name, :now + :cost) ON CONFLICT (name) DO UPDATE "
+    "SET until = CASE WHEN rates.until BETWEEN :now AND :end THEN rates.until ELSE :now END + :cost "
+    "WHERE rates.until <= :end - :cost OR rates.until > :end"
+)
 
 # -- transactions ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Call:
-    """Who asks for something, and on what terms.
-
-    once : Idempotency-Key: the request is done once, and answered as often as it comes
-    request : what makes it this request
-    """
-
-    caller: Caller
-    once: str | None = None
-    request: str = ""
-
-
-SERVICE = Call(Caller("service", "admin"))
-"""What the service does by itself."""
+# What the service does by itself.
+SERVICE = Caller("service", "admin")
 
 
 class Work:
-    """One transaction, for one call.
+    """One transaction, for one caller.
 
     ``now`` is the time of the database where several hosts share it: their own clocks may differ. Profiles that were
     changed are numbered at the end of the transaction.
     """
 
     def __init__(
-        self, connection: Connection, clock: Callable[[], float] | None = None, call: Call = SERVICE
+        self,
+        connection: Connection,
+        clock: Callable[[], float] | None = None,
+        caller: Caller = SERVICE,
     ) -> None:
         self.connection = connection
-        self.call = call
+        self.caller = caller
         self.changed: set[str] = set()
+        self.notes: list[Json] = []
         self._now = None if clock is None else clock()
 
     @property
@@ -191,26 +182,39 @@ class Work:
         return self.run(query, **values).scalar()
 
     def insert(self, table: str, **values: Any) -> None:
-        names = ", ".join(f":{name}" for name in values)
-        self.run(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({names})", **values)
+        self.insert_all(table, [values])
+
+    def insert_all(self, table: str, rows: Sequence[Json]) -> None:
+        """Add rows that have the same columns."""
+        names = ", ".join(f":{name}" for name in rows[0])
+        statement = f"INSERT INTO {table} ({', '.join(rows[0])}) VALUES ({names})"
+        self.connection.execute(prepared(statement), rows)
 
     def update(self, table: str, id: str, **values: Any) -> None:
         """Change a row that has an id."""
-        pairs = ", ".join(f"{name} = :{name}" for name in values)
-        self.run(f"UPDATE {table} SET {pairs} WHERE id = :id", id=id, **values)
+        self.update_all(table, [{"id": id, **values}])
+
+    def update_all(self, table: str, rows: Sequence[Json]) -> None:
+        """Change rows, each by its id; all have the same columns."""
+        pairs = ", ".join(f"{name} = :{name}" for name in rows[0] if name != "id")
+        self.connection.execute(prepared(f"UPDATE {table} SET {pairs} WHERE id = :id"), rows)
 
     def note(
         self, action: str, profile: str | None = None, result: str | None = None, **detail: Any
     ) -> None:
-        """Write what was done or decided into the audit, without sound and without vectors."""
-        self.insert(
-            "audit",
-            at=self.now,
-            caller=self.call.caller.name,
-            action=action,
-            profile=profile,
-            result_id=result,
-            detail=json.dumps(detail),
+        """What was done or decided, for the audit: without sound and without vectors.
+
+        All notes of a transaction are written at its end.
+        """
+        self.notes.append(
+            {
+                "at": self.now,
+                "caller": self.caller.name,
+                "action": action,
+                "profile": profile,
+                "result_id": result,
+                "detail": json.dumps(detail),
+            }
         )
 
 
@@ -272,7 +276,7 @@ class Store:
                     f"the database has tables of version {version}, this mvplda has {SCHEMA}: "
                     "upgrade mvplda"
                 )
-            statements = [MIGRATIONS[after] for after in range(version + 1, SCHEMA + 1)]
+            statements = [text for after, text in MIGRATIONS.items() if after > version]
             for statement in ";".join([*statements, TABLES]).split(";"):
                 if not self.is_postgres:
                     statement = statement.replace(
@@ -287,17 +291,19 @@ class Store:
             connection.exec_driver_sql(KEY_TABLES)
 
     @contextmanager
-    def write(self, call: Call = SERVICE) -> Iterator[Work]:
+    def write(self, caller: Caller = SERVICE) -> Iterator[Work]:
         with begin(self.engine) as connection:
-            work = Work(connection, self.clock, call)
+            work = Work(connection, self.clock, caller)
             yield work
+            if work.notes:
+                work.insert_all("audit", work.notes)
             if work.changed:
                 self._number(work)
 
     @contextmanager
-    def read(self, call: Call = SERVICE) -> Iterator[Work]:
+    def read(self, caller: Caller = SERVICE) -> Iterator[Work]:
         with self.engine.connect() as connection:
-            yield Work(connection, self.clock, call)
+            yield Work(connection, self.clock, caller)
 
     def _number(self, work: Work) -> None:
         """Give changed profiles the next number.
@@ -371,6 +377,16 @@ class Store:
         with self.read() as work:
             row = work.first(query, hash=key_hash(key))
         return None if row is None else Caller(**row)
+
+    def spend(self, name: str, calls: int, per_minute: float) -> float:
+        """Take calls out of a key's share of a minute, for all processes; else the seconds to wait."""
+        cost = 60 * calls / per_minute
+        with self.write() as work:
+            end = work.now + MINUTE
+            if work.run(SPEND, name=name, now=work.now, cost=cost, end=end).rowcount:
+                return 0.0
+            until = work.value("SELECT until FROM rates WHERE name = :name", name=name)
+            return float(until) + cost - end
 
     # -- data keys -----------------------------------------------------------
 
@@ -471,8 +487,8 @@ def prepare_sqlite(engine: Engine) -> None:
     _WRITERS[engine] = threading.Lock()
 
 
+# Of SQLite: threads of a process wait for each other here, and not in the database, which polls.
 _WRITERS: WeakKeyDictionary[Engine, threading.Lock] = WeakKeyDictionary()
-"""Of SQLite: threads of a process wait for each other here, and not in the database, which polls."""
 
 
 @contextmanager

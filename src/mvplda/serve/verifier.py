@@ -4,136 +4,217 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import cast
+
+import numpy as np
 
 from ..calibration import Answer
 from ..decisions import OperatingPoint, decide
 from ..exceptions import ParameterError
+from .keys import Caller
 from .model import PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
 from .problems import Json, Problem
 from .profiles import Profiles
-from .store import DAY, Work, iso
+from .schemas import VerifyRequest
+from .store import MINUTE, Work, iso
 
+# Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words.
 KINDS = {"speaker+phrase": "TC", "speaker": "TW", "phrase": "IC", "nothing": "IW"}
-"""Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words."""
+# Of a model of voices alone.
 VOICE_KINDS = {"speaker": "TC", "nothing": "IC"}
-"""Of a model of voices alone."""
+# Why nothing is decided, where that is not called like the state of the profile.
 STATE_REASONS = {
     "created": "not_enrolled",
     "enrolling": "not_enrolled",
     "stale": "model_changed",
 }
-"""Why nothing is decided, where that is not called like the state of the profile."""
+# Fields of a decision that are empty where nothing was scored.
 UNDECIDED = ("voice", "words", "llr", "posteriors", "llrSpeaker", "llrPhrase", "calibrated")
-"""Fields of a decision that are empty where nothing was scored."""
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What a verification is decided by."""
-
-    phrase: str | None = None
-    challenge: str | None = None
-    far: float | None = None
-    countermeasure: float | None = None
 
 
 @dataclass
+class Attempt:
+    """Somebody who says that he or she is the owner of a profile; and what is found out about it.
+
+    wanted : label of the phrase that was asked for; empty: any
+    reason : why nothing is decided; None: `cells` are compared
+    """
+
+    caller: Caller
+    name: str
+    heard: Heard
+    ask: VerifyRequest
+    row: Json = field(default_factory=dict)
+    point: OperatingPoint | None = None
+    wanted: str = ""
+    reason: str | None = None
+    cells: list[Cell] = field(default_factory=list)
+
+
 class Verifier:
-    """Decides, in one transaction that has the lock of the profile, and writes what was decided into the audit."""
+    """Decides, in one transaction that has the locks of the profiles, and writes what was decided into the audit."""
 
-    profiles: Profiles
+    def __init__(self, profiles: Profiles) -> None:
+        self.profiles = profiles
+        self.templates = profiles.templates
+        self.settings = profiles.settings
+        self._points = lru_cache(100)(self._point)
 
-    def __post_init__(self) -> None:
-        self.templates = self.profiles.templates
-        self.settings = self.profiles.settings
+    def verify(self, work: Work, attempts: Sequence[Attempt]) -> list[Json | Problem]:
+        """Decide attempts on different profiles together; a refusal of one leaves the others as they are."""
+        rows = self.profiles.locked(work, [attempt.name for attempt in attempts])
+        outcomes: dict[str, Json | Problem] = {}
+        admitted = []
+        for attempt in attempts:
+            work.caller = attempt.caller
+            try:
+                attempt.row = self.profiles.checked(rows.get(attempt.name))
+                self._prepare(work, attempt)
+                admitted.append(attempt)
+            except Problem as problem:
+                outcomes[attempt.name] = noted(work, attempt.name, problem)
+        counted = []
+        for attempt, result in zip(admitted, self._decided(work, admitted), strict=True):
+            work.caller = attempt.caller
+            counted.append(self._counted(work, attempt, result["decision"]))
+            outcomes[attempt.name] = self._settled(work, attempt, result)
+        if counted:
+            work.update_all("profiles", counted)
+        return [outcomes[attempt.name] for attempt in attempts]
 
-    def verify(self, work: Work, name: str, heard: Heard, ask: Ask) -> Json:
-        model = self.profiles.model
-        row = self.profiles.locked(work, name)
+    def admit(self, work: Work, name: str) -> Problem | None:
+        """Why an attempt would be refused, before its sound is heard."""
+        try:
+            self._check_limits(work, self.profiles.row(work, name))
+        except Problem as problem:
+            return noted(work, name, problem)
+        return None
+
+    def _check_limits(self, work: Work, row: Json) -> None:
         until = row["locked_until"]
         if until is not None and until > work.now:
             detail = f"after {row['failures']} rejections the profile is locked for a while"
             raise Problem(429, "locked", detail, wait=until - work.now)
-        wanted = "" if ask.phrase is None else label_of(ask.phrase)
-        if ask.challenge is not None:
-            wanted = self._use(work, name, ask.challenge)
-        llrs = [llr for llr in (ask.countermeasure, heard.countermeasure) if llr is not None]
-        spoof = min(llrs, default=None)  # the more suspicious of the two
-        point = self.point(ask, spoof)
-        reason, cells = self._obstacle(work, row, heard, wanted)
-        result: Json = {"decision": "inconclusive", "reason": reason, **dict.fromkeys(UNDECIDED)}
-        if reason == "suspected_replay":
-            result["decision"] = "reject"
-        if reason is None and heard.vector is not None:
-            test = Cell(wanted, model.share(heard.vector[None])[0], 1)
-            deployed = self.profiles.domain.deployed(work, row["last_change"])
-            spoof_prior = self.settings.spoof_prior
-            answer = deployed.answer(cells, test, spoof=spoof, spoof_prior=spoof_prior)
-            result = decision_fields(answer, point)
+        wait = self._rate_until(work, row) - work.now - MINUTE
+        if wait > 0:
+            raise Problem(429, "rate", "there are too many attempts on this profile", wait=wait)
+
+    def _rate_until(self, work: Work, row: Json) -> float:
+        """When this attempt and those before it are paid off: each costs its part of a minute."""
+        rate = self.settings.profile_rate
+        if not rate:
+            return work.now
+        until = row["rate_until"] or work.now
+        if not work.now <= until <= work.now + MINUTE:  # long ago, or written by a wrong clock
+            until = work.now
+        return float(until + MINUTE / rate)
+
+    def _prepare(self, work: Work, attempt: Attempt) -> None:
+        """What an attempt is decided by; raises where it is refused."""
+        ask = attempt.ask
+        self._check_limits(work, attempt.row)
+        attempt.point = self._points(ask.far, ask.countermeasureLlr is not None)
+        attempt.wanted = "" if ask.phrase is None else label_of(ask.phrase)
+        if ask.challengeId is not None:
+            attempt.wanted = self._use(work, attempt.name, ask.challengeId)
+        attempt.reason = self._obstacle(work, attempt)
+
+    def _decided(self, work: Work, attempts: Sequence[Attempt]) -> Iterator[Json]:
+        """Decisions with their evidence: all that can be scored in one call."""
+        scored = [attempt for attempt in attempts if attempt.reason is None]
+        answers = iter(())
+        if scored:
+            shares = self.profiles.model.share(np.stack([one.heard.vector for one in scored]))
+            trials = []
+            for one, share in zip(scored, shares, strict=True):
+                trials.append((one.cells, Cell(one.wanted, share, 1), one.ask.countermeasureLlr))
+            deployed = self.profiles.domain.deployed(work, scored[0].row["last_change"])
+            answers = iter(deployed.answers(trials, self.settings.spoof_prior))
+        for attempt in attempts:
+            if attempt.reason is None:
+                yield decision_fields(next(answers), attempt.point)
+                continue
+            decision = "reject" if attempt.reason == "suspected_replay" else "inconclusive"
+            yield {"decision": decision, "reason": attempt.reason, **dict.fromkeys(UNDECIDED)}
+
+    def _settled(self, work: Work, attempt: Attempt, result: Json) -> Json:
+        """The answer, and its entry in the audit."""
+        point = cast(OperatingPoint, attempt.point)
+        model = self.profiles.model
         result |= {
             "threshold": point.threshold,
             "rejectThreshold": point.reject,
-            "countermeasureLlr": spoof,
+            "countermeasureLlr": attempt.ask.countermeasureLlr,
             "operatingPoint": None if point.measured is None else point_fields(point),
             "modelVersion": model.version,
             "notice": model.notice,
         }
-        self._count(work, row, result["decision"], ask)
-        if row["state"] != "opted_out":
-            self.templates.put_mark(work, name, heard)
+        if attempt.row["state"] != "opted_out":
+            self.templates.put_mark(work, attempt.name, attempt.heard)
         made = secrets.token_hex(16)
-        work.note("verify", name, made, **result)
-        return {"resultId": made, **result, "quality": heard.quality}
+        work.note("verify", attempt.name, made, **result)
+        return {"resultId": made, **result, "quality": attempt.heard.quality}
 
-    def _obstacle(
-        self, work: Work, row: Json, heard: Heard, wanted: str
-    ) -> tuple[str | None, list[Cell]]:
-        """Why nothing can be decided, whatever was said; else the sums to decide by."""
-        state = self.profiles.current(work, row)
-        if state != "enrolled":
-            return STATE_REASONS.get(state, state), []
-        if heard.reason is not None:
-            return heard.reason, []
-        if self.templates.is_copy(work, row["id"], heard):
-            return "suspected_replay", []
-        # a phrase counts from as many recordings on as are wanted
-        required = self.settings.enrolments
-        cells = [cell for cell in self.templates.cells(work, row) if cell.count >= required]
-        allowed = {"", *(cell.phrase for cell in cells), *self.profiles.model.known_phrases}
-        if not cells or wanted not in allowed:
-            return "not_enrolled", []
-        return None, cells
-
-    def point(self, ask: Ask, spoof: float | None = None) -> OperatingPoint:
-        """The operating point that a call asks for, else that of the settings or of the model."""
-        model = self.profiles.model
-        try:
-            far = ask.far or self.settings.far
-            return model.bundle.point(model.question(spoof=spoof), far=far)
-        except ParameterError as error:
-            raise Problem(422, "operating-point", str(error)) from error
-
-    def _count(self, work: Work, row: Json, decision: str, ask: Ask) -> None:
-        """Count rejections in a row, and lock; or note that a profile was used."""
-        if decision == "inconclusive":
-            return
-        values = {"failures": 0, "locked_until": None, "last_used": work.now}
-        if decision == "reject":
-            failures = row["failures"] + 1
-            over = failures - self.settings.lock_after
-            values = {"failures": failures}
+    def _counted(self, work: Work, attempt: Attempt, decision: str) -> Json:
+        """What a profile keeps of an attempt: rejections in a row lock it, others note that it was used."""
+        row = attempt.row
+        names = ("id", "failures", "locked_until", "last_used", "last_phrase")
+        values = {name: row[name] for name in names}
+        values["rate_until"] = self._rate_until(work, row)
+        if decision == "accept":
+            values |= {"failures": 0, "locked_until": None, "last_used": work.now}
+            if attempt.ask.challengeId is not None:
+                values["last_phrase"] = attempt.wanted
+        elif decision == "reject":
+            values["failures"] += 1
+            over = values["failures"] - self.settings.lock_after
             if over >= 0:
                 values["locked_until"] = work.now + self.settings.lock_s * 2.0 ** min(over, 16)
-        elif ask.challenge is not None:
-            work.update("challenges", ask.challenge, used=work.now)
-        work.update("profiles", row["id"], **values)
+        return values
+
+    def _obstacle(self, work: Work, attempt: Attempt) -> str | None:
+        """Why nothing can be decided, whatever was said; else the sums to decide by are set."""
+        state = self.profiles.current(work, attempt.row)
+        if state != "enrolled":
+            return STATE_REASONS.get(state, state)
+        if attempt.heard.reason is not None:
+            return attempt.heard.reason
+        if self.templates.is_copy(work, attempt.name, attempt.heard):
+            return "suspected_replay"
+        # a phrase counts from as many recordings on as are wanted
+        required = self.settings.enrolments
+        cells = self.templates.cells(work, attempt.row)
+        attempt.cells = [cell for cell in cells if cell.count >= required]
+        enrolled = {cell.phrase for cell in attempt.cells}
+        if not enrolled or attempt.wanted not in {
+            "",
+            *enrolled,
+            *self.profiles.model.known_phrases,
+        }:
+            return "not_enrolled"
+        return None
+
+    def point(self) -> OperatingPoint:
+        """Where a call gives no operating point."""
+        return self._points(None, False)
+
+    def _point(self, far: float | None, is_spoofed: bool) -> OperatingPoint:
+        """The operating point that a call asks for, else that of the settings or of the model."""
+        model = self.profiles.model
+        question = model.question(spoof=0.0 if is_spoofed else None)
+        try:
+            return model.bundle.point(question, far=far or self.settings.far)
+        except ParameterError as error:
+            raise Problem(422, "operating-point", str(error)) from error
 
     # -- challenges ----------------------------------------------------------
 
     def challenge(self, work: Work, name: str) -> Json:
         """A phrase to be said now, once, so that a recording of last time has the wrong words."""
-        row = self.profiles.locked(work, name)
+        row = self.profiles.locked_one(work, name)
         state = self.profiles.current(work, row)
         if state != "enrolled":
             detail = f"the profile is {state}: only enrolled ones are challenged"
@@ -144,17 +225,15 @@ class Verifier:
         for cell in self.templates.cells(work, row):
             if cell.count >= self.settings.enrolments:
                 texts[cell.phrase] = own[cell.phrase]
-        label = self._draw(work, name, texts)
+        # a recording of last time must have the wrong words
+        fresh = sorted(set(texts) - {row["last_phrase"]})
+        if len(texts) < 2 or not fresh:
+            detail = f"there are {len(texts)} phrases to choose from, too few: enrol more phrases"
+            raise Problem(409, "too-few-phrases", detail)
+        label = secrets.choice(fresh)
         made = secrets.token_hex(16)
         expires = work.now + self.settings.challenge_s
-        work.insert(
-            "challenges",
-            id=made,
-            profile=name,
-            phrases=json.dumps([label]),
-            created=work.now,
-            expires=expires,
-        )
+        work.insert("challenges", id=made, profile=name, phrase=label, expires=expires)
         work.note("challenge", name)
         return {
             "challengeId": made,
@@ -163,39 +242,25 @@ class Verifier:
             "expires": iso(expires),
         }
 
-    def _draw(self, work: Work, name: str, texts: dict[str, str]) -> str:
-        """A phrase that is neither the last accepted one nor, if others remain, the last drawn one."""
-        own = "SELECT * FROM challenges WHERE profile = :name"
-        drawn = work.first(f"{own} ORDER BY created DESC", name=name)
-        accepted = work.first(f"{own} AND used > 0 ORDER BY used DESC", name=name)
-        fresh = set(texts)
-        if accepted is not None:
-            fresh -= set(json.loads(accepted["phrases"]))
-        if drawn is not None:
-            fresh = fresh - set(json.loads(drawn["phrases"])) or fresh
-        if len(texts) < 2 or not fresh:
-            detail = f"there are {len(texts)} phrases to choose from, too few: enrol more phrases"
-            raise Problem(409, "too-few-phrases", detail)
-        if accepted is not None:
-            # of old challenges the last accepted one is needed; those without an answer go by themselves
-            old = (
-                "DELETE FROM challenges WHERE profile = :name AND expires < :oldest AND id != :last"
-            )
-            work.run(old, name=name, oldest=work.now - DAY, last=accepted["id"])
-        return secrets.choice(sorted(fresh))
-
     def _use(self, work: Work, name: str, challenge: str) -> str:
         """The phrase that was asked for; the challenge is used up by this."""
-        row = work.first("SELECT * FROM challenges WHERE id = :id", id=challenge)
-        if row is None or row["profile"] != name:
-            raise Problem(404, "not-found", "there is no such challenge of this profile")
-        if row["used"] is not None:
-            detail = "the challenge was answered already: ask for another"
+        out = "DELETE FROM challenges WHERE id = :id AND profile = :name RETURNING phrase, expires"
+        row = work.first(out, id=challenge, name=name)
+        if row is None:
+            detail = (
+                "there is no such challenge of this profile, or it was answered: ask for another"
+            )
             raise Problem(409, "challenge-used", detail)
         if row["expires"] < work.now:
             raise Problem(409, "challenge-expired", "the challenge is too old: ask for another")
-        work.update("challenges", challenge, used=-work.now)
-        return str(json.loads(row["phrases"])[0])
+        return str(row["phrase"])
+
+
+def noted(work: Work, name: str, problem: Problem) -> Problem:
+    """A refusal, in the audit if it is for too many attempts."""
+    if problem.status == 429:
+        work.note("refuse", name, reason=problem.kind)
+    return problem
 
 
 def decision_fields(answer: Answer, point: OperatingPoint) -> Json:

@@ -32,8 +32,8 @@ from ..models.domain import DomainPLDA
 from ..persistence import write_atomically
 from ..scoring.question import Hypothesis, Question
 from ..voices import DEFAULT_MODEL
-from .experiment.results import provenance
 from .recordings import CONDITIONS, DOMAINS, EXTRACTORS, Material, read_material, write_vectors
+from .results import provenance
 
 VIEWS = ("speaker", "phrase")
 BLOCKS = {"campplus": (192, "speaker"), "words": (288, "phrase")}
@@ -51,7 +51,7 @@ TRIALS = 500
 BOOTSTRAP = 500
 FEWEST_OWNERS = 20
 """Trials of owners without which a row of results says nothing."""
-BASIS = "the default model, of three corpora in five conditions, in the domain that enrolments show"
+BASIS = "the default model, of three corpora in five conditions, adapted to what is enrolled"
 LICENCE = (
     "that of the package; trained on AudioMNIST (MIT), Speech Commands (CC BY 4.0) and C-VAU (MIT)"
 )
@@ -342,7 +342,9 @@ def model(work: Path, output: Path, results: Path | None) -> None:
         points = {
             key: [one.to_dict() for one in some] for key, some in (bundle.points or {}).items()
         }
-        text = json.dumps({"provenance": inputs, "points": points, "rows": rows}, indent=1)
+        title = "The default model on corpora left out"
+        saved = {"title": title, "provenance": inputs, "points": points, "rows": rows}
+        text = json.dumps(saved, indent=1)
         write_atomically(results / "results.json", text.encode())
 
 

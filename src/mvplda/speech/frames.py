@@ -1,7 +1,7 @@
-"""From sound to frames of features, for all utterances of a corpus.
+"""From sound to frames of features, for all utterances of a corpus; and what noise, rooms and channels make of sound.
 
 How frames are made stands in a recipe of `mvplda.extractors`: the network that is trained on them becomes an
-extractor with the same recipe.
+extractor with the same recipe. What is drawn comes from the generator that is given.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import fftconvolve
 
 from .._progress import Progress
-from .._typing import FloatArray, IntArray
+from .._typing import Array, FloatArray, IntArray, Names
 from ..backend import cores
 from ..distributed.engines import ordered_map
 from ..exceptions import AudioError
@@ -23,14 +24,16 @@ from ..extractors.network import make_frames
 from ..extractors.recipe import Recipe
 from ..extractors.sound import Clip, read_audio
 
-__all__ = [
-    "extract_features",
-]
+__all__ = ["extract_features"]
 
-JOB = 200
-"""Utterances of a job: short enough for progress and an interrupt, long enough to hide what a job costs."""
+Frames = NDArray[np.float32]
 FEW = 300
 """Fewer utterances are done in this process: the start of others costs more."""
+PROGRESS_EVERY = 100
+OCTAVE_DB = 6.0
+DECAY_60_DB = float(np.log(1000.0))
+SLOPE = 2
+"""Order of the fading at each end of a channel's band, 6 dB per octave each."""
 
 
 @dataclass(frozen=True)
@@ -39,30 +42,28 @@ class FeatureSet:
 
     Attributes
     ----------
-    ids : (n,) names of the utterances
     frames : (total, D) float32, all utterances' frames
     offsets : (n + 1,) utterance i has the frames offsets[i] to offsets[i + 1]
     """
 
-    ids: NDArray[Any]
     frames: FloatArray
-    offsets: NDArray[np.int64]
+    offsets: IntArray
 
     @classmethod
-    def of(cls, ids: Sequence[Any] | NDArray[Any], utterances: Iterable[FloatArray]) -> FeatureSet:
+    def of(cls, utterances: Iterable[FloatArray]) -> FeatureSet:
         """Join the frames (T, D) of utterances, one array each."""
         parts = list(utterances)
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-        return cls(np.asarray(ids), np.concatenate(parts), offsets.astype(np.int64))
+        return cls(np.concatenate(parts), offsets.astype(np.int64))
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> FloatArray:
         return self.frames[self.offsets[i] : self.offsets[i + 1]]
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> IntArray:
         """(n,) frames of every utterance."""
         return np.diff(self.offsets)
 
@@ -72,19 +73,18 @@ class FeatureSet:
 
     def take(self, rows: IntArray) -> FeatureSet:
         """Some utterances, in the order given."""
-        return FeatureSet.of(self.ids[rows], (self[i] for i in rows))
+        return FeatureSet.of(self[i] for i in rows)
 
 
-@dataclass(frozen=True)
-class Extracted:
+class Extracted(NamedTuple):
     """Frames of the utterances that could be used, which these are, and (id, reason) of the others."""
 
     features: FeatureSet
     rows: IntArray
-    skipped: tuple[tuple[str, str], ...] = ()
+    skipped: tuple[tuple[str, str], ...]
 
 
-def frames_of(samples: FloatArray, recipe: Recipe) -> NDArray[np.float32]:
+def frames_of(samples: FloatArray, recipe: Recipe) -> Frames:
     """(T, D) frames of samples, whose loudest one becomes what the recipe says."""
     samples = np.asarray(samples, dtype=np.float32)
     if len(samples) < recipe.samples.shortest_s * recipe.rate:
@@ -95,64 +95,99 @@ def frames_of(samples: FloatArray, recipe: Recipe) -> NDArray[np.float32]:
 
 
 def extract_features(
-    ids: Sequence[Any] | NDArray[Any],
+    ids: Sequence[str] | Names,
     clips: Sequence[Clip],
     recipe: Recipe,
     *,
-    on_error: Literal["raise", "skip"] = "raise",
-    workers: int | None = None,
     verbose: bool = False,
 ) -> Extracted:
-    """Frames of many utterances; the result does not depend on the number of workers.
+    """Frames of many utterances; those that cannot be used are named in the result.
 
     Parameters
     ----------
     ids : names of the utterances
     clips : where each one's sound lies
     recipe : how frames are made
-    on_error : "raise" stops at the first utterance that cannot be used, "skip" names it in the result
-    workers : processes; None means one per core, and this one alone for few utterances
 
     Raises
     ------
     AudioError
-        An utterance cannot be used, or none can.
+        None can be used.
     """
-    if workers is None:
-        workers = cores() if len(clips) >= FEW else 1
-    jobs = [clips[start : start + JOB] for start in range(0, len(clips), JOB)]
-    line = Progress("features", len(clips)) if verbose else None
+    workers = cores() if len(clips) >= FEW else 1
+    line = Progress("features", len(clips))
     frames = []
     rows = []
     skipped = []
-    work = partial(_frames_of_job, recipe)
-    for number, results in enumerate(ordered_map(work, jobs, workers=workers)):
-        for row, result in enumerate(results, number * JOB):
-            if not isinstance(result, str):
-                frames.append(result)
-                rows.append(row)
-            elif on_error == "raise":
-                raise AudioError(f"utterance {str(ids[row])!r}: {result}")
-            else:
-                skipped.append((str(ids[row]), result))
-        if line is not None:
-            line.step(min(len(clips), (number + 1) * JOB))
+    results = ordered_map(partial(_frames_or_reason, recipe), clips, workers=workers)
+    for row, result in enumerate(results):
+        if isinstance(result, str):
+            skipped.append((str(ids[row]), result))
+        else:
+            frames.append(result)
+            rows.append(row)
+        if verbose and (row + 1) % PROGRESS_EVERY == 0:
+            line.step(row + 1)
     if not frames:
         reason = skipped[0][1] if skipped else "there are none"
         raise AudioError(f"none of {len(clips)} utterance(s) can be used: {reason}")
-    used = np.array(rows, dtype=np.int64)
-    return Extracted(FeatureSet.of(np.asarray(ids)[used], frames), used, tuple(skipped))
+    return Extracted(FeatureSet.of(frames), np.array(rows, dtype=np.int64), tuple(skipped))
 
 
-def _frames_of_job(recipe: Recipe, clips: Sequence[Clip]) -> list[NDArray[np.float32] | str]:
-    """Frames of every clip, or the reason that there are none."""
-    results: list[NDArray[np.float32] | str] = []
-    for clip in clips:
-        try:
-            results.append(frames_of(read_audio(clip, recipe.rate), recipe))
-        except AudioError as error:
-            text = str(error)
-            results.append(text if str(clip.path) in text else f"{clip.path}: {text}")
-        except MemoryError:
-            results.append(f"{clip.path} does not fit in memory")
-    return results
+def _frames_or_reason(recipe: Recipe, clip: Clip) -> Frames | str:
+    """Frames of a clip, or the reason that there are none."""
+    try:
+        return frames_of(read_audio(clip, recipe.rate), recipe)
+    except AudioError as error:
+        text = str(error)
+        return text if str(clip.path) in text else f"{clip.path}: {text}"
+    except MemoryError:
+        return f"{clip.path} does not fit in memory"
+
+
+def with_noise(samples: Array, snr_db: float, pink: bool, rng: np.random.Generator) -> Array:
+    """White or pink noise added, at a signal-to-noise ratio over the utterance."""
+    noise = rng.standard_normal(len(samples))
+    if pink:
+        size = _fast_size(len(samples))
+        shape = np.maximum(np.arange(size // 2 + 1), 1.0) ** -0.5
+        shape[0] = 0.0
+        spectrum = np.fft.rfft(rng.standard_normal(size)) * shape
+        noise = np.fft.irfft(spectrum, size)[: len(samples)]
+    gain = np.sqrt(np.mean(samples**2) / (np.mean(noise**2) * 10 ** (snr_db / 10)))
+    return np.asarray(samples + gain * noise)
+
+
+def in_room(
+    samples: Array, t60_s: float, direct_db: float, rate: int, rng: np.random.Generator
+) -> Array:
+    """Reverberation: 2 ms after the direct sound noise begins that decays by 60 dB in T60.
+
+    ``direct_db`` is the energy of the direct sound over that of the tail. The result has the length of the input.
+    """
+    gap = max(1, round(0.002 * rate))
+    time = np.arange(max(gap + 1, round(1.2 * t60_s * rate))) / rate
+    response = rng.standard_normal(len(time)) * np.exp(-DECAY_60_DB * time / t60_s)
+    response[:gap] = 0.0
+    response *= np.sqrt(10 ** (-direct_db / 10) / np.sum(response**2))
+    response[0] = 1.0
+    return np.asarray(fftconvolve(samples, response)[: len(samples)])
+
+
+def over_channel(
+    samples: Array, low_hz: float, high_hz: float, rate: int, rng: np.random.Generator
+) -> Array:
+    """Another microphone: gains drawn at octaves, and a band outside which it fades."""
+    # padded, for a filter in the frequency domain joins the end to the start
+    size = _fast_size(len(samples) + rate // 20)
+    hz = np.fft.rfftfreq(size, 1 / rate)
+    octaves = np.arange(np.log2(62.5), np.log2(rate / 2) + 1)
+    gains = rng.uniform(-OCTAVE_DB, OCTAVE_DB, size=len(octaves))
+    curve = 10 ** (np.interp(np.log2(np.maximum(hz, 1.0)), octaves, gains) / 20)
+    fade = 1 / np.sqrt(1 + (low_hz / np.maximum(hz, 1e-3)) ** (2 * SLOPE))
+    fade /= np.sqrt(1 + (hz / high_hz) ** (2 * SLOPE))
+    return np.fft.irfft(np.fft.rfft(samples, size) * curve * fade, size)[: len(samples)]
+
+
+def _fast_size(length: int) -> int:
+    return 1 << max(1, length - 1).bit_length()

@@ -23,8 +23,8 @@ from ..extractors import Extractor, load_extractor
 from ..extractors.recipe import Output
 from ..extractors.sound import read_audio
 from ..extractors.speech import Part
-from .augmentation import in_room, over_channel, with_noise
 from .corpora import Corpus, load_corpus
+from .frames import in_room, over_channel, with_noise
 
 Samples = NDArray[np.float32]
 RATE = 16000

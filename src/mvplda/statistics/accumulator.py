@@ -38,7 +38,6 @@ from ..labels import (
 )
 
 SecondMoment = Literal["full", "diagonal"]
-OnError = Literal["raise", "skip"]
 
 BLOCK_BYTES = 4 * 2**20
 """Bytes of vectors that are summed at a time, while they are in the cache."""
@@ -90,7 +89,9 @@ class Sums(Generic[A_co]):
 
     def together(self, k: int, l: int) -> sparse.csr_array:
         """Co-occurrence N_kl for any order of two different views."""
-        return self.cooccurrence[k, l] if k < l else self.cooccurrence[l, k].T.tocsr()
+        if k < l:
+            return self.cooccurrence[k, l]
+        return self.cooccurrence[l, k].T.tocsr()
 
     @property
     def has_products(self) -> bool:
@@ -112,12 +113,9 @@ class Sums(Generic[A_co]):
 
 
 def amid(vectors: Array) -> Array:
-    """A point amid vectors: the mean of those that are finite."""
+    """A point amid vectors: their mean, where it is finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = vectors.mean(axis=0)
-        if not np.isfinite(mean).all():
-            finite = vectors[np.isfinite(vectors).all(axis=1)]
-            mean = finite.mean(axis=0) if len(finite) else np.zeros_like(mean)
     return np.where(np.isfinite(mean), mean, 0.0)
 
 
@@ -170,14 +168,8 @@ class Accumulator:
         self._pairs = {pair: _Pairs() for pair in combinations(range(len(self.views)), 2)}
 
     @np.errstate(over="ignore", invalid="ignore")
-    def add(
-        self, X: ArrayLike, codes: Mapping[str, Block], *, on_error: OnError = "raise"
-    ) -> IntArray:
-        """Add vectors (n, D) with the class numbers of every view, each (n,).
-
-        Vectors that hold NaN or infinity are an error, or with ``on_error="skip"`` are left out; their rows are
-        returned.
-        """
+    def add(self, X: ArrayLike, codes: Mapping[str, Block]) -> None:
+        """Add vectors (n, D) with the class numbers of every view, each (n,)."""
         vectors = self._vectors(X)
         n, D = vectors.shape
         if self.dimension != D:
@@ -190,43 +182,34 @@ class Accumulator:
         rows = max(256, self.block_bytes // (vectors.itemsize * D))
         shift = self._shift(vectors[:rows])
         space = vectors[:rows] - shift  # used again for every block: new pages take time
-        left_out = [np.empty(0, dtype=np.int64)]
         for start in range(0, n, rows):
-            part = slice(start, start + rows)
-            here = [own[part] for own in numbers]
-            some = vectors[part]
+            some = vectors[start : start + rows]
             block = namespace(some).subtract(some, shift, out=space[: len(some)])
             squares = self._squares(block)
-            if not _are_finite(squares):
-                # Sums of squares are finite exactly where all numbers are, and none is too large.
-                finite = to_host(namespace(block).isfinite(block).all(axis=1))
-                left_out.append(start + np.flatnonzero(~finite))
-                if on_error == "raise" and not finite.all():
-                    raise DataError(
-                        f"Input X contains NaN or infinity, first in row {self._rows + left_out[-1][0]}: "
-                        "remove such vectors or repair them"
-                    )
-                kept = np.flatnonzero(finite)
-                block = block[kept]
-                here = [own[kept] for own in here]
-                squares = self._squares(block)
-                if not _are_finite(squares):
-                    first = self._rows + start
-                    raise DataError(
-                        f"vectors {first} to {first + len(finite) - 1} are too large: their squares overflow "
-                        f"{dtype_name(block)}; scale the vectors down"
-                    )
-            if len(block):
-                self._add_block(block, squares, here)
+            # Sums of squares are finite exactly where all numbers are, and none is too large.
+            if not bool(namespace(squares).isfinite(diagonal_of(squares)).all()):
+                self._refuse(block, start)
+            self._scatter += squares
+            for k, own in enumerate(numbers):
+                self._add_classes(k, own[start : start + rows], block)
+            self.n += len(block)
         self._rows += n
-        out = np.concatenate(left_out)
-        if len(out) < n:
-            if len(out):
-                kept = np.delete(np.arange(n), out)
-                numbers = [own[kept] for own in numbers]
-            for (k, l), pairs in self._pairs.items():
-                pairs.add(*self._cells(numbers[k], numbers[l]))
-        return out
+        for (k, l), pairs in self._pairs.items():
+            pairs.add(*self._cells(numbers[k], numbers[l]))
+
+    def _refuse(self, block: Block, start: int) -> None:
+        """The error that names the first vector that is not finite, or the block whose squares overflow."""
+        first = self._rows + start
+        finite = to_host(namespace(block).isfinite(block).all(axis=1))
+        if not finite.all():
+            raise DataError(
+                f"Input X contains NaN or infinity, first in row {first + int(finite.argmin())}: "
+                "remove such vectors or repair them"
+            )
+        raise DataError(
+            f"vectors {first} to {first + len(block) - 1} are too large: their squares overflow "
+            f"{dtype_name(block)}; scale the vectors down"
+        )
 
     def _vectors(self, X: ArrayLike) -> Block:
         return as_vectors(X)
@@ -264,12 +247,6 @@ class Accumulator:
             return dsyrk(1.0, block.T).T
         return block.T @ block
 
-    def _add_block(self, block: Block, squares: Block, numbers: Sequence[Block]) -> None:
-        self._scatter += squares
-        for k, codes in enumerate(numbers):
-            self._add_classes(k, codes, block)
-        self.n += len(block)
-
     def _add_classes(self, k: int, codes: Block, block: Block) -> None:
         size = int(codes.max()) + 1
         if size > len(self._counts[k]):
@@ -286,15 +263,8 @@ class Accumulator:
 
     def _cells(self, rows: Block, columns: Block) -> tuple[IntArray, IntArray]:
         """Distinct pairs of class numbers, each as ``row << SHIFT | column``, and how often each occurs."""
-        width = np.int64(columns.max()) + 1
-        keys = rows * width + columns
-        if int(keys.max()) < 8 * len(keys):  # of a small table, counting is faster than sorting
-            every = np.bincount(keys)
-            cells = np.flatnonzero(every)
-            counts = every[cells]
-        else:
-            cells, counts = np.unique(keys, return_counts=True)
-        return (cells // width << SHIFT) | cells % width, counts
+        cells, _, counts = distinct((rows.astype(np.int64) << SHIFT) | columns)
+        return cells, counts
 
     def result(self) -> Sums[AnyArray]:
         """The sums, with classes in the order of their numbers. The accumulator is empty afterwards."""
@@ -310,10 +280,6 @@ class Accumulator:
         result = Sums(self.n, total, scatter, counts, tuple(self._sums), tables)
         self._begin()
         return result
-
-
-def _are_finite(squares: Block) -> bool:
-    return bool(namespace(squares).isfinite(diagonal_of(squares)).all())
 
 
 class _Pairs:

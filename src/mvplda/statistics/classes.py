@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from .._typing import IntArray, Labels, Names
+from .._typing import BoolArray, IntArray, Labels, Names
 from ..backend import to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import (
@@ -42,6 +42,10 @@ class LabelCodes:
 
     names: Names
     codes: IntArray
+
+    def __getitem__(self, rows: BoolArray) -> LabelCodes:
+        """Those of some vectors."""
+        return LabelCodes(self.names, self.codes[rows])
 
 
 def label_codes(values: Labels) -> LabelCodes:
@@ -162,8 +166,8 @@ def union_of_classes(
             continue
         cells = []
         for part, places in zip(parts, numbers, strict=True):
-            own = cells_of(part[view])
-            columns = [places[c][own[:, i]] for i, c in enumerate(parts_of(view))]
+            numbered = cells_of(part[view])
+            columns = [places[c][numbered[:, i]] for i, c in enumerate(parts_of(view))]
             cells.append(np.stack(columns, axis=1))
         union, which = distinct_rows(list(np.concatenate(cells).T))
         classes[view] = interaction(union)
@@ -239,7 +243,7 @@ def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> Suffici
         raise LabelError("vectors to subtract have no label, and cannot be found again by a name")
     result = _signed_sum([whole, part], [1, -1], ["the whole", "the part to subtract"])
     tables = [table.data for table in result.cooccurrence.values()]
-    fewest = min(float(counts.min()) for counts in (*result.counts.values(), *tables))
+    fewest = min(float(counts.min(initial=0)) for counts in (*result.counts.values(), *tables))
     if fewest < 0 or result.n < 1:
         raise DataError(
             f"{-fewest:.0f} vector(s) too many are to be subtracted of a class or a cell, or nothing is left: "
@@ -253,8 +257,6 @@ def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> Suffici
             raise DataError(
                 f"the vectors to subtract are not those that were added: sums of classes of {view!r} differ"
             )
-    for table in result.cooccurrence.values():
-        table.eliminate_zeros()
     return without_empty_classes(result)
 
 
@@ -277,15 +279,14 @@ def _signed_sum(
         for view in first.views:
             counts[view][places[view]] += sign * moved.counts[view]
             sums[view][places[view]] += sign * to_host(moved.sums[view])
-    pairs = {}
+    pairs: dict[tuple[str, str], sparse.csr_array] = {}
     for a, b in first.cooccurrence:
-        tables = [part.together(a, b).tocoo() for part in parts]
-        rows = [places[a][table.row] for places, table in zip(numbers, tables, strict=True)]
-        columns = [places[b][table.col] for places, table in zip(numbers, tables, strict=True)]
-        data = np.concatenate([s * table.data for s, table in zip(signs, tables, strict=True)])
-        where = (np.concatenate(rows), np.concatenate(columns))
         shape = (len(classes[a]), len(classes[b]))
-        pairs[a, b] = sparse.coo_array((data, where), shape=shape).tocsr()
+        pairs[a, b] = sparse.csr_array(shape)
+        for part, sign, places in zip(parts, signs, numbers, strict=True):
+            table = part.together(a, b).tocoo()
+            where = (places[a][table.row], places[b][table.col])
+            pairs[a, b] = pairs[a, b] + sparse.csr_array((sign * table.data, where), shape=shape)
     return replace(
         first,
         n=sum(sign * part.n for sign, part in zip(signs, parts, strict=True)),
@@ -321,17 +322,16 @@ def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatist
     used: dict[str, IntArray] = {}
     for column in base_columns(statistics.views):
         # every vector has a class in any view that the column is part of
-        view = next(v for v in (column, *cells) if v in cells and column in parts_of(v))
+        view = next(view for view in cells if column in parts_of(view))
         used[column] = np.unique(cells[view][:, parts_of(view).index(column)])
         names = statistics.classes[column].names
         named = used[column][used[column] < len(names)]
         classes[column] = ViewClasses(names[named], len(used[column]) - len(named))
-    for view in statistics.views:
+    for view, numbers in cells.items():
         if ":" in view:
-            columns = [
-                np.searchsorted(used[c], cells[view][:, i]) for i, c in enumerate(parts_of(view))
-            ]
-            classes[view] = interaction(np.stack(columns, axis=1))
+            for i, column in enumerate(parts_of(view)):
+                numbers[:, i] = np.searchsorted(used[column], numbers[:, i])
+            classes[view] = interaction(numbers)
     return replace(
         statistics,
         classes=classes,

@@ -48,7 +48,7 @@ class DeviceAccumulator(Accumulator):
     >>> sums = DeviceAccumulator(2, {"speaker": 3, "phrase": 2})
     >>> for start in (0.0, 6.0):
     ...     block = start + torch.arange(6.0).reshape(3, 2)
-    ...     left_out = sums.add(block, {"speaker": torch.arange(3), "phrase": [0, 1, 0]})
+    ...     sums.add(block, {"speaker": torch.arange(3), "phrase": [0, 1, 0]})
     >>> SufficientStatistics.of(sums).counts["phrase"]
     array([4., 2.])
     """

@@ -17,11 +17,10 @@ export class Refusal extends Error {
   }
 }
 
-async function call(method, path, { json, form, once } = {}) {
+async function call(method, path, { json, form } = {}) {
   const headers = { accept: "application/json" };
   if (key.get()) headers["X-API-Key"] = key.get();
   if (json) headers["content-type"] = "application/json";
-  if (once) headers["Idempotency-Key"] = once;
   let answer;
   try {
     answer = await fetch(path, { method, headers, body: json ? JSON.stringify(json) : form, cache: "no-store" });
@@ -60,25 +59,33 @@ async function all(path, most = 2000) {
 
 const profile = (id, rest = "") => `v1/profiles/${encodeURIComponent(id)}${rest}`;
 
+/** People whose names hold a text, up to a number; with a key that may only verify, those who are called so. */
+async function found(text = "", top = 20) {
+  const name = encodeURIComponent(text);
+  try {
+    return (await call("GET", `v1/profiles?top=${top}${text && `&search=${name}`}`)).items;
+  } catch (error) {
+    if (error.status !== 403) throw error;
+    return text ? (await call("GET", `v1/profiles?top=${top}&userId=${name}`)).items : [];
+  }
+}
+
 export const api = {
   health: () => call("GET", "v1/health"),
   model: () => call("GET", "v1/model"),
   phrases: () => all("v1/phrases"),
-  profiles: () => all("v1/profiles"),
+  profile: (id) => call("GET", profile(id)),
+  people: found,
   decisions: () => all("v1/audit?action=verify"),
-  create: (body) => call("POST", "v1/profiles", { json: body, once: unique() }),
+  create: (body) => call("POST", "v1/profiles", { json: body }),
   enrol: (id, sound, phrase) => call("POST", profile(id, "/enrollments"),
-    { form: soundForm([sound], { phrase }), once: unique() }),
+    { form: soundForm([sound], { phrase }) }),
   takeOut: (id, n) => call("DELETE", profile(id, `/enrollments/${n}`)),
   verify: (id, sounds, fields) => call("POST", profile(id, "/verify"),
-    { form: soundForm(sounds, fields), once: unique() }),
+    { form: soundForm(sounds, fields) }),
   challenge: (id) => call("POST", "v1/challenges", { json: { profileId: id } }),
+  unlock: (id) => call("POST", profile(id, "/unlock")),
   reset: (id) => call("POST", profile(id, "/reset")),
   optOut: (id) => call("POST", profile(id, "/opt-out")),
   remove: (id) => call("DELETE", profile(id)),
 };
-
-/** A name for one request, so that sending it again does nothing twice. */
-function unique() {
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
-}

@@ -25,13 +25,13 @@ export function booth({ phrase, hint, onsound }) {
     canRecord() ? "Use a file instead" : "Choose a recording");
   const stage = h("section", { class: "stage", "aria-label": "Recording" },
     h("p", { class: "hint" }, hint),
-    h("p", { class: "phrase" }, phrase || "your pass-phrase"),
+    h("p", { class: "phrase" }, phrase || "your pass-phrase"), says,
     canRecord() ? [h("div", { class: "controls" }, s("svg", { viewBox: "0 0 160 100", "aria-hidden": "true" },
       circle("voice", 54), circle("words", 106)), button), wave, meter]
       : h("p", { class: "lack" }, window.isSecureContext
         ? "This browser gives the page no microphone. A recording from a file will do."
         : "Browsers lend the microphone only to pages over HTTPS or on localhost. A recording from a file will do."),
-    says, h("p", { class: "row centre" }, file, other));
+    h("p", { class: "row centre" }, file, other));
 
   const history = new Array(BARS).fill(-60);
   const bars = [...wave.children];
@@ -60,7 +60,8 @@ export function booth({ phrase, hint, onsound }) {
     label.textContent = words[state] ?? "Record";
     face.textContent = state === "count" ? left : "";
     says.textContent = { listening: "Say it now, as you usually speak.",
-      opening: "If your browser asks, allow the microphone." }[state] ?? "";
+      opening: "If your browser asks, allow the microphone.", idle: canRecord() ? "Press Record, then say it." : "",
+      sending: "Comparing …" }[state] ?? "";
     if (state === "listening") announce(`Say now: ${phrase}`);
     if (state === "count") announce(String(left));
     button.setAttribute("aria-disabled", String(state === "sending" || state === "opening" || state === "closed"));
@@ -119,8 +120,8 @@ export const SOUND_REASONS = {
     "There was too little speech in it. Say the whole phrase, at your usual pace."],
   too_noisy: ["too noisy", "There was too much noise in it. Find a quieter place, or come nearer to the microphone."],
   clipped: ["too loud", "It was too loud and is cut off. Step back a little."],
-  too_quiet: ["too quiet", "It was nearly silent. Come nearer to the microphone."],
-  no_speech: ["no speech", "It holds a steady sound and no speech."],
+  too_quiet: ["silence", "It was nearly silent. Come nearer to the microphone."],
+  no_speech: ["no speech", "No voice was heard in it: it is silent, or holds a steady sound."],
   too_long: ["too long", "It is longer than the service takes."],
   unreadable: ["not readable", "It is no recording that can be read here. WAV, FLAC, Ogg and WebM can."],
 };
@@ -146,8 +147,8 @@ export function qualityList(quality, { phraseLlr, consistencyLlr } = {}) {
       `${(quality.bandwidthHz / 1000).toFixed(1)} kHz`);
   }
   if (phraseLlr !== undefined && phraseLlr !== null) add("Words", phraseLlr > 0,
-    phraseLlr > 0 ? "the phrase" : "not the phrase?", `LLR ${phraseLlr.toFixed(1)}`);
+    phraseLlr > 0 ? "the phrase" : "not the phrase?", "");
   if (consistencyLlr !== undefined && consistencyLlr !== null) add("Voice", consistencyLlr > 0,
-    consistencyLlr > 0 ? "as before" : "unlike before", `LLR ${consistencyLlr.toFixed(1)}`);
+    consistencyLlr > 0 ? "as before" : "unlike before", "");
   return h("ul", { class: "quality" }, rows);
 }

@@ -81,7 +81,7 @@ export function bars(posteriors) {
     Object.entries(KINDS).map(([kind, { text }]) => {
       const p = posteriors[kind] ?? 0;
       return h("li", {}, circles(kind, 34),
-        h("span", { class: "what" }, h("abbr", { title: text }, kind), ` ${text}`),
+        h("span", { class: "what" }, text),
         h("span", { class: "number" }, p > 0.9995 && p < 1 ? "> 99.9 %" : p < 0.0005 && p > 0 ? "< 0.1 %" : percent(p,
           1)),
         h("span", { class: `bar ${kind}`, "--share": p }, h("i")));

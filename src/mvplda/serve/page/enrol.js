@@ -81,7 +81,7 @@ export async function enrolView(main, query) {
     const holder = h("div", {});
     step(2, left ? "Say it three times" : "One more take", h("div", { class: "split takes-and-stage" }, holder,
       h("div", { class: "side" },
-      h("p", {}, "Speak as you would on any day. A little difference between the takes is good: it shows how much you vary."), list)));
+      h("p", {}, "Speak as you would on any day. A little difference between the takes is good: it shows how much you vary. Takes of a second day help more than more takes of one."), list)));
     leave = () => holder.firstChild?.leave?.();
     refresh();
     next();
@@ -156,7 +156,7 @@ export async function enrolView(main, query) {
   }
 
   const again = query.get("who");
-  const found = again && (await api.profiles()).find(({ profileId }) => profileId === again);
+  const found = again && await api.profile(again);
   if (found && ["stale", "expired"].includes(found.state)) begin(found);
   else if (found) takes(found, found.phrases?.[0] ?? "");
   else consent();

@@ -4,6 +4,7 @@ import { api } from "./api.js";
 import { circles } from "./draw.js";
 import { announce, byName, confirm, h, when } from "./dom.js";
 
+const MOST = 50;
 const STATES = {
   created: ["Not begun", null], enrolling: ["Enrolling", null], enrolled: ["Enrolled", "TC"],
     stale: ["Stale: the model changed", null],
@@ -13,14 +14,24 @@ const STATES = {
 export async function peopleView(main) {
   const title = h("h1", { tabindex: -1 }, "People");
   const body = h("div", {});
-  main.append(title, body);
+  const search = h("input", { id: "search", type: "search", autocomplete: "off", oninput: later });
+  let waiting = null;
+  main.append(title, h("p", { class: "field" }, h("label", { for: "search" }, "Search by name"), search), body);
   await refresh();
 
+  function later() {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => refresh(), 200);
+  }
+
   async function refresh(said) {
-    const people = (await api.profiles()).sort(byName);
-    body.replaceChildren(people.length ? h("ul", { class: "people" }, people.map(person)) : h("div",
-      { class: "empty" }, circles(null, 120),
-      h("p", {}, "Nobody is here."), h("a", { class: "button primary", href: "#/enrol" }, "Enrol")));
+    const text = search.value.trim();
+    const people = (await api.people(text, MOST + 1)).sort(byName);
+    if (text !== search.value.trim()) return; // typed on meanwhile
+    body.replaceChildren(...(people.length ? [h("ul", { class: "people" }, people.slice(0, MOST).map(person)),
+      people.length > MOST && h("p", {}, `More than ${MOST} people: type more of the name.`)].filter(Boolean)
+      : [h("div", { class: "empty" }, circles(null, 120), h("p", {}, text ? "Nobody is called so." : "Nobody is here."),
+        h("a", { class: "button primary", href: "#/enrol" }, "Enrol"))]));
     if (said) { announce(said); title.focus(); }
   }
 
@@ -39,7 +50,7 @@ export async function peopleView(main) {
       }
     };
     const card = h("li", { class: "person" }, circles(kind, 60),
-      h("div", { class: "about" }, h("h2", {}, name), h("p", { class: "state" }, state),
+      h("div", { class: "about" }, h("h2", {}, name), h("p", { class: "state" }, p.lockedUntil ? `${state}, locked after rejections` : state),
         p.phrases?.length > 0 && h("p", { class: "said" }, p.phrases.join(" · "))),
       h("dl", { class: "facts" }, p.state === "opted_out" ? [h("dt", {}, "Left"), h("dd", {}, when(p.updated))] : [
         h("dt", {}, "Takes"),
@@ -51,6 +62,8 @@ export async function peopleView(main) {
           "aria-label": `Verify ${name}` }, "Verify"),
         !["opted_out", "enrolled"].includes(p.state) && h("a", { class: "button quiet small",
           href: `#/enrol?who=${who}`, "aria-label": `Enrol ${name}` }, "Enrol"),
+        p.lockedUntil && h("button", { type: "button", class: "quiet small", "aria-label": `Unlock ${name}`,
+          onclick: () => api.unlock(p.profileId).then(() => refresh(`${name} is unlocked.`)) }, "Unlock"),
         p.state !== "opted_out" && h("button", { type: "button", class: "quiet small", "aria-label": `Opt ${name} out`,
           onclick: () => act(`Opt ${name} out?`,
             "Their voice is erased at once, and the name stays as one who does not want to be verified by voice.",

@@ -4,6 +4,7 @@
 // every browser makes the same file, no codec changes the voice, and the meter shows the very samples that are sent.
 
 const PRE_ROLL = 15; // blocks of 20 ms before "go": many people begin early
+const SILENCE_S = 3; // nobody waits that long before speaking
 const QUIET_DB = -70, SPEECH_OVER_FLOOR_DB = 12, LEAST_SPEECH_DB = -52;
 
 export const canRecord = () => Boolean(window.AudioWorkletNode && navigator.mediaDevices?.getUserMedia);
@@ -16,7 +17,7 @@ function measured(block) {
   return { db: decibels(power / block.length), peak };
 }
 
-/** Record until silence follows speech, `stop()` is called, or `longest` seconds are over. */
+/** Record until silence follows speech, nothing but silence came, `stop()` is called, or `longest` seconds are over. */
 export class Take {
   constructor({ device, countIn = 3, longest = 8, pause = 0.9, onstate, onlevel }) {
     Object.assign(this, { device, countIn, longest, pause, onstate, onlevel });
@@ -50,6 +51,9 @@ export class Take {
     await this.finished;
     const { sampleRate } = this.context;
     this.close();
+    if (this.silence && !this.cancelled) {
+      throw new Error("Silence: no voice was heard. Speak up, or choose another microphone under Settings.");
+    }
     return this.cancelled ? null : { file: wav(this.blocks, sampleRate), blocks: this.blocks, sampleRate };
   }
 
@@ -67,7 +71,8 @@ export class Take {
     this.silent = speech ? 0 : this.silent + 1;
     const elapsed = (this.blocks.length - PRE_ROLL) * 0.02;
     this.onlevel?.({ db, peak, elapsed: elapsed / this.longest });
-    if ((this.spoken > 12 && this.silent * 0.02 > this.pause) || elapsed > this.longest) this.stop();
+    this.silence = this.spoken < 5 && elapsed > SILENCE_S;
+    if (this.silence || (this.spoken > 12 && this.silent * 0.02 > this.pause) || elapsed > this.longest) this.stop();
   }
 
   /** The room: what a tenth of the last four seconds lies below. */

@@ -1,17 +1,21 @@
 // Say who you are, say the phrase, and see which of four things happened.
 
-import { api } from "./api.js";
+import { api, key } from "./api.js";
 import { bars, circles, dial, plane, scale } from "./draw.js";
 import { announce, byName, h, oneIn, percent } from "./dom.js";
 import { SOUND_REASONS, booth, qualityList } from "./booth.js";
 
-/** Verdict: which circles are filled, a heading, a sentence. */
-export function verdict({ decision, reason }, name) {
+const TENFOLD = Math.log(10);
+
+/** Verdict: which circles are filled, a heading, a sentence that is no surer than the evidence. */
+export function verdict({ decision, reason, voice, words, llrSpeaker, llrPhrase }, name) {
+  const probably = (llr) => (Math.abs(llr ?? 0) < TENFOLD ? "probably " : "");
   const says = {
     wrong_phrase: ["TW", "Turned away: the words",
-      `It sounds like ${name}, but these are not the words that were asked for.`],
-    wrong_speaker: ["IC", "Turned away: the voice", `The words are right, but this does not sound like ${name}.`],
-    both: ["IW", "Turned away: voice and words", `Neither the voice nor the words are those of ${name}.`],
+      `It ${(llrSpeaker ?? 0) < TENFOLD ? "may be" : "sounds like"} ${name}, but these are ${probably(llrPhrase)}not the words that were asked for.`],
+    wrong_speaker: ["IC", "Turned away: the voice",
+      `The words are ${probably(llrPhrase)}right, but this is ${probably(llrSpeaker)}not the voice of ${name}.`],
+    both: ["IW", "Turned away: voice and words", `Neither the voice nor the words seem to be those of ${name}.`],
     suspected_replay: ["IW", "Turned away: heard before",
       "This recording, or one almost like it, was heard before. Say it afresh."],
     not_enrolled: [null, "Not enrolled yet", `${name} has not said the phrase often enough yet. Enrol first.`],
@@ -21,28 +25,39 @@ export function verdict({ decision, reason }, name) {
       `The model is another one since ${name} enrolled, so their profile says nothing now. Enrol again.`],
   };
   const [fault, advice] = SOUND_REASONS[reason] ?? [];
-  if (fault) return [null, `Inconclusive: ${fault}`, `${advice} Nothing was decided.`];
-  if (decision === "accept") return ["TC", `Welcome, ${name}`, "The voice is yours, and the words are the right ones."];
-  return says[reason] ?? (decision === "reject" ? ["IW", "Turned away", "The evidence is against you."]
-    : [null, "Inconclusive",
-      "The evidence does not reach the line on either side. Nothing was decided: try once more."]);
+  if (fault) return [null, `Not decided: ${fault}`, `${advice} Nothing was decided.`];
+  if (decision === "accept") return ["TC", `Welcome, ${name}`, "Voice and words fit."];
+  if (says[reason]) return says[reason];
+  if (decision === "reject") return ["IW", "Turned away", "The evidence is against it."];
+  // where one half is clear, say which is not: an owner who said other words should know
+  const open = voice === "accept" && words !== "accept" ? `The voice fits; whether these are the words is not clear.`
+    : words === "accept" && voice !== "accept" ? `The words fit; whether this is the voice of ${name} is not clear.`
+      : "The evidence is too weak on either side.";
+  return [null, "Not decided", `${open} Say the phrase once more, as it stands here.`];
 }
 
 export async function verifyView(main, query) {
-  const [profiles, model] = await Promise.all([api.profiles(), api.model().catch(() => ({}))]);
-  const people = profiles.filter(({ state }) => !["opted_out", "deleted"].includes(state)).sort(byName);
-  const ready = people.filter(({ state }) => ["enrolled", "stale"].includes(state));
+  const asked = query.get("who");
+  const [first, model, chosen] = await Promise.all([api.people(), api.model().catch(() => ({})),
+    asked ? api.profile(asked) : null]);
+  const isReady = ({ state }) => ["enrolled", "stale"].includes(state);
+  const called = (p) => p.userId || p.profileId;
+  let people = [...(chosen ? [chosen] : []), ...first].filter(isReady).sort(byName);
   main.append(h("h1", { tabindex: -1 }, "Who are you?"));
-  if (!ready.length) {
-    main.append(h("div", { class: "empty" }, circles(null, 120), h("p", {}, people.length
+  if (!people.length && first.length < 20 && !key.get()) {
+    const here = first.some(({ state }) => !["opted_out", "deleted"].includes(state));
+    main.append(h("div", { class: "empty" }, circles(null, 120), h("p", {}, here
       ? "Nobody has finished enrolling yet. Three takes are needed."
       : "Nobody is enrolled yet. It takes a minute: read what is kept of you, then say a phrase three times."),
     h("a", { class: "button primary", href: "#/enrol" }, "Enrol")));
     return null;
   }
-  let ticking = null, current = null;
-  const who = h("select", { id: "who", onchange: reset }, ready.map((p) => h("option",
-    { value: p.profileId, selected: p.profileId === query.get("who") }, p.userId || p.profileId)));
+  let ticking = null, current = null, waiting = null, shown = null;
+  const names = h("datalist", { id: "names" });
+  const start = chosen ?? (people.length === 1 ? people[0] : null);
+  const who = h("input", { id: "who", list: "names", autocomplete: "off", spellcheck: "false", oninput: typed,
+    value: start ? called(start) : "" });
+  list();
   const mode = h("select", { id: "mode", onchange: reset }, [[0, "The phrase I enrolled"], [1, "A phrase chosen now"]]
     .map(([n, text]) => h("option", { value: n }, text)));
   const strict = h("select", { id: "strict" },
@@ -50,16 +65,34 @@ export async function verifyView(main, query) {
     `${oneIn(wantedFar)} impostors may pass`])].map(([v, text]) => h("option", { value: v }, text)));
   const place = h("div", { class: "place" });
   const side = h("form", { class: "side", "aria-label": "Claim", onsubmit: (event) => event.preventDefault() },
-    h("p", { class: "field" }, h("label", { for: "who" }, "I am"), who),
-    h("details", { open: matchMedia("(min-width: 60rem)").matches }, h("summary", {}, "How it is asked and judged"),
+    h("p", { class: "field" }, h("label", { for: "who" }, "I am"), who, names),
+    h("details", { open: false }, h("summary", {}, "How it is asked and decided"),
       h("p", { class: "field" }, h("label", { for: "mode" }, "I say"), mode,
         h("small", {}, "A phrase chosen now is asked for once, for a minute: last time's recording is a wrong phrase.")),
       h("p", { class: "field" }, h("label", { for: "strict" }, "How strict"), strict)));
   const split = h("div", { class: "split" }, side, place);
   main.append(split);
 
-  const claimed = () => ready.find(({ profileId }) => profileId === who.value);
-  const name = () => claimed().userId || "this person";
+  const claimed = () => people.find((p) => called(p) === who.value.trim());
+  const name = () => claimed()?.userId || "this person";
+
+  function list() { names.replaceChildren(...people.map((p) => h("option", { value: called(p) }))); }
+
+  /** Look for who types, when a moment has passed without another letter. */
+  function typed() {
+    if (claimed()) { show_stage(); return; }
+    clearTimeout(waiting);
+    waiting = setTimeout(async () => {
+      const text = who.value.trim();
+      const found = (await api.people(text)).filter(isReady);
+      if (text !== who.value.trim()) return;
+      people = found.sort(byName);
+      list();
+      show_stage();
+    }, 200);
+  }
+
+  function show_stage() { if (claimed()?.profileId !== shown) reset(); }
 
   function stop() {
     clearInterval(ticking);
@@ -69,6 +102,12 @@ export async function verifyView(main, query) {
   function reset() {
     stop();
     split.classList.remove("judged");
+    shown = claimed()?.profileId ?? null;
+    if (!shown) {
+      place.replaceChildren(h("section", { class: "stage" }, circles(null, 120), h("p", { class: "says" },
+        who.value.trim() ? "Nobody who is enrolled is called so." : "Type your name, then say your phrase.")));
+      return null;
+    }
     if (Number(mode.value)) return ask();
     const { phrases = [] } = claimed();
     return stage(phrases[0], `Say the phrase of ${name()}`, (sound) => judge(sound, { phrase: phrases[0] }));
@@ -83,7 +122,7 @@ export async function verifyView(main, query) {
   async function ask() {
     let challenge;
     try {
-      challenge = await api.challenge(who.value);
+      challenge = await api.challenge(shown);
     } catch (error) {
       lost(error.message);
       return;
@@ -110,7 +149,7 @@ export async function verifyView(main, query) {
 
   async function judge(sound, fields) {
     fields.far = strict.value;
-    show(await api.verify(who.value, [sound], fields));
+    show(await api.verify(shown, [sound], fields));
   }
 
   function show(answer) {
@@ -122,19 +161,20 @@ export async function verifyView(main, query) {
     const again = h("p", { class: "row" }, h("button", { class: "primary", type: "button",
       onclick: () => { reset(); place.querySelector("button")?.focus(); } }, "Once more"),
       answer.reason === "not_enrolled" || answer.reason === "model_changed" || answer.reason === "expired" ? h("a",
-        { class: "button quiet", href: `#/enrol?who=${encodeURIComponent(who.value)}` }, "Enrol") : null);
+        { class: "button quiet", href: `#/enrol?who=${encodeURIComponent(shown)}` }, "Enrol") : null);
     place.replaceChildren(h("article", { class: `result ${answer.decision}`, "data-decision": answer.decision,
       "data-reason": answer.reason ?? "" },
       h("header", {}, circles(kind, 132), h("div", {}, title, h("p", {}, sentence), again)),
-      has("llrSpeaker", "llrPhrase") && h("div", { class: "dials" }, dial("voice", "voice", answer.llrSpeaker),
-        dial("words", "words", answer.llrPhrase)),
-      h("div", { class: "pair" },
-        has("llrSpeaker", "llrPhrase") && h("div", {}, h("h3", {}, "Where it lies"),
-          plane(answer.llrSpeaker, answer.llrPhrase)),
-        h("div", {}, answer.posteriors && [h("h3", {}, "What probably happened"), bars(answer.posteriors)],
-          has("llr", "threshold") && [h("h3", {}, "The line"), scale(answer.llr, answer.threshold,
-            answer.rejectThreshold, answer.decision)],
-          answer.operatingPoint && h("p", { class: "small" }, operating(answer.operatingPoint)))),
+      answer.posteriors && h("div", {}, h("h3", {}, "What probably happened"), bars(answer.posteriors)),
+      has("llr", "threshold") && h("details", { class: "expert" }, h("summary", {}, "The numbers behind it"),
+        has("llrSpeaker", "llrPhrase") && h("div", { class: "dials" }, dial("voice", "voice", answer.llrSpeaker),
+          dial("words", "words", answer.llrPhrase)),
+        h("div", { class: "pair" },
+          has("llrSpeaker", "llrPhrase") && h("div", {}, h("h3", {}, "Where it lies"),
+            plane(answer.llrSpeaker, answer.llrPhrase)),
+          h("div", {}, h("h3", {}, "The threshold"), scale(answer.llr, answer.threshold, answer.rejectThreshold,
+            answer.decision),
+          answer.operatingPoint && h("p", { class: "small" }, operating(answer.operatingPoint))))),
       h("details", {}, h("summary", {}, "The recording and the record"),
         [answer.quality].flat().map((quality) => qualityList(quality)),
         h("dl", { class: "facts" }, h("dt", {}, "Result"), h("dd", {}, h("code", {}, answer.resultId)),
@@ -149,6 +189,6 @@ export async function verifyView(main, query) {
 
 function operating({ far, farInterval, frr, frrInterval }) {
   const range = ([low, high]) => `(95 % interval ${percent(low, 1)} to ${percent(high, 1)})`;
-  return `At this line ${percent(far, 1)} of the impostors pass ${range(farInterval)} and ${percent(frr, 1)} of the `
+  return `At this threshold ${percent(far, 1)} of the impostors pass ${range(farInterval)} and ${percent(frr, 1)} of the `
     + `rightful are turned away ${range(frrInterval)}, in the data that its errors were measured on.`;
 }

@@ -4,10 +4,17 @@ Importing a module with a corpus registers it: `CORPORA` has them all, `load_cor
 """
 
 from ...extractors.sound import Clip
-from . import folder, public, rsr2015, synthetic  # noqa: F401
-from .corpus import CORPORA, Corpus, Protocol, load_corpus, register_corpus
+from . import folder, public, synthetic  # noqa: F401
+from .corpus import (
+    CORPORA,
+    Corpus,
+    Protocol,
+    build_corpus,
+    enrolments,
+    load_corpus,
+    register_corpus,
+)
 from .folder import read_table
-from .protocol import build_corpus, enrolments
 
 __all__ = [
     "CORPORA",

@@ -1,39 +1,50 @@
-"""Utterances with labels and a protocol: all that an experiment needs of a data set; the registry of corpora."""
+"""Utterances with labels and a protocol: all that an experiment needs of a data set; the registry of corpora.
+
+A protocol says who is trained on, who is enrolled with what, and what is tested.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..._typing import IntArray, PathLike
-from ...exceptions import DataError, ParameterError
+from ..._typing import BoolArray, Columns, IntArray, Names, PathLike
+from ...exceptions import DataError, LabelError, ParameterError
 from ...extractors.sound import Clip
-from ...io.files import check_ids, repeated
+from ...io.files import BLANKS, check_ids, repeated
 from ...io.trials import Trials, rows_in
 
-StringArray = NDArray[Any]
 Load = Callable[..., "Corpus"]
+Training = float | int | Sequence[str] | None
 NAMED = 5
 """So many of the things left out are named in a message."""
+UNSAFE = re.compile(f"[{BLANKS}\0\ud800-\udfff]")
+"""What no id can hold: blanks end it in a list, and bytes of a file's name that are no UTF-8 cannot be written."""
+TRIALS = 1_000_000
+SHARE = 2 / 3
+"""The share of the speakers to train on where nothing else is given."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Protocol:
     """Who is trained on, enrolled and tested: indices into a corpus.
 
-    Every enrolment meets every test, unless ``groups`` (one label per utterance, such as the speaker's gender)
-    keeps groups apart, or ``trials`` lists which enrolment (by name) meets which test (by the utterance's id).
+    Every enrolment meets every test, unless ``trials`` lists which enrolment (by name) meets which test (by the
+    utterance's id). ``groups`` (one label per utterance, such as the speaker's gender) are evaluated each, too.
     """
 
     train: IntArray
     enrol: Mapping[str, IntArray]
     test: IntArray
-    groups: StringArray | None = None
+    groups: Names | None = None
     trials: Trials | None = None
 
     @property
@@ -63,12 +74,12 @@ class Corpus:
     """
 
     name: str
-    ids: StringArray
-    labels: Mapping[str, StringArray]
+    ids: Names
+    labels: Columns
     clips: tuple[Clip, ...] | None
     protocol: Protocol
     source: str = ""
-    sessions: StringArray | None = None
+    sessions: Names | None = None
 
     def __post_init__(self) -> None:
         count, first = repeated(self.ids.tolist())
@@ -78,14 +89,15 @@ class Corpus:
             check_ids(self.ids.tolist())  # here, not when vectors of the sound are written
         protocol = self.protocol
         used = np.union1d(protocol.enrolled, protocol.test)
-        apart = {"trained on and evaluated with": (protocol.train, used)}
+        self._apart("trained on and evaluated with", protocol.train, used)
         if protocol.trials is None:
             # a list of trials may test with what makes another model
-            apart["enrolled and tested with"] = (protocol.enrolled, protocol.test)
-        for what, (one, other) in apart.items():
-            both = self.ids[np.intersect1d(one, other)].tolist()
-            if both:
-                raise DataError(f"{self.name}: {len(both)} utterance(s) are {what}: {named(both)}")
+            self._apart("enrolled and tested with", protocol.enrolled, protocol.test)
+
+    def _apart(self, what: str, one: IntArray, other: IntArray) -> None:
+        both = self.ids[np.intersect1d(one, other)].tolist()
+        if both:
+            raise DataError(f"{self.name}: {len(both)} utterance(s) are {what}: {named(both)}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -94,11 +106,11 @@ class Corpus:
     def views(self) -> tuple[str, ...]:
         return tuple(self.labels)
 
-    def labels_at(self, rows: IntArray, views: Sequence[str]) -> dict[str, StringArray]:
+    def labels_at(self, rows: IntArray, views: Sequence[str]) -> Columns:
         """The labels of some utterances in some views."""
         return {view: self.labels[view][rows] for view in views}
 
-    def model_labels(self) -> dict[str, StringArray]:
+    def model_labels(self) -> Columns:
         """Classes of the enrolments, in the views in which every enrolment is of one class."""
         protocol = self.protocol
         sizes = [len(rows) for rows in protocol.enrol.values()]
@@ -109,46 +121,44 @@ class Corpus:
             if (classes[protocol.enrolled] == classes[repeated_first]).all()
         }
 
-    def trial_mask(self) -> NDArray[np.bool_] | None:
+    def trial_mask(self) -> BoolArray | None:
         """(models, tests) which enrolment meets which test; None where all meet all."""
         protocol = self.protocol
-        groups = protocol.groups
-        if protocol.trials is not None:
-            enrol = protocol.trials.enrol
-            test = protocol.trials.test
-            rows = rows_in(enrol.names, list(protocol.enrol))[enrol.codes]
-            columns = rows_in(test.names, self.ids[protocol.test].tolist())[test.codes]
-            mask = np.zeros((len(protocol.enrol), len(protocol.test)), dtype=bool)
-            mask[rows, columns] = True
-            return mask
-        if groups is None:
+        if protocol.trials is None:
             return None
-        return np.asarray(groups[protocol.first][:, None] == groups[protocol.test])
+        enrol = protocol.trials.enrol
+        test = protocol.trials.test
+        rows = rows_in(enrol.names, list(protocol.enrol))
+        columns = rows_in(test.names, self.ids[protocol.test].tolist())
+        mask = np.zeros((len(protocol.enrol), len(protocol.test)), dtype=bool)
+        # some at a time: indices of tens of millions of trials would outweigh the mask
+        for start in range(0, len(enrol), TRIALS):
+            part = slice(start, start + TRIALS)
+            mask[rows[enrol.codes[part]], columns[test.codes[part]]] = True
+        return mask
 
     def without(self, names: Sequence[str]) -> Corpus:
         """The corpus without some utterances; an enrolment that has none left goes, and so do its trials."""
-        keep = ~np.isin(self.ids, names)
-        number = np.cumsum(keep) - 1
+        kept = np.flatnonzero(~np.isin(self.ids, names))
+        number = np.full(len(self), -1)
+        number[kept] = np.arange(len(kept))
 
         def left(rows: IntArray) -> IntArray:
-            return number[rows[keep[rows]]]
+            return number[rows][number[rows] >= 0]
 
         old = self.protocol
-        enrol = {name: left(rows) for name, rows in old.enrol.items() if keep[rows].any()}
+        enrol = {name: left(rows) for name, rows in old.enrol.items() if len(left(rows))}
         trials = old.trials
         if trials is not None:
             trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(names)]
-        groups = None if old.groups is None else old.groups[keep]
-        clips = self.clips
-        if clips is not None:
-            clips = tuple(clips[row] for row in np.flatnonzero(keep))
+        groups = None if old.groups is None else old.groups[kept]
         return replace(
             self,
-            ids=self.ids[keep],
-            labels={view: classes[keep] for view, classes in self.labels.items()},
-            clips=clips,
+            ids=self.ids[kept],
+            labels=self.labels_at(kept, self.views),
+            clips=None if self.clips is None else tuple(self.clips[row] for row in kept),
             protocol=Protocol(left(old.train), enrol, left(old.test), groups, trials),
-            sessions=None if self.sessions is None else self.sessions[keep],
+            sessions=None if self.sessions is None else self.sessions[kept],
         )
 
     def summary(self) -> str:
@@ -156,12 +166,12 @@ class Corpus:
         protocol = self.protocol
         evaluation = np.union1d(protocol.enrolled, protocol.test)
         parts = {self.name: np.arange(len(self)), "training": protocol.train}
+        parts["evaluation"] = evaluation
         lines = []
-        for what, rows in {**parts, "evaluation": evaluation}.items():
-            classes = ", ".join(
-                f"{len(np.unique(values[rows]))} of {view}" for view, values in self.labels.items()
-            )
-            lines.append(f"{what}: {len(rows)} utterances; {classes}")
+        for what, rows in parts.items():
+            columns = self.labels_at(rows, self.views)
+            counts = [f"{len(np.unique(values))} of {view}" for view, values in columns.items()]
+            lines.append(f"{what}: {len(rows)} utterances; {', '.join(counts)}")
         listed = "" if protocol.trials is None else f", {len(protocol.trials)} listed trials"
         lines.append(f"{len(protocol.enrol)} enrolments, {len(protocol.test)} tests{listed}")
         return "\n".join(lines)
@@ -176,9 +186,211 @@ class ProtocolOptions(TypedDict, total=False):
     per_model : utterances of an enrolment, the first sessions of a cell; 3 unless given
     """
 
-    training: float | int | Sequence[str] | None
+    training: Training
     random_state: int
     per_model: int
+
+
+def build_corpus(
+    name: str,
+    ids: Names,
+    labels: Columns,
+    clips: tuple[Clip, ...] | None,
+    session: Names | None = None,
+    *,
+    source: str = "",
+    training: Training = None,
+    random_state: int = 0,
+    per_model: int = 3,
+) -> Corpus:
+    """A corpus with a protocol that is made of its labels.
+
+    Ids of sound are made such that lists can hold them (see `safe_ids`), ids of vectors are what they are.
+
+    Parameters
+    ----------
+    session : (n,) what orders the utterances of a cell; None: they are in order
+    training : the classes of the first view to train on: their names, or how many (a whole number, or a share
+        below 1; None is two thirds), drawn with `random_state`
+    per_model : utterances of an enrolment (see `enrolments`)
+    """
+    if clips is not None:
+        ids = np.array(safe_ids(ids.tolist()))
+    try:
+        train = training_rows(labels, training, random_state)
+        rows = np.flatnonzero(~train)
+        enrol, test = enrolments(labels, session, rows, tuple(labels), per_model)
+    except (DataError, LabelError) as error:
+        raise type(error)(f"{name}: {error}") from error
+    protocol = Protocol(np.flatnonzero(train), enrol, test)
+    return Corpus(name, ids, labels, clips, protocol, source, session)
+
+
+def training_rows(labels: Columns, training: Training, random_state: int = 0) -> BoolArray:
+    """(n,) which utterances are of classes of the first view to train on; neither all nor none are."""
+    view, classes = next(iter(labels.items()))
+    every = np.unique(classes)
+    training = SHARE if training is None else training
+    if isinstance(training, (int, float)):
+        share = min(max(round(training * len(every)), 1), len(every) - 1)
+        number = share if 0 < training < 1 else int(training)
+        names = np.random.default_rng(random_state).permutation(every)[:number]
+    else:
+        names = np.array([str(name) for name in training], dtype=np.str_)
+    missing = np.setdiff1d(names, classes).tolist()
+    if missing:
+        raise LabelError(
+            f"no utterance is of {len(missing)} {view}(s) to train on: {named(missing)}"
+        )
+    chosen = np.isin(classes, names)
+    if chosen.all() or not chosen.any():
+        side = "evaluation" if chosen.all() else "training"
+        raise DataError(f"all {len(every)} {view}(s) are on one side, which leaves none for {side}")
+    return chosen
+
+
+def enrolments(
+    labels: Columns,
+    sessions: Any,
+    rows: Any,
+    views: Sequence[str] = ("speaker", "phrase"),
+    per_model: int = 3,
+    tests: Any = None,
+) -> tuple[dict[str, IntArray], IntArray]:
+    """Enrol every cell of classes with its first sessions, and test with the others: {model: rows}, and tests.
+
+    Parameters
+    ----------
+    labels : view -> (n,) classes
+    sessions : (n,) numbers or names that order the utterances of a cell; None takes
+        the order of the utterances. Numbers written as text are ordered as numbers.
+    rows : the utterances to use, such as those of the evaluation speakers
+    views : what a model is of; ``("speaker",)`` enrols speakers over mixed phrases
+    per_model : utterances of an enrolment. A cell needs one more, to be tested with;
+        cells with fewer are left out whole and named in the log.
+    tests : (n,) where given, which utterances are tests: those of another recording campaign. The others enrol.
+
+    Examples
+    --------
+    >>> labels = {"speaker": ["ann"] * 4 + ["bob"] * 2, "phrase": ["hi"] * 6}
+    >>> enrolments(labels, [3, 2, 1, 0, 0, 1], range(6), per_model=3)
+    ({'ann_hi': array([3, 2, 1])}, array([0]))
+    """
+    if per_model < 1:
+        raise ParameterError(
+            f"per_model is the number of utterances of an enrolment, at least 1; got {per_model}"
+        )
+    rows = np.asarray(rows, dtype=np.int64)
+    if sessions is not None:
+        rows = rows[np.argsort(session_order(sessions)[rows], kind="stable")]
+    enrol = {}
+    tested = []
+    left_out = []
+    for name, members in cells_of(labels, rows, views).items():
+        own = members[:per_model]
+        others = members[per_model:]
+        if tests is not None:
+            own = members[~tests[members]][:per_model]
+            others = members[tests[members]]
+        if len(own) < per_model or not len(others):
+            left_out.append(name)
+        else:
+            enrol[name] = own
+            tested.append(others)
+    if not enrol:
+        raise DataError(
+            f"none of the {len(left_out)} cells of {' and '.join(views)} has the {per_model} utterances to enrol "
+            f"with and one to test with: {named(left_out)}. Lower per_model, or give more sessions"
+        )
+    if left_out:
+        log.warning("%d cell(s) have too few utterances: %s", len(left_out), named(left_out))
+    return enrol, np.sort(np.concatenate(tested))
+
+
+def listed_protocol(
+    ids: Names,
+    models: Mapping[str, Sequence[str]],
+    trials: Trials,
+    train: IntArray,
+    groups: Names,
+) -> Protocol:
+    """The protocol of enrolments and trials that are listed.
+
+    Listed utterances that are not there are left out, with the enrolments that have none left and their trials, and a
+    warning counts them.
+
+    Parameters
+    ----------
+    models : {model: ids of its utterances}
+    trials : enrolment and test of every trial
+    train : rows to train on
+    groups : see `Protocol`
+    """
+    row_of = {name: row for row, name in enumerate(ids.tolist())}
+    absent = sorted(set(trials.enrol.used) - set(models))
+    if absent:
+        raise DataError(
+            f"the trials name {len(absent)} enrolment(s) without a list: {named(absent)}"
+        )
+    listed = {name for members in models.values() for name in members} | set(trials.test.used)
+    missing = sorted(listed - set(row_of))
+    rows = {
+        model: np.array([row_of[name] for name in members if name in row_of], dtype=np.int64)
+        for model, members in models.items()
+    }
+    enrol = {model: members for model, members in rows.items() if len(members)}
+    if missing:
+        log.warning("left out: %d listed utterance(s): %s", len(missing), named(missing))
+        trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(missing)]
+    if not len(trials):
+        raise DataError(f"no listed trial has its utterances: {named(missing)} are not there")
+    test = np.array(sorted(row_of[name] for name in trials.test.used), dtype=np.int64)
+    return Protocol(train, enrol, test, groups, trials)
+
+
+def cells_of(labels: Columns, rows: IntArray, views: Sequence[str]) -> dict[str, IntArray]:
+    """The rows of every cell of some views, in the order given, by the names of its classes joined."""
+    columns = [np.asarray(labels[view]).astype(np.str_)[rows].tolist() for view in views]
+    cells: dict[tuple[str, ...], list[int]] = {}
+    for row, cell in zip(rows, zip(*columns, strict=True), strict=True):
+        cells.setdefault(cell, []).append(row)
+    # a sign that stands in no class keeps joined names distinct
+    joiner = "::" if any("_" in name for cell in cells for name in cell) else "_"
+    names = safe_ids(joiner.join(cell) for cell in sorted(cells))
+    members = [np.array(cells[cell]) for cell in sorted(cells)]
+    return dict(zip(names, members, strict=True))
+
+
+def session_order(sessions: Any) -> IntArray:
+    """(n,) ranks of the sessions, as numbers where all of them are."""
+    array = np.asarray(sessions)
+    if array.dtype.kind not in "iuf":
+        array = array.astype(np.str_)
+        if all(text.isascii() and text.isdecimal() for text in array):
+            array = array.astype(np.int64)
+    return np.unique(array, return_inverse=True)[1].astype(np.int64)
+
+
+def safe_ids(names: Iterable[Any]) -> list[str]:
+    """Names as ids that every list file can hold: blanks, and what is no Unicode text, become underscores.
+
+    Two names that become the same id are an error that names both, for one of them would be lost.
+
+    Examples
+    --------
+    >>> safe_ids(["zoom in/0001", "left/0001"])
+    ['zoom_in/0001', 'left/0001']
+    """
+    owner: dict[str, str] = {}
+    ids = []
+    for name in map(str, names):
+        ids.append(UNSAFE.sub("_", name))
+        other = owner.setdefault(ids[-1], name)
+        if other != name:
+            raise LabelError(
+                f"{other!r} and {name!r} would both be called {ids[-1]!r}, for ids hold no blanks: rename one"
+            )
+    return ids
 
 
 class Entry(NamedTuple):
@@ -218,15 +430,14 @@ def load_corpus(name: str, root: PathLike, **options: Any) -> Corpus:
     root : the folder (or, for "folder", a table; for "synthetic", where to write it; for "vectors", their file)
     options : those of the corpus's own function
     """
-    entry = CORPORA.get(name)
-    if entry is None:
+    if name not in CORPORA:
         raise ParameterError(f"there is no data set {name!r}; there are {', '.join(CORPORA)}")
-    odd = [option for option in options if option not in entry.options]
-    if odd:
-        raise ParameterError(
-            f"{name} has no option {', '.join(odd)}; it has {', '.join(entry.options)}"
-        )
-    return entry.load(root, **options)
+    entry = CORPORA[name]
+    try:
+        return entry.load(root, **options)
+    except TypeError as error:
+        known = ", ".join(entry.options)
+        raise ParameterError(f"wrong options of {name}, which has {known}: {error}") from error
 
 
 def named(names: Sequence[Any]) -> str:

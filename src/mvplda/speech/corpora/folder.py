@@ -5,36 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from glob import glob
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from ..._typing import PathLike
-from ...exceptions import DataError, LabelError, ParameterError
-from ...extractors.recordings import is_sound
+from ..._typing import Columns, Names, PathLike
+from ...exceptions import LabelError, ParameterError
+from ...extractors.recordings import list_recordings, read_names
 from ...extractors.sound import Clip
-from ...io.files import column_of, fail, plain, read_map
+from ...io.files import fail, read_map
 from ...io.files import read_table as read_columns
 from ...io.vectors import labels_beside, open_vectors, read_vectors
 from ...io.vectors import read_columns as columns_beside
-from .corpus import Corpus, ProtocolOptions, StringArray, named, register_corpus
-from .protocol import build_corpus
+from .corpus import Corpus, ProtocolOptions, build_corpus, named, register_corpus
 
 PATTERN = "{speaker}/{phrase}/*"
 INDEX = "index.csv"
-FIELD = re.compile(r"\{(\w+)\}")
-COLUMNS = {
-    "path": ("path", "file", "wav", "audio", "filename"),
-    "id": ("id", "utterance", "utt", "uttid"),
-    "session": ("session", "repetition", "round"),
-    "start": ("start", "offset"),
-    "length": ("length", "samples"),
-    "channel": ("channel",),
-}
-"""Columns of a table that are no views, and what they may be called."""
+NO_VIEWS = ("file", "id", "start", "length", "session")
+"""Columns of a table that are no views."""
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +37,13 @@ class Listing(NamedTuple):
     fields : name -> (n,) what a pattern or a table says of them: views, and "session" where it is
     """
 
-    ids: StringArray
+    ids: Names
     clips: tuple[Clip, ...] | None
-    fields: dict[str, StringArray]
+    fields: Columns
 
-    def labels(self, views: Sequence[str] | None = None) -> dict[str, StringArray]:
+    def labels(self, views: Sequence[str] | None = None) -> Columns:
         """The columns of views; all but the session if none are named."""
-        views = views or [name for name in self.fields if name != "session"]
+        views = views or [name for name in self.fields if name not in NO_VIEWS]
         missing = [view for view in views if view not in self.fields]
         if missing or not views:
             raise ParameterError(
@@ -71,14 +61,13 @@ class Listing(NamedTuple):
 
 
 @register_corpus(
-    "folder", root="a folder of sound files, or a table (.csv, .tsv) of paths and labels"
+    "folder", root="a folder of sound files, or a table (.csv, .tsv) of files and labels"
 )
 def folder(
     root: PathLike,
     pattern: str | None = None,
     *,
     views: Sequence[str] | None = None,
-    on_error: Literal["raise", "skip"] = "raise",
     **protocol: Unpack[ProtocolOptions],
 ) -> Corpus:
     """The corpus of the sound files under a folder, or of a table.
@@ -86,144 +75,53 @@ def folder(
     Parameters
     ----------
     root : a folder; or a CSV or tab-separated table (see `read_table`).
-        A folder that holds an ``index.csv`` is read by it, unless there is a pattern.
+        A folder that holds an ``index.csv`` is read by it.
     pattern : how a path under the root reads, such as ``{speaker}/{phrase}/*`` (used when
         None), ``{speaker}_{phrase}_{session}.wav`` or ``{speaker}/{phrase}_{session}.flac``.
         Fields are views, except ``session``, which orders the utterances of a cell.
     views : the fields that are views, the speaker first; None takes them as the pattern does
-    on_error : "raise" refuses names that do not fit the pattern, "skip" passes over them
     protocol : see `ProtocolOptions`
     """
     root = Path(root)
     index = root if root.is_file() else root / INDEX
-    if pattern is None and index.is_file():
-        listing = read_table(index, views=views)
-    else:
-        listing = match_files(root, pattern or PATTERN, on_error)
+    listing = read_table(index) if index.is_file() else match_files(root, pattern or PATTERN)
     session = listing.fields.get("session")
     labels = listing.labels(views)
     return build_corpus(root.stem, listing.ids, labels, listing.clips, session, **protocol)
 
 
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """A pattern such as ``{speaker}/{phrase}_{session}.wav`` as a regular expression of the whole path.
-
-    A field takes as little as fits and never a ``/``; the same field again must hold the
-    same. ``*`` stands for anything but ``/``. Without a suffix the pattern takes any.
-
-    Examples
-    --------
-    >>> compile_pattern("{speaker}/{speaker}_{session}_{phrase}").fullmatch("m1/m1_02_007.sph").groupdict()
-    {'speaker': 'm1', 'session': '02', 'phrase': '007'}
-    """
-    literal, *rest = FIELD.split(pattern)
-    if not rest:
-        raise ParameterError(
-            f"a pattern names fields, such as {{speaker}}/{{phrase}}_{{session}}.wav; got {pattern!r}"
-        )
-    text = re.escape(literal)
-    seen = set()
-    for name, literal in zip(rest[::2], rest[1::2], strict=True):
-        text += f"(?P={name})" if name in seen else f"(?P<{name}>[^/]+?)"
-        text += re.escape(literal)
-        seen.add(name)
-    if "." not in pattern.rpartition("/")[2]:
-        text += r"\.[^./]+"
-    return re.compile(text.replace(r"\*", "[^/]*"))
-
-
-def match_files(
-    root: PathLike, pattern: str, on_error: Literal["raise", "skip"] = "raise"
-) -> Listing:
+def match_files(root: PathLike, pattern: str) -> Listing:
     """Sound files under a folder and the fields of their names; hidden files and folders are passed over.
 
-    on_error : "raise" refuses names that do not fit the pattern, "skip" passes over them and logs it
+    Names that do not fit the pattern are passed over, too, and a warning counts them.
     """
-    root = Path(root)
-    expression = compile_pattern(pattern)
-    # glob follows links to folders, and leaves hidden files out
-    inside = sorted(
-        name for name in glob("**", root_dir=root, recursive=True) if is_sound(root / name)
-    )
-    fitting = {name: expression.fullmatch(name) for name in inside}
-    matches = {name: match.groupdict() for name, match in fitting.items() if match}
-    odd = [name for name in inside if name not in matches]
-    if odd and (on_error == "raise" or not matches):
-        raise DataError(
-            f"{len(odd)} of {len(odd) + len(matches)} names under {root} do not fit {pattern}: {named(odd)}. "
-            "Change the pattern (-s 'corpus.pattern=\"{speaker}/{phrase}_{session}.wav\"'), move them, or pass over "
-            "them (-s corpus.on_error=skip)"
-        )
+    listed = list_recordings([root])
+    fitting, _ = read_names(listed, re.sub(r"\.\w+$", "", pattern))
+    odd = sorted(set(listed.ids) - set(fitting.ids))
     if odd:
-        log.warning("passed over %d names that do not fit: %s", len(odd), named(odd))
-    if not matches:
-        raise DataError(f"there are no sound files under {root}; expected {pattern}")
-    rows = matches.values()
-    fields = {name: np.array([row[name] for row in rows]) for name in expression.groupindex}
-    return Listing(without_suffix(matches), tuple(Clip(root / path) for path in matches), fields)
+        log.warning("passed over %d names that do not fit %s: %s", len(odd), pattern, named(odd))
+    fields = {name: np.array(values) for name, values in fitting.labels.items()}
+    return Listing(np.array(fitting.ids), tuple(fitting.clips), fields)
 
 
-def without_suffix(paths: Iterable[str]) -> StringArray:
-    """Paths as ids: without the suffix."""
-    return np.array([path.rpartition(".")[0] for path in paths])
+def read_table(path: PathLike) -> Listing:
+    """Read a table (.csv, .tsv) of utterances.
 
-
-def read_table(path: PathLike, *, views: Sequence[str] | None = None) -> Listing:
-    """Read a table of utterances.
-
-    Columns: ``path`` (or file), one per view, and if you like ``id``, ``session``, ``start`` and ``length`` in
-    samples, and ``channel``. Paths are relative to the table's folder.
-
-    Parameters
-    ----------
-    path : a ``.csv`` or ``.tsv`` (or ``.txt``, tabs) file with a header
-    views : the columns that are views, the speaker first; None takes all that are nothing else
+    Columns: ``file``, one per view, and if you like ``id``, ``session``, ``start`` and ``length`` in samples. Paths
+    are relative to the table's folder.
     """
-    path = Path(path)
-    header, columns = read_columns(path)
-    numbers = {key: column_of(header, names) for key, names in COLUMNS.items()}
-    if views is None:
-        views = [name for k, name in enumerate(header) if k not in numbers.values()]
-    numbers |= {view: column_of(header, (plain(view),)) for view in views}
-    table = {
-        name: np.array([str(value).strip() for value in columns[number]])
-        for name, number in numbers.items()
-        if number is not None
+    listed = list_recordings([path])
+    header, columns = read_columns(Path(path))
+    fields = {
+        name: np.array([str(value).strip() for value in values])
+        for name, values in zip(header, columns, strict=True)
     }
-    missing = [name for name in ("path", *views) if name not in table]
-    if missing or not views:
-        wanted = missing or "of a view"
-        fail(path, f"expected the column {wanted}; the header has {', '.join(header)}", 1)
-    for view in views:
-        blank = np.flatnonzero(table[view] == "")
-        if len(blank):
+    for view in fields:
+        blank = np.flatnonzero(fields[view] == "")
+        if view not in NO_VIEWS and len(blank):
             row = blank[0] + 1
             fail(path, f"{len(blank)} label(s) of view {view!r} are blank, the first in row {row}")
-    ids = table.get("id")
-    if ids is None:
-        ids = without_suffix(table["path"].tolist())
-        if "start" in table:
-            ids = np.char.add(np.char.add(ids, "@"), table["start"])  # stretches of one file
-    fields = {name: table[name] for name in (*views, "session") if name in table}
-    return Listing(ids, _clips(path, table), fields)
-
-
-def _clips(path: Path, table: dict[str, StringArray]) -> tuple[Clip, ...]:
-    files = {name: path.parent / name for name in np.unique(table["path"]).tolist()}
-    gone = [str(file) for file in files.values() if not file.is_file()]
-    if gone:
-        raise DataError(f"{path}: {len(gone)} of {len(files)} files are not there: {named(gone)}")
-    clips = []
-    for row, name in enumerate(table["path"].tolist()):
-        given = {key: table[key][row] for key in ("start", "length", "channel") if key in table}
-        try:
-            numbers = {key: int(text) for key, text in given.items() if text}
-        except ValueError as error:
-            raise LabelError(
-                f"{path}, row {row + 1}: start, length and channel are whole numbers: {error}"
-            ) from error
-        clips.append(Clip(files[name], **numbers))
-    return tuple(clips)
+    return Listing(np.array(listed.ids), tuple(listed.clips), fields)
 
 
 @register_corpus(
@@ -254,19 +152,18 @@ def corpus_of_vectors(
             f"vectors need labels: -l speaker=FILE, or =COLUMN, and -l phrase=FILE{there}"
         )
     given = {**labels, "session": session}
-    beside = columns_beside(path, [name for name in given.values() if name in held])
     ids = np.array([str(name) for name in read_vectors(path).ids], dtype=np.str_)
     columns = {}
     for what, name in given.items():
-        if name in beside:
-            columns[what] = np.array([str(value) for value in beside[name]])
+        if name in held:
+            columns[what] = columns_beside(path, [name])[name].astype(np.str_)
         elif name is not None:
             columns[what] = _column(what, name, ids)
     classes = {view: columns[view] for view in labels}
     return build_corpus("vectors", ids, classes, None, columns.get("session"), **protocol)
 
 
-def _column(view: str, file: str, names: StringArray) -> StringArray:
+def _column(view: str, file: str, names: Names) -> Names:
     """(n,) text, from a file of ids and classes."""
     listed = read_map(file)
     unknown = [name for name in names.tolist() if name not in listed]

@@ -13,24 +13,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..._optional import need
 from ..._progress import Progress
-from ..._typing import PathLike
+from ..._typing import Array, FloatArray, PathLike
 from ...backend import cores
 from ...exceptions import DataError, ParameterError
 from ...io.files import write_table
 from ...persistence import write_atomically
-from ..augmentation import in_room, over_channel, with_noise
-from .corpus import Corpus, register_corpus
+from ..frames import in_room, over_channel, with_noise
+from .corpus import Corpus, build_corpus, register_corpus
 from .folder import INDEX, read_table
-from .protocol import build_corpus
 
 SOURCE = "synthetic speech, espeak-ng"
 VERSION = 3
 """Of the recipe: raised when the same settings would make other sound."""
 MANIFEST = "manifest.json"
+COLUMNS = ("id", "file", "start", "length", "speaker", "phrase", "session")
+Row = tuple[Any, ...]
 RATE = 16000
 BLOCK = 5
 """Speakers of a process. Fixed, for what espeak-ng says depends on what the process said before."""
@@ -139,8 +139,7 @@ def synthetic(
     phrases: int = 8,
     sessions: int = 8,
     random_state: int = 0,
-    training: float | int | None = None,
-    per_model: int = 3,
+    training: float | None = None,
     verbose: bool = False,
 ) -> Corpus:
     """A corpus of synthetic speech, made in a folder, or read from it when it is there already.
@@ -155,7 +154,7 @@ def synthetic(
     speakers, sessions : how many
     phrases : how many of `PHRASES`
     random_state : of everything that is drawn
-    training, per_model : the protocol (see `ProtocolOptions`)
+    training : see `ProtocolOptions`
     verbose : show the progress on standard error
     """
     if speakers < 2 or not 1 <= phrases <= len(PHRASES):
@@ -172,7 +171,7 @@ def synthetic(
         raise DataError(
             f"{root} holds synthetic speech of other settings than {settings}: choose another folder"
         )
-    listing = read_table(root / INDEX, views=("speaker", "phrase"))
+    listing = read_table(root / INDEX)
     return build_corpus(
         "synthetic",
         listing.ids,
@@ -182,7 +181,6 @@ def synthetic(
         source=SOURCE,
         training=training,
         random_state=random_state,
-        per_model=per_model,
     )
 
 
@@ -198,7 +196,7 @@ def _make(root: Path, settings: dict[str, int], verbose: bool) -> None:
     numbers = range(settings["speakers"])
     blocks = [numbers[k : k + BLOCK] for k in numbers[::BLOCK]]
     line = Progress("synthetic speech, speakers", len(numbers)) if verbose else None
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     # every block in a fresh process
     with ProcessPoolExecutor(cores(), get_context("spawn"), max_tasks_per_child=1) as pool:
         for block, made in zip(
@@ -207,35 +205,28 @@ def _make(root: Path, settings: dict[str, int], verbose: bool) -> None:
             rows += made
             if line is not None:
                 line.step(block[-1] + 1, f"{len(rows)} utterances")
-    write_table(root / INDEX, {key: np.array([row[key] for row in rows]) for key in rows[0]})
+    columns = map(np.array, zip(*rows, strict=True))
+    write_table(root / INDEX, dict(zip(COLUMNS, columns, strict=True)))
     write_atomically(root / MANIFEST, json.dumps(settings).encode())
 
 
-def _speak(root: Path, settings: Mapping[str, int], numbers: range) -> list[dict[str, Any]]:
+def _speak(root: Path, settings: Mapping[str, int], numbers: range) -> list[Row]:
     """Write the files of some speakers, one FLAC each, utterances joined: the rows of the index."""
     espeak = Espeak(seed=settings["seed"] + 1)
     texts = PHRASES[: settings["phrases"]]
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for number in numbers:
         speaker = draw_speaker(number, settings["seed"])
-        clips: list[NDArray[np.float32]] = []
+        clips: list[FloatArray] = []
         start = 0
         for session in range(settings["sessions"]):
             rng = np.random.default_rng([settings["seed"], 2, number, session])
             recorded = _session(espeak, speaker, texts, rng)
             for phrase, clip in zip(texts, recorded, strict=True):
                 label = phrase.replace(" ", "-")
-                rows.append(
-                    {
-                        "id": f"{speaker.name}_{label}_{session}",
-                        "file": f"{speaker.name}.flac",
-                        "start": start,
-                        "length": len(clip),
-                        "speaker": speaker.name,
-                        "phrase": label,
-                        "session": session,
-                    }
-                )
+                name = f"{speaker.name}_{label}_{session}"
+                place = (f"{speaker.name}.flac", start, len(clip))
+                rows.append((name, *place, speaker.name, label, session))
                 start += len(clip)
             clips += recorded
         path = str(root / f"{speaker.name}.flac")
@@ -245,7 +236,7 @@ def _speak(root: Path, settings: Mapping[str, int], numbers: range) -> list[dict
 
 def _session(
     espeak: Espeak, speaker: Speaker, phrases: Sequence[str], rng: np.random.Generator
-) -> list[NDArray[np.float32]]:
+) -> list[FloatArray]:
     """Every phrase, said in one sitting: the same mood, microphone, room and noise."""
     mood = speaker._replace(
         rate=speaker.rate * rng.uniform(0.88, 1.14), pitch=speaker.pitch + rng.normal(0, 5)
@@ -321,7 +312,7 @@ class Espeak:
             self._parts.append(ctypes.string_at(samples, 2 * number))
         return 0
 
-    def say(self, text: str, speaker: Speaker, rng: np.random.Generator) -> NDArray[np.float64]:
+    def say(self, text: str, speaker: Speaker, rng: np.random.Generator) -> Array:
         """The samples of a text, between -1 and 1, at 16 kHz; every time a little different, as people's are."""
         # the library keeps every setting: all are set again
         name = f"{speaker.accent}+{speaker.voice}"

@@ -1,0 +1,154 @@
+"""Back-ends on C-VAU and Speech Commands, whose speakers are dealt five times.
+
+``python -m benchmarks.studies.deals DATA``. DATA holds cvau.npz and speech_commands.npz: CAM++ vectors (camp) and
+vectors of a network for words. C-VAU: the 29 speakers of two campaigns are dealt into halves, each half is tested
+by models of everybody else, both are pooled; enrolment with three takes of campaign 2014-11, tests from the campaign
+"angles", or, for comparison, later takes of 2014-11. Speech Commands: 200 speakers train, 150 others are tested, one
+take enrols. Intervals are over speakers and deals.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from mvplda.metrics import evaluate, speaker_intervals
+from mvplda.speech.corpora import Corpus, load_corpus
+from mvplda.speech.experiment import TrialSample, read_corpus_vectors
+from mvplda.speech.results import KINDS, over_seeds, provenance, seeds_cell
+from mvplda.speech.settings import BackendSettings
+from mvplda.speech.systems import SYSTEMS, Task, run_system
+
+DEALS = 5
+TRAINED, TESTED = 200, 150
+COSTS = ("default",)
+MOST = 100_000
+"""Trials of a kind that intervals are made of; errors are of all."""
+OUTPUT = Path(__file__).parents[2] / "results"
+PAPER = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
+OURS = (
+    "cosine",
+    "plda-cell",
+    "jplda-exact",
+    "jplda-interaction",
+    "plda-prior",
+    "jplda-prior",
+    "best",
+)
+CORPORA = {
+    "cvau": ("C-VAU: enrolment from one campaign, tests from another", (*PAPER, *OURS)),
+    "cvau-one-campaign": ("C-VAU: enrolment and tests from one campaign", OURS),
+    "speech-commands": ("Speech Commands: 200 training speakers, one take enrols", (*PAPER, *OURS)),
+}
+
+
+ALONE = {"cosine-voice": "cosine", "jplda-voice": "jplda-prior"}
+"""Systems that see CAM++ alone."""
+VOICE = 192
+
+
+def corpora(name: str, data: Path, deal: int) -> Iterator[tuple[Corpus, Path]]:
+    """The parts of a deal, whose trials are pooled, and the file of their vectors."""
+    if name == "speech-commands":
+        file = data / "speech_commands.npz"
+        corpus = load_corpus(name, file, training=TRAINED, random_state=deal)
+        speakers = corpus.labels["speaker"]
+        others = np.unique(speakers[corpus.protocol.test])
+        left = np.random.default_rng([deal, 1]).permutation(others)[TESTED:]
+        yield corpus.without(corpus.ids[np.isin(speakers, left)].tolist()), file
+        return
+    file = data / "cvau.npz"
+    options = {"test": "2014-11"} if name == "cvau-one-campaign" else {}
+    # the halves are dealt once, of those who occur in both campaigns, whatever is tested
+    half = load_corpus("cvau", file, random_state=deal)
+    speakers = half.labels["speaker"]
+    tested = np.unique(speakers[half.protocol.test]).tolist()
+    both = np.intersect1d(*(speakers[half.sessions == one] for one in ("2014-11", "angles")))
+    others = np.setdiff1d(both, tested).tolist()
+    for chosen in (others, tested):
+        alone = [] if name == "cvau" else np.setdiff1d(speakers, both).tolist()
+        yield load_corpus("cvau", file, training=chosen + alone, **options), file
+
+
+def run_deal(name: str, data: Path, deal: int, systems: tuple[str, ...]) -> dict[str, Any]:
+    """Evaluation and intervals of every system."""
+    tasks = []
+    for corpus, file in corpora(name, data, deal):
+        made = read_corpus_vectors(corpus, [file])
+        tasks.append(Task(corpus, made.vectors.X, made.blocks))
+    samples = [TrialSample.of(task, MOST) for task in tasks]
+    # the parts have other speakers: their numbers do not meet
+    people = [
+        np.concatenate([sample.people[side] + 10_000 * part for part, sample in enumerate(samples)])
+        for side in (0, 1)
+    ]
+    kinds = {
+        kind: np.concatenate([sample.kinds[kind] for sample in samples]) for kind in tasks[0].kinds
+    }
+    weights = {kind: np.mean([sample.weights[kind] for sample in samples]) for kind in kinds}
+    whole = {kind: np.concatenate([task.kinds[kind].ravel() for task in tasks]) for kind in kinds}
+    runs = {}
+    for name_of_system in systems:
+        system = SYSTEMS[ALONE.get(name_of_system, name_of_system)]
+        # a calibration that is one for all trials changes no EER, and takes as long as the fit
+        system = replace(system, name=name_of_system + " as it is")
+        settings = BackendSettings(random_state=deal)
+        parts = []
+        for task in tasks:
+            own = task
+            if name_of_system in ALONE:
+                own = Task(task.corpus, task.X[:, :VOICE], {"voice": VOICE})
+            parts.append(run_system(system, own, settings)[0])
+        evaluation = evaluate(np.concatenate([part.ravel() for part in parts]), whole, COSTS)
+        scores = np.concatenate(
+            [sample.scores(part) for sample, part in zip(samples, parts, strict=True)]
+        )
+        runs[name_of_system] = (
+            evaluation,
+            speaker_intervals(scores, kinds, *people, COSTS, weights=weights),
+        )
+        line = "  ".join(f"{100 * evaluation[kind]['eer']:.2f}" for kind in KINDS)
+        print(f"{name} {deal}  {name_of_system:20} {line}", flush=True)
+    return runs
+
+
+@click.command()
+@click.argument("data", type=click.Path(exists=True, path_type=Path))
+@click.option("--only", type=click.Choice(list(CORPORA)), multiple=True, help="This corpus.")
+@click.option(
+    "--system", multiple=True, help="This system; figures of the others stay as they are."
+)
+def main(data: Path, only: tuple[str, ...], system: tuple[str, ...]) -> None:
+    """Write results/NAME/results.json of every corpus."""
+    for name, (title, systems) in CORPORA.items():
+        if only and name not in only:
+            continue
+        path = OUTPUT / name / "results.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        chosen = tuple(one for one in (*ALONE, *systems) if not system or one in system)
+        file = data / ("cvau.npz" if name.startswith("cvau") else "speech_commands.npz")
+        figures = json.loads(path.read_text())["systems"] if path.is_file() else {}
+        deals = []
+        for deal in range(DEALS):
+            deals.append(run_deal(name, data, deal, chosen))
+            for one in chosen:
+                own = SYSTEMS[ALONE.get(one, one)]
+                heading = own.heading(BackendSettings(), ("speaker", "phrase"))
+                if one in ALONE:
+                    heading += ", CAM++ alone"
+                runs = [done[one] for done in deals]
+                figures[one] = {"title": heading, "seeds": over_seeds(runs)}
+            results = {"title": title, "provenance": provenance([file]), "systems": figures}
+            path.write_text(json.dumps(results, indent=1) + "\n")
+        for row in figures.values():
+            print(row["title"], [seeds_cell(cell) for cell in row["seeds"].values()])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""People across recordings, of the default model: C-VAU's campaigns, and AudioMNIST.
+
+    python -m benchmarks.studies.people cvau.npz vectors/audiomnist.npz --out results/people/results.json
+
+C-VAU: eight turns of every campaign of those people whom the default model was not trained on. AudioMNIST: six digits
+of everybody in either of two recordings (half a second each), one by one and with the names that a diariser gives
+within one. Judged by pairs of turns: precision (merged and of one person) and recall (of one person and merged);
+and by what is asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+from mvplda.people import Turn, find_people
+from mvplda.voices import DEFAULT_MODEL, load_model
+
+
+def judge(X: np.ndarray, truth: np.ndarray, rooms: np.ndarray, named: bool) -> dict[str, float]:
+    begin = time.perf_counter()
+    turns = [
+        Turn(f"{who} {room}", 10.0 * i, 10.0 * i + 3, str(who) if named else "")
+        for i, (who, room) in enumerate(zip(truth, rooms, strict=True))
+    ]
+    people = find_people(load_model(DEFAULT_MODEL), X, turns)
+    pairs = np.equal.outer(people.person, people.person) & ~np.eye(len(truth), dtype=bool)
+    same = np.equal.outer(truth, truth) & ~np.eye(len(truth), dtype=bool)
+    first = {person: truth[people.person == person][0] for person in range(people.person.max() + 1)}
+    right = [first[i] == first[j] for _, i, j in people.ask]
+    return {
+        "turns": len(truth),
+        "people": len(np.unique(truth)),
+        "found": int(people.person.max()) + 1,
+        "precision, %": 100 * float((pairs & same).sum() / max(pairs.sum(), 1)),
+        "recall, %": 100 * float((pairs & same).sum() / same.sum()),
+        "asked": len(people.ask),
+        "asked of one person": int(sum(right)),
+        "seconds": time.perf_counter() - begin,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cvau", type=Path)
+    parser.add_argument("audiomnist", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    rng = np.random.default_rng(0)
+    results: dict = {"command": "python -m benchmarks.studies.people"}
+
+    def draw(data: dict, among: np.ndarray, rooms: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
+        rows = []
+        for who in np.unique(data["speaker"][among]):
+            for where in np.unique(rooms):
+                here = among & (data["speaker"] == who) & (rooms == where)
+                rows.append(rng.permutation(np.flatnonzero(here))[:n])
+        chosen = np.concatenate(rows)
+        X = np.hstack([data["camp"][chosen], data["words"][chosen]]).astype(np.float64)
+        return X, data["speaker"][chosen].astype(str), rooms[chosen]
+
+    cvau = dict(np.load(options.cvau))
+    folder = options.cvau.with_suffix("")
+    seen = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    campaigns = draw(cvau, ~np.isin(cvau["speaker"], seen), cvau["session"], 8)
+    results["C-VAU"] = judge(*campaigns, named=False)
+    digits = dict(np.load(options.audiomnist))
+    halves = draw(digits, digits["condition"] == "clean", digits["session"].astype(int) // 10, 6)
+    results["AudioMNIST"] = judge(*halves, named=False)
+    results["AudioMNIST, diarised"] = judge(*halves, named=True)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

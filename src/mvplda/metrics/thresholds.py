@@ -1,0 +1,332 @@
+"""Errors at a threshold: one for a wanted false-alarm rate and what it costs, groups of people, identification."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
+from .._typing import Array
+from ..exceptions import DataError
+from ..kinds import Kinds, as_masks, target_kind
+from .catalogue import check_rate, threshold_ends
+from .curves import ScoreCurve
+from .evaluation import TOTAL
+from .intervals import (
+    Codes,
+    WeightedTrials,
+    both_sides,
+    leave_out,
+    plain,
+    speaker_codes,
+    weighted_trials,
+)
+from .jackknife import Interval, check_level, effective_number, rate_interval, unmet
+
+
+@dataclass(frozen=True)
+class ThresholdPoint:
+    """A threshold, the errors there by kind, and how little the speakers can show.
+
+    threshold : the lowest score that is accepted; infinite if no score is high enough
+    low, high : interval of the threshold
+    wanted : the false-alarm rate that was asked for, of every kind of impostor
+    worst : the kind that needs the highest threshold
+    far : false-alarm rate of every kind at the threshold
+    frr : miss rate at the threshold
+    least_far : the least false-alarm rate of the worst kind that so many speakers could show
+    speakers : how many speakers count for the worst kind, see :mod:`mvplda.metrics.jackknife`
+    level : how often the intervals are to hold
+    """
+
+    threshold: float
+    low: float
+    high: float
+    wanted: float
+    worst: str
+    far: dict[str, Interval]
+    frr: Interval
+    least_far: float
+    speakers: float
+    level: float
+
+    @property
+    def too_few(self) -> bool:
+        """Whether there are too few speakers to show the wanted rate."""
+        return self.wanted < self.least_far
+
+    def warning(self) -> str | None:
+        """What to say where there are too few speakers; None where there are enough."""
+        if not self.too_few:
+            return None
+        return (
+            f"too few: with {self.speakers:.0f} speakers you cannot show a false-alarm rate below "
+            f"{100 * self.least_far:.2g} %, and {100 * self.wanted:g} % was asked for; "
+            "use the threshold as a first guess, and measure again with more speakers"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; what is not finite is None."""
+        return {
+            **plain(self),
+            "worst": self.worst,
+            "far": {kind: plain(rate) for kind, rate in self.far.items()},
+            "frr": plain(self.frr),
+            "too_few": self.too_few,
+            "warning": self.warning(),
+        }
+
+
+def threshold_for(
+    scores: ArrayLike,
+    kinds: Kinds,
+    far: float,
+    enrol_speakers: ArrayLike,
+    test_speakers: ArrayLike,
+    *,
+    target: str | None = None,
+    level: float = 0.95,
+) -> ThresholdPoint:
+    """The lowest threshold at which no kind of impostor is accepted more often than ``far``.
+
+    Parameters
+    ----------
+    scores, kinds, enrol_speakers, test_speakers, target, level
+        As for :func:`speaker_intervals`.
+    far : float
+        The wanted false-alarm rate, a share in (0, 1).
+
+    Notes
+    -----
+    The rates are intervals over speakers at the threshold, which stays where it is. The interval of
+    the threshold goes from where the worst kind's rate would be at its upper end to where it would be
+    at its lower end. By the rule of three n speakers of whom none was accepted wrongly may be so
+    lucky with a rate of 3 / n: less than that cannot be shown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvplda.metrics import threshold_for
+    >>> who = np.arange(30)
+    >>> point = threshold_for(np.eye(30), np.eye(30, dtype=bool), 0.01, who, who)
+    >>> point.threshold, point.worst, round(point.least_far, 3)
+    (1.0, 'nontarget', 0.095)
+    >>> print(point.warning())  # doctest: +ELLIPSIS
+    too few: with 30 speakers you cannot show a false-alarm rate below 9.5 %, and 1 % was asked for; ...
+    """
+    check_rate(far)
+    check_level(level)
+    rows = weighted_trials(scores, kinds, (enrol_speakers, test_speakers), target)
+    del rows[TOTAL]
+    thresholds = {kind: trials.whole().threshold_for(far) for kind, trials in rows.items()}
+    worst = max(thresholds, key=lambda kind: thresholds[kind])
+    threshold = thresholds[worst]
+    rates = {kind: _rates_at(threshold, trials, level) for kind, trials in rows.items()}
+    low, high = threshold_ends(rows[worst].whole(), rates[worst][1])
+    speakers = rows[worst].speakers()[1]
+    return ThresholdPoint(
+        threshold=threshold,
+        low=min(low, threshold),
+        high=max(high, threshold),
+        wanted=far,
+        worst=worst,
+        far={kind: both[1] for kind, both in rates.items()},
+        frr=rates[worst][0],
+        least_far=unmet(level, speakers),
+        speakers=speakers,
+        level=level,
+    )
+
+
+def _rates_at(threshold: float, trials: WeightedTrials, level: float) -> list[Interval]:
+    """Miss and false-alarm rate at a threshold that stays where it is, with their intervals."""
+    rates = trials.whole().rates(threshold)
+    without = trials.without(lambda curve: curve.rates(threshold))
+    if without is None:  # all trials of a side are of one speaker or group
+        return [Interval(float(rate), 0.0, 1.0) for rate in rates]
+    each = zip(rates, np.array(without).T, trials.speakers(), strict=True)
+    return [rate_interval(rate, own, level, speakers) for rate, own, speakers in each]
+
+
+# Errors of groups of people, and how far the groups lie apart.
+
+
+@dataclass(frozen=True)
+class GroupErrors:
+    """Both error rates of every group at a threshold that is the same for all.
+
+    frr : {group: misses among the targets of its people}
+    far : {group: false alarms among the trials between two different people of the group}
+    largest_ratio : {"frr", "far": the rate of the worst group over that of the best}; a rate counts
+        half an error more in it, so that no error is not infinitely better
+    between : {"frr", "far": the worst group and the best}
+    """
+
+    threshold: float
+    frr: dict[str, Interval]
+    far: dict[str, Interval]
+    largest_ratio: dict[str, Interval]
+    between: dict[str, tuple[str, str]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; what is not finite is None."""
+        rates = {"frr": self.frr, "far": self.far, "largest_ratio": self.largest_ratio}
+        tables = {name: {key: plain(x) for key, x in row.items()} for name, row in rates.items()}
+        return {"threshold": self.threshold, **tables, "between": self.between}
+
+
+class _Rates(NamedTuple):
+    """One error rate of one group: of all speakers, then without each of them; of how many trials and speakers."""
+
+    values: Array
+    trials: int
+    speakers: float
+
+    def interval(self, level: float) -> Interval:
+        """The rate; of one speaker, or of none, anything is possible."""
+        if np.isnan(self.values).any():
+            return Interval(float(self.values[0]), 0.0, 1.0)
+        return rate_interval(self.values[0], self.values[1:], level, self.speakers)
+
+
+def _rates(wrong: Array, first: Codes, second: Codes, n_speakers: int) -> _Rates:
+    """The share of trials that is wrong; NaN where none is left."""
+    values = []
+    for times in (np.ones(n_speakers + 1), *leave_out(n_speakers)):
+        weights = times[first] * times[second]
+        total = float(weights.sum())
+        values.append(float(weights @ wrong) / total if total > 0 else math.nan)
+    tested = np.where(second == n_speakers, first, second)
+    sides = [np.bincount(side) for side in (first, tested) if len(wrong)]
+    return _Rates(np.array(values), len(wrong), min(map(effective_number, sides), default=0.0))
+
+
+def group_errors(
+    scores: ArrayLike,
+    kinds: Kinds,
+    threshold: float,
+    enrol_speakers: ArrayLike,
+    test_speakers: ArrayLike,
+    enrol_groups: ArrayLike,
+    test_groups: ArrayLike,
+    *,
+    target: str | None = None,
+    level: float = 0.95,
+) -> GroupErrors:
+    """Misses and false alarms of every group at a common threshold.
+
+    Parameters
+    ----------
+    scores, kinds, enrol_speakers, test_speakers, target, level
+        As for :func:`speaker_intervals`.
+    threshold : float
+        The lowest score that is accepted.
+    enrol_groups, test_groups : array-like
+        The groups of the people on both sides (sex, age, language ...), labelled like the speakers.
+
+    Notes
+    -----
+    The interval of a ratio is a jackknife over speakers of its logarithm. The worst and the best of
+    several groups were chosen by their rates: with k pairs of groups the interval is of the level
+    1 - (1 - level) / k, so that it holds for whichever pair is chosen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvplda.metrics import group_errors
+    >>> who, group = np.arange(20), np.repeat(["a", "b"], 10)
+    >>> scores = np.eye(20)
+    >>> scores[0, 0] = 0.0  # one miss, of group a
+    >>> found = group_errors(scores, np.eye(20, dtype=bool), 0.5, who, who, group, group)
+    >>> found.frr["a"].estimate, found.frr["b"].estimate, round(found.largest_ratio["frr"].estimate, 6)
+    (0.1, 0.0, 3.0)
+    """
+    check_level(level)
+    array = np.asarray(scores)
+    masks = as_masks(kinds, array.shape)
+    targets = masks[target_kind(masks, target)]
+    others = np.any(list(masks.values()), axis=0) & ~targets
+    first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, array.shape)
+    names, enrolled, tested = both_sides(enrol_groups, test_groups, array.shape, "groups")
+    present = np.unique(enrolled[targets]).tolist()
+    if len(present) < 2:
+        found = [names[group] for group in present]
+        raise DataError(f"groups are compared with each other: give at least 2; got {found}")
+    accepted = array >= threshold
+    within = others & (enrolled == tested) & (second < n_speakers)
+    rates: dict[str, dict[str, Interval]] = {}
+    ratios = {}
+    between = {}
+    for name, those, wrong in (("frr", targets, ~accepted), ("far", within, accepted)):
+        every = {}
+        for group in present:
+            mask = those & (enrolled == group)
+            errors = wrong[mask].astype(np.float64)
+            every[str(names[group])] = _rates(errors, first[mask], second[mask], n_speakers)
+        rates[name] = {group: own.interval(level) for group, own in every.items()}
+        known = {group: own for group, own in every.items() if own.trials}
+        if len(known) > 1:
+            between[name], ratios[name] = _largest_ratio(known, level)
+    return GroupErrors(float(threshold), rates["frr"], rates["far"], ratios, between)
+
+
+def _largest_ratio(rates: dict[str, _Rates], level: float) -> tuple[tuple[str, str], Interval]:
+    """The worst group and the best, and the ratio of their rates."""
+    logs = {group: np.log(own.values + 0.5 / own.trials) for group, own in rates.items()}
+    worst = max(logs, key=lambda group: logs[group][0])
+    best = min(logs, key=lambda group: logs[group][0])
+    both = (worst, best)
+    ratios = logs[worst] - logs[best]
+    estimate = float(ratios[0])
+    without = ratios[1:]
+    if np.isnan(without).any():
+        return both, Interval(math.exp(estimate), 0.0, math.inf)
+    n = len(without)
+    error = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
+    fewest = min(rates[group].speakers for group in both)
+    t = float(stdtrit(max(fewest - 1.0, 1.0), 1 - (1 - level) / math.comb(len(rates), 2) / 2))
+    low, high = (math.exp(min(estimate + sign * t * error, 700.0)) for sign in (-1, 1))
+    return both, Interval(math.exp(estimate), low, high)
+
+
+# Errors of identification, one against many.
+
+
+def identification_curve(
+    scores: ArrayLike, enrol_speakers: ArrayLike, test_speakers: ArrayLike, *, rank: int = 1
+) -> ScoreCurve:
+    """False-negative and false-positive identification rates (FNIR, FPIR of ISO/IEC 19795-1) over all thresholds.
+
+    A search whose speaker is enrolled is missed where that profile scores below the threshold, or is not
+    among the `rank` best. One whose speaker is not enrolled is a false positive where any profile reaches it.
+
+    Parameters
+    ----------
+    scores : (profiles, searches)
+    enrol_speakers, test_speakers : whose profiles and searches they are
+    rank : how many candidates are returned; equal scores of others stand before the right one
+
+    Returns
+    -------
+    ScoreCurve
+        Its misses are FNIR, its false alarms FPIR: ``curve.rates(threshold)``, ``curve.threshold_for(fpir)``.
+
+    Examples
+    --------
+    >>> from mvplda.metrics import identification_curve
+    >>> curve = identification_curve([[3.0, 0.0, 1.0], [1.0, 2.0, -1.0]], ["ann", "bob"], ["ann", "bob", "eve"])
+    >>> [float(rate) for rate in curve.rates(2.5)]  # bob is missed, eve is not taken for anybody
+    [0.5, 0.0]
+    """
+    array = np.asarray(scores)
+    _, enrolled, searched = both_sides(enrol_speakers, test_speakers, array.shape, "speakers")
+    same = enrolled == searched
+    known = same.any(axis=0)
+    own = np.where(same, array, -np.inf).max(axis=0)
+    before = (~same & (array >= own)).sum(axis=0)
+    found = np.where(before < rank, own, -np.inf)
+    return ScoreCurve(found[known], array.max(axis=0)[~known])

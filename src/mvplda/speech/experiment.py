@@ -1,0 +1,381 @@
+"""A whole experiment: corpus, extractor, vectors, systems, table, page; all of it in one folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from .._typing import BoolArray, Card, IntArray, Names
+from ..backend import cores
+from ..bundle import Bundle
+from ..exceptions import DataError
+from ..extractors import load_extractor
+from ..extractors.sound import Clip
+from ..io.vectors import VectorSet, read_vectors, write_vectors
+from ..metrics import compare_systems, evaluate, speaker_intervals
+from ..metrics.comparison import Comparison
+from ..metrics.evaluation import Evaluation
+from ..metrics.intervals import Intervals
+from ..persistence import write_atomically
+from .corpora import Corpus
+from .frames import extract_features
+from .results import Results, SystemResult, over_seeds, provenance, table_line
+from .settings import BackendSettings, Configuration, EvaluationSettings, to_toml
+from .systems import BEST, COMPARED, System, Task, compared_views, run_system, systems_named
+
+__all__ = ["Reading", "run_experiment"]
+
+NAMED = 20
+"""Utterances that cannot be used are named up to this number."""
+MOST_TRIALS = 2_000_000
+"""Of a kind with more trials, so many stand for all in intervals and comparison; error rates are of all."""
+CHECKPOINT, UNFINISHED = "network.checkpoint", "vectors.unfinished"
+"""What a run that was interrupted goes on from."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is shown of a run: lines as things are done, and progress on standard error."""
+
+    verbose: bool = False
+    say: Callable[[str], None] = lambda text: None
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors of a corpus, and what is known of how they were made.
+
+    blocks : {extractor: columns}, where several stand side by side
+    history : of a network's training, one record per epoch
+    skipped : (id, reason) of utterances without a vector
+    """
+
+    vectors: VectorSet
+    blocks: dict[str, int] | None = None
+    history: tuple[Card, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+
+
+def run_experiment(
+    corpus: Corpus,
+    configuration: Configuration,
+    output: Path,
+    reading: Reading | None = None,
+    *,
+    vectors: Sequence[str | Path] = (),
+    extractors: Sequence[str | Path] = (),
+    inputs: Sequence[str | Path] = (),
+    report: bool = True,
+) -> Results:
+    """Run everything, and leave in a folder what was done and what came of it.
+
+    A run that was interrupted goes on in the same folder with the same configuration: training from its last epoch,
+    everything after it from the vectors.
+
+    Parameters
+    ----------
+    output : folder: configuration.toml, extractor.onnx with its recipe, vectors.npz, model.safetensors
+        (of the best system), table.txt, table.md, results.json and report.html
+    vectors : files of vectors, which stand side by side; nothing is trained but the back-ends
+    extractors : side by side, as `mvplda.load_extractor` takes them; none: a network is trained on the corpus
+    inputs : files and folders whose hashes stand in results.json
+    report : write the page (needs matplotlib)
+    """
+    reading = reading or Reading()
+    say = reading.say
+    started = time.perf_counter()
+    # what cannot be evaluated is refused before a network is trained
+    systems_named(configuration.evaluation.systems, len(compared_views(corpus)))
+    output.mkdir(parents=True, exist_ok=True)
+    say(corpus.summary() + "\n")
+    if vectors:
+        made = read_corpus_vectors(corpus, vectors)
+    elif extractors:
+        made = extract_corpus(corpus, extractors, reading, output / UNFINISHED)
+    else:
+        made = _network_vectors(corpus, configuration, output, reading)
+    write_atomically(output / "configuration.toml", to_toml(configuration.to_dict()).encode())
+    if not vectors:
+        write_vectors(output / "vectors.npz", made.vectors)
+    notes = tuple(f"{name}: {reason}" for name, reason in made.skipped)
+    if notes:
+        say(f"{len(notes)} utterance(s) could not be used, all named in results.json:")
+        say("\n".join(f"  {note}" for note in notes[:NAMED]))
+        corpus = corpus.without([name for name, _ in made.skipped])
+    X = made.vectors.X[made.vectors.rows(corpus.ids)]
+    task = Task(corpus, X, made.blocks)
+    title = f"{corpus.name}, {made.vectors.extractor or 'vectors from elsewhere'}"
+    say(f"\n{title}: {len(task.train)} training vectors of dimension {task.train.shape[1]}\n")
+    results, best = run_systems(task, configuration, say)
+    results = replace(
+        results,
+        title=title,
+        summary=corpus.summary(),
+        configuration=configuration.to_dict(),
+        provenance=provenance(inputs),
+        notes=notes,
+    )
+    results.save(output)
+    say("\n" + results.table())
+    if best is not None:
+        best.extractor = made.vectors.extractor
+        best.save(output / "model.safetensors")
+    if report:
+        results.write_page(output / "report.html", corpus.source, made.history)
+    say(f"\n{time.perf_counter() - started:.0f} s; everything is in {output}")
+    return results
+
+
+def _network_vectors(
+    corpus: Corpus, configuration: Configuration, output: Path, reading: Reading
+) -> Vectors:
+    """Vectors of a network that is trained here, or was by an earlier run with the same configuration."""
+    vectors = output / "vectors.npz"
+    written = output / "configuration.toml"
+    if vectors.is_file() and written.is_file():
+        if written.read_text(encoding="utf-8") == to_toml(configuration.to_dict()):
+            reading.say(f"vectors of an earlier run with the same configuration: {vectors}")
+            made = read_vectors(vectors)
+            lacking = np.setdiff1d(corpus.ids, made.ids).tolist()
+            return Vectors(made, skipped=tuple((name, "no vector") for name in lacking))
+    training = configuration.training
+    if training.checkpoint is None:
+        training = replace(training, checkpoint=str(output / CHECKPOINT))
+    configuration = replace(configuration, training=training)
+    trained = train_on_corpus(corpus, configuration, output / "extractor.onnx", reading)
+    (output / CHECKPOINT).unlink(missing_ok=True)
+    return trained
+
+
+def train_on_corpus(
+    corpus: Corpus, configuration: Configuration, path: Path, reading: Reading
+) -> Vectors:
+    """Train a network on the corpus's training speakers, write it as an extractor, and make all vectors."""
+    from .training import estimated_hours, train, training_recipe, write_extractor
+
+    recipe = training_recipe(configuration.features)
+    training = configuration.training
+    reading.say(f"features of {len(corpus)} utterances")
+    whole = extract_features(corpus.ids, _clips(corpus), recipe, verbose=reading.verbose)
+    used = np.flatnonzero(np.isin(whole.rows, corpus.protocol.train))
+    labels = corpus.labels_at(whole.rows[used], corpus.views)
+    speakers = len(np.unique(labels[corpus.views[0]]))
+    reading.say(f"training on {len(used)} utterances of {speakers} speakers")
+    features = whole.features.take(used)
+    hours = estimated_hours(features, labels, configuration.network, training)
+    reading.say(f"about {hours:.2g} hours on this machine")
+    if training.checkpoint is not None:
+        reading.say(f"the same command goes on after an interruption, from {training.checkpoint}")
+    trained = train(features, labels, configuration.network, training, verbose=reading.verbose)
+    extractor = write_extractor(trained, recipe, path)
+    X = trained.extract(whole.features, training.device)
+    vectors = VectorSet(corpus.ids[whole.rows], X, extractor.name)
+    return Vectors(vectors, None, trained.history, whole.skipped)
+
+
+def extract_corpus(
+    corpus: Corpus, extractors: Sequence[str | Path], reading: Reading, unfinished: Path
+) -> Vectors:
+    """Vectors of extractors side by side."""
+    extractor = load_extractor(list(extractors))
+    reading.say(f"vectors of {len(corpus)} utterances: {extractor.name}")
+    made = extractor.extract(
+        list(_clips(corpus)),
+        on_error="skip",
+        progress=reading.verbose,
+        workers=cores(),
+        unfinished=unfinished,
+    )
+    unfinished.unlink()
+    left = np.setdiff1d(np.arange(len(corpus)), made.rows)
+    reasons = [reason for _, reason in made.skipped]
+    skipped = tuple(zip(corpus.ids[left].tolist(), reasons, strict=True))
+    blocks = None
+    if len(extractor.networks) > 1:
+        blocks = {f"{one.name} ({i})": one.dimension for i, one in enumerate(extractor.networks, 1)}
+    vectors = VectorSet(corpus.ids[made.rows], made.X, extractor.name)
+    return Vectors(vectors, blocks, skipped=skipped)
+
+
+def _clips(corpus: Corpus) -> tuple[Clip, ...]:
+    if corpus.clips is None:
+        raise DataError(f"{corpus.name} has no sound: give its vectors instead")
+    return corpus.clips
+
+
+def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> Vectors:
+    """Vectors of files, side by side; an .npz with several arrays of vectors has several blocks."""
+    blocks: dict[str, Names] = {}
+    for file in files:
+        for name, X in _blocks_of(Path(file), corpus).items():
+            blocks[name if name not in blocks else f"{name} ({len(blocks) + 1})"] = X
+    X = np.concatenate(list(blocks.values()), axis=1)
+    widths = None
+    if len(blocks) > 1:
+        widths = {name: int(block.shape[1]) for name, block in blocks.items()}
+    return Vectors(VectorSet(corpus.ids, X, "+".join(blocks)), widths)
+
+
+def _blocks_of(file: Path, corpus: Corpus) -> dict[str, Names]:
+    if file.suffix == ".npz":
+        with np.load(file) as arrays:
+            tables = [name for name in arrays if arrays[name].ndim == 2]
+            if len(tables) > 1 and "ids" not in arrays:
+                rows = corpus.ids.astype(np.int64)
+                return {name: arrays[name][rows].astype(np.float32) for name in tables}
+    vectors = read_vectors(file)
+    if not np.isin(corpus.ids, vectors.ids).any():
+        raise DataError(
+            f"none of the corpus's {len(corpus)} utterances, such as {str(corpus.ids[0])!r}, is among the "
+            f"{len(vectors)} vectors of {file}, such as {str(vectors.ids[0])!r}"
+        )
+    X = vectors.X[vectors.rows(corpus.ids)].astype(np.float32)
+    return {vectors.extractor or file.stem: X}
+
+
+def run_systems(
+    task: Task, configuration: Configuration, say: Callable[[str], None]
+) -> tuple[Results, Bundle | None]:
+    """Fit, score and evaluate, one line per system as it is done; the results, and the best system's model.
+
+    A system's matrix of scores is dropped when its error rates are known; what intervals and comparison
+    need is the sample of its trials.
+    """
+    settings = configuration.evaluation
+    sample = TrialSample.of(task)
+    done: dict[str, SystemResult] = {}
+    best = None
+    for system in systems_named(settings.systems, len(task.views)):
+        variants = [("", configuration.backend)]
+        if system.raw is not None:
+            variants = list(configuration.variants())
+        for suffix, backend in variants:
+            result, model = _run_seeds(system, task, backend, settings, sample)
+            result = replace(result, name=result.name + suffix, title=result.title + suffix)
+            if not done:
+                headings = [heading for heading, _, _ in result.evaluation.summary()]
+                say(table_line("EER, %", [*headings, "s"]))
+            say(table_line(result.title, [*result.cells(), f"{result.seconds:.1f}"]))
+            done[result.name] = result
+        if system.name == BEST:
+            best = model
+    if settings.resamples and result.intervals is None:
+        say("no intervals: there are too few speakers")
+    comparisons = {}
+    for ours, theirs in COMPARED:
+        if result.intervals is not None and ours in done and theirs in done:
+            scores = done[ours].sample, done[theirs].sample
+            comparisons[ours, theirs] = sample.compare(*scores, settings)
+    return Results(tuple(done.values()), comparisons), best
+
+
+def _run_seeds(
+    system: System,
+    task: Task,
+    backend: BackendSettings,
+    settings: EvaluationSettings,
+    sample: TrialSample,
+) -> tuple[SystemResult, Bundle]:
+    """The first seed's result and model; where the start is drawn, what the other seeds give beside it."""
+    runs: list[tuple[Evaluation, Intervals | None]] = []
+    started = time.perf_counter()
+    for seed in range(settings.seeds if system.is_random(backend) else 1):
+        own = replace(backend, random_state=backend.random_state + seed)
+        scores, model = run_system(system, task, own)
+        drawn = sample.scores(scores)
+        evaluation = evaluate(scores, task.kinds)
+        runs.append((evaluation, sample.intervals(drawn, settings)))
+        if not seed:
+            first = model
+            result = SystemResult(
+                system.name,
+                system.heading(backend, task.views),
+                *runs[0],
+                time.perf_counter() - started,
+                system.llr,
+                _by_group(scores, task),
+                drawn,
+            )
+    if len(runs) > 1:
+        result = replace(result, seeds=over_seeds(runs))
+    return result, first
+
+
+@dataclass(frozen=True)
+class TrialSample:
+    """Trials for intervals and comparison, the same for every system.
+
+    where : (n,) places in the matrix of scores
+    kinds : (n,) masks
+    weights : how many trials one of a kind stands for
+    people : (n,) numbers of the enrolled and of the tested speaker
+    """
+
+    where: IntArray
+    kinds: dict[str, BoolArray]
+    weights: dict[str, float]
+    people: tuple[Names, Names]
+
+    @classmethod
+    def of(cls, task: Task, most: int = MOST_TRIALS) -> TrialSample:
+        """Up to so many trials of every kind."""
+        rng = np.random.default_rng(0)
+        places = []
+        weights = {}
+        for kind, mask in task.kinds.items():
+            place = np.flatnonzero(mask)
+            count = len(place)
+            if count > most:
+                place = place[np.unique(rng.integers(count, size=most))]
+            weights[kind] = count / max(1, len(place))
+            places.append(place)
+        where = np.concatenate(places)
+        number = np.repeat(np.arange(len(places)), [len(place) for place in places])
+        kinds = {kind: number == i for i, kind in enumerate(task.kinds)}
+        speaker = task.views[0]
+        enrolled = task.model_labels[speaker]
+        both = np.concatenate([enrolled, task.test_labels[speaker]])
+        codes = np.unique(both, return_inverse=True)[1].astype(np.int32)
+        row, column = np.divmod(where, len(task.test))
+        return cls(where, kinds, weights, (codes[row], codes[len(enrolled) + column]))
+
+    def scores(self, matrix: Names) -> Names:
+        """(n,) of a matrix of scores."""
+        return matrix.reshape(-1)[self.where]
+
+    def intervals(self, scores: Names, settings: EvaluationSettings) -> Intervals | None:
+        """None where none are wanted, or there are too few speakers."""
+        if not settings.resamples:
+            return None
+        try:
+            return speaker_intervals(scores, self.kinds, *self.people, weights=self.weights)
+        except DataError:
+            return None
+
+    def compare(self, ours: Names, theirs: Names, settings: EvaluationSettings) -> Comparison:
+        return compare_systems(
+            ours,
+            theirs,
+            self.kinds,
+            *self.people,
+            weights=self.weights,
+            n_resamples=settings.resamples,
+            random_state=0,
+        )
+
+
+def _by_group(scores: Names, task: Task) -> dict[str, Evaluation]:
+    """Every group's own evaluation; groups without targets or without others have none."""
+    evaluations = {}
+    groups = task.groups
+    for name in np.unique(groups) if groups is not None else ():
+        rows = groups == name
+        own = {kind: mask[rows] for kind, mask in task.kinds.items()}
+        target, *others = (mask.any() for mask in own.values())
+        if target and any(others):
+            evaluations[str(name)] = evaluate(scores[rows], own)
+    return evaluations

@@ -1,0 +1,368 @@
+"""The table of an experiment: every system by kind of trial, systems compared, where it comes from; the page."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import distributions
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import t as student
+
+from .. import __version__
+from .. import report as draw
+from .._typing import Card, Json, Names
+from ..backend import cores
+from ..metrics.comparison import Comparison, PairedTest
+from ..metrics.evaluation import Evaluation, aligned, markdown_rows
+from ..metrics.intervals import Intervals
+from ..persistence import write_atomically
+from ..plotting import system_colours
+from .settings import to_toml
+
+SCHEMA = 2
+"""Of results.json: all have title and provenance; figures stand in systems (of experiments) or in rows."""
+KINDS = ("IW", "IC", "TW", "Total")
+PAPER_SYSTEMS = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw")
+PUBLISHED = {
+    "rsr2015": ((0.95, 7.86, 3.14, 1.45), (0.03, 6.50, 0.11, 0.73), (0.02, 3.23, 0.09, 0.41)),
+    "huiting": ((0.86, 4.57, 6.71, 1.37), (0.17, 3.91, 0.83, 0.62), (0.13, 2.37, 0.70, 0.38)),
+}
+"""The paper's two tables, EER in % of its three systems by `KINDS`."""
+EXPLAINED = {
+    "cosine": "the angle between the mean of the enrolment vectors and the test vector",
+    "plda-cell": "PLDA whose classes are the combinations of both labels: the usual baseline",
+    "plda-speaker": "PLDA of speakers, whatever the phrase",
+    "plda-prior": "PLDA of the combinations with an isotropic prior, on vectors of length 1",
+    "jplda-printed": "joint PLDA, trained and scored by the paper's formulas as published",
+    "jplda-alone": "the paper's score of the speaker, whatever the phrase",
+    "jplda-exact": "joint PLDA, trained by exact EM and scored exactly",
+    "jplda-interaction": "joint PLDA with full noise and a view for how a speaker says a phrase",
+    "jplda-prior": "the same with an isotropic prior, on vectors of length 1",
+    "best": "a committee of two models per extractor, weighted and calibrated by held-out speakers, as mvplda train "
+    "makes it",
+}
+"""Systems in a line, by name. Reduced are principal components, raw are the vectors as they come."""
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "torch",
+    "onnxruntime",
+    "kaldi-native-fbank",
+    "soundfile",
+)
+
+
+@dataclass(frozen=True)
+class SystemResult:
+    """What one system reached.
+
+    intervals : over speakers, where they were asked for
+    seconds : of fitting and scoring
+    groups : the same by group, where the protocol keeps groups apart
+    sample : (n,) scores of the trials of intervals and comparison
+    seeds : see `over_seeds`; empty where there was one
+    """
+
+    name: str
+    title: str
+    evaluation: Evaluation
+    intervals: Intervals | None
+    seconds: float
+    llr: bool
+    groups: Mapping[str, Evaluation]
+    sample: Names
+    seeds: Card = field(default_factory=dict)
+
+    def cells(self, form: str = "", only: str | None = None) -> list[str]:
+        """The columns of `Evaluation.summary`; with intervals in that form, in all or in one."""
+        texts = []
+        for heading, metric, kind in self.evaluation.summary():
+            around = self.intervals if form and only in (None, heading) else None
+            if metric.needs_llr and not self.llr:
+                texts.append(metric.unknown)
+            else:
+                texts.append(self.evaluation.cell(metric, kind, around, form))
+        return texts
+
+    def errors(self) -> list[str]:
+        """EER by kind with intervals: over speakers, or, where there were several seeds, over both."""
+        if self.seeds:
+            return [seeds_cell(row) for row in self.seeds.values()]
+        return self.cells(" [{}, {}]")[: len(self.evaluation.rows)]
+
+    def to_dict(self) -> Json:
+        values: Json = {"title": self.title, "seconds": round(self.seconds, 2)}
+        values |= self.evaluation.to_dict()
+        if self.intervals is not None:
+            values["intervals"] = self.intervals.to_dict()
+        if self.groups:
+            values["groups"] = {name: own.to_dict() for name, own in self.groups.items()}
+        if self.seeds:
+            values["seeds"] = dict(self.seeds)
+        return values
+
+
+def table_line(name: str, cells: Sequence[str]) -> str:
+    """Widths are fixed: lines are shown one by one, before the last system is known."""
+    return f"{name:40}" + "".join(f"  {cell:>7}" for cell in cells)
+
+
+def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]], level: float = 0.95) -> Json:
+    """EER by kind over runs with different seeds: mean, values, and an interval over speakers and seeds.
+
+    On a logarithmic scale the two parts add up as variances do. The speakers are the same in all runs, so that their
+    part is that of one run; that of the seeds falls with their number.
+    """
+    rows: Json = {}
+    for kind in runs[0][0].rows:
+        values = np.array([evaluation[kind]["eer"] for evaluation, _ in runs])
+        rows[kind] = {"eer": float(values.mean()), "values": values.tolist()}
+        ends = [intervals.of(kind, "eer") for _, intervals in runs if intervals is not None]
+        around = [end for end in ends if end is not None]
+        if len(around) < len(runs) or len(runs) < 2 or not (values > 0).all():
+            continue
+        width = student.ppf((1 + level) / 2, len(runs) - 1) / math.sqrt(len(runs))
+        seeds = width * np.log(values).std(ddof=1)
+        below = np.mean([math.log(end.estimate / max(end.low, 1e-9)) for end in around])
+        above = np.mean([math.log(end.high / end.estimate) for end in around])
+        rows[kind]["low"] = float(values.mean() * math.exp(-math.hypot(below, seeds)))
+        rows[kind]["high"] = float(values.mean() * math.exp(math.hypot(above, seeds)))
+    return rows
+
+
+@dataclass(frozen=True)
+class Results:
+    """All systems on one corpus.
+
+    summary : the corpus and its protocol in words
+    comparisons : of pairs of systems, by name, on the same resamples of speakers
+    configuration : what made it, as plain values
+    provenance : program, machine, command and inputs
+    """
+
+    systems: tuple[SystemResult, ...]
+    comparisons: Mapping[tuple[str, str], Comparison]
+    title: str = ""
+    summary: str = ""
+    configuration: Card = field(default_factory=dict)
+    provenance: Card = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> list[str]:
+        """IW, IC, TW, Total; or the kinds that other views make."""
+        return list(self.systems[0].evaluation.rows)
+
+    def __getitem__(self, name: str) -> SystemResult:
+        return next(system for system in self.systems if system.name == name)
+
+    @property
+    def columns(self) -> list[str]:
+        return [heading for heading, _, _ in self.systems[0].evaluation.summary()]
+
+    def table(self, group: str | None = None) -> str:
+        """EER with intervals, one row per system; of one group, without.
+
+        Where the paper's systems were run, its figures stand in front of ours, and below a line what it does not have.
+        """
+        rows = [[f"EER, %, {group}" if group else "EER, %", *self.kinds]]
+        for system in self.systems:
+            if group is not None:
+                system = replace(system, evaluation=system.groups[group], intervals=None, seeds={})
+            rows.append([system.title, *system.errors()])
+        own = [system.name for system in self.systems if system.name in PAPER_SYSTEMS]
+        if not own:
+            return "\n".join(aligned(rows))
+        corpus = str(self.configuration.get("corpus", {}).get("name"))
+        figures = PUBLISHED.get(corpus, PUBLISHED["rsr2015"])
+        beside = [[f"{kind}, paper" for kind in self.kinds]]
+        beside += [[f"{figure:.2f}" for figure in figures[PAPER_SYSTEMS.index(n)]] for n in own]
+        beside += [[""] * len(self.kinds)] * (len(rows) - len(beside))
+        joined = []
+        for (title, *ours), theirs in zip(rows, beside, strict=True):
+            pairs = zip(theirs, ours, strict=True)
+            joined.append([title, *(cell for pair in pairs for cell in pair)])
+        lines = aligned(joined)
+        lines.insert(1 + len(own), "-" * len(lines[0]))
+        return "\n".join(lines)
+
+    def best(self) -> SystemResult:
+        """The system with the fewest errors in total."""
+        return min(self.systems, key=lambda own: own.evaluation["Total"]["eer"])
+
+    def finding(self) -> str:
+        """The best system, its errors, and how many fewer these are than of PLDA, or of the first system."""
+        best = self.best()
+        text = f"Best system: {best.title}, {draw.headline(best.evaluation, best.intervals)}"
+        usual = [own for own in self.systems if own.name in ("plda-cell", "plda-cell-raw")]
+        other = (usual or self.systems)[0]
+        errors = [own.evaluation["Total"]["eer"] for own in (best, other)]
+        if errors[0] < errors[1]:
+            fewer = 100 * (1 - errors[0] / errors[1])
+            text += f", {fewer:.0f} % fewer than {other.title} ({100 * errors[1]:.2f} %)"
+        kinds = ", ".join(self.kinds[:-1])
+        return f"{text}. Errors are equal error rates (EER) of {kinds} together."
+
+    def claims(self) -> list[list[str]]:
+        """Rows of cells, the head first: one system's errors as shares of another's."""
+        rows = [["EER as a share of another system's; + fewer, - more", *self.kinds]]
+        for (ours, theirs), compared in self.comparisons.items():
+            name = f"{self[ours].title} / {self[theirs].title}"
+            rows.append([name, *(_ratio(tests["eer"]) for tests in compared.tests.values())])
+        return rows
+
+    def markdown(self) -> str:
+        """The table for a README."""
+        rows = [["system", *self.columns]]
+        rows += [[system.title, *system.cells(" [{}, {}]", "Total")] for system in self.systems]
+        return "\n".join(markdown_rows(rows)) + "\n"
+
+    def to_dict(self) -> Json:
+        """Plain values for JSON."""
+        compared = [
+            {"of": ours, "with": theirs, **comparison.to_dict()}
+            for (ours, theirs), comparison in self.comparisons.items()
+        ]
+        return {
+            "title": self.title,
+            "corpus": self.summary,
+            "provenance": dict(self.provenance),
+            "configuration": dict(self.configuration),
+            "notes": list(self.notes),
+            "systems": {system.name: system.to_dict() for system in self.systems},
+            "comparisons": compared,
+        }
+
+    def save(self, folder: Path) -> None:
+        """table.txt, table.md and results.json."""
+        parts = [self.summary, self.table()]
+        parts += [self.table(group) for group in self.systems[0].groups]
+        parts.append("\n".join(aligned(self.claims())))
+        files = {
+            "table.txt": "\n\n".join(parts) + "\n",
+            "table.md": self.markdown(),
+            "results.json": json.dumps(self.to_dict(), indent=1) + "\n",
+        }
+        for name, content in files.items():
+            write_atomically(folder / name, content.encode())
+
+    def write_page(self, path: Path, source: str, history: Sequence[Card]) -> None:
+        """Write the page and, beside it, its plots; `history` is of the network that made the vectors."""
+        folder = draw.folder_beside(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        named = {own.title: own for own in self.systems}
+        measured = {title: (own.evaluation, own.intervals) for title, own in named.items()}
+        plots: Json = {
+            "systems": (
+                "EER of every system by kind of trial; lines are the intervals over speakers.",
+                lambda axes: draw.bars_of_systems(axes, measured, self.kinds),
+            ),
+        }
+        if history:
+            plots["training"] = (
+                "The network by epoch: its loss, and its errors.",
+                lambda axes: draw.training_plot(axes, history),
+            )
+        shown, _ = draw.write_pictures(plots, folder)
+        best = self.best()
+        about = (best.evaluation, best.intervals)
+        rows = []
+        for title, colour in system_colours(named).items():
+            name = f'<i class="dot" style="background:{colour}"></i>{html.escape(title)}'
+            system = named[title]
+            rows.append([name, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
+        place = self.systems.index(best)
+        table = draw.html_table(["EER, %", *self.columns, "s"], rows, place)
+        head, *others = self.claims()
+        compared = draw.html_table(head, [[html.escape(cell) for cell in row] for row in others])
+        names = {title: explained(own.name) for title, own in named.items()}
+        names |= {k: w for k, w in draw.KIND_WORDS.items() if k in self.kinds}
+        notes = self.systems[0].evaluation.definitions(self.systems[0].intervals)
+        notes.append(f"Data: {source}.")
+        notes += [f"Not used: {note}" for note in self.notes[:20]]
+        body = (
+            f'<p class="finding">{html.escape(self.finding())}</p>'
+            f"<p>{'<br>'.join(map(html.escape, self.summary.splitlines()))}</p>"
+            f"<h2>What to do next</h2>{draw.notes_list(draw.advice(*about), 'advice')}"
+            f"{draw.thresholds_table(*about)}"
+            f"<h2>Systems</h2>{table}{shown}<h2>Compared</h2>{compared}"
+            f"<h2>What the names mean</h2>{draw.words_list(names)}{draw.notes_list(notes)}"
+            f"{draw.fold_away('The table as markdown', self.markdown())}"
+            f"{draw.fold_away('The configuration', to_toml(self.configuration))}"
+        )
+        draw.write_page(path, self.title, body)
+
+
+def explained(name: str) -> str:
+    """What a system is."""
+    name = name.partition(";")[0].removesuffix("-raw").removesuffix("-plain")
+    return EXPLAINED.get(name, "")
+
+
+def seeds_cell(row: Card) -> str:
+    """Mean and interval of a row of `over_seeds`, in %."""
+    text = f"{100 * row['eer']:.2f}"
+    if "low" in row:
+        text += f" [{100 * row['low']:.2f}, {100 * row['high']:.2f}]"
+    return text
+
+
+def _ratio(test: PairedTest) -> str:
+    if math.isnan(test.ratio):
+        return "-"
+    sign = {"A": " +", "B": " -"}.get(test.verdict, "  ")
+    return f"{test.ratio:.2f} [{test.ratio_low:.2f}, {test.ratio_high:.2f}]{sign}"
+
+
+def provenance(inputs: Iterable[str | Path] = ()) -> Json:
+    """Version, commit, date, platform, packages, threads, command and SHA-256 of the inputs."""
+    installed = {one.name: one.version for one in distributions()}
+    return {
+        "schema": SCHEMA,
+        "mvplda": __version__,
+        "commit": _commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "packages": {name: installed[name] for name in PACKAGES if name in installed},
+        "cores": cores(),
+        "threads": os.environ.get("OMP_NUM_THREADS", ""),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "inputs": {Path(path).name: digest_of(Path(path)) for path in inputs},
+    }
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, or of the names and sizes of the files under a folder."""
+    if path.is_file():
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            digest.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())
+    return digest.hexdigest()
+
+
+def _commit() -> str:
+    """Of the source tree that is run, with a "+" where it has changes; empty for an installed package."""
+    command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12"]
+    try:
+        ended = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ended.stdout.strip()

@@ -1,0 +1,408 @@
+"""The training of a network: frames on the device in random order, epochs, a checkpoint after each; its export.
+
+All frames lie on the device once, standardised; a batch is gathered by index. Orders are drawn on the CPU, so that
+they do not depend on the device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import math
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._progress import Progress
+from .._typing import Card, Columns, IntArray, Json
+from ..exceptions import FileFormatError, LabelError, NumericalError, ParameterError
+from ..extractors.network import OnnxNetwork
+from ..extractors.recipe import Features, Network, Recipe, Samples, to_toml
+from ..persistence import write_atomically
+from .frames import FeatureSet, frames_of
+from .network import Heads, PaperBody, Tensor, pretrain, stacked_positions, torch
+from .settings import PaperNetwork, Training
+
+__all__ = ["TrainedNetwork", "train", "write_extractor"]
+
+BATCH_FRAMES = 16384
+"""Frames of utterances that are made to vectors together."""
+TIMED = 32
+"""Utterances that an estimate of hours is made of."""
+MACHINE_SHARE = 0.4
+"""Of an epoch of training, what an epoch of one layer's machine takes: 0.24 on an H200, 0.5 by counting products."""
+CHECKPOINT = "mvplda-network-checkpoint"
+TOLERANCE = 1e-3
+OPSET = 18
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A network without its heads: frames in, one vector per utterance out.
+
+    Attributes
+    ----------
+    network : its settings
+    body : the network itself, on the CPU
+    classes : view -> names of the classes that it was trained on
+    history : one record per epoch: loss, accuracies, seconds
+    """
+
+    network: PaperNetwork
+    body: PaperBody
+    classes: Mapping[str, list[str]]
+    history: tuple[Card, ...] = ()
+
+    @torch.no_grad()
+    def extract(self, features: FeatureSet, device: str = "auto") -> NDArray[np.float32]:
+        """(n, dimension) vectors in the set's order; they do not depend on batches or on order."""
+        where = choose_device(device)
+        body = self.body.to(where).eval()
+        vectors = np.empty((len(features), body.dimension), dtype=np.float32)
+        # utterances of similar length together
+        order = np.argsort(features.lengths, kind="stable")[::-1]
+        start = 0
+        while start < len(order):
+            longest = int(features.lengths[order[start]])
+            rows = order[start : start + max(1, BATCH_FRAMES // longest)]
+            frames = np.zeros((len(rows), longest, features.dimension), dtype=np.float32)
+            for i, row in enumerate(rows):
+                frames[i, : features.lengths[row]] = features[int(row)]
+            lengths = torch.from_numpy(features.lengths[rows].astype(np.int64))
+            made = body(torch.from_numpy(frames).to(where), lengths.to(where))
+            vectors[rows] = made.cpu().numpy()
+            start += len(rows)
+        self.body.to("cpu")
+        return vectors
+
+
+def train(
+    features: FeatureSet,
+    labels: Columns,
+    network: PaperNetwork | None = None,
+    training: Training | None = None,
+    *,
+    verbose: bool = False,
+) -> TrainedNetwork:
+    """Train a network on the labels of all views at once.
+
+    Parameters
+    ----------
+    features : frames of n utterances
+    labels : view -> (n,) classes
+    verbose : a line per epoch on standard error
+
+    Raises
+    ------
+    NumericalError
+        The loss is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvplda.speech.frames import FeatureSet
+    >>> from mvplda.speech.settings import PaperNetwork, Training
+    >>> from mvplda.speech.training import train
+    >>> rng = np.random.default_rng(0)
+    >>> speaker, phrase = np.arange(40) % 4, np.arange(40) // 4 % 2
+    >>> frames = rng.normal(size=(40 * 20, 6)).astype(np.float32)
+    >>> frames[:, 0] += np.repeat(speaker, 20)
+    >>> features = FeatureSet(frames, 20 * np.arange(41))
+    >>> labels = {"speaker": speaker, "phrase": phrase}
+    >>> trained = train(features, labels, PaperNetwork(hidden=16, layers=2), Training(epochs=2))
+    >>> trained.extract(features).shape
+    (40, 16)
+    """
+    network = network or PaperNetwork()
+    training = training or Training()
+    codes, classes = number_classes(labels)
+    device = choose_device(training.device)
+    seeds = training.random_state
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seeds)
+        body = PaperBody(network, features.dimension)
+        heads = Heads(network.hidden, {view: len(names) for view, names in classes.items()})
+        shift, deviation = frame_statistics(features)
+        body.shift.copy_(shift)
+        body.deviation.copy_(deviation)
+        body.to(device)
+        heads.to(device)
+        frames = ((torch.from_numpy(features.frames).float() - shift) / deviation).to(device)
+        source = FrameBatches(features, frames, codes, network.context)
+        optimiser = torch.optim.SGD(
+            [*body.parameters(), *heads.parameters()],
+            lr=training.learning_rate,
+            momentum=training.momentum,
+            fused=device.type == "cuda",
+        )
+        run = Run(body, heads, source, training, optimiser, list(classes))
+        key = _training_key(features, codes, network, training)
+        if not run.resume(key) and network.pretraining is not None:
+            pretrain(body, source, network.pretraining, seeds, verbose)
+            run.checkpoint(key)
+        line = Progress("epoch", training.epochs) if verbose else None
+        while len(run.history) < training.epochs:
+            run.epoch()
+            run.checkpoint(key)
+            if line is not None:
+                line.step(len(run.history), _line(run.history[-1]))
+    body.to("cpu").eval()
+    return TrainedNetwork(network, body, classes, tuple(run.history))
+
+
+def estimated_hours(
+    features: FeatureSet, labels: Columns, network: PaperNetwork, training: Training
+) -> float:
+    """Hours that a training will take, by the second of two epochs over a few utterances."""
+    rows = np.random.default_rng(0).permutation(len(features))[:TIMED]
+    few = features.take(rows)
+    trial = train(
+        few,
+        {view: np.asarray(column)[rows] for view, column in labels.items()},
+        replace(network, pretraining=None),
+        replace(training, epochs=2, checkpoint=None),
+    )
+    epochs = float(training.epochs)
+    if network.pretraining is not None:
+        machines = network.pretraining.epochs * (network.layers - 1)
+        epochs += MACHINE_SHARE * (machines + network.pretraining.gaussian_epochs)
+    share = len(few.frames) / len(features.frames)
+    return epochs * float(trial.history[-1]["seconds"]) / share / 3600
+
+
+@dataclass
+class Run:
+    """The moving parts of a training."""
+
+    body: PaperBody
+    heads: Heads
+    source: FrameBatches
+    training: Training
+    optimiser: torch.optim.Optimizer
+    views: list[str]
+    history: list[Json] = field(default_factory=list)
+
+    def epoch(self) -> None:
+        """One pass over the data; nothing waits for the device until its end."""
+        started = time.monotonic()
+        training = self.training
+        number = len(self.history)
+        kind = self.source.device.type
+        # every epoch has a seed of its own: one that was resumed is the same as one that was not
+        rng = np.random.default_rng([training.random_state, 4, number])
+        steps = max(1, len(self.source.frames) // training.batch)
+        losses = []
+        hits = []
+        for step, (stacked, codes) in enumerate(self.source.batches(training.batch, rng)):
+            done = (number + step / steps) / training.epochs
+            self.optimiser.param_groups[0]["lr"] = training.learning_rate * (1 - done)
+            with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda", cache_enabled=False):
+                hidden = self.body.hidden(stacked)
+            loss, right = self.heads(hidden, codes)
+            self.optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            self.optimiser.step()
+            losses.append(loss.detach())
+            hits.append(right)
+        mean = float(torch.stack(losses).mean())
+        if not math.isfinite(mean):
+            raise NumericalError(
+                f"the loss is {mean} in epoch {number + 1}: lower learning_rate (now {training.learning_rate:g})"
+            )
+        shares = torch.stack(hits).mean(dim=0).tolist()
+        accuracy = dict(zip(self.views, shares, strict=True))
+        seconds = time.monotonic() - started
+        record = {"epoch": number + 1, "loss": mean, "accuracy": accuracy, "seconds": seconds}
+        self.history.append(record)
+
+    def checkpoint(self, key: str) -> None:
+        """Write everything that the next epoch starts from."""
+        if self.training.checkpoint is None:
+            return
+        state = {
+            "format": CHECKPOINT,
+            "key": key,
+            "body": self.body.state_dict(),
+            "heads": self.heads.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "history": self.history,
+        }
+        stream = io.BytesIO()
+        torch.save(state, stream)
+        write_atomically(self.training.checkpoint, stream.getvalue())
+
+    def resume(self, key: str) -> bool:
+        """Go on from the checkpoint, where there is one; whether there is."""
+        path = Path(self.training.checkpoint or "")
+        if not path.is_file():
+            return False
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            is_checkpoint = state["format"] == CHECKPOINT
+        except Exception as error:  # torch raises what its parts raise: pickle, zip, runtime errors
+            raise FileFormatError(f"{path} is truncated or no checkpoint: remove it") from error
+        if not is_checkpoint or state["key"] != key:
+            raise ParameterError(
+                f"the checkpoint {path} is of a training with other data or settings: give another path, or "
+                "remove it"
+            )
+        self.body.load_state_dict(state["body"])
+        self.heads.load_state_dict(state["heads"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.history = state["history"]
+        return True
+
+
+class FrameBatches:
+    """Frames of all utterances in random order, each with those around it."""
+
+    def __init__(self, features: FeatureSet, frames: Tensor, codes: IntArray, context: int) -> None:
+        self.frames = frames
+        self.context = context
+        self.device = frames.device
+        owner = np.repeat(np.arange(len(features)), features.lengths)
+        self.owner = torch.from_numpy(owner).to(self.device)
+        self.first = torch.from_numpy(features.offsets[:-1].copy()).to(self.device)
+        self.last = torch.from_numpy(features.offsets[1:] - 1).to(self.device)
+        self.codes = torch.from_numpy(codes).to(self.device)
+
+    def stacked(self, centre: Tensor) -> Tensor:
+        """(N, (2 context + 1) D) of the frames at these positions."""
+        owner = self.owner[centre]
+        positions = stacked_positions(self.first[owner], self.last[owner], centre, self.context)
+        return self.frames[positions].reshape(len(centre), -1)
+
+    def batches(self, size: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Stacked frames and class numbers (B, K) of every step of an epoch, in random order."""
+        order = torch.from_numpy(rng.permutation(len(self.frames))).to(self.device)
+        for centre in torch.split(order, size):
+            # the last frames of an order that is drawn anew each time: all batches have one size
+            if len(centre) == size or len(order) < size:
+                yield self.stacked(centre), self.codes[self.owner[centre]]
+
+    def sample(self, count: int, rng: np.random.Generator) -> Tensor:
+        """Stacked frames at random."""
+        chosen = rng.permutation(len(self.frames))[:count]
+        return self.stacked(torch.from_numpy(chosen).to(self.device))
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a setting; "auto" is the GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return torch.zeros(1, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise ParameterError(
+            f"device is auto, cpu or cuda; got {name!r}, which torch {torch.__version__} does not have here"
+        ) from error
+
+
+def number_classes(labels: Columns) -> tuple[IntArray, dict[str, list[str]]]:
+    """(n, K) class numbers, and the classes' names by view."""
+    codes = []
+    classes = {}
+    for view, column in labels.items():
+        names, own = np.unique(np.asarray(column).astype(np.str_), return_inverse=True)
+        if len(names) < 2:
+            raise LabelError(
+                f"view {view!r} has {len(names)} class(es): a network learns from at least 2"
+            )
+        codes.append(own)
+        classes[view] = names.tolist()
+    return np.stack(codes, axis=1).astype(np.int64), classes
+
+
+def frame_statistics(features: FeatureSet) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of every feature over all frames; a constant one has deviation 1."""
+    mean = features.frames.mean(axis=0, dtype=np.float64)
+    deviation = features.frames.std(axis=0, dtype=np.float64)
+    deviation[deviation < 1e-6] = 1.0
+    return torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
+
+
+def _line(record: Card) -> str:
+    shares = (f"{view} {share:.3f}" for view, share in record["accuracy"].items())
+    return "  ".join([f"loss {record['loss']:.4f}", *shares])
+
+
+def _training_key(
+    features: FeatureSet, codes: IntArray, network: PaperNetwork, training: Training
+) -> str:
+    """What must be the same for a checkpoint to be of this training."""
+    settings = training.to_dict()
+    del settings["checkpoint"], settings["device"]
+    digest = hashlib.sha256(json.dumps([network.to_dict(), settings]).encode())
+    for array in (codes, features.offsets, features.frames):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def training_recipe(features: Features) -> Recipe:
+    """How frames for a network are made: of samples whose loudest one is full scale, at Kaldi's scale."""
+    samples = Samples(scale=32768.0, level="peak", level_value=1.0)
+    network = Network(lengths="lengths", output="vectors")
+    return Recipe("network", samples=samples, features=features, network=network)
+
+
+def write_extractor(trained: TrainedNetwork, recipe: Recipe, path: Path) -> OnnxNetwork:
+    """Write the graph (``frames`` (batch, time, D) and ``lengths`` in, ``vectors`` out) and ``path.toml``.
+
+    The written extractor is loaded again, and refused where its vector of a test signal differs from torch's.
+    """
+    sizes = ", ".join(f"{len(names)} of {view}" for view, names in trained.classes.items())
+    recipe = replace(
+        recipe,
+        name=path.stem,
+        views=tuple(trained.classes),
+        description=f"paper network, trained by mvplda on {sizes}",
+    )
+    write_atomically(path, _graph(trained.body.eval()))
+    write_atomically(path.with_suffix(".toml"), to_toml(recipe).encode())
+    extractor = OnnxNetwork(path)
+    rng = np.random.default_rng(0)
+    signal = 0.1 * rng.standard_normal(extractor.rate).astype(np.float32)
+    frames = FeatureSet.of([frames_of(signal, extractor.recipe)])
+    own = trained.extract(frames, "cpu")[0]
+    worst = float(np.abs(own - extractor.embed(signal)).max() / max(np.abs(own).max(), 1e-6))
+    if not worst < TOLERANCE:
+        raise NumericalError(
+            f"the exported graph differs from torch by {worst:.2g} of the largest value"
+        )
+    return extractor
+
+
+def _graph(body: PaperBody) -> bytes:
+    """The network as an ONNX graph; nothing in it tells of the machine that made it."""
+    inputs = {"frames": torch.zeros(2, 13, body.width), "lengths": torch.tensor([13, 7])}
+    batch = torch.export.Dim("batch")
+    shapes = {"frames": {0: batch, 1: torch.export.Dim("time")}, "lengths": {0: batch}}
+    disabled = logging.root.manager.disable
+    try:
+        logging.disable(logging.WARNING)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter warns of its own deprecations
+            program = torch.onnx.export(
+                body,
+                tuple(inputs.values()),
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=list(inputs),
+                output_names=["vectors"],
+                dynamic_shapes=shapes,
+                verbose=False,
+            )
+    finally:
+        logging.disable(disabled)
+    assert program is not None
+    model = program.model_proto
+    for node in [*model.graph.node, *(node for part in model.functions for node in part.node)]:
+        del node.metadata_props[:]  # lines of Python, with the paths of their files
+    return bytes(model.SerializeToString())

@@ -1,0 +1,143 @@
+"""``mvplda reproduce`` from sound to the paper's Table 1, on miniatures of its corpora; a run that was interrupted."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from mvplda.cli import main
+
+pytestmark = pytest.mark.slow
+for module in ("torch", "onnx", "onnxscript", "onnxruntime", "kaldi_native_fbank"):
+    pytest.importorskip(module)
+soundfile = pytest.importorskip("soundfile")
+
+RATE = 16000
+SMALL = [
+    "-s", "network.hidden=16", "-s", "network.layers=2", "-s", "training.epochs=2",
+    "-s", "network.pretraining.gaussian_epochs=1", "-s", "network.pretraining.epochs=1",
+    "-s", "backend.paper_rank=4", "-s", "evaluation.resamples=5", "-q",
+]  # fmt: skip
+SPEAKERS, PHRASES = 12, 2
+
+
+def say(path, speaker, phrase, take):
+    """A voice of its own pitch, a phrase of its own melody."""
+    rng = np.random.default_rng([speaker, phrase, take])
+    time = np.arange(int(0.35 * RATE)) / RATE
+    pitch = 100 + 25 * speaker + rng.normal(0, 2)
+    wave = sum(np.sin(2 * np.pi * pitch * k * time) / k for k in range(1, 6))
+    wave = wave * (1 + np.sin(2 * np.pi * (3 + 4 * phrase) * time)) + 0.1 * rng.normal(
+        size=len(time)
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, (0.1 * wave).astype(np.float32), RATE)
+
+
+def rsr2015(root):
+    for gender, first in {"male": 97, "female": 91}.items():
+        people = [f"{gender[0]}{first + k:03d}" for k in range(SPEAKERS)]
+        files = {}
+        for number, name in enumerate(people):
+            for phrase in range(1, PHRASES + 1):
+                for session in (1, 2, 4, 5, 7):
+                    file = f"{gender}/{name}/{name}_{session:02d}_{phrase:03d}"
+                    say(root / "wav" / f"{file}.wav", number, phrase, session)
+                    files[name, phrase, session] = f"{file}.sph"
+        tested = [name for name in people if int(name[1:]) >= {"male": 101, "female": 95}[gender]]
+        enrolments, trials = [], []
+        for name in tested:
+            for phrase in range(1, PHRASES + 1):
+                model = f"{name}_{phrase:03d}"
+                own = [files[name, phrase, session] for session in (1, 4, 7)]
+                enrolments.append(",".join([model, *own]))
+                for (other, what, session), file in files.items():
+                    if other in tested and session in (2, 5):
+                        place = 2 * (other != name) + (what != phrase)
+                        marks = ["Y" if k == place else "N" for k in range(4)]
+                        trials.append(",".join([model, file, *marks]))
+        lists = {"trn": enrolments, "ndx": trials}
+        for kind, lines in lists.items():
+            path = root / f"key/part1/{kind}/3sess-pwd_eval_{gender[0]}.{kind}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(lines) + "\n")
+
+
+def by_name(pattern, takes):
+    """Writes sound under a pattern of speaker, phrase and take."""
+
+    def write(root):
+        for number in range(SPEAKERS):
+            for phrase in range(PHRASES):
+                for k, take in enumerate(takes):
+                    name = pattern.format(speaker=f"{number + 1:02d}", phrase=phrase, take=take)
+                    say(root / name, number, phrase, k)
+
+    return write
+
+
+CAMPAIGNS = [f"{campaign}_{take}" for campaign in ("2014-11", "angles") for take in range(3)]
+CORPORA = {
+    "rsr2015": rsr2015,
+    "audiomnist": by_name("data/{speaker}/{phrase}_{speaker}_{take}.wav", range(5)),
+    "cvau": by_name("{speaker}/p{phrase}/{take}.wav", CAMPAIGNS),
+    "huiting": by_name("{speaker}/p{phrase}/{take}.wav", range(5)),
+    "speech-commands": by_name("{speaker}/w{phrase}/{take}.wav", range(3)),
+}
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_from_sound_to_the_papers_table(tmp_path, name):
+    CORPORA[name](tmp_path / "corpus")
+    output = tmp_path / "out"
+    command = ["reproduce", name, str(tmp_path / "corpus"), "-o", str(output), *SMALL]
+    done = CliRunner().invoke(main, command, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "hours on this machine" in done.output
+    table = (output / "table.txt").read_text()
+    figures = {"2.37", "3.91"} if name == "huiting" else {"3.23", "6.50"}
+    assert figures <= set(table.split())
+    results = json.loads((output / "results.json").read_text())
+    assert list(results["systems"]) == [
+        "cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw", "jplda-interaction", "best",
+    ]  # fmt: skip
+    assert results["configuration"]["network"]["pretraining"] != "none"
+    if name == "rsr2015":
+        assert set(results["systems"]["cosine-plain"]["groups"]) == {"female", "male"}
+        assert "EER, %, female" in table
+    # the same command again begins at the vectors and gives the same table
+    again = CliRunner().invoke(main, command, catch_exceptions=False)
+    assert "vectors of an earlier run" in again.output
+    repeated = json.loads((output / "results.json").read_text())
+    for system, values in results["systems"].items():
+        assert repeated["systems"][system]["kinds"] == values["kinds"]
+
+
+def test_an_experiment_goes_on_from_its_last_epoch(tmp_path, monkeypatch):
+    from mvplda.speech import training
+
+    CORPORA["huiting"](tmp_path / "corpus")
+    output = tmp_path / "out"
+    command = ["reproduce", "huiting", str(tmp_path / "corpus"), "-o", str(output), *SMALL]
+    epoch = training.Run.epoch
+    epochs = []
+
+    def stopped(run):
+        # an estimate of hours trains, too, without a checkpoint
+        if run.training.checkpoint is not None:
+            if epochs == [0]:
+                raise KeyboardInterrupt
+            epochs.append(len(run.history))
+        epoch(run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training.Run, "epoch", stopped)
+        assert CliRunner().invoke(main, command).exit_code != 0
+        assert (output / "network.checkpoint").is_file()
+        epochs[:] = [-1]
+        assert CliRunner().invoke(main, command).exit_code == 0
+    assert epochs == [-1, 1]  # the second epoch alone
+    assert not (output / "network.checkpoint").exists()

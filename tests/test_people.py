@@ -1,0 +1,168 @@
+"""People across recordings, sittings as a view, and takes that do not fit the others of their profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from domain_problems import domain_bundle, make_place
+from scipy.stats import multivariate_normal
+
+from mvplda import Bundle, MultiviewPLDA
+from mvplda.exceptions import DataError, FileFormatError
+from mvplda.people import Turn, find_people, people_page, read_turns
+from mvplda.voices import ProfileBook, leave_one_out, take_weights
+
+D = 6
+RNG = np.random.default_rng(0)
+BETWEEN = np.diag(np.linspace(2.0, 0.5, D))
+SITTING = 0.7 * np.eye(D)
+TAKE = 0.3 * np.eye(D)
+
+
+def sitting_model() -> MultiviewPLDA:
+    """x = speaker + what a sitting adds to a speaker + take."""
+    loadings = {"speaker": np.sqrt(BETWEEN), "speaker:recording": np.sqrt(SITTING)}
+    return MultiviewPLDA.from_parameters(np.zeros(D), loadings, TAKE)
+
+
+@pytest.mark.parametrize("takes", [1, 3, 10])
+def test_takes_of_one_sitting_have_its_covariance_in_common(takes):
+    # the mean of n takes of one sitting has covariance C + S / n, not (C + S) / n
+    enrolled = RNG.normal(size=(takes, D))
+    test = RNG.normal(size=D)
+    model = sitting_model()
+    profiles = model.enrol(enrolled, ["ann"] * takes, {"recording": ["monday"] * takes})
+    tests = model.enrol(test[None], ["test"], {"recording": ["friday"]})
+    one = BETWEEN + SITTING + TAKE / takes
+    other = BETWEEN + SITTING + TAKE
+    joint = np.block([[one, BETWEEN], [BETWEEN, other]])
+    both = np.concatenate([enrolled.mean(axis=0), test])
+    same = multivariate_normal.logpdf(both, cov=joint)
+    apart = multivariate_normal.logpdf(both[:D], cov=one)
+    apart += multivariate_normal.logpdf(test, cov=other)
+    llr = model.llr(profiles, tests, same="speaker", dtype=np.float64)
+    np.testing.assert_allclose(llr, same - apart, rtol=1e-9)
+
+
+def test_two_sittings_count_as_two():
+    model = sitting_model()
+    X = RNG.normal(size=(4, D))
+    names = {"recording": ["a", "a", "b", "b"]}
+    profiles = model.enrol(X, ["ann"] * 4, names)
+    tests = model.enrol(X[:1] + 1, ["t"], {"recording": ["c"]})
+    blocks = np.kron(np.ones((5, 5)), BETWEEN) + np.kron(np.eye(5), TAKE)
+    for rows in ([0, 1], [2, 3], [4]):
+        for i in rows:
+            for j in rows:
+                blocks[i * D : (i + 1) * D, j * D : (j + 1) * D] += SITTING
+    vector = np.concatenate([X.reshape(-1), X[0] + 1])
+    apart = blocks.copy()
+    apart[4 * D :, : 4 * D] = apart[: 4 * D, 4 * D :] = 0.0
+    expected = multivariate_normal.logpdf(vector, cov=blocks)
+    expected -= multivariate_normal.logpdf(vector, cov=apart)
+    llr = model.llr(profiles, tests, same="speaker", dtype=np.float64)
+    np.testing.assert_allclose(llr, expected, rtol=1e-9)
+
+
+def test_a_file_of_profiles_keeps_sittings(tmp_path):
+    book = ProfileBook(tmp_path / "voices.npz")
+    bundle = Bundle(None, sitting_model())
+    X = RNG.normal(size=(4, D))
+    book.add("a#nn", None, X[:2], ["mark1", "mark2"], "monday")
+    book.add("a#nn", None, X[2:], ["mark3", "mark4"])
+    again = ProfileBook(tmp_path / "voices.npz")
+    assert again.of("a#nn").sittings == ["monday", "monday", "mark3", "mark3"]
+    profiles = again.enrolled(bundle)
+    assert len(profiles.weights) == 2
+    assert profiles.labels["recording"].names.tolist() == ["mark3", "monday"]
+
+
+def test_a_take_of_somebody_else_counts_less():
+    model = sitting_model()
+    ann, bob = np.sqrt(4 * np.diag(BETWEEN)) * np.array([[1], [-1]])
+    noise = 0.3 * RNG.normal(size=(6, D))
+    X = np.vstack([ann + noise[:5], bob + noise[5:]])
+    fits = leave_one_out(Bundle(None, model), X, ["ann"] * 6, None)
+    others = model.enrol(X[:5], ["ann"] * 5)
+    expected = model.llr(others, X[5:], same="speaker", dtype=np.float64)
+    np.testing.assert_allclose(fits[5], expected[0, 0])
+    assert fits[5] < -4 < 0 < fits[:5].min()
+    weights = take_weights(fits)
+    assert weights[5] == 0.1
+    assert (weights[:5] > 0.9).all()
+    # nobody else's takes are there to compare with
+    assert np.isnan(leave_one_out(Bundle(None, model), X[:1], ["ann"], None)).all()
+    assert take_weights(np.array([np.nan])) == 1.0
+
+
+def meeting() -> tuple[np.ndarray, list[Turn], list[int]]:
+    """Three recordings of four people, two of whom speak at once in the first."""
+    place = make_place(7)
+    turns: list[Turn] = []
+    X: list[np.ndarray] = []
+    truth: list[int] = []
+    for recording in range(3):
+        for person in range(recording, recording + 2):
+            for k in range(3):
+                X.append(place.say(person, k))
+                start = 10.0 * k + 3 * person
+                turns.append(Turn(f"r{recording}", start, start + 4))
+                truth.append(person)
+    return np.concatenate(X), turns, truth
+
+
+def test_turns_become_people_and_what_overlaps_does_not():
+    X, turns, truth = meeting()
+    people = find_people(domain_bundle(), X, turns)
+    pairs = np.equal.outer(people.person, people.person)
+    same = np.equal.outer(truth, truth)
+    assert not (pairs & ~same).any()
+    assert (pairs & same).sum() > 0.8 * same.sum()
+    assert len(people.merges) == len(turns) - (people.person.max() + 1)
+    assert np.bincount(people.person).tolist() == sorted(np.bincount(people.person))[::-1]
+    # the same voice twice, at the same time: never one person
+    twice = [Turn("r", 0, 5), Turn("r", 4, 9), Turn("r", 9, 12)]
+    found = find_people(domain_bundle(), np.repeat(X[:1], 3, axis=0), twice)
+    assert found.person[0] != found.person[1]
+    # names of a diariser are one person from the start
+    named = [turn._replace(name=str(person)) for turn, person in zip(turns, truth, strict=True)]
+    whole = find_people(domain_bundle(), X, named)
+    for recording in ("r0", "r1", "r2"):
+        rows = [i for i, turn in enumerate(named) if turn.recording == recording]
+        assert len({(named[i].name, whole.person[i]) for i in rows}) == 2
+    with pytest.raises(DataError, match="one of each"):
+        find_people(domain_bundle(), X[:2], turns)
+
+
+def test_the_page_lists_every_turn_and_what_is_not_decided():
+    X, turns, _ = meeting()
+    turns[0] = turns[0]._replace(recording="<r>")
+    people = find_people(domain_bundle(), X, turns)
+    page = people_page(people, turns, {turn.recording: f"{turn.recording}.wav" for turn in turns})
+    assert page.count("<audio") == len(turns)
+    assert "<r>" not in page
+    assert page.count("Are person") == len(people.ask)
+
+
+def test_turns_are_read_from_rttm_and_from_kaldi(tmp_path: Path):
+    file = tmp_path / "turns"
+    file.write_text("SPEAKER a 1 0.5 2.0 <NA> <NA> s1 <NA> <NA>\n\n")
+    assert read_turns(file) == [Turn("a", 0.5, 2.5, "s1")]
+    file.write_text("utt1 a 0.5 2.5\n")
+    assert read_turns(file) == [Turn("a", 0.5, 2.5)]
+    file.write_text("utt1 a half\n")
+    with pytest.raises(FileFormatError, match="SPEAKER lines"):
+        read_turns(file)
+
+
+def test_a_weight_divides_the_noise_of_a_take():
+    model = sitting_model()
+    X = RNG.normal(size=(3, D))
+    weighted = model.enrol(X, ["ann"] * 3, weights=np.array([1.0, 1.0, 0.5]))
+    assert weighted.weights.tolist() == [2.5]
+    whole = model.enrol(np.vstack([X[:2], X]), ["ann"] * 5, weights=np.full(5, 0.5))
+    # two takes of half the weight are one take
+    np.testing.assert_allclose(whole.y, weighted.y)
+    assert whole.weights.tolist() == weighted.weights.tolist()
