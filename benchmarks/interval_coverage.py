@@ -23,7 +23,7 @@ from mvplda.metrics import compare_systems, evaluate, speaker_intervals, trial_k
 from mvplda.metrics.curves import Hull, pool
 from mvplda.metrics.jackknife import Interval
 
-COSTS = detection_costs(("default", "sre21", ".001", "1,1,0.1"))
+COSTS = detection_costs(("default", "sre21", "1,1,0.001", "1,1,0.1"))
 FARS = (0.01, 0.001)
 UNSTATED = ("act_dcf", "min_dcf_threshold")
 """Metrics without an interval, or whose truth is another one in every round."""

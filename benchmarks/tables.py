@@ -346,6 +346,7 @@ def default_model() -> list[str]:
 
 TABLES: dict[str, Callable[[], list[str]]] = {
     "C-VAU": lambda: over_deals("cvau"),
+    "Speech Commands": lambda: over_deals("speech-commands"),
     "readings, j-vectors": lambda: readings("jvectors-readings"),
     "paper, raw": lambda: by_kind(RAW, True),
     "paper, reduced": lambda: by_kind(REDUCED, False),

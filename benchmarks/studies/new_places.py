@@ -26,8 +26,9 @@ import numpy as np
 from mvplda import Bundle, CosineScorer, MultiviewPLDA
 from mvplda.metrics import eer, speaker_intervals, trial_kinds
 from mvplda.metrics.evaluation import markdown_rows
+from mvplda.plotting import SYSTEM_COLOURS
 from mvplda.preprocessing import standard_chain, unit_chain
-from mvplda.report import SYSTEM_COLOURS, figure, pictures_where_possible
+from mvplda.report import figure, pictures_where_possible
 from mvplda.speech.results import provenance
 
 from .adaptation import adapt, moved, recentred, shift_mean

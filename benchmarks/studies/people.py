@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from mvplda.people import Turn, find_people
+from mvplda.speech.results import provenance
 from mvplda.voices import DEFAULT_MODEL, load_model
 
 
@@ -73,7 +74,8 @@ def main() -> None:
     results["AudioMNIST"] = judge(*halves, named=False)
     results["AudioMNIST, diarised"] = judge(*halves, named=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    saved = {"title": "People across recordings", "provenance": provenance(), "rows": results}
+    options.out.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import numpy as np
 from mvplda import MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
 from mvplda.metrics.curves import cllr, min_cllr
+from mvplda.speech.results import provenance
 
 TAKES = (1, 3, 10)
 FOLDS = 4
@@ -97,7 +98,8 @@ def main() -> None:
             }
             print(name, takes, results[f"{name}, {takes} takes"], flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    saved = {"title": "Takes of one sitting", "provenance": provenance(), "rows": results}
+    options.out.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

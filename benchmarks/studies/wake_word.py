@@ -18,6 +18,7 @@ import numpy as np
 
 from mvplda.decisions import name_among
 from mvplda.scoring.question import Question
+from mvplda.speech.results import provenance
 from mvplda.voices import DEFAULT_MODEL, load_model
 
 TAKES = 3
@@ -93,7 +94,8 @@ def main() -> None:
         }
         print(size, json.dumps(results["sizes"][size]), flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    saved = {"title": "Wake words", "provenance": provenance(), "rows": results}
+    options.out.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -156,8 +156,7 @@ def main(debug: bool, plugin: Texts) -> None:
 
     \b
     From Kaldi files to a report in three lines:
-      mvplda train xvector.scp -l speaker=utt2spk -l phrase=utt2phrase \\
-          -v speaker=100 -v phrase=20 -o model.safetensors
+      mvplda train data/train -o model.safetensors
       mvplda score model.safetensors --enrol enrol.scp --models spk2utt \\
           --test test.scp --trials trials -o scores
       mvplda evaluate scores --trials trials --report report.html

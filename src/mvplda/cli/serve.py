@@ -129,8 +129,8 @@ def key(settings: Settings, name: str, role: str, revoke: bool) -> None:
 def sweep(settings: Settings) -> None:
     """Mark people as deleted whose data keys are not here, after a copy of the database was restored.
 
-    Who was deleted after the copy was made is gone again. Bring the data keys along first: keys.sqlite in the data
-    folder, or --key-database.
+    Who was deleted after the copy was made is gone again; data keys of nobody are destroyed. Stop the service, and
+    bring the data keys along first: keys.sqlite in the data folder, or --key-database.
 
     Example: mvplda serve sweep
     """
@@ -143,9 +143,9 @@ def sweep(settings: Settings) -> None:
             raise click.UsageError(
                 "there is not one data key: bring keys.sqlite, or --key-database"
             )
-        click.echo(
-            f"{sweep_people(store)} people have no data key, and are deleted; {count} have one"
-        )
+        gone, orphans = sweep_people(store)
+        click.echo(f"{gone} people have no data key, and are deleted; {count - orphans} have one")
+        click.echo(f"{orphans} data keys were nobody's, and are destroyed")
 
 
 @serve.command()

@@ -116,9 +116,9 @@ def train(
     Examples:
       mvplda train vectors.npz -o model.safetensors             (arrays X, speaker and phrase)
       mvplda train data/train -o model.safetensors              (xvector.scp, utt2spk, utt2phrase)
-      mvplda train x.npz --model multiview -v speaker=100 -v phrase=20 --set noise=full -o model.safetensors
-      mvplda train stats.safetensors -v speaker=100 -v channel=50 -o model.safetensors
-      mvplda train xvector.scp --model plda -l speaker=utt2spk -v speaker=150 -o plda.safetensors
+      mvplda train x.npz --model multiview --set noise=full -o model.safetensors
+      mvplda train stats.safetensors -o model.safetensors
+      mvplda train xvector.scp --model plda -l speaker=utt2spk -o plda.safetensors
     """
     from .. import training
     from ..statistics.record import holds_statistics
@@ -145,7 +145,7 @@ def train(
     else:
         needed = needs_labels or bool(sources or views or folds)
         data, table = read_labelled(vectors, sources, ranks, needed)
-        widths = _sizes(once("--block", blocks))
+        widths = _sizes(once("--block", blocks), full=False)
         bundle = training.train(
             data.X,
             table,
@@ -179,12 +179,12 @@ def _from_statistics(path: str, model: str, ranks: Json, options: Json) -> Bundl
     return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
 
 
-def _sizes(given: Mapping[str, str]) -> Json:
+def _sizes(given: Mapping[str, str], full: bool = True) -> Json:
     """Ranks, which may be full, or widths of blocks: positive whole numbers."""
     sizes: Json = {}
     for name, text in given.items():
         sizes[name] = None
-        if text != "full":
+        if not full or text != "full":
             if not text.isdecimal() or int(text) == 0:
                 raise click.UsageError(
                     f"the size of {name} is a positive whole number, or full for a view; got {text!r}"
@@ -316,7 +316,7 @@ def stats(
       mvplda stats part-*.parquet -v speaker -v phrase -o stats.safetensors
       mvplda stats xvector.*.scp -l speaker=utt2spk -l phrase=utt2phrase \\
           --scheduler tcp://head:8786 --work-dir work -o stats.safetensors
-      mvplda train stats.safetensors -v speaker=100 -v phrase=20 -o model.safetensors
+      mvplda train stats.safetensors -o model.safetensors
       mvplda stats old.safetensors new.safetensors -o both.safetensors
     """
     from ..distributed import gather

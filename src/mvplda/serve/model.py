@@ -289,7 +289,7 @@ class Model:
         answers: dict[int, Answer] = {}
         for (labelled, apart, known, is_spoofed), numbers in kinds.items():
             some = [trials[number] for number in numbers]
-            spoofs = [spoof for _, _, spoof in some] if is_spoofed else None
+            spoofs = [spoof for _, _, spoof in some if spoof is not None] if is_spoofed else None
             question = self.question(known, spoofs, spoof_prior)
             enrolled = self.side([cells for cells, _, _ in some], apart)
             tests = self.side([[test] for _, test, _ in some], labelled)

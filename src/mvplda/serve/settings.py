@@ -113,7 +113,7 @@ class Settings(BaseSettings):
         default=15.0, gt=0, description="Longest recording that is taken, in seconds."
     )
     speech_s: float = Field(
-        default=0.6, ge=0, description="Least speech in a recording, in seconds."
+        default=0.3, ge=0, description="Least speech in a recording, in seconds."
     )
     snr_db: float = Field(default=10.0, description="Least signal to noise ratio, in dB.")
     clipped: float = Field(

@@ -247,23 +247,28 @@ class Domain:
 # -- keys that are gone, and a new master key ----------------------------------------------
 
 
-def sweep(store: Store) -> int:
+def sweep(store: Store) -> tuple[int, int]:
     """Mark people as deleted whose data keys are not here, as after a copy of the database was restored.
 
-    Their names and consents are erased with what cannot be decrypted any more. How many they are.
+    Their names and consents are erased with what cannot be decrypted any more. Data keys of nobody, which a crash may
+    leave, are destroyed. How many of each there were.
     """
     keys = store.all_keys()
     with store.write() as work:
         query = "SELECT id FROM profiles WHERE state NOT IN ('opted_out', 'deleted')"
-        gone = [row["id"] for row in work.all(query) if row["id"] not in keys]
-        work.changed |= set(gone)
+        people = set(work.run(query).scalars())
+        gone = people - set(keys)
+        work.changed |= gone
         for name in gone:
             nothing = {"state": "deleted", "user_id": None, "consent": None, "phrases": "{}"}
             work.update("profiles", name, **nothing, enrollments=0, updated=work.now)
             for table in ("enrollments", "marks", "challenges"):
                 work.run(f"DELETE FROM {table} WHERE profile = :name", name=name)
+    orphans = set(keys) - people
+    for name in orphans:
+        store.destroy_key(name)
     store.settle_files()
-    return len(gone)
+    return len(gone), len(orphans)
 
 
 def rotate(settings: Settings, store: Store, old: Master) -> int:

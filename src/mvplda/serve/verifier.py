@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import cast
 
 import numpy as np
 
@@ -35,6 +34,9 @@ STATE_REASONS = {
 UNDECIDED = ("voice", "words", "llr", "posteriors", "llrSpeaker", "llrPhrase", "calibrated")
 
 
+NO_POINT = OperatingPoint(0.0)
+
+
 @dataclass
 class Attempt:
     """Somebody who says that he or she is the owner of a profile; and what is found out about it.
@@ -48,7 +50,7 @@ class Attempt:
     heard: Heard
     ask: VerifyRequest
     row: Json = field(default_factory=dict)
-    point: OperatingPoint | None = None
+    point: OperatingPoint = NO_POINT
     wanted: str = ""
     reason: str | None = None
     cells: list[Cell] = field(default_factory=list)
@@ -125,9 +127,10 @@ class Verifier:
     def _decided(self, work: Work, attempts: Sequence[Attempt]) -> Iterator[Json]:
         """Decisions with their evidence: all that can be scored in one call."""
         scored = [attempt for attempt in attempts if attempt.reason is None]
-        answers = iter(())
+        answers: Iterator[Answer] = iter([])
         if scored:
-            shares = self.profiles.model.share(np.stack([one.heard.vector for one in scored]))
+            vectors = [one.heard.vector for one in scored if one.heard.vector is not None]
+            shares = self.profiles.model.share(np.stack(vectors))
             trials = []
             for one, share in zip(scored, shares, strict=True):
                 trials.append((one.cells, Cell(one.wanted, share, 1), one.ask.countermeasureLlr))
@@ -142,7 +145,7 @@ class Verifier:
 
     def _settled(self, work: Work, attempt: Attempt, result: Json) -> Json:
         """The answer, and its entry in the audit."""
-        point = cast(OperatingPoint, attempt.point)
+        point = attempt.point
         model = self.profiles.model
         result |= {
             "threshold": point.threshold,

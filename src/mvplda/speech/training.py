@@ -32,8 +32,6 @@ from .settings import PaperNetwork, Training
 
 __all__ = ["TrainedNetwork", "train", "write_extractor"]
 
-BATCH_FRAMES = 16384
-"""Frames of utterances that are made to vectors together."""
 TIMED = 32
 """Utterances that an estimate of hours is made of."""
 MACHINE_SHARE = 0.4
@@ -62,25 +60,16 @@ class TrainedNetwork:
 
     @torch.no_grad()
     def extract(self, features: FeatureSet, device: str = "auto") -> NDArray[np.float32]:
-        """(n, dimension) vectors in the set's order; they do not depend on batches or on order."""
+        """(n, dimension) vectors in the set's order, one utterance at a time."""
         where = choose_device(device)
         body = self.body.to(where).eval()
-        vectors = np.empty((len(features), body.dimension), dtype=np.float32)
-        # utterances of similar length together
-        order = np.argsort(features.lengths, kind="stable")[::-1]
-        start = 0
-        while start < len(order):
-            longest = int(features.lengths[order[start]])
-            rows = order[start : start + max(1, BATCH_FRAMES // longest)]
-            frames = np.zeros((len(rows), longest, features.dimension), dtype=np.float32)
-            for i, row in enumerate(rows):
-                frames[i, : features.lengths[row]] = features[int(row)]
-            lengths = torch.from_numpy(features.lengths[rows].astype(np.int64))
-            made = body(torch.from_numpy(frames).to(where), lengths.to(where))
-            vectors[rows] = made.cpu().numpy()
-            start += len(rows)
+        vectors = []
+        for i in range(len(features)):
+            frames = torch.from_numpy(np.asarray(features[i], dtype=np.float32)).to(where)
+            lengths = torch.tensor([len(frames)], device=where)
+            vectors.append(body(frames[None], lengths)[0].cpu().numpy())
         self.body.to("cpu")
-        return vectors
+        return np.array(vectors)
 
 
 def train(
