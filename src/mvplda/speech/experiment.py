@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .._typing import BoolArray, Card, IntArray, Names
+from .._typing import BoolArray, IntArray, Names
 from ..backend import cores
 from ..bundle import Bundle
 from ..exceptions import DataError
@@ -50,13 +50,11 @@ class Vectors:
     """Vectors of a corpus, and what is known of how they were made.
 
     blocks : {extractor: columns}, where several stand side by side
-    history : of a network's training, one record per epoch
     skipped : (id, reason) of utterances without a vector
     """
 
     vectors: VectorSet
     blocks: dict[str, int] | None = None
-    history: tuple[Card, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
 
 
@@ -125,7 +123,7 @@ def run_experiment(
         best.extractor = made.vectors.extractor
         best.save(output / "model.safetensors")
     if report:
-        results.write_page(output / "report.html", corpus.source, made.history)
+        results.write_page(output / "report.html", corpus.source)
     say(f"\n{time.perf_counter() - started:.0f} s; everything is in {output}")
     return results
 
@@ -174,7 +172,7 @@ def train_on_corpus(
     extractor = write_extractor(trained, recipe, path)
     X = trained.extract(whole.features, training.device)
     vectors = VectorSet(corpus.ids[whole.rows], X, extractor.name)
-    return Vectors(vectors, None, trained.history, whole.skipped)
+    return Vectors(vectors, None, whole.skipped)
 
 
 def extract_corpus(

@@ -27,7 +27,7 @@ from ..metrics.comparison import Comparison, PairedTest
 from ..metrics.evaluation import Evaluation, aligned, markdown_rows
 from ..metrics.intervals import Intervals
 from ..persistence import write_atomically
-from ..plotting import system_colours
+from ..plotting import SystemsDisplay, system_colours
 from .settings import to_toml
 
 SCHEMA = 2
@@ -258,24 +258,14 @@ class Results:
         for name, content in files.items():
             write_atomically(folder / name, content.encode())
 
-    def write_page(self, path: Path, source: str, history: Sequence[Card]) -> None:
-        """Write the page and, beside it, its plots; `history` is of the network that made the vectors."""
+    def write_page(self, path: Path, source: str) -> None:
+        """Write the page and, beside it, its plots."""
         folder = draw.folder_beside(path)
         folder.mkdir(parents=True, exist_ok=True)
         named = {own.title: own for own in self.systems}
         measured = {title: (own.evaluation, own.intervals) for title, own in named.items()}
-        plots: Json = {
-            "systems": (
-                "EER of every system by kind of trial; lines are the intervals over speakers.",
-                lambda axes: draw.bars_of_systems(axes, measured, self.kinds),
-            ),
-        }
-        if history:
-            plots["training"] = (
-                "The network by epoch: its loss, and its errors.",
-                lambda axes: draw.training_plot(axes, history),
-            )
-        shown, _ = draw.write_pictures(plots, folder)
+        display = SystemsDisplay(measured, self.kinds)
+        shown, _ = draw.write_pictures({"systems": display}, folder)
         best = self.best()
         about = (best.evaluation, best.intervals)
         rows = []
