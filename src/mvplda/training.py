@@ -301,12 +301,12 @@ class HeldOut:
         )
         models = []
         line = Progress(f"{title}: holding people out", len(dealt))
-        for number, (fold, _) in enumerate(dealt, 1):
+        for number, trials in enumerate(dealt, 1):
             if title:
                 line.step(number)
-            others = {view: column[fold.train] for view, column in labels.items()}
-            models.append(model_of(X[fold.train], others))
-        return cls(models, [trials for _, trials in dealt], X, labels)
+            others = {view: column[trials.train] for view, column in labels.items()}
+            models.append(model_of(X[trials.train], others))
+        return cls(models, dealt, X, labels)
 
     @property
     def hypotheses(self) -> list[Hypothesis]:
