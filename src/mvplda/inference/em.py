@@ -361,11 +361,13 @@ def warm_parameters(
     if len(earlier.mean) != len(origin):
         raise DataError(f"the statistics have width {len(origin)}, the model {len(earlier.mean)}")
     scale = np.sqrt(earlier.sigma.variances)[:, None]
+    earlier = canonical_and_weighted(earlier)[0]
     loadings = []
     for loading, rank in zip(earlier.loadings, ranks, strict=True):
-        strongest = np.argsort(-np.linalg.norm(loading / scale, axis=0), kind="stable")[:rank]
-        more = NEW_COLUMN * scale * rng.standard_normal((len(loading), rank - len(strongest)))
-        loadings.append(np.concatenate([loading[:, np.sort(strongest)], more], axis=1))
+        # columns of a canonical loading descend
+        strongest = loading[:, :rank]
+        more = NEW_COLUMN * scale * rng.standard_normal((len(loading), rank - strongest.shape[1]))
+        loadings.append(np.concatenate([strongest, more], axis=1))
     return Parameters(
         earlier.mean - origin, tuple(loadings), to_host(NOISES[kind].nearest(earlier.sigma))
     )

@@ -89,16 +89,6 @@ class Elimination:
         """G_kl, an array of the kind of G."""
         return self.G[self.where[k], self.where[l]]
 
-    def _products(self, l: int, m: int) -> Any:
-        """(r_e, r_l r_m): the products G_el(p, x) G_em(p, y), by which leaf classes couple two rest views."""
-        left = self._g(self.plan.leaf, l)
-        right = self._g(self.plan.leaf, m)
-        return (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
-
-    def _by_view(self, x: AnyArray) -> dict[int, AnyArray]:
-        """Latents of the rest, per view (J, r)."""
-        return {l: x[s].reshape(-1, self.ranks[l]) for l, s in self.rest_slice.items()}
-
     def solve(self, leaf: LeafRows | LeafGrams, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
         """Lambda^-1 b: the posterior means of all views but the leaf, (C_k, r_k); the leaf's are left in `leaf`."""
         e = self.plan.leaf
@@ -176,8 +166,9 @@ class Elimination:
             if self.design.direct:
                 continue
             # What the leaf takes away, for all pairs (j, j') at once: row (j, j') of Gamma' delta weighs the r_e
-            # products. Of the two orders of multiplication the cheaper one.
-            products = self._products(l, m)
+            # products G_el(p, x) G_em(p, y). Of the two orders of multiplication the cheaper one.
+            left = self._g(self.plan.leaf, l)[:, :, None]
+            products = (left * self._g(self.plan.leaf, m)[:, None, :]).reshape(r_e, -1)
             few_counts = len(self.delta) < r_e
             step = max(1, CHUNK_ELEMENTS // (K * max(r_e, r * q)))
             for j in range(0, J, step):
@@ -242,7 +233,9 @@ class Elimination:
                 reduced[l] -= taken
         if self.n_rest:
             right = xp.concatenate([reduced[l].reshape(-1) for l in self.plan.rest])
-            means = self._by_view(xp.cho_solve(self._lower, right))
+            solved = xp.cho_solve(self._lower, right)
+            for l, own in self.rest_slice.items():
+                means[l] = solved[own].reshape(-1, self.ranks[l])
         if root is not None:
             means[root.view] = root.means(reduced[root.view], means)
         return means
