@@ -15,7 +15,6 @@ from mvplda.calibration import (
     LinearCalibrator,
 )
 from mvplda.cli import main
-from mvplda.costs import DetectionCost
 from mvplda.exceptions import (
     DataError,
     FewSpeakersWarning,
@@ -23,6 +22,7 @@ from mvplda.exceptions import (
     ParameterError,
     ReversedScoresWarning,
 )
+from mvplda.kinds import DetectionCost
 from mvplda.metrics import cllr
 from mvplda.metrics.curves import min_cllr
 

@@ -16,9 +16,8 @@ from scipy.special import ndtri
 
 from ._optional import need
 from ._typing import FloatArray, Setting
-from .costs import DetectionCost, detection_cost
 from .exceptions import LabelError
-from .kinds import Kinds, target_kind
+from .kinds import DetectionCost, Kinds, detection_cost, target_kind
 from .metrics import ScoreCurve, bayes_error_rates
 from .metrics.evaluation import split_by_kind
 
