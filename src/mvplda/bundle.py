@@ -171,11 +171,12 @@ class Bundle(BaseScorer, BaseEstimator):
             listed = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
         # Views in which both sides have names: there is nothing to be found out about them.
         ratio = question.ratio(self.views, question.labelled(profiles.labels, tests.labels))
-        # All hypotheses, also those that are given to be false: the calibrator needs each view alone.
-        every = replace(question, given=None, priors=None, countermeasure=None, spoof_prior=None)
+        # Also hypotheses that are given to be false: a calibrator needs each view alone.
+        calibrator = self.calibration(question)
+        given = question.given if calibrator is None else None
+        every = replace(question, given=given, priors=None, countermeasure=None, spoof_prior=None)
         made = self.fitted_scorer.log_likelihoods(profiles, tests, every, pairs=listed)
         logs: dict[Hypothesis, Array] = {h: to_host(values) for h, values in made.items()}
-        calibrator = self.calibration(question)
         if calibrator is not None:
             logs = calibrator.transform(logs)
         logs = {h: logs[h] for h in ratio.hypotheses}
