@@ -22,7 +22,6 @@ from .metrics.evaluation import Evaluation
 from .persistence import write_atomically
 from .plotting import (
     INK,
-    PALETTE,
     SMALL,
     THIN,
     BayesErrorDisplay,
@@ -79,28 +78,6 @@ def bars_of_systems(axes: Axes, systems: Mapping[str, Measured], columns: Sequen
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(least, None), ylabel="EER, % (log scale)")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.legend(fontsize=SMALL, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
-
-
-def training_plot(axes: Axes, history: Sequence[Mapping[str, Any]]) -> None:
-    """Loss of a network by epoch, and below it the errors on its own classes and on those held out, in per cent."""
-    epochs = [record["epoch"] for record in history]
-    losses = [record["loss"] for record in history]
-    axes.plot(epochs, losses, "o-", color=INK, markersize=3, label="loss (left axis)")
-    axes.set(xlabel="epoch", ylabel="loss", ylim=(0, None))
-    axes.xaxis.set_major_locator(need("matplotlib.ticker").MaxNLocator(integer=True))
-    right = axes.twinx()
-    right.set(ylabel="error, %", ylim=(0, 100))
-    errors = {
-        f"{view} not told": [100 * (1 - record["accuracy"][view]) for record in history]
-        for view in history[0]["accuracy"]
-    }
-    if all("held_out_eer" in record for record in history):
-        held = [100 * record["held_out_eer"] for record in history]
-        errors["EER of classes held out"] = held
-    for i, (label, values) in enumerate(errors.items()):
-        right.plot(epochs, values, "s--", color=PALETTE[i], markersize=3, label=label)
-    lines = [*axes.get_lines(), *right.get_lines()]
-    axes.legend(lines, [str(line.get_label()) for line in lines], fontsize=SMALL)
 
 
 # The page.

@@ -188,7 +188,7 @@ class System:
         title = self.title.format(*views)
         if self.raw is None:
             return title
-        return f"{title}, raw" if self.raw or settings.reduce is None else f"{title}, reduced"
+        return f"{title}, raw" if self.raw or not settings.reduce else f"{title}, reduced"
 
     def is_random(self, settings: BackendSettings) -> bool:
         """Whether its start is drawn."""
@@ -219,7 +219,7 @@ def _paper(
     body = settings.e_step == "body"
     model.published_em = partial(PublishedEM, body=body, together=settings.m_step == "together")
     chain = None
-    if settings.reduce is not None:
+    if settings.reduce:
         # as they are, not whitened: a diagonal noise depends on it
         chain = Pipeline([("reduce", Reduction(min(settings.reduce, *task.train.shape)))])
     return Bundle(chain, model)
@@ -407,7 +407,7 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
     Warnings that a rank is capped or that ten iterations are few are not shown; that few speakers calibrate is.
     """
     if system.raw:
-        settings = replace(settings, reduce=None)
+        settings = replace(settings, reduce=0)
     if not system.by_block:
         task = task.joined
     with warnings.catch_warnings(), one_blas_thread():

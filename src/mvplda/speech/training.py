@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import logging
 import math
 import time
@@ -36,7 +35,6 @@ TIMED = 32
 """Utterances that an estimate of hours is made of."""
 MACHINE_SHARE = 0.4
 """Of an epoch of training, what an epoch of one layer's machine takes: 0.24 on an H200, 0.5 by counting products."""
-CHECKPOINT = "mvplda-network-checkpoint"
 TOLERANCE = 1e-3
 OPSET = 18
 
@@ -47,13 +45,11 @@ class TrainedNetwork:
 
     Attributes
     ----------
-    network : its settings
     body : the network itself, on the CPU
     classes : view -> names of the classes that it was trained on
     history : one record per epoch: loss, accuracies, seconds
     """
 
-    network: PaperNetwork
     body: PaperBody
     classes: Mapping[str, list[str]]
     history: tuple[Card, ...] = ()
@@ -65,7 +61,8 @@ class TrainedNetwork:
         body = self.body.to(where).eval()
         vectors = []
         for i in range(len(features)):
-            frames = torch.from_numpy(np.asarray(features[i], dtype=np.float32)).to(where)
+            # one by one, for what a product rounds to depends on how many rows it has
+            frames = torch.from_numpy(features[i]).float().to(where)
             lengths = torch.tensor([len(frames)], device=where)
             vectors.append(body(frames[None], lengths)[0].cpu().numpy())
         self.body.to("cpu")
@@ -133,7 +130,7 @@ def train(
         )
         run = Run(body, heads, source, training, optimiser, list(classes))
         key = _training_key(features, codes, network, training)
-        if not run.resume(key) and network.pretraining is not None:
+        if not run.resume(key) and network.pretrained:
             pretrain(body, source, network.pretraining, seeds, verbose)
             run.checkpoint(key)
         line = Progress("epoch", training.epochs) if verbose else None
@@ -143,7 +140,7 @@ def train(
             if line is not None:
                 line.step(len(run.history), _line(run.history[-1]))
     body.to("cpu").eval()
-    return TrainedNetwork(network, body, classes, tuple(run.history))
+    return TrainedNetwork(body, classes, tuple(run.history))
 
 
 def estimated_hours(
@@ -155,11 +152,11 @@ def estimated_hours(
     trial = train(
         few,
         {view: np.asarray(column)[rows] for view, column in labels.items()},
-        replace(network, pretraining=None),
-        replace(training, epochs=2, checkpoint=None),
+        replace(network, pretrained=False),
+        replace(training, epochs=2, checkpoint=""),
     )
     epochs = float(training.epochs)
-    if network.pretraining is not None:
+    if network.pretrained:
         machines = network.pretraining.epochs * (network.layers - 1)
         epochs += MACHINE_SHARE * (machines + network.pretraining.gaussian_epochs)
     share = len(few.frames) / len(features.frames)
@@ -213,10 +210,9 @@ class Run:
 
     def checkpoint(self, key: str) -> None:
         """Write everything that the next epoch starts from."""
-        if self.training.checkpoint is None:
+        if not self.training.checkpoint:
             return
         state = {
-            "format": CHECKPOINT,
             "key": key,
             "body": self.body.state_dict(),
             "heads": self.heads.state_dict(),
@@ -229,15 +225,15 @@ class Run:
 
     def resume(self, key: str) -> bool:
         """Go on from the checkpoint, where there is one; whether there is."""
-        path = Path(self.training.checkpoint or "")
+        path = Path(self.training.checkpoint)
         if not path.is_file():
             return False
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
-            is_checkpoint = state["format"] == CHECKPOINT
+            same = state["key"] == key
         except Exception as error:  # torch raises what its parts raise: pickle, zip, runtime errors
             raise FileFormatError(f"{path} is truncated or no checkpoint: remove it") from error
-        if not is_checkpoint or state["key"] != key:
+        if not same:
             raise ParameterError(
                 f"the checkpoint {path} is of a training with other data or settings: give another path, or "
                 "remove it"
@@ -326,9 +322,9 @@ def _training_key(
     features: FeatureSet, codes: IntArray, network: PaperNetwork, training: Training
 ) -> str:
     """What must be the same for a checkpoint to be of this training."""
-    settings = training.to_dict()
-    del settings["checkpoint"], settings["device"]
-    digest = hashlib.sha256(json.dumps([network.to_dict(), settings]).encode())
+    # where it runs and what it is saved as are free to change
+    settings = replace(training, checkpoint="", device="")
+    digest = hashlib.sha256(f"{network} {settings}".encode())
     for array in (codes, features.offsets, features.frames):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

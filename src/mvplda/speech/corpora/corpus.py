@@ -88,16 +88,15 @@ class Corpus:
         if self.clips is not None:
             check_ids(self.ids.tolist())  # here, not when vectors of the sound are written
         protocol = self.protocol
-        used = np.union1d(protocol.enrolled, protocol.test)
-        self._apart("trained on and evaluated with", protocol.train, used)
-        if protocol.trials is None:
+        what = "trained on and evaluated with"
+        both = np.intersect1d(protocol.train, np.union1d(protocol.enrolled, protocol.test))
+        if not len(both) and protocol.trials is None:
             # a list of trials may test with what makes another model
-            self._apart("enrolled and tested with", protocol.enrolled, protocol.test)
-
-    def _apart(self, what: str, one: IntArray, other: IntArray) -> None:
-        both = self.ids[np.intersect1d(one, other)].tolist()
-        if both:
-            raise DataError(f"{self.name}: {len(both)} utterance(s) are {what}: {named(both)}")
+            what = "enrolled and tested with"
+            both = np.intersect1d(protocol.enrolled, protocol.test)
+        if len(both):
+            names = named(self.ids[both])
+            raise DataError(f"{self.name}: {len(both)} utterance(s) are {what}: {names}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -138,35 +137,26 @@ class Corpus:
         return mask
 
     def without(self, names: Sequence[str]) -> Corpus:
-        """The corpus without some utterances; an enrolment that has none left goes, and so do its trials."""
-        kept = np.flatnonzero(~np.isin(self.ids, names))
-        number = np.full(len(self), -1)
-        number[kept] = np.arange(len(kept))
-
-        def left(rows: IntArray) -> IntArray:
-            return number[rows][number[rows] >= 0]
-
+        """The corpus whose protocol leaves some utterances out; an enrolment with none left goes, and its trials."""
         old = self.protocol
-        enrol = {name: left(rows) for name, rows in old.enrol.items() if len(left(rows))}
+        there = ~np.isin(self.ids, names)
+        left = {name: rows[there[rows]] for name, rows in old.enrol.items()}
+        enrol = {name: rows for name, rows in left.items() if len(rows)}
         trials = old.trials
         if trials is not None:
             trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(names)]
-        groups = None if old.groups is None else old.groups[kept]
-        return replace(
-            self,
-            ids=self.ids[kept],
-            labels=self.labels_at(kept, self.views),
-            clips=None if self.clips is None else tuple(self.clips[row] for row in kept),
-            protocol=Protocol(left(old.train), enrol, left(old.test), groups, trials),
-            sessions=None if self.sessions is None else self.sessions[kept],
-        )
+        train = old.train[there[old.train]]
+        test = old.test[there[old.test]]
+        return replace(self, protocol=Protocol(train, enrol, test, old.groups, trials))
 
     def summary(self) -> str:
         """What is in the corpus and its protocol, in a few lines."""
         protocol = self.protocol
-        evaluation = np.union1d(protocol.enrolled, protocol.test)
-        parts = {self.name: np.arange(len(self)), "training": protocol.train}
-        parts["evaluation"] = evaluation
+        parts = {
+            self.name: np.arange(len(self)),
+            "training": protocol.train,
+            "evaluation": np.union1d(protocol.enrolled, protocol.test),
+        }
         lines = []
         for what, rows in parts.items():
             columns = self.labels_at(rows, self.views)
@@ -216,12 +206,9 @@ def build_corpus(
     """
     if clips is not None:
         ids = np.array(safe_ids(ids.tolist()))
-    try:
-        train = training_rows(labels, training, random_state)
-        rows = np.flatnonzero(~train)
-        enrol, test = enrolments(labels, session, rows, tuple(labels), per_model)
-    except (DataError, LabelError) as error:
-        raise type(error)(f"{name}: {error}") from error
+    train = training_rows(labels, training, random_state)
+    rows = np.flatnonzero(~train)
+    enrol, test = enrolments(labels, session, rows, tuple(labels), per_model)
     protocol = Protocol(np.flatnonzero(train), enrol, test)
     return Corpus(name, ids, labels, clips, protocol, source, session)
 
@@ -326,25 +313,25 @@ def listed_protocol(
     train : rows to train on
     groups : see `Protocol`
     """
-    row_of = {name: row for row, name in enumerate(ids.tolist())}
     absent = sorted(set(trials.enrol.used) - set(models))
     if absent:
         raise DataError(
             f"the trials name {len(absent)} enrolment(s) without a list: {named(absent)}"
         )
-    listed = {name for members in models.values() for name in members} | set(trials.test.used)
+    row_of = {name: row for row, name in enumerate(ids.tolist())}
+    listed = set(trials.test.used).union(*models.values())
     missing = sorted(listed - set(row_of))
-    rows = {
-        model: np.array([row_of[name] for name in members if name in row_of], dtype=np.int64)
-        for model, members in models.items()
-    }
-    enrol = {model: members for model, members in rows.items() if len(members)}
+    enrol = {}
+    for model, members in models.items():
+        rows = [row_of[name] for name in members if name in row_of]
+        if rows:
+            enrol[model] = np.array(rows)
     if missing:
         log.warning("left out: %d listed utterance(s): %s", len(missing), named(missing))
         trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(missing)]
     if not len(trials):
         raise DataError(f"no listed trial has its utterances: {named(missing)} are not there")
-    test = np.array(sorted(row_of[name] for name in trials.test.used), dtype=np.int64)
+    test = np.array(sorted(row_of[name] for name in trials.test.used))
     return Protocol(train, enrol, test, groups, trials)
 
 
@@ -352,8 +339,8 @@ def cells_of(labels: Columns, rows: IntArray, views: Sequence[str]) -> dict[str,
     """The rows of every cell of some views, in the order given, by the names of its classes joined."""
     columns = [np.asarray(labels[view]).astype(np.str_)[rows].tolist() for view in views]
     cells: dict[tuple[str, ...], list[int]] = {}
-    for row, cell in zip(rows, zip(*columns, strict=True), strict=True):
-        cells.setdefault(cell, []).append(row)
+    for row, *cell in zip(rows, *columns, strict=True):
+        cells.setdefault(tuple(cell), []).append(row)
     # a sign that stands in no class keeps joined names distinct
     joiner = "::" if any("_" in name for cell in cells for name in cell) else "_"
     names = safe_ids(joiner.join(cell) for cell in sorted(cells))
@@ -363,11 +350,9 @@ def cells_of(labels: Columns, rows: IntArray, views: Sequence[str]) -> dict[str,
 
 def session_order(sessions: Any) -> IntArray:
     """(n,) ranks of the sessions, as numbers where all of them are."""
-    array = np.asarray(sessions)
-    if array.dtype.kind not in "iuf":
-        array = array.astype(np.str_)
-        if all(text.isascii() and text.isdecimal() for text in array):
-            array = array.astype(np.int64)
+    array = np.asarray(sessions).astype(np.str_)
+    if np.char.isdecimal(array).all():
+        array = array.astype(np.int64)
     return np.unique(array, return_inverse=True)[1].astype(np.int64)
 
 
