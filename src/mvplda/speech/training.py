@@ -24,6 +24,7 @@ from .._typing import Card, Columns, IntArray, Json
 from ..exceptions import FileFormatError, LabelError, NumericalError, ParameterError
 from ..extractors.network import OnnxNetwork
 from ..extractors.recipe import Features, Network, Recipe, Samples, to_toml
+from ..labels import encode_labels
 from ..persistence import write_atomically
 from .frames import FeatureSet, frames_of
 from .network import Heads, PaperBody, Tensor, pretrain, stacked_positions, torch
@@ -115,12 +116,14 @@ def train(
         torch.manual_seed(seeds)
         body = PaperBody(network, features.dimension)
         heads = Heads(network.hidden, {view: len(names) for view, names in classes.items()})
-        shift, deviation = frame_statistics(features)
-        body.shift.copy_(shift)
-        body.deviation.copy_(deviation)
+        deviation = features.frames.std(axis=0, dtype=np.float64)
+        deviation[deviation < 1e-6] = 1.0  # of a feature that is constant
+        body.shift.copy_(torch.from_numpy(features.frames.mean(axis=0, dtype=np.float64)))
+        body.deviation.copy_(torch.from_numpy(deviation))
+        frames = (torch.from_numpy(features.frames).float() - body.shift) / body.deviation
+        frames = frames.to(device)
         body.to(device)
         heads.to(device)
-        frames = ((torch.from_numpy(features.frames).float() - shift) / deviation).to(device)
         source = FrameBatches(features, frames, codes, network.context)
         optimiser = torch.optim.SGD(
             [*body.parameters(), *heads.parameters()],
@@ -138,7 +141,7 @@ def train(
             run.epoch()
             run.checkpoint(key)
             if line is not None:
-                line.step(len(run.history), _line(run.history[-1]))
+                line.step(len(run.history), run.line())
     body.to("cpu").eval()
     return TrainedNetwork(body, classes, tuple(run.history))
 
@@ -207,6 +210,12 @@ class Run:
         seconds = time.monotonic() - started
         record = {"epoch": number + 1, "loss": mean, "accuracy": accuracy, "seconds": seconds}
         self.history.append(record)
+
+    def line(self) -> str:
+        """The last epoch in words."""
+        record = self.history[-1]
+        shares = [f"{view} {share:.3f}" for view, share in record["accuracy"].items()]
+        return "  ".join([f"loss {record['loss']:.4f}", *shares])
 
     def checkpoint(self, key: str) -> None:
         """Write everything that the next epoch starts from."""
@@ -292,30 +301,14 @@ def choose_device(name: str) -> torch.device:
 
 def number_classes(labels: Columns) -> tuple[IntArray, dict[str, list[str]]]:
     """(n, K) class numbers, and the classes' names by view."""
-    codes = []
-    classes = {}
-    for view, column in labels.items():
-        names, own = np.unique(np.asarray(column).astype(np.str_), return_inverse=True)
+    table = encode_labels(labels)
+    classes = {view: np.char.mod("%s", own.names).tolist() for view, own in table.classes.items()}
+    for view, names in classes.items():
         if len(names) < 2:
             raise LabelError(
                 f"view {view!r} has {len(names)} class(es): a network learns from at least 2"
             )
-        codes.append(own)
-        classes[view] = names.tolist()
-    return np.stack(codes, axis=1).astype(np.int64), classes
-
-
-def frame_statistics(features: FeatureSet) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of every feature over all frames; a constant one has deviation 1."""
-    mean = features.frames.mean(axis=0, dtype=np.float64)
-    deviation = features.frames.std(axis=0, dtype=np.float64)
-    deviation[deviation < 1e-6] = 1.0
-    return torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
-
-
-def _line(record: Card) -> str:
-    shares = (f"{view} {share:.3f}" for view, share in record["accuracy"].items())
-    return "  ".join([f"loss {record['loss']:.4f}", *shares])
+    return np.stack(list(table.codes.values()), axis=1), classes
 
 
 def _training_key(
