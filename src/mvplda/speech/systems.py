@@ -78,7 +78,7 @@ class Task:
     @property
     def enrol_ids(self) -> IntArray:
         """The number of the enrolment that each of its vectors belongs to."""
-        sizes = [len(rows) for rows in self.corpus.protocol.enrol.values()]
+        sizes = self.corpus.protocol.sizes
         return np.repeat(np.arange(len(sizes)), sizes)
 
     @cached_property
@@ -113,7 +113,7 @@ class Task:
     @property
     def per_model(self) -> int:
         """Vectors of an enrolment, as most have them."""
-        return int(np.median(np.bincount(self.enrol_ids)))
+        return int(np.median(self.corpus.protocol.sizes))
 
     @property
     def components(self) -> int:
@@ -168,7 +168,6 @@ class System:
     llr : whether scores are log-likelihood ratios, whose Cllr means something
     published : whether it has the published formulas, which are for two views
     raw : see the vectors as they are; None for systems that are not the paper's
-    by_block : see the blocks of several extractors as they are, not joined to one vector
     usual : whether it is in the table where no systems are named
     """
 
@@ -180,7 +179,6 @@ class System:
     llr: bool = True
     published: bool = False
     raw: bool | None = None
-    by_block: bool = False
     usual: bool = True
 
     def heading(self, settings: BackendSettings, views: Sequence[str]) -> str:
@@ -188,7 +186,8 @@ class System:
         title = self.title.format(*views)
         if self.raw is None:
             return title
-        return f"{title}, raw" if self.raw or not settings.reduce else f"{title}, reduced"
+        seen = "reduced" if settings.reduce and not self.raw else "raw"
+        return f"{title}, {seen}"
 
     def is_random(self, settings: BackendSettings) -> bool:
         """Whether its start is drawn."""
@@ -230,10 +229,10 @@ def published(task: Task, settings: BackendSettings) -> Bundle:
 
 
 def with_interaction(task: Task, settings: BackendSettings) -> Bundle:
-    largest = {**dict.fromkeys(task.views, SPEAKER_RANK), task.cell: CELL_RANK}
-    ranks = {
-        view: min(rank, task.classes[view] - 1, task.components) for view, rank in largest.items()
-    }
+    ranks = {}
+    for view in (*task.views, task.cell):
+        largest = CELL_RANK if view == task.cell else SPEAKER_RANK
+        ranks[view] = min(largest, task.classes[view] - 1, task.components)
     model = MultiviewPLDA(ranks, noise="full", max_iter=20)
     return Bundle(Pipeline([("reduce", Reduction(task.components))]), model)
 
@@ -362,7 +361,7 @@ SYSTEMS = {
             "jPLDA, interaction, prior",
             lambda task, settings: _with_prior(task, *task.views, task.cell),
         ),
-        System(BEST, "best", committee, phrase_known, by_block=True),
+        System(BEST, "best", committee, phrase_known),
     )
 }
 PAPER = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
@@ -390,13 +389,15 @@ def systems_named(names: Sequence[str], views: int = 2) -> list[System]:
         raise ParameterError(
             f"there is no system {unknown[0]!r}; there are {', '.join(SYSTEMS)}, and the groups {', '.join(GROUPS)}"
         )
-    usual = [system.name for system in SYSTEMS.values() if system.usual]
-    chosen = {own for name in names for own in GROUPS.get(name, (name,))} or usual
-    systems = [system for system in SYSTEMS.values() if system.name in chosen]
-    fit = [system for system in systems if views == 2 or not system.published]
-    if not fit:
+    chosen = {own for name in names for own in GROUPS.get(name, (name,))}
+    systems = []
+    for system in SYSTEMS.values():
+        wanted = system.name in chosen if chosen else system.usual
+        if wanted and (views == 2 or not system.published):
+            systems.append(system)
+    if not systems:
         raise ParameterError(f"{', '.join(chosen)} are for two views; there are {views}")
-    return fit
+    return systems
 
 
 def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[Names, Bundle]:
@@ -408,8 +409,8 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
     """
     if system.raw:
         settings = replace(settings, reduce=0)
-    if not system.by_block:
-        task = task.joined
+    if system.name != BEST:
+        task = task.joined  # a committee has experts for every block
     with warnings.catch_warnings(), one_blas_thread():
         warnings.simplefilter("ignore", MvpldaWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -435,7 +436,6 @@ def _calibrated(bundle: Bundle, profiles: Any, test: Names, known: Columns) -> N
     scores = np.empty((len(profiles), len(tests)), dtype=np.float32)
     for start in range(0, len(profiles), BLOCK):
         rows = slice(start, start + BLOCK)
-        claimed = {view: classes[rows] for view, classes in known.items()}
-        question = {"known": claimed} if claimed else None
+        question = {"known": {view: classes[rows] for view, classes in known.items()}}
         scores[rows] = bundle.answer(profiles[rows], tests, question).llr
     return scores

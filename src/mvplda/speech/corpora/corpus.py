@@ -53,6 +53,11 @@ class Protocol:
         return np.concatenate([np.zeros(0, np.int64), *self.enrol.values()]).astype(np.int64)
 
     @property
+    def sizes(self) -> list[int]:
+        """How many utterances every enrolment has."""
+        return [len(rows) for rows in self.enrol.values()]
+
+    @property
     def first(self) -> IntArray:
         """The first utterance of every enrolment."""
         return np.array([rows[0] for rows in self.enrol.values()], dtype=np.int64)
@@ -112,8 +117,7 @@ class Corpus:
     def model_labels(self) -> Columns:
         """Classes of the enrolments, in the views in which every enrolment is of one class."""
         protocol = self.protocol
-        sizes = [len(rows) for rows in protocol.enrol.values()]
-        repeated_first = np.repeat(protocol.first, sizes)
+        repeated_first = np.repeat(protocol.first, protocol.sizes)
         return {
             view: classes[protocol.first]
             for view, classes in self.labels.items()
@@ -208,7 +212,7 @@ def build_corpus(
         ids = np.array(safe_ids(ids.tolist()))
     train = training_rows(labels, training, random_state)
     rows = np.flatnonzero(~train)
-    enrol, test = enrolments(labels, session, rows, tuple(labels), per_model)
+    enrol, test = enrolments(labels, session, rows, per_model)
     protocol = Protocol(np.flatnonzero(train), enrol, test)
     return Corpus(name, ids, labels, clips, protocol, source, session)
 
@@ -219,8 +223,9 @@ def training_rows(labels: Columns, training: Training, random_state: int = 0) ->
     every = np.unique(classes)
     training = SHARE if training is None else training
     if isinstance(training, (int, float)):
-        share = min(max(round(training * len(every)), 1), len(every) - 1)
-        number = share if 0 < training < 1 else int(training)
+        number = int(training)
+        if 0 < training < 1:
+            number = min(max(round(training * len(every)), 1), len(every) - 1)
         names = np.random.default_rng(random_state).permutation(every)[:number]
     else:
         names = np.array([str(name) for name in training], dtype=np.str_)
@@ -240,7 +245,6 @@ def enrolments(
     labels: Columns,
     sessions: Any,
     rows: Any,
-    views: Sequence[str] = ("speaker", "phrase"),
     per_model: int = 3,
     tests: Any = None,
 ) -> tuple[dict[str, IntArray], IntArray]:
@@ -248,11 +252,10 @@ def enrolments(
 
     Parameters
     ----------
-    labels : view -> (n,) classes
+    labels : view -> (n,) classes; a model is of a class of each view
     sessions : (n,) numbers or names that order the utterances of a cell; None takes
         the order of the utterances. Numbers written as text are ordered as numbers.
     rows : the utterances to use, such as those of the evaluation speakers
-    views : what a model is of; ``("speaker",)`` enrols speakers over mixed phrases
     per_model : utterances of an enrolment. A cell needs one more, to be tested with;
         cells with fewer are left out whole and named in the log.
     tests : (n,) where given, which utterances are tests: those of another recording campaign. The others enrol.
@@ -261,7 +264,7 @@ def enrolments(
     --------
     >>> labels = {"speaker": ["ann"] * 4 + ["bob"] * 2, "phrase": ["hi"] * 6}
     >>> enrolments(labels, [3, 2, 1, 0, 0, 1], range(6), per_model=3)
-    ({'ann_hi': array([3, 2, 1])}, array([0]))
+    ({'ann::hi': array([3, 2, 1])}, array([0]))
     """
     if per_model < 1:
         raise ParameterError(
@@ -273,7 +276,7 @@ def enrolments(
     enrol = {}
     tested = []
     left_out = []
-    for name, members in cells_of(labels, rows, views).items():
+    for name, members in cells_of(labels, rows).items():
         own = members[:per_model]
         others = members[per_model:]
         if tests is not None:
@@ -286,7 +289,7 @@ def enrolments(
             tested.append(others)
     if not enrol:
         raise DataError(
-            f"none of the {len(left_out)} cells of {' and '.join(views)} has the {per_model} utterances to enrol "
+            f"none of the {len(left_out)} cells of {' and '.join(labels)} has the {per_model} utterances to enrol "
             f"with and one to test with: {named(left_out)}. Lower per_model, or give more sessions"
         )
     if left_out:
@@ -335,17 +338,14 @@ def listed_protocol(
     return Protocol(train, enrol, test, groups, trials)
 
 
-def cells_of(labels: Columns, rows: IntArray, views: Sequence[str]) -> dict[str, IntArray]:
-    """The rows of every cell of some views, in the order given, by the names of its classes joined."""
-    columns = [np.asarray(labels[view]).astype(np.str_)[rows].tolist() for view in views]
+def cells_of(labels: Columns, rows: IntArray) -> dict[str, IntArray]:
+    """The rows of every cell of classes, in the order given, by the names of its classes joined."""
+    columns = [np.asarray(column).astype(np.str_)[rows].tolist() for column in labels.values()]
     cells: dict[tuple[str, ...], list[int]] = {}
     for row, *cell in zip(rows, *columns, strict=True):
         cells.setdefault(tuple(cell), []).append(row)
-    # a sign that stands in no class keeps joined names distinct
-    joiner = "::" if any("_" in name for cell in cells for name in cell) else "_"
-    names = safe_ids(joiner.join(cell) for cell in sorted(cells))
-    members = [np.array(cells[cell]) for cell in sorted(cells)]
-    return dict(zip(names, members, strict=True))
+    names = safe_ids("::".join(cell) for cell in sorted(cells))
+    return {name: np.array(cells[cell]) for name, cell in zip(names, sorted(cells), strict=True)}
 
 
 def session_order(sessions: Any) -> IntArray:

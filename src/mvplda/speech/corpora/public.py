@@ -95,7 +95,7 @@ def cvau(
     rows = np.flatnonzero(~train & np.isin(session, [enrol, test]))
     takes = listing.fields["take"]
     tested = None if enrol == test else session == test
-    models, tests = enrolments(labels, takes, rows, VIEWS, per_model, tested)
+    models, tests = enrolments(labels, takes, rows, per_model, tested)
     protocol = Protocol(np.flatnonzero(train), models, tests)
     return Corpus("cvau", listing.ids, labels, listing.clips, protocol, CVAU_SOURCE, session)
 
