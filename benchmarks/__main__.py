@@ -70,7 +70,7 @@ def main(
       joint    two views, against their class sums and products
       scoring  likelihood ratios a second
       scale    time and peak memory by vectors, speakers and dimensions (minutes)
-      crossed  two views with many classes each: exact against variational (minutes)
+      crossed  two views with many classes each: time and memory (minutes)
       mixed    crossed random effects against a mixed-model package
       io       statistics of files, GB/s by format (minutes)
       intervals  how often 95 % intervals hold the truth in simulated evaluations (minutes)

@@ -329,7 +329,7 @@ def prior(report: Report, settings: argparse.Namespace, device: torch.device) ->
         "Prior",
         "moments, tables, start, first iteration",
         times[0],
-        algorithm=model.algorithm_used_,
+        algorithm=model.algorithm,
     )
     report.row("Prior", "an iteration", float(np.median(times[1:])), peak_GiB=peak)
     report.row(

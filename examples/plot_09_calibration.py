@@ -26,18 +26,12 @@ names = np.select(list(kinds.values()), list(kinds), "")
 half = np.median(unseen.test_labels["speaker"])
 learn = np.ix_(claimed["speaker"] < half, unseen.test_labels["speaker"] < half)
 judge = np.ix_(claimed["speaker"] >= half, unseen.test_labels["speaker"] >= half)
-plain = LinearCalibrator().fit(scores[learn].ravel(), names[learn].ravel() == "TC")
-by_kind = LinearCalibrator(by_kind=True).fit(
-    scores[learn].ravel(), names[learn].ravel()
-)
+plain = LinearCalibrator().fit(scores[learn], names[learn])
+by_kind = LinearCalibrator(by_kind=True).fit(scores[learn], names[learn])
 systems = {
     "not calibrated": scores[judge],
-    "calibrated on all pairs": plain.transform(scores[judge].ravel()).reshape(
-        scores[judge].shape
-    ),
-    "calibrated by kind": by_kind.transform(scores[judge].ravel()).reshape(
-        scores[judge].shape
-    ),
+    "calibrated on all pairs": plain.transform(scores[judge]),
+    "calibrated by kind": by_kind.transform(scores[judge]),
 }
 
 # %%

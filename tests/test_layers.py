@@ -14,7 +14,7 @@ import mvplda
 
 LAYERS = (
     ("exceptions", "_typing", "_optional", "_progress"),
-    ("persistence", "backend", "labels", "kinds", "costs"),
+    ("persistence", "backend", "labels", "kinds"),
     ("statistics",),
     ("inference",),
     ("scoring",),
@@ -29,7 +29,7 @@ LAYERS = (
     ("distributed",),
     ("extractors",),
     ("voices",),
-    ("recordings", "people"),
+    ("recordings",),
     ("plotting",),
     ("report",),
     ("speech", "serve"),

@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 
 from mvplda import Bundle, MultiviewPLDA
 from mvplda.exceptions import DataError, FileFormatError
-from mvplda.people import Turn, find_people, people_page, read_turns
+from mvplda.recordings import Turn, find_people, people_page, read_turns
 from mvplda.voices import ProfileBook, leave_one_out, take_weights
 
 D = 6
@@ -84,16 +84,17 @@ def test_a_take_of_somebody_else_counts_less():
     ann, bob = np.sqrt(4 * np.diag(BETWEEN)) * np.array([[1], [-1]])
     noise = 0.3 * RNG.normal(size=(6, D))
     X = np.vstack([ann + noise[:5], bob + noise[5:]])
-    fits = leave_one_out(Bundle(None, model), X, ["ann"] * 6, None)
-    others = model.enrol(X[:5], ["ann"] * 5)
-    expected = model.llr(others, X[5:], same="speaker", dtype=np.float64)
+    fits = leave_one_out(Bundle(None, model), X, ["ann"] * 6, list("aabbcd"))
+    others = model.enrol(X[:5], ["ann"] * 5, {"recording": list("aabbc")})
+    last = model.enrol(X[5:], labels={"recording": ["d"]})
+    expected = model.llr(others, last, same="speaker", dtype=np.float64)
     np.testing.assert_allclose(fits[5], expected[0, 0])
     assert fits[5] < -4 < 0 < fits[:5].min()
     weights = take_weights(fits)
     assert weights[5] == 0.1
     assert (weights[:5] > 0.9).all()
     # nobody else's takes are there to compare with
-    assert np.isnan(leave_one_out(Bundle(None, model), X[:1], ["ann"], None)).all()
+    assert np.isnan(leave_one_out(Bundle(None, model), X[:1], ["ann"], ["a"])).all()
     assert take_weights(np.array([np.nan])) == 1.0
 
 

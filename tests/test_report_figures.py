@@ -13,24 +13,24 @@ from mvplda.metrics import evaluate
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
-from mvplda import report as figures
 from mvplda.plotting import (
     BayesErrorDisplay,
     DetDisplay,
     ScoreHistogramDisplay,
+    SystemsDisplay,
     TippettDisplay,
     system_colours,
 )
-from mvplda.report import Report, advice, write_report
+from mvplda.report import advice, write_report
 
 
 def test_a_det_curve_is_of_errors_that_happened():
     """Every point is a share of the trials; the curve ends where one error is left, on its own count of either axis."""
     rng = np.random.default_rng(0)
     scores = {"TC": rng.normal(3, 1, 40), "IW": rng.normal(-1, 1, 5000), "IC": rng.normal(1, 1, 60)}
-    _, axes = figures.figure(4, 4)
-    DetDisplay(scores).plot(axes)
+    axes = DetDisplay(scores).plot(Figure().subplots()).ax_
     drawn = {
         line.get_label().split()[0]: line
         for line in axes.get_lines()
@@ -54,7 +54,7 @@ def test_a_det_curve_is_of_errors_that_happened():
 
 def test_a_det_of_no_error_is_empty():
     scores = {"TC": np.array([3.0, 4.0]), "IW": np.array([-1.0, 0.0, 1.0])}
-    _, axes = figures.figure(4, 4)
+    axes = Figure().subplots()
     DetDisplay(scores).plot(axes)
     lines = [line for line in axes.get_lines() if line.get_linestyle() != ":"]
     assert all(len(line.get_xdata()) == 0 for line in lines)
@@ -74,12 +74,12 @@ def measured(errors):
 
 def test_a_bar_is_an_error_that_happened():
     """No error has no height on a log axis: it is written; a kind without trials has neither."""
-    _, axes = figures.figure(4, 4)
+    axes = Figure().subplots()
     errors = {
         "a": {"IW": 0.0, "IC": 0.02, "TW": np.nan},
         "b": {"IW": 0.01, "IC": 0.0, "TW": np.nan},
     }
-    figures.bars_of_systems(axes, measured(errors), ("IW", "IC", "TW"))
+    axes = SystemsDisplay(measured(errors), ("IW", "IC", "TW")).plot(Figure().subplots()).ax_
     heights = [bar.get_height() for bar in axes.patches]
     assert sorted(h for h in heights if h == h) == [1.0, 2.0]
     assert [text.get_text() for text in axes.texts] == ["0", "0"]
@@ -95,8 +95,8 @@ def test_a_page_of_a_kind_without_trials_has_a_dash(tmp_path):
         "TW": np.array([False, False]),
     }
     result = evaluate([2.0, 1.0], kinds)
-    report = Report("few", result, {"TC": np.array([2.0]), "IC": np.array([1.0])})
-    page = write_report(report, tmp_path / "page.html")[0].read_text()
+    by_kind = {"TC": np.array([2.0]), "IC": np.array([1.0])}
+    page = write_report(tmp_path / "page.html", "few", result, by_kind)[0].read_text()
     text = re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
     assert "<tr><td>TW</td><td>-</td>" in text
     assert "nan" not in text
@@ -107,10 +107,8 @@ def test_a_page_says_its_finding_first_and_what_the_kinds_mean(tmp_path):
     kinds = np.repeat(["TC", "IW", "IC", "TW"], [40, 200, 100, 60])
     scores = rng.normal(np.select([kinds == "TC", kinds == "IC"], [3.0, 1.0], -2.0))
     result = evaluate(scores, kinds)
-    report = Report(
-        "a page", result, {kind: scores[kinds == kind] for kind in ("TC", "IW", "IC", "TW")}
-    )
-    write_report(report, tmp_path / "report.html")
+    by_kind = {kind: scores[kinds == kind] for kind in ("TC", "IW", "IC", "TW")}
+    write_report(tmp_path / "report.html", "a page", result, by_kind)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     eer = {kind: f"{100 * result[kind]['eer']:.2f} %" for kind in ("IC", "Total")}
     assert (
@@ -139,9 +137,8 @@ def test_a_page_says_whether_scores_are_calibrated(shift, calibrated):
 
 
 def test_systems_have_their_colours():
-    _, axes = figures.figure(4, 4)
     table = {"a": {"IW": 0.01}, "b": {"IW": 0.02}}
-    figures.bars_of_systems(axes, measured(table), ("IW",))
+    axes = SystemsDisplay(measured(table), ("IW",)).plot(Figure().subplots()).ax_
     colours = system_colours(table)
     assert [bar.get_facecolor()[:3] for bar in axes.patches] == [
         pytest.approx(to_rgb(colours[name])) for name in "ab"
@@ -154,7 +151,8 @@ def test_systems_have_their_colours():
 def test_legends_cover_no_data(display):
     rng = np.random.default_rng(0)
     scores = {"TC": rng.normal(2, 1, 300), "IC": rng.normal(-1, 1, 900)}
-    fig, axes = figures.figure(6, 5)
+    fig = Figure(figsize=(6, 5), layout="constrained")
+    axes = fig.subplots()
     display(scores).plot(axes)
     fig.canvas.draw()
     assert axes.get_legend().get_window_extent().y1 < axes.get_window_extent().y0

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mvplda.people import Turn, find_people
+from mvplda.recordings import Turn, find_people
 from mvplda.speech.results import provenance
 from mvplda.voices import DEFAULT_MODEL, load_model
 

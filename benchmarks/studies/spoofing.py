@@ -29,10 +29,10 @@ from benchmarks.report import study_command
 from benchmarks.studies.audiomnist import read
 from mvplda import Bundle, MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
-from mvplda.costs import with_countermeasure
 from mvplda.metrics import eer
 from mvplda.metrics.evaluation import markdown_rows
 from mvplda.preprocessing import unit_chain
+from mvplda.scoring.question import with_countermeasure
 
 ENROLMENT, LAST, ATTACKED = 3, 6, range(3, 4)
 """Sessions: profiles are of those below the first, bona fide tests of those from there to below the second."""

@@ -15,29 +15,28 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import AnyArray, Array, Block, Card, IntArray, Json, Labels, Setting
+from ._typing import Array, Block, Card, IntArray, Json, Labels, Names, Setting
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
 from .exceptions import ParameterError
 from .labels import base_columns
-from .models.scorer import BaseScorer, Identification, Scorer
+from .models.scorer import BaseScorer, Scorer
 from .persistence import (
-    Persistent,
     State,
     Tensors,
-    check_answers,
     compare_extractors,
     get_part,
     put_part,
 )
 from .preprocessing import Step
+from .scoring.engine import Comparison
+from .scoring.forms import Forms
 from .scoring.profiles import Profiles, SideLike
 from .scoring.question import Hypothesis, Question, make_question
-from .scoring.search import Rows, SearchIndex
 
 
-class Bundle(Persistent, BaseEstimator):
+class Bundle(BaseScorer, BaseEstimator):
     """Preprocessing, scorer and calibrations as one system: raw vectors in, calibrated LLRs out.
 
     A bundle is a scorer itself, whose `llr` is the scorer's. `answer` is calibrated by question.
@@ -108,81 +107,42 @@ class Bundle(Persistent, BaseEstimator):
         check_is_fitted(self.preprocessing)
         return like(self.preprocessing.transform(_on_host(X)), X)
 
-    def enrol(
-        self,
-        X: ArrayLike,
-        ids: ArrayLike | None = None,
-        labels: Labels | None = None,
-        **options: Setting,
-    ) -> Profiles:
-        """Profiles of raw vectors, as the scorer's `enrol`."""
-        return self._scorer().enrol(self.prepare(X), ids, labels, **options)
-
     def evidence(self, X: ArrayLike) -> Block:
         """(n, r) what every raw vector adds to the sum that a profile is."""
         return self._scorer().evidence(self.prepare(X))
 
-    def profiles(
-        self,
-        y: AnyArray,
-        weights: ArrayLike,
-        owner: ArrayLike,
-        ids: ArrayLike | None = None,
-        labels: Labels | None = None,
-    ) -> Profiles:
-        """Profiles of sums of `evidence`, as the scorer's."""
-        return self._scorer().profiles(y, weights, owner, ids, labels)
+    def forms(self) -> Forms:
+        return self.fitted_scorer.forms()
 
-    def deployed(self, profiles: Profiles | None) -> Bundle:
+    def known_names(self, view: str) -> Names:
+        return self.fitted_scorer.known_names(view)
+
+    def deployed(self, profiles: Profiles | None) -> Self:
         """The bundle for the domain of what is enrolled; the profiles stay valid. None: nothing is enrolled."""
         bundle = copy(self)
         bundle.scorer = self.fitted_scorer.deployed(profiles)
         return bundle
 
-    def log_likelihoods(
-        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Setting
-    ) -> dict[Hypothesis, Block]:
-        """Log-likelihood of every hypothesis as the scorer has it, not calibrated: see `answer`."""
-        return self._scorer().log_likelihoods(*self._sides(enrol, test), *question, **options)
+    @property
+    def views_(self) -> dict[str, int]:  # type: ignore[override]
+        return self.fitted_scorer.views_
 
-    def hypotheses(
-        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Setting
-    ) -> dict[Hypothesis, Block]:
-        """Posterior probability of every hypothesis as the scorer has it, not calibrated: see `answer`."""
-        return self._scorer().hypotheses(*self._sides(enrol, test), *question, **options)
+    @property
+    def missing(self) -> object:  # type: ignore[override]
+        return self._scorer().missing
 
-    def llr(
-        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Setting
-    ) -> Block:
-        """Scores (profiles, tests), not calibrated; `options` as in the scorer's `llr`."""
-        return self._scorer().llr(*self._sides(enrol, test), *question, **options)
+    @property
+    def width_out(self) -> int:
+        return self.fitted_scorer.width_out
 
-    def llr_trials(
-        self,
-        enrol: SideLike,
-        test: SideLike,
-        pairs: ArrayLike,
-        *question: Question | None,
-        **options: Setting,
-    ) -> Block:
-        """Scores of a list of trials, not calibrated."""
-        return self._scorer().llr_trials(*self._sides(enrol, test), pairs, *question, **options)
+    def _key(self) -> str:
+        return self.fitted_scorer._key()
 
-    def identify(
-        self, profiles: SideLike, test: SideLike, *question: Question | None, **options: Setting
-    ) -> Identification:
-        """The best profiles of every test, as the scorer's `identify`."""
-        return self._scorer().identify(*self._sides(profiles, test), *question, **options)
-
-    def index(
-        self, profiles: Profiles, *question: Question | None, **options: Setting
-    ) -> SearchIndex:
-        """Vectors of profiles for a search by inner products, as the scorer's `index`."""
-        return self._scorer().index(profiles, *question, **options)
-
-    def queries(self, tests: SideLike, index: SearchIndex) -> Rows:
-        """Vectors of tests for an index, as the scorer's `queries`."""
-        return self._scorer().queries(self._sides(index.examples, tests)[1], index)
+    def _compare(
+        self, enrol: SideLike, test: SideLike, *asked: Setting, **options: Setting
+    ) -> Comparison:
+        # by the scorer, which keeps what it made for earlier questions
+        return self.fitted_scorer._compare(*self._sides(enrol, test), *asked, **options)
 
     # -- calibrated answers ------------------------------------------------------------
 
@@ -205,19 +165,18 @@ class Bundle(Persistent, BaseEstimator):
         pairs : (n, 2) row of a profile and row of a test; None: all
         """
         question = make_question(question, {})
-        profiles, tests = (
-            side if isinstance(side, Profiles) else self.enrol(side) for side in (enrol, test)
-        )
+        profiles, tests = self._sides(enrol, test)
         listed: IntArray | None = None
         if pairs is not None:
             listed = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
         # Views in which both sides have names: there is nothing to be found out about them.
         ratio = question.ratio(self.views, question.labelled(profiles.labels, tests.labels))
-        # All hypotheses, also those that are given to be false: the calibrator needs each view alone.
-        every = replace(question, given=None, priors=None, countermeasure=None, spoof_prior=None)
+        # Also hypotheses that are given to be false: a calibrator needs each view alone.
+        calibrator = self.calibration(question)
+        given = question.given if calibrator is None else None
+        every = replace(question, given=given, priors=None, countermeasure=None, spoof_prior=None)
         made = self.fitted_scorer.log_likelihoods(profiles, tests, every, pairs=listed)
         logs: dict[Hypothesis, Array] = {h: to_host(values) for h, values in made.items()}
-        calibrator = self.calibration(question)
         if calibrator is not None:
             logs = calibrator.transform(logs)
         logs = {h: logs[h] for h in ratio.hypotheses}
@@ -311,14 +270,6 @@ class Bundle(Persistent, BaseEstimator):
         if self.extractor is not None:
             compare_extractors("the model", self.extractor, where, extractor)
 
-    def check_state(self) -> None:
-        """Whether the parts fit each other, by what they make of two vectors."""
-        check_answers(self, self._probe, self.width_in)
-
-    def _probe(self, X: Array) -> Block:
-        profiles = self.enrol(X)
-        return self.llr(profiles, profiles)
-
     def describe(self) -> Json:
         """What is in the bundle, in plain values: what stands around the scorer, and the scorer."""
         around = {
@@ -363,10 +314,6 @@ class Bundle(Persistent, BaseEstimator):
         return {
             key: [point.to_dict() for point in some] for key, some in (self.points or {}).items()
         }
-
-    def _sides(self, *sides: SideLike) -> tuple[Block, Block]:
-        one, other = (s if isinstance(s, Profiles) else self.prepare(s) for s in sides)
-        return one, other
 
 
 def _on_host(X: ArrayLike) -> ArrayLike:

@@ -22,8 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import AnyArray, Array, BoolArray, IntArray, Json, Names
-from .costs import log_odds
+from ._typing import AnyArray, Array, BoolArray, IntArray, Json
 from .exceptions import (
     DataError,
     FewSpeakersWarning,
@@ -31,9 +30,9 @@ from .exceptions import (
     NumericalError,
     ReversedScoresWarning,
 )
-from .kinds import NONTARGETS, SPELLINGS, TARGETS
-from .labels import as_array, encode_labels
-from .persistence import Persistent, Tensors, check_answers
+from .kinds import Kinds, as_masks, target_kind
+from .labels import as_array
+from .persistence import Persistent, check_answers
 from .scoring.question import Hypothesis, Question
 
 __all__ = ["LinearCalibrator"]
@@ -46,28 +45,24 @@ ENOUGH_SPEAKERS = 30
 
 
 class LinearCalibrator(Persistent, BaseEstimator):
-    """LLR = slopes . scores + intercept, by prior-weighted logistic regression.
+    """LLR = slope * score + intercept, by logistic regression.
 
-    Targets together weigh `prior`, non-targets together 1 - prior, however many there are of each. Several scores per
-    trial are fused.
+    Targets together weigh as much as non-targets together, however many there are of each.
 
-    The slopes have a prior: on scores of unit variance, a Gaussian of mean 0 and deviation 30, which is as large as
+    The slope has a prior: on scores of unit variance, a Gaussian of mean 0 and deviation 30, which is as large as
     LLRs well may be. The trials weigh against it as two of every speaker, a target and a non-target: those of one
     speaker show nearly the same. Few speakers make LLRs smaller, many leave the plain fit, and scores that separate
     the trials have a finite optimum.
 
     Parameters
     ----------
-    prior : float in (0, 1)
-        Where the calibration is to be best; 0.5 minimises Cllr.
     by_kind : bool
         Let every kind of non-target (IW, IC, TW) weigh the same. All pairs of a list hold far more IW (impostor, wrong
         phrase) than IC or TW trials, and a plain calibration serves the many.
 
     Attributes
     ----------
-    slopes_ : (m,)
-    intercept_ : float
+    slope_, intercept_ : float
     n_speakers_ : int, speakers of the target trials; None where `fit` was not given any
 
     Examples
@@ -77,64 +72,61 @@ class LinearCalibrator(Persistent, BaseEstimator):
     >>> rng = np.random.default_rng(0)
     >>> targets = rng.random(10_000) < 0.5
     >>> scores = rng.normal(2.0 * targets - 1, 1.0) * 0.1 + 5     # LLR / 20 + 5
-    >>> LinearCalibrator().fit(scores, targets).slopes_.round(-1)
-    array([20.])
+    >>> round(LinearCalibrator().fit(scores, targets).slope_, -1)
+    20.0
     """
 
     KIND = "calibrator"
-    FITTED = ("slopes_", "intercept_", "n_speakers_")
+    FITTED = ("slope_", "intercept_", "n_speakers_")
 
-    def __init__(self, prior: float = 0.5, by_kind: bool = False) -> None:
-        self.prior = prior
+    def __init__(self, by_kind: bool = False) -> None:
         self.by_kind = by_kind
 
-    def fit(
-        self,
-        scores: ArrayLike,
-        kinds_or_targets: ArrayLike,
-        *,
-        speakers: ArrayLike | None = None,
-    ) -> Self:
+    def fit(self, scores: ArrayLike, kinds: Kinds, *, speakers: ArrayLike | None = None) -> Self:
         """Fit to trials.
 
         Parameters
         ----------
-        scores : (n,), or (n, m) for m scores per trial
-        kinds_or_targets : (n,) TC, TW, IC, IW; or target, nontarget; or True and False
-        speakers : (n,) speaker of every trial's enrolment; fewer than 30 give a `FewSpeakersWarning`. None: not known,
+        scores : of any shape
+        kinds : as `mvplda.metrics.evaluate` takes them: the kind of every trial (TC, TW, IC, IW; target, nontarget),
+            masks by kind, or which trials are targets
+        speakers : speaker of every trial's enrolment; fewer than 30 give a `FewSpeakersWarning`. None: not known,
             and every target trial counts as a speaker
         """
-        scores = as_scores(scores)
-        targets, kinds = as_targets(kinds_or_targets, len(scores))
-        odds = log_odds(self.prior)
-        groups = kinds if self.by_kind else targets
-        weights = np.where(targets, self.prior / targets.sum(), 0.0)
-        for group in np.unique(groups[~targets]):
-            others = ~targets & (groups == group)
-            weights[others] = 1.0 / others.sum()
-        weights[~targets] *= (1 - self.prior) / weights[~targets].sum()
+        values = _finite(scores)
+        groups = {kind: mask for kind, mask in as_masks(kinds, values.shape).items() if mask.any()}
+        targets = groups.pop(target_kind(groups))
+        if not groups:
+            raise DataError("calibration needs target and non-target trials; all are targets")
+        if not self.by_kind:
+            groups = {"all": np.any(list(groups.values()), axis=0)}
+        weights = 0.5 / targets.sum() * targets
+        for mask in groups.values():
+            weights[mask] = 0.5 / len(groups) / mask.sum()
         self.n_speakers_ = None
         worth = float(targets.sum())
         if speakers is not None:
-            self.n_speakers_, worth = count_speakers(speakers, targets)
+            self.n_speakers_, worth = _count_speakers(speakers, targets)
         # The deviation that the prior is about is that of trials as they are weighted.
-        centre = weights @ scores
-        scale = np.sqrt(weights @ np.square(scores - centre))
-        scale = np.where(scale > 1e-12 * np.abs(centre), scale, 1.0)
+        centre = np.sum(weights * values)
+        scale = np.sqrt(np.sum(weights * np.square(values - centre)))
+        if scale <= 1e-12 * np.abs(centre):
+            scale = np.float64(1.0)
         line = LogisticRegression(
             C=2 * worth * LLR_DEVIATION**2, solver="newton-cholesky", tol=1e-10, max_iter=300
         )
         with warnings.catch_warnings():
             # Scores that do not vary stop the search at its start, which is right for them.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            line.fit((scores - centre) / scale, targets, sample_weight=weights)
-        self.slopes_ = line.coef_[0] / scale
-        self.intercept_ = float(line.intercept_[0] - odds - self.slopes_ @ centre)
+            column = np.reshape((values - centre) / scale, (-1, 1))
+            line.fit(column, targets.ravel(), sample_weight=weights.ravel())
+        self.slope_ = float(line.coef_[0, 0] / scale)
+        self.intercept_ = float(line.intercept_[0] - self.slope_ * centre)
         if not np.isfinite(self.intercept_):
             raise NumericalError("the calibration is not finite: scale the scores to ordinary size")
-        if len(self.slopes_) == 1 and self.slopes_[0] < 0:
+        if self.slope_ < 0:
             warnings.warn(
-                f"the slope is {self.slopes_[0]:.3g}: higher scores came with fewer targets. Is the score a distance, "
+                f"the slope is {self.slope_:.3g}: higher scores came with fewer targets. Is the score a distance, "
                 "or are the labels turned round?",
                 ReversedScoresWarning,
                 stacklevel=2,
@@ -142,70 +134,30 @@ class LinearCalibrator(Persistent, BaseEstimator):
         return self
 
     def transform(self, scores: ArrayLike) -> Array:
-        """(n,) calibrated natural-log LLRs."""
-        check_is_fitted(self, "slopes_")
-        columns = as_scores(scores)
-        m = len(self.slopes_)
-        if columns.shape[1] != m:
-            raise DataError(
-                f"there are {columns.shape[1]} score(s) per trial; this calibrator was fitted to {m}"
-            )
-        return np.asarray(columns @ self.slopes_ + self.intercept_)
+        """Calibrated natural-log LLRs, of the shape of the scores."""
+        check_is_fitted(self, "slope_")
+        return np.asarray(self.slope_ * _finite(scores) + self.intercept_)
 
     def check_state(self) -> None:
-        check_answers(self, self.transform, len(self.slopes_))
+        check_answers(self, self.transform, 1)
 
 
-def as_scores(scores: ArrayLike) -> Array:
-    """Scores as (n, m) float64: m scores of every trial; one dimension is one score per trial."""
+def _finite(scores: ArrayLike) -> Array:
     array = np.asarray(scores, dtype=np.float64)
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise DataError(
-            f"scores have shape (n,), or (n, m) for m scores per trial; got {array.shape}. Flatten a matrix of trials"
-        )
-    finite = np.isfinite(array).all(axis=1)
-    if not finite.all():
-        raise DataError(
-            f"{np.count_nonzero(~finite)} trial(s) have a score that is NaN or infinite: leave them out"
-        )
+    odd = np.count_nonzero(~np.isfinite(array))
+    if odd:
+        raise DataError(f"{odd} trial(s) have a score that is NaN or infinite: leave them out")
     return array
 
 
-def as_targets(kinds_or_targets: ArrayLike, n: int) -> tuple[BoolArray, Names]:
-    """(n,) whether every trial is a target, and its kind; calibration needs targets and others."""
-    kinds = np.asarray(kinds_or_targets)
-    if kinds.shape != (n,):
-        raise LabelError(
-            f"there are {n} trials and labels of shape {kinds.shape}: give one kind or target per trial"
-        )
-    targets = np.zeros(n, dtype=bool)
-    for name in np.unique(kinds).tolist():
-        meant = SPELLINGS.get(str(name).lower())
-        if meant is None:
-            raise LabelError(
-                f"there is no kind of trial {name!r}: trials are named by kind, one of {[*TARGETS, *NONTARGETS]}, or "
-                "are True for targets and False for the others"
-            )
-        if meant in TARGETS:
-            targets |= kinds == name
-    some = int(targets.sum())
-    if some in (0, n):
-        raise DataError(
-            f"calibration needs target and non-target trials; got {some} target(s) and {n - some} other(s)"
-        )
-    return targets, kinds
-
-
-def count_speakers(speakers: ArrayLike, targets: BoolArray) -> tuple[int, float]:
+def _count_speakers(speakers: ArrayLike, targets: BoolArray) -> tuple[int, float]:
     """Speakers of the target trials, and how many with as many trials each they are worth; few are warned of."""
-    codes = encode_labels({"speaker": speakers}).codes["speaker"]
-    if len(codes) != len(targets):
+    names = as_array(speakers)
+    if names.shape != targets.shape:
         raise LabelError(
-            f"there are {len(targets)} trials and {len(codes)} speakers: give one speaker per trial"
+            f"there are {targets.size} trials and {names.size} speakers: give one speaker per trial"
         )
-    trials = np.unique(codes[targets], return_counts=True)[1].astype(np.float64)
+    trials = np.unique(names[targets], return_counts=True)[1].astype(np.float64)
     worth = float(trials.sum() ** 2 / np.square(trials).sum())
     if worth < ENOUGH_SPEAKERS:
         warnings.warn(
@@ -323,11 +275,6 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         uniform = np.log(self.doubt_ / len(constants))
         calibrated = np.logaddexp(np.log1p(-self.doubt_) + share, uniform)
         return {h: calibrated[..., place] for place, h in enumerate(logs)}
-
-    @classmethod
-    def from_state(cls, arrays: Tensors, values: Json) -> Self:
-        # files name a strength of the prior, which is 1
-        return super().from_state(arrays, {**values, "settings": {}})
 
     def check_state(self) -> None:
         alone = [(view,) for view in self.factors_ if view != TOGETHER]
@@ -453,6 +400,7 @@ def question_key(question: Question, views: Sequence[str]) -> str:
         asked = [view for view in views if view in question.same]
     facts = [f"{view} {given[view]}" for view in views if view in given]
     facts += [f"{view} known" for view in views if view in question.known_views]
+    facts += [f"{view} recognised" for view in views if view in (question.recognised or {})]
     return "|".join(["+".join(asked), *facts])
 
 

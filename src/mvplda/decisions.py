@@ -116,7 +116,7 @@ def point_for(
     points : the model's own, measured on held-out people
     far : share of impostors of the worst kind that may pass. Where the model has points, the one that promises as
         much; else a calibrated LLR exceeds t for at most exp(-t) of the impostors
-    threshold : the LLR itself; `mvplda.costs.DetectionCost.threshold` is that of a prior and costs
+    threshold : the LLR itself; `mvplda.kinds.DetectionCost.threshold` is that of a prior and costs
     largest_llr : that the model's calibration gives
 
     None of them: the model's first point, else 1 % of the impostors.

@@ -19,8 +19,6 @@ Warnings::
     ├── RankCappedWarning               a rank was more than the classes can hold
     ├── UnidentifiableViewWarning       a view cannot be told from another, or from the noise
     ├── DisconnectedDesignWarning       parts of the data share no class of a view
-    ├── NoiseFlooredWarning             noise variances were raised to the floor
-    ├── LikelihoodFellWarning           an iteration lowered the likelihood
     ├── UnlabelledWarning               a list of labels does not name every vector
     ├── UnknownExtractorWarning         whether vectors fit a model, or each other, is not known
     ├── FewSpeakersWarning              a calibration rests on few speakers
@@ -87,14 +85,6 @@ class UnidentifiableViewWarning(MvpldaWarning):
 
 class DisconnectedDesignWarning(MvpldaWarning):
     """The vectors fall into parts that share no class of a view."""
-
-
-class NoiseFlooredWarning(MvpldaWarning):
-    """Noise variances below the floor were raised to it."""
-
-
-class LikelihoodFellWarning(MvpldaWarning):
-    """An iteration lowered the log-likelihood."""
 
 
 class UnlabelledWarning(MvpldaWarning):

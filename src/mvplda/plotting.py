@@ -6,6 +6,7 @@ in ``ax_`` and the figure in ``figure_``. Given several displays the same ``ax``
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,16 +15,20 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from ._optional import need
-from ._typing import FloatArray, Labels
-from .costs import DetectionCost, detection_cost
+from ._typing import FloatArray, Setting
 from .exceptions import LabelError
-from .kinds import Kinds, target_kind
+from .kinds import DetectionCost, Kinds, detection_cost, target_kind
 from .metrics import ScoreCurve, bayes_error_rates
 from .metrics.evaluation import split_by_kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
+
+    from .metrics.evaluation import Evaluation
+    from .metrics.intervals import Intervals
+    from .models import MultiviewPLDA, Scorer
+    from .scoring.profiles import SideLike
 
 __all__ = [
     "BayesErrorDisplay",
@@ -48,8 +53,11 @@ SMALL = "small"
 LLR = "score (natural-log likelihood ratio)"
 
 
-class _Display:
+class Display:
     """Draws itself on axes, its own where none are given."""
+
+    CAPTION = ""
+    """What a page writes below it."""
 
     ax_: Axes
     figure_: Figure | SubFigure
@@ -67,7 +75,7 @@ class _Display:
         raise NotImplementedError
 
 
-class _ScoreDisplay(_Display):
+class _ScoreDisplay(Display):
     """A display of scores by kind of trial.
 
     scores : mapping of {kind: (n,) scores}, the targets among them
@@ -98,25 +106,20 @@ class _ScoreDisplay(_Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
+        estimator: Scorer,
+        X: ArrayLike,
         y: Kinds,
         *,
-        profiles: Any = None,
+        profiles: SideLike,
         ax: Axes | None = None,
-        **question: Any,
+        **question: Setting,
     ) -> Self:
-        """From a fitted scorer: every profile against every vector of X, or pairs of vectors.
+        """From a fitted scorer: every profile against every vector of X.
 
-        X : (n, D) with `profiles`, of which y has the kinds, (profiles, n); or pairs (n, 2, D), y is (n,)
+        y : kinds of all trials (profiles, n)
         question : as `llr` takes it, such as ``same="speaker"``
         """
-        if profiles is not None:
-            return cls.from_predictions(y, estimator.llr(profiles, X, **question), ax=ax)
-        pairs = np.asarray(X)
-        rows = np.repeat(np.arange(len(pairs))[:, None], 2, axis=1)
-        scores = estimator.llr_trials(pairs[:, 0], pairs[:, 1], rows, **question)
-        return cls.from_predictions(y, scores, ax=ax)
+        return cls.from_predictions(y, estimator.llr(profiles, X, **question), ax=ax)
 
 
 class DetDisplay(_ScoreDisplay):
@@ -135,6 +138,11 @@ class DetDisplay(_ScoreDisplay):
     >>> display.ax_.get_xlabel()
     'false alarms, %'
     """
+
+    CAPTION = (
+        "Detection error trade-off: misses against false alarms at every threshold, on probit axes. A curve "
+        "ends, in a square, where a single error is left."
+    )
 
     def __init__(self, scores: Mapping[str, ArrayLike], cost: DetectionCost | None = None) -> None:
         super().__init__(scores)
@@ -174,6 +182,8 @@ class ScoreHistogramDisplay(_ScoreDisplay):
     scores : mapping of {kind: (n,) scores}, the targets among them
     """
 
+    CAPTION = "Scores by kind of trial; what lies beyond the axis is in its last bars."
+
     def _draw(self, axes: Axes) -> None:
         together = np.concatenate(list(self.scores.values()))
         finite = together[np.isfinite(together)]
@@ -200,6 +210,11 @@ class TippettDisplay(_ScoreDisplay):
     scores : mapping of {kind: (n,) scores}, the targets among them
     """
 
+    CAPTION = (
+        "Tippett plot: trials with a score above a value. Targets left of 0, and others right of it, "
+        "are evidence for the wrong side."
+    )
+
     def _draw(self, axes: Axes) -> None:
         for i, (kind, own) in enumerate(self.scores.items()):
             above = np.linspace(100, 0, len(own), endpoint=False)
@@ -214,6 +229,8 @@ class BayesErrorDisplay(_ScoreDisplay):
 
     scores : mapping of {kind: (n,) scores}, the targets among them
     """
+
+    CAPTION = "Bayes error over the prior: where the curves part, the scores are not calibrated."
 
     def _draw(self, axes: Axes) -> None:
         others = np.concatenate(list(self.others.values()))
@@ -232,7 +249,7 @@ class BayesErrorDisplay(_ScoreDisplay):
         legend_below(axes, 4)
 
 
-class ExplainedVarianceDisplay(_Display):
+class ExplainedVarianceDisplay(Display):
     """The share of the variance of the vectors that belongs to every view, and to the noise.
 
     shares : mapping of {view or "noise": share}
@@ -242,7 +259,7 @@ class ExplainedVarianceDisplay(_Display):
         self.shares = dict(shares)
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
+    def from_estimator(cls, estimator: MultiviewPLDA, *, ax: Axes | None = None) -> Self:
         """From a fitted `MultiviewPLDA` or `PLDA`."""
         return cls(estimator.explained_variance_ratio_).plot(ax)
 
@@ -254,14 +271,14 @@ class ExplainedVarianceDisplay(_Display):
         axes.set(xlabel="share of the variance, %", xlim=(0, 110))
 
 
-class LatentSpaceDisplay(_Display):
+class LatentSpaceDisplay(Display):
     """Vectors in the latent space of one view, in the colours of their classes.
 
     latents : (n, 2) two dimensions of the view
     classes : (n,) the class of every vector
     """
 
-    def __init__(self, latents: ArrayLike, classes: Sequence[Any], view: str) -> None:
+    def __init__(self, latents: ArrayLike, classes: ArrayLike, view: str) -> None:
         self.latents: FloatArray = np.asarray(latents)
         self.classes = np.asarray(classes)
         self.view = view
@@ -269,27 +286,22 @@ class LatentSpaceDisplay(_Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
+        estimator: MultiviewPLDA,
         X: ArrayLike,
-        y: Labels,
+        y: Mapping[str, ArrayLike],
         *,
-        view: str | None = None,
-        dimensions: tuple[int, int] = (0, 1),
+        view: str,
         ax: Axes | None = None,
     ) -> Self:
-        """From a fitted `MultiviewPLDA` or `PLDA`, and vectors with their labels, {view: labels}."""
-        view = next(iter(estimator.views_)) if view is None else view
-        columns = list(estimator.get_feature_names_out())
-        try:
-            chosen = [columns.index(f"{view}{dimension}") for dimension in dimensions]
-            classes = y[view]
-        except (KeyError, ValueError):
-            ranks = ", ".join(f"{name} {rank}" for name, rank in estimator.views_.items())
+        """The first two dimensions, from a fitted `MultiviewPLDA` or `PLDA` and vectors with their labels by view."""
+        ranks = estimator.views_
+        if view not in y or ranks.get(view, 0) < 2:
             raise LabelError(
-                f"there are no dimensions {dimensions} of a labelled view {view!r}; "
-                f"the dimensions of each view: {ranks}"
-            ) from None
-        return cls(np.asarray(estimator.transform(X))[:, chosen], classes, view).plot(ax)
+                f"there are no two dimensions of a labelled view {view!r}; the dimensions of each view: "
+                + ", ".join(f"{name} {rank}" for name, rank in ranks.items())
+            )
+        first = list(estimator.get_feature_names_out()).index(f"{view}0")
+        return cls(estimator.transform(X)[:, first : first + 2], y[view], view).plot(ax)
 
     def _draw(self, axes: Axes) -> None:
         names = np.unique(self.classes)
@@ -299,6 +311,63 @@ class LatentSpaceDisplay(_Display):
         axes.set(xlabel=f"{self.view}, one dimension", ylabel=f"{self.view}, another")
         if len(names) <= len(PALETTE):  # more have no colour of their own
             legend_below(axes, len(names))
+
+
+class SystemsDisplay(Display):
+    """EER of every system by kind of trial with its interval, on a log axis; no error at all is a written 0."""
+
+    CAPTION = "EER of every system by kind of trial; lines are the intervals over speakers."
+
+    def __init__(
+        self, systems: Mapping[str, tuple[Evaluation, Intervals | None]], columns: Sequence[str]
+    ) -> None:
+        self.systems = systems
+        self.columns = columns
+
+    def _draw(self, axes: Axes) -> None:
+        count = len(self.systems)
+        width = 0.8 / count
+        rows = [[result[c]["eer"] for c in self.columns] for result, _ in self.systems.values()]
+        errors = 100 * np.array(rows)
+        least = errors[errors > 0].min(initial=100.0) / 2
+        colours = system_colours(self.systems)
+        axes.set_yscale("log")
+        for i, (system, (_, intervals)) in enumerate(self.systems.items()):
+            places = np.arange(len(self.columns)) + (i - (count - 1) / 2) * width
+            heights = np.where(errors[i] > 0, errors[i], np.nan)
+            axes.bar(places, heights, width, label=system, color=colours[system])
+            for place in places[errors[i] == 0]:
+                axes.text(place, least, "0", ha="center", fontsize="x-small")
+            for place, kind in zip(places, self.columns, strict=True):
+                ends = None if intervals is None else intervals.of(kind, "eer")
+                if ends is not None:
+                    axes.vlines(place, max(100 * ends.low, least), 100 * ends.high, **THIN)
+        axes.set_xticks(np.arange(len(self.columns)), self.columns)
+        axes.set(
+            xlim=(-0.5, len(self.columns) - 0.5), ylim=(least, None), ylabel="EER, % (log scale)"
+        )
+        axes.yaxis.set_major_formatter("{x:g}")
+        legend_below(axes, 2)
+
+
+def render(display: Display) -> tuple[str, bytes]:
+    """A picture as SVG without a background, and as PNG on white."""
+    settings = dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
+    )
+    settings |= {"svg.fonttype": "none", "svg.hashsalt": "mvplda", "font.family": "sans-serif"}
+    svg = io.StringIO()
+    png = io.BytesIO()
+    with need("matplotlib").rc_context(settings):
+        # needs no screen, unlike one of pyplot
+        figure = need("matplotlib.figure").Figure(figsize=(6, 5), layout="constrained")
+        axes = figure.subplots()
+        display.plot(axes)
+        axes.patch.set_alpha(0)
+        plain = {"Date": None, "Creator": None}
+        figure.savefig(svg, format="svg", transparent=True, metadata=plain)
+        figure.savefig(png, format="png", dpi=130, facecolor="white")
+    return svg.getvalue(), png.getvalue()
 
 
 def colour_of(kind: str, place: int) -> str:

@@ -1,43 +1,33 @@
-"""Plots of scores, and a self-contained page of tables and plots: no network, light and dark, printable."""
+"""A self-contained page of tables and plots: no network, light and dark, printable."""
 
 from __future__ import annotations
 
 import html
-import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ._optional import need
-from ._typing import FloatArray
+from ._typing import FloatArray, PathLike
 from .exceptions import MissingExtraError, MissingPicturesWarning
 from .metrics.catalogue import THRESHOLDS
 from .metrics.evaluation import Evaluation
 from .persistence import write_atomically
 from .plotting import (
     INK,
-    SMALL,
-    THIN,
     BayesErrorDisplay,
     DetDisplay,
+    Display,
     ScoreHistogramDisplay,
     TippettDisplay,
-    system_colours,
+    render,
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from .metrics.intervals import Intervals
 
-__all__ = ["Report", "write_report"]
+__all__ = ["write_report"]
 
 KIND_WORDS = {
     "TC": "same speaker, same phrase",
@@ -45,41 +35,6 @@ KIND_WORDS = {
     "IC": "other speaker, same phrase",
     "IW": "other speaker, other phrase",
 }
-Paint = Callable[["Axes"], object]
-Pictures = Mapping[str, tuple[str, Paint]]
-"""Name -> caption, and how to draw."""
-Measured = tuple[Evaluation, "Intervals | None"]
-
-
-def figure(width: float, height: float) -> tuple[Figure, Any]:
-    """A figure that needs no display."""
-    fig = need("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
-    return fig, fig.subplots()
-
-
-def bars_of_systems(axes: Axes, systems: Mapping[str, Measured], columns: Sequence[str]) -> None:
-    """EER of every system by kind of trial with its interval, on a log axis; no error at all is a written 0."""
-    width = 0.8 / len(systems)
-    errors = 100 * np.array([[own[0][c]["eer"] for c in columns] for own in systems.values()])
-    least = errors[errors > 0].min(initial=100.0) / 2
-    colours = system_colours(systems)
-    axes.set_yscale("log")
-    for i, (system, (_, intervals)) in enumerate(systems.items()):
-        places = np.arange(len(columns)) + (i - (len(systems) - 1) / 2) * width
-        heights = np.where(errors[i] > 0, errors[i], np.nan)
-        axes.bar(places, heights, width, label=system, color=colours[system])
-        for place in places[errors[i] == 0]:
-            axes.text(place, least, "0", ha="center", fontsize="x-small")
-        for place, kind in zip(places, columns, strict=True):
-            ends = None if intervals is None else intervals.of(kind, "eer")
-            if ends is not None:
-                axes.vlines(place, max(100 * ends.low, least), 100 * ends.high, **THIN)
-    axes.set_xticks(np.arange(len(columns)), columns)
-    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(least, None), ylabel="EER, % (log scale)")
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.legend(fontsize=SMALL, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
-
-
 # The page.
 
 
@@ -127,42 +82,6 @@ FEW_SPEAKERS = 50
 
 INTERVAL = '<small class="interval">{} to {}</small>'
 """How a cell shows its interval."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a page shows.
-
-    scores : by kind of trial
-    """
-
-    title: str
-    result: Evaluation
-    scores: Mapping[str, FloatArray]
-    intervals: Intervals | None = None
-
-    def pictures(self) -> dict[str, tuple[str, Paint]]:
-        """Name, caption and how to draw, of every picture that there is data for."""
-        return {
-            "det": (
-                "Detection error trade-off: misses against false alarms at every threshold, on probit axes. A curve "
-                "ends, in a square, where a single error is left.",
-                lambda axes: DetDisplay(self.scores, self.result.costs[0]).plot(axes),
-            ),
-            "histograms": (
-                "Scores by kind of trial; what lies beyond the axis is in its last bars.",
-                lambda axes: ScoreHistogramDisplay(self.scores).plot(axes),
-            ),
-            "tippett": (
-                "Tippett plot: trials with a score above a value. Targets left of 0, and others right of it, "
-                "are evidence for the wrong side.",
-                lambda axes: TippettDisplay(self.scores).plot(axes),
-            ),
-            "calibration": (
-                "Bayes error over the prior: where the curves part, the scores are not calibrated.",
-                lambda axes: BayesErrorDisplay(self.scores).plot(axes),
-            ),
-        }
 
 
 def headline(result: Evaluation, intervals: Intervals | None) -> str:
@@ -227,15 +146,39 @@ def thresholds_table(result: Evaluation, intervals: Intervals | None) -> str:
     return f"<h2>Thresholds and what they cost</h2>{html_table(head, rows)}" if rows else ""
 
 
-def write_report(report: Report, path: str | Path) -> list[Path]:
-    """Write the page, and beside it PNG and SVG of every picture and the tables as Markdown."""
+def write_report(
+    path: PathLike,
+    title: str,
+    result: Evaluation,
+    scores: Mapping[str, FloatArray],
+    intervals: Intervals | None = None,
+) -> list[Path]:
+    """Write a page of tables and plots, and beside it PNG and SVG of every plot and the tables as Markdown.
+
+    Parameters
+    ----------
+    result, intervals : of `mvplda.metrics.evaluate` and `speaker_intervals`
+    scores : by kind of trial
+
+    Returns
+    -------
+    All files that were written, the page first.
+    """
     path = Path(path)
     folder = folder_beside(path)
     folder.mkdir(parents=True, exist_ok=True)
-    cells, written = write_pictures(report.pictures(), folder)
-    markdown = report.result.table("markdown", intervals=report.intervals)
+    displays = {
+        "det": DetDisplay(scores, result.costs[0]),
+        "histograms": ScoreHistogramDisplay(scores),
+        "tippett": TippettDisplay(scores),
+        "calibration": BayesErrorDisplay(scores),
+    }
+    cells, written = write_pictures(displays, folder)
+    markdown = result.table("markdown", intervals=intervals)
     write_atomically(folder / "table.md", markdown.encode())
-    write_page(path, report.title, _body(report, cells, markdown))
+    body = _tables(result, intervals)
+    folded = fold_away("The tables as markdown", markdown)
+    write_page(path, title, f"{body}{folded}<h2>Plots</h2>{cells}")
     return [path, *written, folder / "table.md"]
 
 
@@ -244,28 +187,20 @@ def folder_beside(path: Path) -> Path:
     return path.with_name(f"{path.stem}-files")
 
 
-@contextmanager
-def pictures_where_possible() -> Iterator[None]:
-    """Draw in the block; where matplotlib is not installed, warn, and go on without what is drawn."""
-    try:
-        yield
-    except MissingExtraError as error:
-        warnings.warn(f"pictures are left out: {error}", MissingPicturesWarning, stacklevel=3)
-
-
-def write_pictures(pictures: Pictures, folder: Path) -> tuple[str, list[Path]]:
-    """Pictures as they stand in a page, and as PNG and SVG in a folder."""
+def write_pictures(displays: Mapping[str, Display], folder: Path) -> tuple[str, list[Path]]:
+    """Pictures as they stand in a page, and as PNG and SVG in a folder; none where matplotlib is not installed."""
     written = []
     cells = ""
-    with pictures_where_possible():
-        for name, (caption, paint) in pictures.items():
-            svg, png = _render(paint)
+    try:
+        for name, display in displays.items():
+            svg, png = render(display)
             for suffix, data in (("svg", svg.encode()), ("png", png)):
                 written.append(folder / f"{name}.{suffix}")
                 write_atomically(written[-1], data)
-            text = f"<figcaption>{html.escape(caption)}</figcaption>"
+            text = f"<figcaption>{html.escape(display.CAPTION)}</figcaption>"
             cells += f"<figure>{_inline(svg, name)}{text}</figure>"
-    if not cells:
+    except MissingExtraError as error:
+        warnings.warn(f"pictures are left out: {error}", MissingPicturesWarning, stacklevel=3)
         return "<p>There are no pictures here: matplotlib was not installed.</p>", []
     return f'<div class="figures">{cells}</div>', written
 
@@ -298,22 +233,20 @@ def fold_away(summary: str, text: str) -> str:
     return f"<details><summary>{html.escape(summary)}</summary><pre>{html.escape(text)}</pre></details>"
 
 
-def _body(report: Report, cells: str, markdown: str) -> str:
-    result = report.result
-    body = f'<p class="finding">{html.escape(finding(result, report.intervals))}</p>'
+def _tables(result: Evaluation, intervals: Intervals | None) -> str:
+    body = f'<p class="finding">{html.escape(finding(result, intervals))}</p>'
     body += words_list({k: w for k, w in KIND_WORDS.items() if k in (result.target, *result.rows)})
-    body += f"<h2>What to do next</h2>{notes_list(advice(result, report.intervals), 'advice')}"
-    body += thresholds_table(result, report.intervals)
+    body += f"<h2>What to do next</h2>{notes_list(advice(result, intervals), 'advice')}"
+    body += thresholds_table(result, intervals)
     for title, metrics in result.tables().items():
         if title == THRESHOLDS:  # of the total they are above, by kind in the tables as markdown
             continue
         # the counts come last, so that what was asked for stands beside the kind on a narrow screen
-        grid = result.grid(metrics, report.intervals, INTERVAL)
+        grid = result.grid(metrics, intervals, INTERVAL)
         head, *rows = [[html.escape(k), *rest, n, m] for k, n, m, *rest in grid]
         shown = html_table(head, rows, list(result.rows).index("Total"))
         body += f"<h2>{html.escape(title)} by kind of trial</h2>{shown}"
-    body += notes_list(result.definitions(report.intervals))
-    return f"{body}{fold_away('The tables as markdown', markdown)}<h2>Plots</h2>{cells}"
+    return body + notes_list(result.definitions(intervals))
 
 
 def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], best: int | None = None) -> str:
@@ -327,23 +260,6 @@ def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], best: int | N
         '<p class="hint">The table scrolls sideways.</p><div class="scroll" tabindex="0" role="region" '
         f'aria-label="table"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
     )
-
-
-def _render(paint: Paint) -> tuple[str, bytes]:
-    """A picture as SVG without a background, and as PNG on white."""
-    settings = dict.fromkeys(
-        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
-    )
-    settings |= {"svg.fonttype": "none", "svg.hashsalt": "mvplda", "font.family": "sans-serif"}
-    svg = io.StringIO()
-    png = io.BytesIO()
-    with need("matplotlib").rc_context(settings):
-        fig, axes = figure(6, 5)
-        paint(axes)
-        axes.patch.set_alpha(0)
-        fig.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-        fig.savefig(png, format="png", dpi=130, facecolor="white")
-    return svg.getvalue(), png.getvalue()
 
 
 def _inline(svg: str, name: str) -> str:

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ._typing import Array, FloatArray, PathLike
 from .bundle import Bundle
-from .decisions import Decision, OperatingPoint, Verdict, decide, name_among
+from .decisions import Decision, Verdict, decide, name_among
 from .exceptions import (
     DataError,
     FetchError,
@@ -28,7 +28,6 @@ from .models import Scorer
 from .persistence import atomic_write, load
 from .scoring.profiles import Profiles
 from .scoring.question import Question
-from .training import measured_point
 
 MODEL_FILE = "model.safetensors"
 PROFILES_FILE = "profiles.npz"
@@ -126,17 +125,10 @@ class VoiceModel:
 
         path : None: the model of the package
         """
-        if path is None and not extractors:
-            return cls(load_model(DEFAULT_MODEL), default_extractor())
         if path is None:
-            extractor = load_extractor(list(extractors))
-            bundle = default_bundle(extractor.name)
-            if bundle is None:
-                raise ParameterError(
-                    f"the model of the package takes vectors of {' and '.join(DEFAULT_EXTRACTORS)}, not of "
-                    f"{extractor.name}: give a model of your own people (mvplda setup)"
-                )
-            return cls(bundle, extractor)
+            return cls(
+                load_model(DEFAULT_MODEL), default_extractor(extractors or DEFAULT_EXTRACTORS)
+            )
         bundle = load_model(path)
         return cls(bundle, load_extractor(list(extractors) or extractor_names(bundle.extractor)))
 
@@ -167,14 +159,9 @@ class VoiceModel:
         question : None: the same in every view?
         wanted : as in `mvplda.decisions.point_for`, such as far=0.001; nothing: the model's own threshold
         """
-        sides = self.side(one), self.side(other)
-        enrolled, tested = (
-            self.bundle.enrol(
-                side.X, ["one"] * len(side.X), sitting_labels(self.bundle, side, number)
-            )
-            for number, side in enumerate(sides)
-        )
-        answer = self.bundle.answer(enrolled, tested, question).take(0, 0)
+        sides = [self.side(one), self.side(other)]
+        profiles = [_as_profile(self.bundle, side, str(i)) for i, side in enumerate(sides)]
+        answer = self.bundle.answer(*profiles, question).take(0, 0)
         quality = [one for side in sides for one in side.qualities]
         return decide(answer, self.bundle.point(question, **wanted), quality=quality)
 
@@ -194,8 +181,7 @@ class VoiceModel:
         bundle = self.deployed(profiles).bundle
         asked = question or speaker_question(bundle)
         enrolled = profiles.enrolled(bundle)
-        tested = bundle.enrol(side.X, ["test"] * len(side.X), sitting_labels(bundle, side, "test"))
-        answer = bundle.answer(enrolled, tested, asked)
+        answer = bundle.answer(enrolled, _as_profile(bundle, side, "test"), asked)
         llrs = answer.llr[:, 0]
         naming = name_among(llrs, bundle.point(asked, **wanted), doubt=bundle.doubt(asked))
         names = [str(name) for name in enrolled.ids]
@@ -213,18 +199,21 @@ class VoiceModel:
         return Ranking(verdict, named, candidates, naming.none, answer.calibrated)
 
 
-def sitting_labels(bundle: Bundle, side: Extracted, name: object) -> dict[str, list[str]] | None:
-    """Labels of the sittings of a side, one where none are named; None for a model that has no such view."""
-    if SITTING not in bundle.views:
-        return None
-    return {SITTING: side.sittings or [str(name)] * len(side.X)}
+def _as_profile(bundle: Bundle, side: Extracted, name: str) -> Profiles:
+    """One profile of all vectors of a side, which are of one sitting where none are named."""
+    names = [name] * len(side.X)
+    return bundle.enrol(side.X, names, sitting_labels(bundle, side.sittings or names))
 
 
-def leave_one_out(bundle: Bundle, X: FloatArray, owners: Sequence[str], sittings: Any) -> Array:
-    """(n,) LLR that each take is of the same speaker as the others of its owner; NaN where there are none.
+def sitting_labels(bundle: Bundle, sittings: ArrayLike) -> dict[str, ArrayLike] | None:
+    """Labels of vectors by their sittings; None for a model that has no such view."""
+    return {SITTING: sittings} if SITTING in bundle.views else None
 
-    sittings : labels of the takes, as of `sitting_labels`
-    """
+
+def leave_one_out(
+    bundle: Bundle, X: FloatArray, owners: Sequence[str], sittings: Sequence[str]
+) -> Array:
+    """(n,) LLR that each take is of the same speaker as the others of its owner; NaN where there are none."""
     names = np.asarray(owners)
     others = np.equal.outer(names, names)
     np.fill_diagonal(others, False)
@@ -233,9 +222,9 @@ def leave_one_out(bundle: Bundle, X: FloatArray, owners: Sequence[str], sittings
     tested = np.unique(each)
     fits = np.full(len(X), np.nan)
     if len(each):
-        named = sittings and {view: np.asarray(column) for view, column in sittings.items()}
-        rest = bundle.enrol(X[rows], each, named and {v: c[rows] for v, c in named.items()})
-        takes = bundle.enrol(X[tested], tested, named and {v: c[tested] for v, c in named.items()})
+        places = np.asarray(sittings)
+        rest = bundle.enrol(X[rows], each, sitting_labels(bundle, places[rows]))
+        takes = bundle.enrol(X[tested], tested, sitting_labels(bundle, places[tested]))
         pairs = np.arange(len(tested))[:, None].repeat(2, axis=1)
         fits[tested] = bundle.answer(rest, takes, speaker_question(bundle), pairs).llr
     return fits
@@ -267,7 +256,7 @@ class ProfileBook:
 
     def __init__(self, path: PathLike) -> None:
         self.path = file_in(path, PROFILES_FILE)
-        self.vectors: VectorSet | None = None
+        self.vectors = VectorSet(np.empty(0, np.str_), np.empty((0, 0), np.float32))
         self.owners: list[str] = []
         """The profile of every vector."""
         if self.path.suffix != ".npz":
@@ -287,10 +276,10 @@ class ProfileBook:
 
     @property
     def extractor(self) -> str | None:
-        return None if self.vectors is None else self.vectors.extractor
+        return self.vectors.extractor
 
     def all_vectors(self) -> FloatArray:
-        if self.vectors is None:
+        if not self.owners:
             raise DataError(
                 f"there is no file of profiles {self.path}: make one with mvplda profiles add"
             )
@@ -299,42 +288,36 @@ class ProfileBook:
     def enrolled(self, bundle: Bundle) -> Profiles:
         """All profiles, for a model; takes that do not fit the others of their profile count less."""
         weights = take_weights(self.fits(bundle))
-        sittings = self.sittings(bundle)
-        return bundle.enrol(self.all_vectors(), self.owners, sittings, weights=weights)
+        labels = sitting_labels(bundle, self.sittings())
+        return bundle.enrol(self.all_vectors(), self.owners, labels, weights=weights)
 
     def fits(self, bundle: Bundle) -> Array:
         """LLR that every take is of the same speaker as the others of its profile: see `leave_one_out`."""
-        return leave_one_out(bundle, self.all_vectors(), self.owners, self.sittings(bundle))
+        return leave_one_out(bundle, self.all_vectors(), self.owners, self.sittings())
 
-    def sittings(self, bundle: Bundle) -> dict[str, list[str]] | None:
-        return sitting_labels(bundle, self.side(range(len(self.owners))), "")
+    def sittings(self) -> list[str]:
+        """That of every vector; those of a profile are of one where none is named."""
+        marks = _marks(self.vectors.ids, self.owners)
+        return [sitting or who for (_, sitting), who in zip(marks, self.owners, strict=True)]
 
     def counts(self) -> dict[str, int]:
         """Recordings of every profile."""
         return dict(Counter(self.owners))
 
     def of(self, name: str) -> Extracted:
-        """The vectors of one profile."""
+        """The vectors of one profile, with their sittings."""
         rows = [row for row, owner in enumerate(self.owners) if owner == name]
         if not rows:
             raise LabelError(
                 f"there is no profile {name!r} in {self.path}; there are {', '.join(self.counts()) or 'none'}"
             )
-        return self.side(rows)
-
-    def side(self, rows: Sequence[int]) -> Extracted:
-        """Some of the vectors, with their sittings; those of a profile are of one where none is named."""
-        X = self.all_vectors()[list(rows)].astype(np.float32)
-        ids = [] if self.vectors is None else self.vectors.ids.tolist()
-        sittings = []
-        for row in rows:
-            _, _, sitting = ids[row][len(self.owners[row]) + 1 :].partition(MARK)
-            sittings.append(sitting or self.owners[row])
-        return Extracted(X, list(rows), [], [], sittings)
+        sittings = self.sittings()
+        X = self.vectors.X[rows].astype(np.float32)
+        return Extracted(X, rows, [], [], [sittings[row] for row in rows])
 
     def check(self, extractor: str | None) -> None:
         """Refuse an extractor other than the one that made the profiles."""
-        if extractor != self.extractor:
+        if self.owners and extractor != self.extractor:
             raise DataError(
                 f"the profiles in {self.path} are vectors of the extractor {self.extractor or '(not known)'}, the "
                 f"extractor given is {extractor or '(not known)'}: take the same, or enrol them again with this one"
@@ -355,31 +338,29 @@ class ProfileBook:
         """
         if not name.strip():
             raise LabelError("a profile needs a name")
-        ids = [f"{name}{MARK}{mark[:12]}{MARK}{sitting or marks[0][:12]}" for mark in marks]
-        owners = [*self.owners, *[name] * len(ids)]
-        if self.vectors is not None:
-            self.check(extractor)
-            ids = [*self.vectors.ids.tolist(), *ids]
-            X = np.concatenate([self.vectors.X, X])
-        known = [
-            one[len(owner) + 1 :].partition(MARK)[0] for one, owner in zip(ids, owners, strict=True)
-        ]
-        if len(set(zip(owners, known, strict=True))) < len(ids):
+        self.check(extractor)
+        own = [f"{name}{MARK}{mark[:12]}{MARK}{sitting or marks[0][:12]}" for mark in marks]
+        ids = [*self.vectors.ids.tolist(), *own]
+        owners = [*self.owners, *[name] * len(own)]
+        known = {(who, mark) for who, (mark, _) in zip(owners, _marks(ids, owners), strict=True)}
+        if len(known) < len(ids):
             raise LabelError(
                 f"a recording of {name!r} is given twice, or is in {self.path} already: nothing was added"
             )
+        if self.owners:
+            X = np.concatenate([self.vectors.X, X])
         self.write(VectorSet(np.array(ids), X, extractor), owners)
 
     def remove(self, name: str) -> int:
         """Take a profile out; how many recordings it had."""
         removed = self.of(name).rows
         owners = [owner for owner in self.owners if owner != name]
-        if self.vectors is None or not owners:
+        if owners:
+            ids = np.delete(self.vectors.ids, removed)
+            X = np.delete(self.vectors.X, removed, axis=0)
+            self.write(replace(self.vectors, ids=ids, X=X), owners)
+        else:
             self.path.unlink()
-            return len(removed)
-        ids = np.delete(self.vectors.ids, removed)
-        X = np.delete(self.vectors.X, removed, axis=0)
-        self.write(replace(self.vectors, ids=ids, X=X), owners)
         return len(removed)
 
     def write(self, vectors: VectorSet, owners: Sequence[str]) -> None:
@@ -392,32 +373,10 @@ class ProfileBook:
         self.owners = list(owners)
 
 
-ENROLLED = "every recording was tried against a profile of all others of its person"
-"""The basis of thresholds that were measured on enrolled profiles."""
-
-
-def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> OperatingPoint:
-    """The threshold of "same speaker?" for a wanted share of false acceptances, from enrolled profiles alone.
-
-    Every recording is tried against the profile of the others of its person, and against all other people's.
-    """
-    X = book.all_vectors()
-    owners = np.array(book.owners)
-    question = speaker_question(bundle)
-    labels = book.sittings(bundle)
-    whole = book.enrolled(bundle)
-    bundle = bundle.deployed(whole)
-    llrs = bundle.answer(whole, bundle.enrol(X, labels=labels), question).llr
-    people = whole.ids.astype(str)[:, None]
-    own = people == owners
-    # a recording is no part of the profile that it is tried against
-    llrs[own.argmax(axis=0), np.arange(len(X))] = leave_one_out(bundle, X, book.owners, labels)
-    tried = np.isfinite(llrs)
-    if len(people) < 2 or not tried[own].any():
-        raise DataError(
-            f"{book.path} has {len(people)} people: a threshold takes two people, and somebody with two recordings"
-        )
-    kinds = np.where(own, "target", "other speaker")
-    sides = np.broadcast_arrays(people, owners)
-    trials = [array[tried] for array in (llrs, kinds, *sides)]
-    return measured_point(trials[0], trials[1], far, trials[2], trials[3], ENROLLED)
+def _marks(ids: Iterable[str], owners: Sequence[str]) -> list[tuple[str, str]]:
+    """Digest and sitting of recordings by their ids, in which the owner's name stands before them."""
+    marks = []
+    for one, owner in zip(ids, owners, strict=True):
+        digest, _, sitting = one[len(owner) + 1 :].partition(MARK)
+        marks.append((digest, sitting))
+    return marks

@@ -25,7 +25,7 @@ from mvplda.metrics import (
 )
 from mvplda.metrics.catalogue import metrics_of
 from mvplda.metrics.intervals import weighted_trials
-from mvplda.report import Report, write_report
+from mvplda.report import write_report
 
 tied_scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=14)
 rates = st.sampled_from([0.001, 0.05, 0.1, 0.25, 1 / 3, 0.5, 0.9])
@@ -69,9 +69,8 @@ def test_a_metric_that_is_entered_in_the_list_is_everywhere(monkeypatch, tmp_pat
     ).tests["Total"]
     assert tests["overlap"].difference > 0
     by_kind = {"target": scores[same], "nontarget": scores[~same]}
-    page = write_report(Report("a page", result, by_kind, intervals), tmp_path / "page.html")[
-        0
-    ].read_text()
+    written = write_report(tmp_path / "page.html", "a page", result, by_kind, intervals)
+    page = written[0].read_text()
     assert "<th>Overlap %</th>" in page
     assert f"<td>{100 * expected:.2f}<small" in page
 

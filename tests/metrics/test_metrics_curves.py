@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import det_curve, roc_curve
 
-from mvplda.costs import PRESETS, DetectionCost, detection_cost, detection_costs
 from mvplda.exceptions import DataError, ParameterError
+from mvplda.kinds import PRESETS, DetectionCost, detection_cost, detection_costs
 from mvplda.metrics import ScoreCurve, bayes_error_rates, cllr, eer
 from mvplda.metrics.catalogue import MinDCF, MinDCFThreshold
 from mvplda.metrics.curves import count_below, min_cllr

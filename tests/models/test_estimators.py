@@ -215,7 +215,7 @@ def test_missing_labels_by_any_sign() -> None:
     assert other.log_likelihood(X, signed) == pytest.approx(
         model.log_likelihood(X, plain), rel=1e-12
     )
-    assert model.diagnostics_.views["speaker"].unlabelled == 15
+    assert "and 15 without label" in str(model.diagnostics_)
 
 
 def test_diagnostics_say_what_was_found() -> None:
@@ -223,13 +223,12 @@ def test_diagnostics_say_what_was_found() -> None:
     kept = np.flatnonzero(~((labels["speaker"] == "s0") & (labels["phrase"] > 1)))
     model = MultiviewPLDA(VIEWS).fit(X[kept], {v: c[kept] for v, c in labels.items()})
     found = model.diagnostics_
-    assert (found.n_vectors, found.dimension) == (len(kept), 8)
-    assert found.views["speaker"].classes == 15
-    assert found.views["speaker"].counts == (6, 18.0, 18)
-    assert found.cells == {("speaker", "phrase"): 86 / 90}
-    assert found.components == {("speaker", "phrase"): 1}
-    assert 1.0 <= found.views["phrase"].effective_rank <= 2.0
-    for words in ("15 classes", "95.6% of cells filled, connected", "exact, eliminating speaker"):
+    for words in (
+        f"{len(kept)} vectors of dimension 8",
+        "speaker: 15 classes, 6/18/18 vectors each",
+        "95.6% of cells filled, connected",
+        "exact, eliminating speaker",
+    ):
         assert words in str(found)
 
 
@@ -258,8 +257,6 @@ def test_vectors_without_label_hold_no_rank(view: str) -> None:
     model.fit(X, {"speaker": speaker, "phrase": phrase})
     labelled = 6 if view == "phrase" else 180
     assert model.views_[view] == labelled - 1
-    found = model.diagnostics_.views[view]
-    assert (found.classes, found.unlabelled) == (labelled, 21)
     assert f"{labelled} classes and 21 without label" in str(model.diagnostics_)
     with pytest.raises(LabelError, match="'phrase' has no class"):
         MultiviewPLDA({"phrase": None}).fit(X, {"phrase": [None] * 1200})

@@ -11,11 +11,9 @@ from dense import log_normal
 from problems import NOISES, about, crossed, noise_model, perturbed, problem
 
 from mvplda import PLDA, MultiviewPLDA, SufficientStatistics
-from mvplda.exceptions import LabelError, LikelihoodFellWarning, ParameterError
+from mvplda.exceptions import LabelError, ParameterError
 from mvplda.inference.em import PublishedEM, posterior
 from mvplda.inference.parameters import Parameters
-
-fell = pytest.mark.filterwarnings("ignore::mvplda.exceptions.LikelihoodFellWarning")
 
 
 def data(seed: int = 0) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -107,7 +105,6 @@ def test_a_step_from_anywhere_is_the_printed_one(
     same(replace(found, mean=found.mean + origin), expected)
 
 
-@fell
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("views", [{"a": 3}, {"a": 3, "b": 2}])
 def test_a_fit_takes_printed_steps(views: dict[str, int | None], noise: Any) -> None:
@@ -122,22 +119,16 @@ def test_a_fit_takes_printed_steps(views: dict[str, int | None], noise: Any) -> 
         same(after.parameters_, printed_step(X, cells, before.parameters_, noise))
 
 
-def test_its_likelihood_may_fall_and_that_is_said() -> None:
+def test_its_likelihood_may_fall() -> None:
     X, labels = data()
     model = MultiviewPLDA({"a": 5, "b": 4}, algorithm="paper", random_state=0, tol=0.0, max_iter=20)
-    with pytest.warns(LikelihoodFellWarning, match="does not maximise"):
-        model.fit(X, labels)
-    falls = np.flatnonzero(np.diff(model.log_likelihoods_) < 0) + 1
-    assert len(falls) > 0
-    assert model.diagnostics_.likelihood_fell == tuple(falls)
-    assert any("fell" in message for message in model.diagnostics_.messages)
-    assert "fell" in str(model.diagnostics_)
+    model.fit(X, labels)
+    assert np.diff(model.log_likelihoods_).min() < 0
     exact = MultiviewPLDA({"a": 5, "b": 4}, random_state=0, tol=0.0, max_iter=20).fit(X, labels)
-    assert exact.diagnostics_.likelihood_fell == ()
+    assert np.diff(exact.log_likelihoods_).min() >= -1e-9 * abs(exact.log_likelihoods_[-1])
     assert exact.log_likelihoods_[-1] > model.log_likelihoods_.max()
 
 
-@fell
 def test_the_likelihood_beside_it_is_the_models_own() -> None:
     """Not the likelihood of cells taken as independent."""
     X, labels = data()
@@ -152,7 +143,6 @@ def test_the_likelihood_beside_it_is_the_models_own() -> None:
     assert model.log_likelihoods_[-1] == pytest.approx(dense, rel=1e-9)
 
 
-@fell
 def test_statistics_with_the_cell_as_a_view_are_enough() -> None:
     X, labels = data()
     model = MultiviewPLDA({"a": 2, "b": 2}, algorithm="paper", random_state=0)
@@ -175,7 +165,6 @@ def test_it_is_for_one_or_two_plain_views(views: Any) -> None:
         MultiviewPLDA(views, algorithm="paper").fit(X, {**labels, "c": labels["a"] % 2})
 
 
-@fell
 def test_one_view_is_plda() -> None:
     X, labels = data()
     plda = PLDA(2, algorithm="paper", random_state=0).fit(X, labels["a"])

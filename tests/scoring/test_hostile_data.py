@@ -10,7 +10,7 @@ from hostile import LABELS, VIEWS, A, fit, vectors
 from problems import NOISES
 
 from mvplda import MultiviewPLDA
-from mvplda.exceptions import DataError, NoiseFlooredWarning, UnidentifiableViewWarning
+from mvplda.exceptions import DataError, UnidentifiableViewWarning
 from mvplda.preprocessing import Whitening
 
 every_noise = pytest.mark.parametrize("noise", NOISES)
@@ -19,9 +19,7 @@ every_noise = pytest.mark.parametrize("noise", NOISES)
 @every_noise
 @pytest.mark.parametrize("noise_shrinkage", [0.0, 0.1])
 def test_fewer_vectors_than_dimensions(noise: str, noise_shrinkage: float) -> None:
-    model, found = fit(vectors(200), noise=noise, noise_shrinkage=noise_shrinkage)
-    floored = noise == "full" and noise_shrinkage == 0
-    assert found == ({NoiseFlooredWarning} if floored else set())
+    fit(vectors(200), noise=noise, noise_shrinkage=noise_shrinkage)
     model, _ = fit(
         vectors(200),
         noise=noise,
@@ -36,12 +34,7 @@ def test_fewer_vectors_than_dimensions(noise: str, noise_shrinkage: float) -> No
 def test_constant_columns(noise: str, value: float) -> None:
     X = vectors()
     X[:, 2] = value
-    model, found = fit(X, noise=noise)
-    assert found == {NoiseFlooredWarning}
-    assert (
-        "1 column(s) of X are constant, or vary by no more than rounding (first 2): the"
-        in model.diagnostics_.messages[0]
-    )
+    model, _ = fit(X, noise=noise)
     assert model.mean_[2] == pytest.approx(value, abs=1e-6)
     assert np.abs(model.loadings_["a"][2]).max() < 1e-2
 
@@ -51,30 +44,19 @@ def test_duplicate_columns(noise: str) -> None:
     X = vectors()
     X[:, 1] = X[:, 0]
     X[:, 2] = 2 * X[:, 0] - X[:, 3]
-    _, found = fit(X, noise=noise)
-    assert found == ({NoiseFlooredWarning} if noise == "full" else set())
-
-
-def test_one_direction_on_the_floor_is_enough_for_a_warning() -> None:
-    X = vectors()
-    X[:, 1] = X[:, 0]
-    model, found = fit(X, noise="full")
-    assert found == {NoiseFlooredWarning}
-    assert "on its floor in 1 direction" in model.diagnostics_.messages[0]
+    fit(X, noise=noise)
 
 
 @every_noise
 def test_vectors_without_noise(noise: str) -> None:
-    _, found = fit(vectors(noise=0.0), noise=noise, views={"a": 5, "b": 5})
-    assert found == {NoiseFlooredWarning}
+    fit(vectors(noise=0.0), noise=noise, views={"a": 5, "b": 5})
     _, found = fit(vectors(noise=0.0), {"a": A, "b": A}, noise=noise)
     assert UnidentifiableViewWarning in found
 
 
 def test_isotropic_noise_stays_so_on_its_floor() -> None:
     X = vectors(noise=0.0) * [1.0, 10.0, 100.0, 1e3, 1e4]
-    model, found = fit(X, noise="isotropic", views={"a": 5, "b": 5})
-    assert found == {NoiseFlooredWarning}
+    model, _ = fit(X, noise="isotropic", views={"a": 5, "b": 5})
     assert np.ptp(model.noise_) == 0.0
 
 
@@ -94,7 +76,6 @@ def test_columns_of_very_different_scale(noise: str) -> None:
     plain, _ = fit(vectors(), noise=noise)
     scaled, found = fit(vectors() * units, noise=noise)
     assert found == set()
-    assert "constant" not in str(scaled.diagnostics_)
     expected = plain.log_likelihoods_ - len(A) * np.log(units).sum()
     np.testing.assert_allclose(scaled.log_likelihoods_, expected, rtol=1e-6)
 

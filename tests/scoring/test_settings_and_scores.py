@@ -8,10 +8,10 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from mvplda import Bundle, MultiviewPLDA, SufficientStatistics, load
-from mvplda.costs import with_countermeasure
 from mvplda.exceptions import AudioError, LabelError, ParameterError
 from mvplda.io import Scores, Trials, match
 from mvplda.preprocessing import Centring, standard_chain
+from mvplda.scoring.question import with_countermeasure
 
 VIEWS = {"speaker": 2, "phrase": 2}
 BOTH = ("speaker", "phrase")

@@ -10,9 +10,9 @@ from scipy.stats import norm
 
 from mvplda import Bundle, CascadeScorer, Committee, CosineScorer, MultiviewPLDA, Question
 from mvplda.calibration import HypothesisCalibrator
-from mvplda.costs import with_countermeasure
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.metrics import cllr, eer
+from mvplda.scoring.question import with_countermeasure
 
 VIEWS = {"speaker": 2, "phrase": 2, "speaker:phrase": 1}
 
@@ -63,11 +63,11 @@ def test_the_ratios_are_calibrated_and_better_than_without():
 
 def test_what_cannot_be_is_refused():
     with pytest.raises(ParameterError, match="share"):
-        with_countermeasure([1.0], [0.0], 1.5)
-    with pytest.raises(DataError, match="one number a test"):
-        with_countermeasure(np.zeros((3, 4)), np.zeros(3))
+        Question(countermeasure=[0.0], spoof_prior=1.5)
+    with pytest.raises(DataError, match="one number per test"):
+        Question(countermeasure=np.zeros(3)).traces(4)
     with pytest.raises(DataError, match="NaN"):
-        with_countermeasure([np.nan], [0.0])
+        Question(countermeasure=[np.nan])
 
 
 @pytest.fixture(scope="module")

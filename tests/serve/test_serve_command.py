@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
+import time
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from service_client import Client, Refused
 from service_problems import make_world, running_server, write_model
 
 from mvplda.cli import main
+from mvplda.serve.app import KEYS_S
 
 pytestmark = pytest.mark.slow
 
@@ -66,8 +68,12 @@ def test_keys_are_made_and_taken_back_and_wanted(tmp_path):
     with running_server(tmp_path) as server:
         with pytest.raises(Refused, match="API key"):
             Client(server.url)("GET", "profiles")
-        assert Client(server.url, key)("GET", "profiles")["items"] == []
+        shop = Client(server.url, key)
+        assert shop("GET", "profiles", params={"userId": "ann"})["items"] == []
+        with pytest.raises(Refused, match="whole userId"):
+            shop("GET", "profiles")
         assert "revoked" in run("serve", "--data", tmp_path, "key", "shop", "--revoke")
+        time.sleep(KEYS_S + 0.5)  # for so long a process remembers a key
         with pytest.raises(Refused, match="API key"):
             Client(server.url, key)("GET", "profiles")
     run("serve", "--data", tmp_path / "new", "--model", model, "--host", "0.0.0.0", code=2)

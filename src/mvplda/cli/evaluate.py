@@ -99,7 +99,7 @@ def evaluate(scores: Texts, key: str, **options: Any) -> None:
     systems = named_systems(scores)
     _check_call(options, len(systems))
     from .. import metrics
-    from ..report import Report, write_report
+    from ..report import write_report
 
     lead, *others = systems
     trials, values = scored_trials(key, systems[lead])  # once: the list may come through a pipe
@@ -128,8 +128,8 @@ def evaluate(scores: Texts, key: str, **options: Any) -> None:
     if options["report"] is not None:
         by_kind = {kind: values[kinds == kind] for kind in kinds.used}
         title = Path(systems[lead]).name
-        report = Report(title, result, by_kind, found.intervals.get(lead))
-        written = write_report(report, options["report"])
+        ends = found.intervals.get(lead)
+        written = write_report(options["report"], title, result, by_kind, ends)
         click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
 
 

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     "settings",
     multiple=True,
     type=KeyValue(),
-    help="NAME=VALUE: a setting of the model's class, such as noise=full, max_iter=50, algorithm=variational, "
-    "prior=isotropic, prior_strength=auto.",
+    help="NAME=VALUE: a setting of the model's class, such as noise=full, max_iter=50, prior=isotropic, "
+    "prior_strength=auto.",
 )
 @click.option(
     "--reduce",

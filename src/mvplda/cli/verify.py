@@ -1,4 +1,4 @@
-"""mvplda verify, identify, profiles, threshold"""
+"""mvplda verify, identify, profiles, people"""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from . import output_option
 from .evaluate import JSON, RATE
 from .extractors import extractor_option, recordings_in, warn
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from ..extractors.extractor import Extracted
     from ..voices import ProfileBook, VoiceModel
     from . import Command, Texts
+
+LEAST_SPEECH = 1.0
+"""Seconds of speech that a profile needs."""
 
 EXIT = {"accept": 0, "reject": 1, "inconclusive": 2}
 
@@ -250,12 +254,6 @@ def profiles() -> None:
 @extractor_option(required=False)
 @click.option("--model", help="Take the extractors of this model.")
 @click.option(
-    "--min-speech",
-    type=click.FloatRange(min=0),
-    default=1.0,
-    help="Refuse recordings that hold less speech than this together, in seconds.",
-)
-@click.option(
     "--sitting",
     help="Name of the sitting, which takes of one room, microphone and day share.  [default: one of its own]",
 )
@@ -265,7 +263,6 @@ def add(
     recordings: Texts,
     extractors: Texts,
     model: str | None,
-    min_speech: float,
     sitting: str | None,
 ) -> None:
     """Add recordings to the profile NAME in FILE; both are made where they are not there.
@@ -281,8 +278,7 @@ def add(
     check_writable(book.path)
     noted = book.extractor if model is None else load_model(model).extractor
     network = load_extractor(list(extractors) or extractor_names(noted))
-    if book.vectors is not None:
-        book.check(network.name)
+    book.check(network.name)
     listed = recordings_in(recordings)
     extracted = network.extract(list(listed.values()))
     qualities = dict(zip(listed, extracted.qualities, strict=True))
@@ -292,10 +288,9 @@ def add(
             f"{bad[0]} holds no voice that could be enrolled: see mvplda quality {bad[0]}"
         )
     speech = sum(quality.speech_s for quality in extracted.qualities)
-    if speech < min_speech:
+    if speech < LEAST_SPEECH:
         raise AudioError(
-            f"the recordings hold {speech:.2f} s of speech, at least {min_speech:g} s are wanted: give more of them, "
-            "or lower --min-speech"
+            f"the recordings hold {speech:.2f} s of speech, at least {LEAST_SPEECH:g} s are wanted: give more of them"
         )
     marks = [quality.digest for quality in extracted.qualities]
     book.add(name, network.name, extracted.X, marks, sitting)
@@ -350,42 +345,72 @@ def list_profiles(file: str) -> None:
 
 
 @click.command()
+@click.argument("recordings", nargs=-1, required=True, metavar="RECORDING...")
 @click.option(
-    "--far", type=RATE, default=0.01, help="Wanted share of impostors that may be accepted."
+    "--turns",
+    "turns_file",
+    help="Who speaks when: an RTTM file of a diariser, or segments of Kaldi, with recordings called as their files "
+    "without suffix.  [default: every recording is one turn]",
 )
-@click.option(
-    "--profiles",
-    "book",
-    required=True,
-    help="Take the profiles of this file or folder, leaving recordings out.",
-)
-@click.option("--model", help="Score profiles with this model.  [default: as in mvplda verify]")
 @extractor_option(required=False)
-@JSON
-def threshold(far: float, book: str, model: str | None, extractors: Texts, as_json: bool) -> None:
-    """The threshold of "same speaker?" for a wanted share of false acceptances, measured on enrolled profiles.
+@click.option("--model", help="A model of mvplda train or setup.  [default: that of the package]")
+@click.option(
+    "--far", type=RATE, help="Merge so that at most this share of strangers would be merged."
+)
+@output_option("Write a page to listen, confirm and name people to this .html file.")
+def people(
+    recordings: tuple[str, ...],
+    turns_file: str | None,
+    extractors: tuple[str, ...],
+    model: str | None,
+    far: float | None,
+    output: str,
+) -> None:
+    """Find the people of many recordings: which turns are of the same voice.
 
-    Profiles are as large as they are here; setup measures profiles of --enrolment recordings, so that its threshold is
-    another one. The thresholds of scores are in the tables of mvplda evaluate --far.
+    Prints the person of every turn, its recording, start and end, and its LLR against the others of that person.
+    Pairs of people are the same, different, or not decided; the page asks about the last. Turns that overlap in time
+    are never one person. Nothing is enrolled: names come from you.
 
-    Example: mvplda threshold --profiles voices/ --model voices/ --far 0.01
+    \b
+    Example:
+      mvplda people meetings/ --turns diarised.rttm -o people.html
     """
-    from ..recordings import point_sentence
-    from ..voices import ProfileBook, VoiceModel, extractor_names, load_model, threshold_of_profiles
+    from .._optional import need
+    from ..exceptions import DataError
+    from ..extractors.recordings import list_recordings
+    from ..extractors.sound import Clip
+    from ..persistence import write_atomically
+    from ..recordings import Turn, find_people, people_page, read_turns
+    from ..voices import VoiceModel
 
-    profiles = ProfileBook(book)
-    profiles.all_vectors()
-    if model is not None:
-        bundle = load_model(model)
-        bundle.check_extractor(profiles.extractor, str(profiles.path))
-    else:
-        voices = VoiceModel.load(None, extractors or extractor_names(profiles.extractor))
-        profiles.check(voices.extractor.name)
-        bundle = voices.bundle
-    point = threshold_of_profiles(profiles, bundle, far)
-    if as_json:
-        click.echo(json.dumps({"question": "speaker", **point.to_dict()}))
-        return
-    click.echo(point_sentence("speaker", point))
-    if point.measured and point.measured["warning"]:
-        click.echo(f"Mind: {point.measured['warning']}.")
+    listed = list_recordings(list(recordings))
+    clips = dict(zip(listed.ids, listed.clips, strict=True))
+    sounds = {name: need("soundfile").info(str(clip.path)) for name, clip in clips.items()}
+    turns = [Turn(name, 0.0, sound.duration) for name, sound in sounds.items()]
+    if turns_file is not None:
+        turns = read_turns(turns_file)
+    stretches = []
+    for turn in turns:
+        if turn.recording not in sounds:
+            raise DataError(
+                f"there is no recording {turn.recording!r}; those given are called like {listed.ids[0]!r}"
+            )
+        rate = sounds[turn.recording].samplerate
+        first = round(turn.start * rate)
+        length = round(turn.end * rate) - first
+        stretches.append(Clip(clips[turn.recording].path, first, length))
+    voices = VoiceModel.load(model, extractors)
+    extracted = voices.extractor.extract(stretches, on_error="skip")
+    for _, reason in extracted.skipped[:5]:
+        click.echo(f"mvplda: warning: a turn is left out: {reason}", err=True)
+    used = [turns[row] for row in extracted.rows]
+    found = find_people(voices.bundle, extracted.X, used, far=far)
+    page = people_page(found, used, {name: clip.path for name, clip in clips.items()})
+    write_atomically(output, page.encode())
+    for who, fit, turn in zip(found.person, found.fits, used, strict=True):
+        click.echo(f"{who + 1}\t{turn.recording}\t{turn.start:.2f}\t{turn.end:.2f}\t{fit:.1f}")
+    count = int(found.person.max()) + 1
+    click.echo(
+        f"{count} people in {len(used)} turns, {len(found.ask)} pairs to decide: {output}", err=True
+    )

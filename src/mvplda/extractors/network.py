@@ -344,7 +344,7 @@ def open_session(path: Path, threads: int) -> InferenceSession:
 
 
 def prepared(part: Part, recipe: Recipe) -> Sound:
-    """Samples as frames are made of them: cut to speech, at a level, and not too short."""
+    """Samples as frames are made of them: cut to speech, at a level, with silence around them."""
     settings = recipe.samples
     samples = part.cut(settings.margin_s) if settings.cut else part.samples
     if len(samples) < settings.shortest_s * part.rate:
@@ -354,5 +354,4 @@ def prepared(part: Part, recipe: Recipe) -> Sound:
         )
     if settings.level == "peak":
         samples = samples * np.float32(settings.level_value / float(np.abs(samples).max()))
-    missing = max(0, round(settings.pad_s * part.rate) - len(samples))
-    return np.pad(samples, (missing // 2, missing - missing // 2))
+    return np.pad(samples, round(settings.pad_s * part.rate))

@@ -50,7 +50,8 @@ class Samples:
 
     scale : full scale is this number where features are made; Kaldi's programs use 32768
     level : "peak" makes the loudest sample `level_value` of full scale; "none" leaves the level
-    pad_s : a shorter sound gets zeros on both sides up to this many seconds
+    pad_s : of zeros that are put before and after the sound: without them a network that looks through windows sees
+        the first and the last word only beside others
     shortest_s : a shorter sound is an error
     segment_s : a longer sound is cut into equal parts of at most this; their vectors are averaged by net speech
     cut : what lies before the first and after the last speech is left out first

@@ -6,8 +6,7 @@ design. It is solved by elimination (docs/math.md, section 4):
 1. the *leaf*: a view whose classes are eliminated one by one (any view will do);
 2. the *root*, if there is one: a view that the leaf refines (every leaf class
    lies within one root class), which therefore stays block-diagonal;
-3. the *rest*: one dense system. Where that is too large, there is no root, and all other views are taken as
-   independent class by class (``variational``).
+3. the *rest*: one dense system.
 
 Leaf classes with equal counts share a factorisation, and so do root classes that hold as many leaf classes of every
 count (``root``).
@@ -15,31 +14,33 @@ count (``root``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations_with_replacement
-from typing import Literal
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from .._typing import AnyArray, Array
 from ..backend import NUMPY, to_host
-from ..exceptions import DesignTooLargeError
+from ..exceptions import (
+    DesignTooLargeError,
+    DisconnectedDesignWarning,
+    LabelError,
+    ParameterError,
+    RankCappedWarning,
+    UnidentifiableViewWarning,
+)
+from ..labels import parts_of
+from ..statistics import SufficientStatistics
 from ..statistics.accumulator import Sums
 from .root import RootTables, side_by_side
 
-Method = Literal["auto", "exact", "variational"]
-
 MAX_DENSE = 16_384
-"""Largest dense system that the exact path solves (its matrix takes 2 GiB)."""
-
-AUTO_OPERATIONS = 2 * 3840.0**3
-"""Work of an E step up to which "auto" is exact: two seconds of one thread, as benchmarks/crossed.py measures it."""
-
-AUTO_GRAM_ENTRIES = 2.0**26
-"""Entries of Gram tables up to which "auto" is exact: 1 GiB."""
+"""Largest dense system that is solved: its matrix takes 2 GiB, and there are two of them."""
 
 DENSE_GRAM_ELEMENTS = 2**24
 
@@ -52,31 +53,20 @@ FILLED = 0.1
 
 @dataclass(frozen=True)
 class Plan:
-    """Which view is eliminated how: numbers of views, and the size of what remains.
-
-    factorised : whether what remains is not solved densely, but taken as independent class by class
-    """
+    """Which view is eliminated how: numbers of views, and the size of what remains."""
 
     leaf: int
     root: int | None
     rest: tuple[int, ...]
     dense_size: int
-    factorised: bool = False
-
-    @property
-    def measure(self) -> str:
-        """What the E step gives."""
-        return "lower bound of the log-likelihood" if self.factorised else "log-likelihood"
 
     def describe(self, views: tuple[str, ...]) -> str:
         """How the E step is solved, in words."""
         steps = [f"eliminating {views[self.leaf]}"]
         if self.root is not None:
             steps.append(f"then {views[self.root]}")
-        names = ", ".join(views[k] for k in self.rest)
-        if self.factorised:
-            return f"variational, {steps[0]}, then class by class ({names}); log-likelihoods are lower bounds"
         if self.rest:
+            names = ", ".join(views[k] for k in self.rest)
             steps.append(f"then one dense system of size {self.dense_size} ({names})")
         return "exact, " + ", ".join(steps)
 
@@ -111,27 +101,19 @@ class Design:
     by_count: bool = False
 
     @classmethod
-    def of(
-        cls,
-        sums: Sums[AnyArray],
-        ranks: tuple[int, ...],
-        iterations: int = 1,
-        method: Method = "exact",
-    ) -> Design:
+    def of(cls, sums: Sums[AnyArray], ranks: tuple[int, ...], iterations: int = 1) -> Design:
         """The design for about so many E steps."""
         plan = make_plan(sums, ranks)
-        design = cls(sums, plan, _grams_pay(sums, plan.leaf, iterations * ranks[plan.leaf]))
-        if method == "variational" or (method == "auto" and not exact_pays(design, ranks)):
-            others = tuple(k for k in range(sums.n_views) if k != plan.leaf)
-            # class by class it is solved on the host
-            return cls(sums.on_host(), replace(plan, root=None, rest=others, factorised=True))
-        if plan.dense_size > MAX_DENSE:
+        R = plan.dense_size
+        if R > MAX_DENSE:
+            parts = [f"{len(sums.counts[k])} classes x rank {ranks[k]}" for k in plan.rest]
             raise DesignTooLargeError(
-                f"after elimination {plan.dense_size} latents remain in one dense system, more than {MAX_DENSE}: "
-                "at most one view (and views nested with it) may have many classes; use algorithm='variational', "
-                "lower the ranks of the others, or leave a view out"
+                f"after elimination R = {' + '.join(parts)} = {R} latents remain in one dense system, whose two "
+                f"matrices take {16 * R**2 / 2**30:.1f} GiB; the most is R = {MAX_DENSE}. At most one view (and views "
+                "nested with it) may have many classes: lower the ranks of the others, merge rare classes, leave an "
+                "interaction or a view out, or train on a subset"
             )
-        return design
+        return cls(sums, plan, _grams_pay(sums, plan.leaf, iterations * ranks[plan.leaf]))
 
     @cached_property
     def leaf_counts(self) -> tuple[Array, NDArray[np.int64], Array]:
@@ -202,7 +184,7 @@ class Design:
     @cached_property
     def direct(self) -> bool:
         """Whether filled cells are gone through class by class, without Gram tables: many counts, many cells each."""
-        if self.plan.root is not None or not self.plan.rest or self.sums.xp is not NUMPY:
+        if not self.plan.rest or self.sums.xp is not NUMPY:
             return False
         classes = len(self.sums.counts[self.plan.leaf])
         return self.gram_entries > max(DIRECT_ENTRIES, DIRECT_ENTRIES / 2**12 * classes)
@@ -217,14 +199,6 @@ class Design:
             some = slice(start, start + xp.gram_rows)
             total += xp.asarray(left[some].toarray()).T @ xp.asarray(right[some].toarray())
         return sparse.csr_array(to_host(total))
-
-    @cached_property
-    def squares(self) -> dict[int, sparse.csr_array]:
-        """Per rest view (C, J): sum over leaf classes of a count of n_tj^2, all that a factorised rest needs (5.6)."""
-        values, group, _ = self.leaf_counts
-        ends = np.arange(len(group) + 1)
-        of_count = sparse.csc_array((np.ones(len(group)), group, ends), (len(values), len(group)))
-        return {l: (of_count @ self.leaf_tables[l].power(2)).tocsr() for l in self.plan.rest}
 
     @cached_property
     def root_tables(self) -> RootTables:
@@ -257,27 +231,135 @@ def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
         total += 4 * len(n) * D * r + 2 * len(n) * r**2
     if sums.has_products:
         total += D**2 * (D + 2 * sum(ranks))
-    if not design.plan.factorised:
-        total += 2 * float(design.plan.dense_size) ** 3
-    return total
+    return total + 2 * float(design.plan.dense_size) ** 3
 
 
-def exact_pays(design: Design, ranks: tuple[int, ...]) -> bool:
-    """Whether the exact solution of a design costs little enough that nobody should do with less."""
-    plan = design.plan
-    sums = design.sums
-    R = float(plan.dense_size)
-    if R == 0:
-        return True
-    operations = 2 * R**3
-    limit = AUTO_OPERATIONS * float(sums.xp.speed)
-    if operations > limit or R > MAX_DENSE:
-        return False
-    if design.direct:
-        return True
-    entries = design.gram_entries
-    if plan.root is not None and entries <= AUTO_GRAM_ENTRIES:
-        tables = design.root_tables
-        entries = tables.entries
-        operations += tables.operations(ranks[plan.root], {l: ranks[l] for l in plan.rest})
-    return entries <= AUTO_GRAM_ENTRIES and operations <= limit
+# Ranks that classes can hold.
+
+
+def choose_ranks(
+    statistics: SufficientStatistics, wanted: Mapping[str, int | None], *, full: bool = False
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The rank asked for and the rank used of every view: at most classes - 1, and at most the dimension.
+
+    full : whether a prior makes the ranks as large as the dimension, whatever the classes
+    """
+    for view in wanted:
+        if view not in statistics.counts:
+            raise LabelError(f"the statistics have no view {view!r}, only {list(statistics.views)}")
+    if full:
+        every = dict.fromkeys(wanted, statistics.dimension)
+        return every, every
+    asked = {}
+    used = {}
+    for view, wish in wanted.items():
+        most = largest_rank(statistics, view)
+        rank = most if wish is None else wish
+        if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
+            raise ParameterError(
+                f"the rank of view {view!r} is a positive whole number; got {rank!r}"
+            )
+        asked[view] = int(rank)
+        used[view] = min(int(rank), most)
+    return asked, used
+
+
+def largest_rank(statistics: SufficientStatistics, view: str) -> int:
+    """As much rank as the classes of a view can hold."""
+    classes = labelled_classes(statistics, view)
+    if classes < 2:
+        names = statistics.classes[view].names
+        number = "one class" if classes else "no class"
+        name = f" ({names.tolist()[0]!r})" if len(names) else ""
+        raise LabelError(
+            f"view {view!r} has {number}{name}; a view needs at least 2 classes to be told from the mean. "
+            "Leave it out, or add data"
+        )
+    return min(classes - 1, statistics.dimension)
+
+
+def labelled_classes(statistics: SufficientStatistics, view: str) -> int:
+    """How many classes of a view have a name, of an interaction in all its parts.
+
+    A vector without a label is a class of its own, about which nothing else is known: such classes
+    have one vector each, and hold no rank.
+    """
+    classes = statistics.classes[view]
+    if classes.cells is None:
+        return len(classes.names)
+    named = np.ones(len(classes), dtype=bool)
+    for column, part in enumerate(parts_of(view)):
+        named &= classes.cells[:, column] < len(statistics.classes[part].names)
+    return int(named.sum())
+
+
+# What labels are like, and what no fit can tell apart.
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What a data set is like, a line for every view and pair of views, and every warning, in words."""
+
+    lines: tuple[str, ...]
+    messages: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([*self.lines, *(f"  ! {message}" for message in self.messages)])
+
+
+Problem = tuple[type[Warning], str]
+
+
+def diagnose(
+    statistics: SufficientStatistics, asked: Mapping[str, int], ranks: Mapping[str, int], plan: Plan
+) -> tuple[list[str], list[Problem]]:
+    """What a data set is like, in lines, and whatever a fit cannot tell apart, each with the kind of its warning."""
+    lines = [f"{statistics.n} vectors of dimension {statistics.dimension}"]
+    problems: list[Problem] = []
+    for view, rank in ranks.items():
+        counts = statistics.counts[view]
+        classes = labelled_classes(statistics, view)
+        unlabelled = len(counts) - classes
+        without = f" and {unlabelled} without label" if unlabelled else ""
+        lines.append(
+            f"  {view}: {classes} classes{without}, {counts.min():g}/{np.median(counts):g}/{counts.max():g} vectors "
+            f"each (least/median/most), rank {rank}"
+        )
+        if asked[view] > rank:
+            holds = (
+                f"{classes} classes"
+                if rank == classes - 1
+                else f"{len(statistics.total)} dimensions"
+            )
+            text = (
+                f"view {view!r}: rank {asked[view]} lowered to {rank}, as much as {holds} can hold"
+            )
+            problems.append((RankCappedWarning, text))
+        if counts.max() <= 1:
+            text = f"every class of view {view!r} has one vector: its loading cannot be told from the noise"
+            problems.append((UnidentifiableViewWarning, text))
+    for a, b in combinations(ranks, 2):
+        table = statistics.together(a, b)
+        nested = [refines(table), refines(table.T.tocsr())]
+        if all(nested) and min(table.shape) > 1:
+            text = (
+                f"views {a!r} and {b!r} sort the vectors into the same classes: only the sum of their "
+                "covariances is known, not its parts"
+            )
+            problems.append((UnidentifiableViewWarning, text))
+        if ":" in a + b:
+            continue
+        graph: sparse.coo_array = sparse.block_array([[None, table], [table.T, None]])  # type: ignore[list-item]
+        parts = int(connected_components(graph, directed=False)[0])
+        joined = "connected" if parts == 1 else f"{parts} separate parts"
+        lines.append(
+            f"  {a} x {b}: {table.nnz / np.prod(table.shape):.1%} of cells filled, {joined}"
+        )
+        if parts > 1 and not any(nested):
+            text = (
+                f"views {a!r} and {b!r} fall into {parts} parts that share no class: what differs "
+                "between the parts cannot be divided between the two views"
+            )
+            problems.append((DisconnectedDesignWarning, text))
+    lines.append(f"  solved by: {plan.describe(tuple(ranks))}")
+    return lines, problems

@@ -19,7 +19,6 @@ from ..statistics.accumulator import Sums
 from .design import Design, refines
 from .exact import Elimination, LeafGrams, LeafRows, ViewSums, sums_of_rows
 from .parameters import LOG_2PI, NOISES, NoiseModel, Parameters, canonical_and_weighted
-from .variational import FactorisedElimination
 
 
 def m_step(sums: Sums[AnyArray], post: Posterior, noise: NoiseModel) -> Parameters[AnyArray]:
@@ -140,7 +139,7 @@ def fit_em(
     return fit
 
 
-# The E step: posterior moments of all latents, and the log-likelihood, or a bound of it.
+# The E step: posterior moments of all latents, and the log-likelihood.
 
 
 @dataclass(frozen=True)
@@ -150,21 +149,16 @@ class Posterior:
     parameters : the model, in the coordinates that the latents are in (canonical)
     view_sums : per view, sums of E[z_kc] over vectors and over classes
     squares : (r, r) sum over vectors of E[z] E[z]', views side by side
-    log_likelihood : of the data, exact; where the plan is factorised, a lower bound of it
+    log_likelihood : of the data
     """
 
     parameters: Parameters[AnyArray]
     view_sums: tuple[ViewSums, ...]
     squares: AnyArray
     log_likelihood: float
-    elimination: Elimination | FactorisedElimination
+    elimination: Elimination
     leaf: LeafRows | LeafGrams
     others: dict[int, AnyArray]
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether the log-likelihood is a lower bound."""
-        return self.elimination.plan.factorised
 
     @cached_property
     def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
@@ -215,8 +209,7 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
     where = p.slices
     G = p.stacked().T @ LB
     at_mean = p.mean @ LB
-    solver = FactorisedElimination if design.plan.factorised else Elimination
-    system = solver(design, G, where)
+    system = Elimination(design, G, where)
     leaf = (LeafGrams if design.by_count else LeafRows)(
         design, system.delta, LB[:, where[e]], at_mean[where[e]]
     )

@@ -35,12 +35,13 @@ from .root import Root, side_by_side
 CHUNK_ELEMENTS = 2**22
 
 
-class LeafEliminated:
-    """What the exact and the variational solution share: a leaf whose classes are eliminated one by one.
+class Elimination:
+    """The factored precision: leaf, then root, then one dense Cholesky of the rest (docs/math.md, section 4).
 
     G : (r, r) all G_kl; where : the slice of every view in it
     delta : (C, r_e) inverse of a leaf class's block, for every distinct count
-    log_determinant : log |Lambda|, of the leaf to begin with
+    V : (R, R) covariance of all latents of the rest
+    log_determinant : log |Lambda|
     columns : of every view but the leaf, its columns in s_t, all that leaf class t meets (docs/math.md, 5.4)
     rest_slice : of every rest view, its latents among the n_rest of all of them
     """
@@ -66,6 +67,23 @@ class LeafEliminated:
         loads = xp.outer(xp.cached(design.leaf_counts[0]), lam)
         self.delta = 1.0 / (1.0 + loads)  # (E4)
         self.log_determinant = float(xp.cached(design.leaf_counts[2]) @ xp.log1p(loads).sum(axis=1))
+        # Every view eliminated leaves a Schur complement for the next, and adds its log-determinant: leaf, root, rest.
+        M = self._rest_after_leaf()
+        self.root = self._root()
+        if self.root is not None:
+            self.log_determinant += self.root.log_determinant
+            for (l, m), taken in self.root.taken().items():
+                block = self._rest_block(M, l, m)
+                block -= xp.permute(taken, (0, 2, 1, 3))  # (E7)
+        for l, m in self.rest_pairs:
+            if l != m:
+                above = M[self.rest_slice[l], self.rest_slice[m]]
+                M[self.rest_slice[m], self.rest_slice[l]] = above.T
+        self.V = M
+        if self.n_rest:
+            self._lower = xp.cholesky(M, overwrite=True)
+            self.log_determinant += 2 * float(xp.log(self._lower.diagonal()).sum())
+            self.V = xp.inverse(self._lower)
 
     def _g(self, k: int, l: int) -> Any:
         """G_kl, an array of the kind of G."""
@@ -89,10 +107,6 @@ class LeafEliminated:
         for k, mean in means.items():
             leaf.less(k, mean @ self._g(e, k).T)  # (E8)
         return means
-
-    def _solve_others(self, reduced: dict[int, AnyArray]) -> dict[int, AnyArray]:
-        """The means of all other views, from right-hand sides less what the leaf takes off."""
-        raise NotImplementedError
 
     def _leaf_given(self, delta: AnyArray, met: AnyArray) -> AnyArray:
         """Cov(z_t) of leaf classes, (T, r_e, r_e), from that of what they meet: met = X Cov(s_t) X' (5.4)."""
@@ -132,34 +146,6 @@ class LeafEliminated:
         over_counts = ((0, 2), (0, 2))
         S[where[e], where[e]] += xp.tensordot(n * Y, delta * X, axes=over_counts)  # (E10)
         by_class[e] += xp.tensordot(Y, delta * X, axes=over_counts)
-
-
-class Elimination(LeafEliminated):
-    """The factored precision: leaf, then root, then one dense Cholesky of the rest (docs/math.md, section 4).
-
-    V : (R, R) covariance of all latents of the rest
-    """
-
-    def __init__(self, design: Design, G: AnyArray, where: tuple[slice, ...]) -> None:
-        super().__init__(design, G, where)
-        xp = self.xp
-        # Every view eliminated leaves a Schur complement for the next, and adds its log-determinant: leaf, root, rest.
-        M = self._rest_after_leaf()
-        self.root = self._root()
-        if self.root is not None:
-            self.log_determinant += self.root.log_determinant
-            for (l, m), taken in self.root.taken().items():
-                block = self._rest_block(M, l, m)
-                block -= xp.permute(taken, (0, 2, 1, 3))  # (E7)
-        for l, m in self.rest_pairs:
-            if l != m:
-                above = M[self.rest_slice[l], self.rest_slice[m]]
-                M[self.rest_slice[m], self.rest_slice[l]] = above.T
-        self.V = M
-        if self.n_rest:
-            self._lower = xp.cholesky(M, overwrite=True)
-            self.log_determinant += 2 * float(xp.log(self._lower.diagonal()).sum())
-            self.V = xp.inverse(self._lower)
 
     def _rest_block(self, matrix: AnyArray, l: int, m: int) -> AnyArray:
         """Rest views l and m of a rest matrix, as a writable (J_l, r_l, J_m, r_m)."""
@@ -246,6 +232,7 @@ class Elimination(LeafEliminated):
         return Root(a, self.design.root_tables, self.xp, counts, own, rest, chunk)
 
     def _solve_others(self, reduced: dict[int, AnyArray]) -> dict[int, AnyArray]:
+        """The means of all other views, from right-hand sides less what the leaf takes off."""
         xp = self.xp
         root = self.root
         means: dict[int, AnyArray] = {}
@@ -282,10 +269,12 @@ class Elimination(LeafEliminated):
                 pairs = V[xp.asarray(met.row), :, xp.asarray(met.col), :]
                 total = xp.tensordot(xp.asarray(met.data), pairs, axes=1)
             _set_both(S, where[l], where[m], total)
-            # phi_nu of two rest views: the blocks of V, weighted by the Gram table of the count.
-            if self.design.direct:
+            if self.design.direct and self.root is None:
                 continue
             flat[l, m] = xp.permute(V, (0, 2, 1, 3)).reshape(J * K, r * q)
+            if self.design.direct:
+                continue
+            # phi_nu of two rest views: the blocks of V, weighted by the Gram table of the count.
             gram = xp.cached_columns(self.design.grams[l, m], slice(0, J * K))
             _set_both(phi, columns[l], columns[m], (gram @ flat[l, m]).reshape(-1, r, q))
         if self.design.direct:

@@ -139,14 +139,12 @@ class FullNoise(Generic[A_co]):
 
     kind : its name among the settings of an estimator
     second_moment : what of the vectors' second moment an estimate needs
-    axes : what can lie on the floor
 
     array : (D, D), or (D,) of a subclass: as estimators keep it
     """
 
     kind: ClassVar[str] = "full"
     second_moment: ClassVar[SecondMoment] = "full"
-    axes: ClassVar[str] = "directions"
 
     def __init__(self, array: A_co) -> None:
         self.array = array
@@ -217,14 +215,6 @@ class FullNoise(Generic[A_co]):
         """(n, D) drawn vectors, on the host."""
         return rng.standard_normal((n, len(self.array))) @ to_host(self.lower).T
 
-    def floored(self, floor: AnyArray) -> int:
-        """How many of its axes lie on a floor (D,)."""
-        if _exceeds(self.array, floor * (1 + 1e-6)):
-            return 0
-        scale = np.sqrt(to_host(floor))
-        values = np.linalg.eigvalsh(to_host(self.array) / np.outer(scale, scale))
-        return int((values <= 1 + 1e-6).sum())
-
     def checked(self) -> Self:
         """The same noise if it is one, symmetric to the last bit; otherwise a `DataError`."""
         array = to_host(self.array)
@@ -249,7 +239,6 @@ class DiagonalNoise(FullNoise[A_co]):
 
     kind = "diagonal"
     second_moment = "diagonal"
-    axes = "columns"
 
     @classmethod
     def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
@@ -279,9 +268,6 @@ class DiagonalNoise(FullNoise[A_co]):
 
     def trace(self, scatter: AnyArray) -> float:
         return float((diagonal_of(scatter) / self.array).sum())
-
-    def floored(self, floor: AnyArray) -> int:
-        return int((self.array <= floor * (1 + 1e-6)).sum())
 
     def checked(self) -> Self:
         if self.array.min() <= 0:

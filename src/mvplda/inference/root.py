@@ -165,13 +165,6 @@ class RootTables:
     def n_classes(self, l: int) -> int:
         return int(self.met[l].shape[1] // self.leaves.shape[1])
 
-    def operations(self, rank: int, ranks: Mapping[int, int]) -> float:
-        """About how many floating-point operations an E step takes for a root and a rest of these ranks."""
-        widths = rank + self.widths * float(sum(ranks.values()))
-        return float(2 * rank * (widths**2).sum()) + 4 * self.entries * max(
-            (r**2 for r in ranks.values()), default=0
-        )
-
     @property
     def keeps_pairs(self) -> bool:
         return self.entries <= KEPT_PAIRS

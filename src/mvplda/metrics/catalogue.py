@@ -26,8 +26,8 @@ from typing import Any, ClassVar
 from scipy.special import entr
 
 from .._typing import Array
-from ..costs import Costs, DetectionCost, detection_costs
 from ..exceptions import ParameterError
+from ..kinds import Costs, DetectionCost, detection_costs
 from .curves import Curve
 from .jackknife import Interval, jackknife_interval, rate_interval, unmet
 

@@ -23,9 +23,8 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from .._typing import Array, RandomState
-from ..costs import Costs
 from ..exceptions import DataError, ParameterError
-from ..kinds import Kinds
+from ..kinds import Costs, Kinds
 from .catalogue import metrics_of
 from .intervals import WeightedTrials, plain, weighted_trials
 from .jackknife import check_level

@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..costs import Costs, DetectionCost, detection_costs
 from ..exceptions import DataError, ParameterError
-from ..kinds import Kinds, Mask, as_masks, ordered_kinds, target_kind
+from ..kinds import (
+    Costs,
+    DetectionCost,
+    Kinds,
+    Mask,
+    as_masks,
+    detection_costs,
+    ordered_kinds,
+    target_kind,
+)
 from .catalogue import ERRORS, FARS, Metric, metrics_of
 from .curves import Curve, Scores, Side, as_scores, eer
 

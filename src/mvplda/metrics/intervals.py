@@ -35,9 +35,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._typing import Array, Names
-from ..costs import Costs
 from ..exceptions import LabelError, ParameterError
-from ..kinds import Coded, Kinds, as_masks
+from ..kinds import Coded, Costs, Kinds, as_masks
 from .catalogue import COARSEST, FARS, Metric, metrics_of
 from .curves import Curve, Scores, Side, ranks_at_targets, softplus
 from .evaluation import TOTAL, split_by_kind

@@ -187,7 +187,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         # one domain tells nothing of how domains differ: a usual value
         spread = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
         delta = (self.delta or {}).get(name, spread)
-        numbers = np.maximum([speaker, phrase, *traces[2:], delta], 1e-6)
+        numbers = np.clip([speaker, phrase, *traces[2:], delta], 1e-6, LARGEST)
         self.variances_[name] = Variances(*numbers.tolist())
 
     # -- evidence and the domain -----------------------------------------------
@@ -262,7 +262,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         if not hasattr(self, "mean_"):
             check_is_fitted(self, "mean_")
         # kept with the matrices that they have made, for as long as mean and domain are these
-        return kept(self, "forms", (self.mean_, self.shift_), self._make_forms)
+        return kept(self, "forms", (self.mean_, self.shift_, self.doubt_), self._make_forms)
 
     def _make_forms(self) -> JointForms:
         parts = []
@@ -433,6 +433,8 @@ class UnitForms:
         self._square = float(centre @ centre)
         # vectors are scaled to length 1 about the centre, from a mean square of 1 - |centre|^2
         self.doubt = doubt / max(1.0 - self._square, 0.05)
+        # unlike a number, it is never that of other forms
+        self._name = object()
         self._terms: dict[Hashable, PairTerm] = {}
 
     def side(self, table: Table, y: AnyArray) -> list[UnitSide]:
@@ -462,7 +464,7 @@ class UnitForms:
             if met < 0:
                 continue
             e, t = enrol[met], test[number]
-            key = (id(self), *e[1:], *t[1:])
+            key = (self._name, *e[1:], *t[1:])
             if key not in self._terms:
                 self._terms[key] = self._term(e, t)
             term = self._terms[key]

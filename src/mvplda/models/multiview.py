@@ -14,20 +14,19 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._progress import Progress
 from .._typing import AnyArray, Array, Device, Json, Labels, Names, RandomState
 from ..backend import checked_vectors, is_torch, threads_for, to_host
-from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
-from ..inference.design import Design, Method, step_operations
-from ..inference.diagnostics import choose_ranks, diagnose
+from ..exceptions import DataError, LabelError, ParameterError
+from ..inference.design import Design, Diagnostics, choose_ranks, diagnose, step_operations
 from ..inference.em import (
     Fit,
     Iteration,
     Objective,
-    Posterior,
     PublishedEM,
     fit_em,
     posterior,
@@ -67,7 +66,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     """Multi-view (joint) PLDA: vectors that carry several labels at once.
 
     ``x = mean + sum_k loadings[k] @ z_k + noise``, where ``z_k`` belongs to the vector's class in view k. Trained by
-    exact EM; where two views have too many classes each for that, by EM on a bound (see `algorithm`).
+    exact EM.
 
     Parameters
     ----------
@@ -93,12 +92,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     noise_floor : float
         No noise variance falls below this fraction of its column's variance; of the median
         variance in columns that are constant, or nearly so, which are thereby ignored.
-    algorithm : {"auto", "exact", "variational", "paper"}
-        ``"exact"`` refuses designs that leave too large a dense system: two crossed views with thousands of classes
-        each. ``"variational"`` takes the classes that remain after elimination as independent in the posterior: time
-        and memory are linear in classes and filled cells, and `log_likelihoods_` is a lower bound, commonly within
-        0.01 nat a vector. ``"auto"`` is exact where that is quick, else variational: `algorithm_used_` says which.
-        ``"paper"`` is the EM printed in arXiv 1704.06061, for comparison.
+    algorithm : {"exact", "paper"}
+        ``"paper"`` is the EM printed in arXiv 1704.06061, for comparison. Both refuse designs that leave too large a
+        dense system: two crossed views with thousands of classes each.
     init : {"moments", "random"}
     max_iter, tol : int, float
         EM stops when the objective gains less than `tol` nat a vector.
@@ -116,9 +112,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     loadings_ : dict of {view: (D, rank)}
     noise_ : (D,) variances, or (D, D) for full noise
     log_likelihoods_ : (iterations + 1,) exact, before every iteration and at the end; never
-        falling, except by algorithm="paper", or a little with shrinkage (then the objective never falls).
-        Lower bounds of the log-likelihood where `algorithm_used_` is "variational"
-    algorithm_used_ : "exact", "variational" or "paper"
+        falling, except by algorithm="paper", or a little with shrinkage (then the objective never falls)
     converged_, n_iter_ : bool, int
     explained_variance_ratio_ : dict of {view: share}, and ``"noise"``
     classes_ : dict of {view: names of the training classes}, base views only
@@ -156,7 +150,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         prior: Literal["isotropic"] | None = None,
         prior_strength: float | Mapping[str, float] | Literal["auto"] = "auto",
         noise_floor: float = 1e-6,
-        algorithm: Literal["auto", "exact", "variational", "paper"] = "auto",
+        algorithm: Literal["exact", "paper"] = "exact",
         init: Literal["moments", "random"] = "moments",
         max_iter: int = 100,
         tol: float = 1e-3,
@@ -263,8 +257,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             sums = sums.on_host()
         # tables that pay within ten iterations are worth making
         iterations = min(self.max_iter, 10)
-        design = Design.of(sums, used, iterations=iterations, method=self._method())
-        sums = design.sums
+        design = Design.of(sums, used, iterations)
         noise_kind = kind.noise_kind(self.noise)
         noise = NoiseModel.of(noise_kind, self.noise_floor, statistics, self.noise_shrinkage)
         # the same data give the same model, unless chance is asked for
@@ -289,29 +282,25 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
                 objective,
                 max_iter=self.max_iter,
                 tol=self.tol,
-                callback=self._watch(statistics, design.plan.measure),
+                callback=self._watch(statistics),
             )
         p = fit.parameters
         # statistics are about an origin near the data, which keeps their squares small
         self._take(views, replace(p, mean=p.mean + statistics.origin))
         self._take_fit(fit, statistics)
-        self.diagnostics_ = diagnose(
-            statistics,
-            asked,
-            fit,
-            noise,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            published=self.algorithm == "paper",
-            needless=kind.needless,
-        )
+        lines, problems = diagnose(statistics, asked, ranks, design.plan)
+        if not fit.converged and self.max_iter > 0 and self.tol > 0:
+            text = f"EM stopped at max_iter={self.max_iter} before gaining less than tol={self.tol} nat a vector"
+            problems.append((ConvergenceWarning, text))
+        problems = [problem for problem in problems if problem[0] not in kind.needless]
+        for category, text in problems:
+            # of whoever called `fit`
+            warnings.warn(text, category, stacklevel=3)
+        self.diagnostics_ = Diagnostics(tuple(lines), tuple(text for _, text in problems))
         return self
 
     def log_likelihood(self, X: ArrayLike, y: Labels) -> float:
-        """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
-
-        Exact; only where the design is too large for that, and `algorithm` allows it, a lower bound, with a warning.
-        """
+        """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones."""
         check_is_fitted(self, "mean_")
         statistics = SufficientStatistics.from_arrays(
             self._vectors(X, reset=False),
@@ -328,25 +317,12 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             raise DataError(
                 f"the statistics have width {statistics.dimension}, the model {len(p.mean)}"
             )
-        found = self._posterior(statistics, self._method())
-        if found.is_bound:
-            warnings.warn(
-                "this is a lower bound of the log-likelihood, not the log-likelihood: the design is solved class by "
-                "class; algorithm='exact' gives the value itself, if it fits in memory",
-                MvpldaWarning,
-                stacklevel=2,
-            )
-        return found.log_likelihood
-
-    def _posterior(self, statistics: SufficientStatistics, method: Method) -> Posterior:
-        """Of all classes behind some statistics, which are taken as new ones."""
-        p = self.parameters_
         sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
-        design = Design.of(sums, p.ranks, method=method)
+        design = Design.of(sums, p.ranks)
         # sums are about an origin, and so must the mean be
         moved = replace(p, mean=p.mean - statistics.origin)
         with threads_for(step_operations(design, p.ranks)):
-            return posterior(design, moved.on(design.sums.xp))
+            return posterior(design, moved.on(sums.xp)).log_likelihood
 
     def score(self, X: ArrayLike, y: Any) -> float:
         """Log-likelihood per vector (nat): what a cross-validated search maximises.
@@ -415,7 +391,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             "dimension": len(self.mean_),
             "converged": bool(self.converged_),
             "n_iter": int(self.n_iter_),
-            "algorithm_used": getattr(self, "algorithm_used_", None),
             "classes": {view: self.classes_[view].tolist() for view in kept},
             "prior_strength": getattr(self, "prior_strength_", None),
         }
@@ -431,8 +406,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         model.log_likelihoods_ = arrays["log_likelihoods"]
         model.n_iter_ = values["n_iter"]
         model.converged_ = values["converged"]
-        if values["algorithm_used"] is not None:
-            model.algorithm_used_ = values["algorithm_used"]
         model.classes_ = {view: exact_names(names) for view, names in values["classes"].items()}
         model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
         model.class_covariances_ = {}
@@ -472,7 +445,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             "classes": {view: len(names) for view, names in self.classes_.items()},
             "converged": self.converged_,
             "n_iter": self.n_iter_,
-            "algorithm_used": getattr(self, "algorithm_used_", None),
+            "algorithm": self.algorithm,
         }
 
     @classmethod
@@ -524,9 +497,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         self._fitted = fit
         self.n_iter_ = fit.n_iter
         self.converged_ = fit.converged
-        self.algorithm_used_ = "variational" if fit.design.plan.factorised else "exact"
-        if self.algorithm == "paper":
-            self.algorithm_used_ = "paper"
         base = [view for view in self.views_ if ":" not in view]
         self.classes_ = {view: statistics.classes[view].names for view in base}
         # large sums are worth an E step now: they would stay in memory with the model
@@ -578,10 +548,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     def _second_moment(self) -> SecondMoment:
         return NOISES[PRIORS[self.prior].noise_kind(self.noise)].second_moment
 
-    def _method(self) -> Method:
-        """How posteriors are solved: the printed algorithm is judged by the exact likelihood."""
-        return "exact" if self.algorithm == "paper" else self.algorithm
-
     def _vectors(self, X: ArrayLike, *, reset: bool) -> AnyArray:
         """Vectors to learn from, checked: an array, or a tensor where it is."""
         least = 2 if reset else 1
@@ -605,7 +571,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         self.n_features_in_ = width
         self.__dict__.pop("feature_names_in_", None)
 
-    def _watch(self, statistics: SufficientStatistics, what: str) -> Callable[[Iteration], object]:
+    def _watch(self, statistics: SufficientStatistics) -> Callable[[Iteration], object]:
         progress = Progress("EM", self.max_iter) if self.verbose else None
 
         def watch(iteration: Iteration) -> None:
@@ -613,7 +579,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
                 mean = iteration.log_likelihood / statistics.n
                 progress.step(
                     iteration.number,
-                    f"{what} {mean:.4f} a vector, gain {iteration.gain_per_vector:.2e}",
+                    f"log-likelihood {mean:.4f} a vector, gain {iteration.gain_per_vector:.2e}",
                 )
             if self.callback is not None:
                 p = iteration.parameters
@@ -645,7 +611,7 @@ def check_settings(model: MultiviewPLDA) -> None:
 
     choices: dict[str, list[Any]] = {
         "noise": list(NOISES),
-        "algorithm": ["auto", "exact", "variational", "paper"],
+        "algorithm": ["exact", "paper"],
         "init": ["moments", "random"],
         "prior": list(PRIORS),
     }

@@ -142,11 +142,13 @@ class Seen:
         if self.kept is None or not isinstance(more, float):
             return self.make(forms, more, dtype)
         name = (self.is_enrolled, dtype, more, *(form.key for form in forms))
-        if name not in self.kept:
+        half = self.kept.get(name)
+        if half is None:
             if len(self.kept) >= KEPT_HALVES:
                 self.kept.clear()
-            self.kept[name] = self.make(forms, more, dtype)
-        return self.kept[name]
+            # other threads may clear it again
+            half = self.kept[name] = self.make(forms, more, dtype)
+        return half
 
     def make(self, forms: Sequence[PairForm], more: AnyArray | float, dtype: str) -> Half:
         own = self.own(forms)
@@ -325,11 +327,12 @@ class Comparison:
         if self.has_names:
             return worlds(h, enrol, test, self.namings)
         kept = self.memory.worlds
-        if (h, enrol, test) not in kept:
+        made = kept.get((h, enrol, test))
+        if made is None:
             if len(kept) >= KEPT_WORLDS:
                 kept.clear()
-            kept[h, enrol, test] = worlds(h, enrol, test, self.namings)
-        return kept[h, enrol, test]
+            made = kept[h, enrol, test] = worlds(h, enrol, test, self.namings)
+        return made
 
 
 def _log_sum(
@@ -506,22 +509,30 @@ def best_profiles(
 def log_likelihoods(
     comparison: Comparison, hypotheses: Sequence[Hypothesis], pairs: IntArray | None = None
 ) -> dict[Hypothesis, AnyArray]:
-    """Log-likelihood of every hypothesis in float64, relative to the last: of all pairs, or of a list (n,)."""
+    """Log-likelihood of every hypothesis in float64, relative to the last: of all pairs, or of a list (n,).
+
+    Where a recogniser's posteriors rule the last out, it is minus infinity, and others are relative to all.
+    """
     *others, last = hypotheses
-    together = [others] if others else []
+    against = {last: 0.0}
     if comparison.heard:
-        # where posteriors rule out two hypotheses, the vectors alone tell them apart: two by two
-        together = [[h] for h in others]
+        # posteriors may rule the last out: relative to all at first
+        others = list(hypotheses)
+        against = dict.fromkeys(hypotheses, 0.0)
+    shape = comparison.shape if pairs is None else (len(pairs),)
     logs: dict[Hypothesis, AnyArray] = {}
-    for some in together:
-        sums = [{h: 0.0} for h in (*some, last)]
+    if others:
+        sums = [*({h: 0.0} for h in others), against]
         if pairs is None:
-            made = [empty(comparison.shape, np.float64, comparison.reference) for _ in some]
+            made = [empty(comparison.shape, np.float64, comparison.reference) for _ in others]
             fill(comparison, sums, made)
         else:
             made = score_pairs(comparison, sums, pairs)
-        logs |= zip(some, made, strict=True)
+        logs |= zip(others, made, strict=True)
+    if comparison.heard:
+        xp = namespace(logs[last])
+        nothing = xp.where(xp.isinf(logs[last]), 0.0, logs[last])
+        return {h: log - nothing for h, log in logs.items()}
     # relative to itself, whatever worlds it has
-    shape = comparison.shape if pairs is None else (len(pairs),)
     logs[last] = namespace(comparison.reference).zeros(shape)
     return logs

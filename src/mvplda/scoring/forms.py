@@ -249,10 +249,11 @@ class JointForms:
     def _apply(self, reading: Reading, matches: Matches | None) -> list[Applied]:
         """What is put to the experts, and the factors of their answers; without matches, of one side alone."""
         key = (reading, matches)
-        if key not in self._applied:
+        made = self._applied.get(key)
+        if made is None:
             if len(self._applied) >= KEPT_APPLIED:
                 self._applied.clear()
-            made: list[Applied] = []
+            made = []
             for k, (part, places) in enumerate(zip(self.parts, self._places, strict=True)):
                 read = tuple(
                     tuple(part.number(view, c) for c in reading[i])
@@ -267,7 +268,7 @@ class JointForms:
                 )
                 made += [(k, read, some, factor) for some, factor in part.apply(met, FRESH)]
             self._applied[key] = made
-        return self._applied[key]
+        return made
 
 
 def class_numbers(every: Names, own: Names) -> Sequence[int]:

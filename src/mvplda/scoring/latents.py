@@ -355,7 +355,8 @@ class LatentForms:
         self, enrol: LatentSide, test: LatentSide, reading: Reading, matches: Matches
     ) -> list[PairForm]:
         name = (enrol.layout, test.layout, reading, matches, self.published)
-        if name not in self._made:
+        made = self._made.get(name)
+        if made is None:
             made = self._make(enrol.layout, test.layout, reading, matches)
             if made is not None:
                 self._kept += len(made.term.row) + len(made.term.column)
@@ -363,7 +364,6 @@ class LatentForms:
             if self._kept > KEPT_NUMBERS:
                 self._forget()
             self._made[name] = made
-        made = self._made[name]
         if made is None:
             return []
         key, term = made.key, made.term
@@ -426,7 +426,8 @@ class LatentForms:
         layout = side.layout
         in_vectors = layout.is_cell and self.space.is_wide
         key = ("alone", *layout.key, known.alike)
-        if key not in self._alone:
+        kept = self._alone.get(key)
+        if kept is None:
             if in_vectors:
                 lower = NUMPY.cholesky(self._covariance(layout, known.scale))
                 matrix = -0.5 * NUMPY.inverse(lower)
@@ -434,9 +435,9 @@ class LatentForms:
             else:
                 W, constant = log_evidence_matrix(known.apply(layout.precision))  # (V1)
                 matrix = known.scale @ W @ known.scale.T
-            self._alone[key] = matrix, constant
+            kept = self._alone[key] = matrix, constant
             self._kept += matrix.size
-        matrix, constant = self._alone[key]
+        matrix, constant = kept
         # the square about the mean, multiplied out: x M x' is the same for all classes alike
         mean = self._mean(layout, known, in_vectors)
         linear = -2.0 * matrix @ mean

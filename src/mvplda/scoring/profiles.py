@@ -172,6 +172,7 @@ def sum_evidence(
     base : base views, in which vectors may have labels
     """
     if weights is not None:
+        weights = _check_weights(weights, len(y), "vectors")
         y = y * like(weights[:, None], y)
     if method not in ("exact", "average"):
         raise ParameterError(f"method is 'exact' or 'average'; got {method!r}")
@@ -213,9 +214,7 @@ def from_sums(
     n = len(owners)
     if tuple(y.shape) != (n, width):
         raise DataError(f"evidence of {n} cells has shape {(n, width)}; got {tuple(y.shape)}")
-    each = np.asarray(weights, dtype=np.float64)
-    if each.shape != (n,) or not (np.isfinite(each) & (each > 0)).all():
-        raise DataError(f"weights are a positive number for each of {n} cells; got {each}")
+    each = _check_weights(weights, n, "cells")
     n_profiles = int(owners.max(initial=-1)) + 1
     if n == 0 or owners.dtype.kind not in "iu" or not _numbers_all(owners, n_profiles):
         raise DataError(
@@ -231,6 +230,14 @@ def from_sums(
         check_view(view, base, "labels")
         carried[view] = as_cell_labels(view, as_array(column), n)
     return Profiles(names, counts, y, each, owners.astype(np.int64), model, carried)
+
+
+def _check_weights(weights: ArrayLike, n: int, what: str) -> Array:
+    each = np.asarray(weights)
+    fits = each.shape == (n,) and each.dtype.kind in "iuf"
+    if not fits or not (np.isfinite(each) & (each > 0)).all():
+        raise DataError(f"weights are a positive number for each of {n} {what}; got {each}")
+    return each.astype(np.float64)
 
 
 def _numbers_all(owner: IntArray, n_profiles: int) -> bool:

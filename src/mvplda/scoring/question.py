@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._typing import AnyArray, Array, IntArray, Json, Names
-from ..backend import like, namespace
-from ..costs import check_share, with_countermeasure
+from ..backend import cast, dtype_name, is_torch, like, namespace
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kinds import SPOOF
 from .blocks import log_sum
@@ -86,7 +85,10 @@ class Question:
                 raise ParameterError(
                     "spoof_prior is a share of spoofs, of which a countermeasure= tells: give it too"
                 )
-            check_share(self.spoof_prior)
+            if not 0 <= self.spoof_prior <= 1:
+                raise ParameterError(
+                    f"spoof_prior is a share, from 0 to 1; got {self.spoof_prior!r}"
+                )
 
     @property
     def known_views(self) -> tuple[str, ...]:
@@ -410,3 +412,37 @@ def check_view(view: str, base: Sequence[str], where: str) -> None:
 def names_of(views: str | Iterable[str]) -> tuple[str, ...]:
     """Names of views, of which one may stand alone."""
     return (views,) if isinstance(views, str) else tuple(views)
+
+
+# Spoofs: a replay or an imitation of the target by a machine. A countermeasure listens for traces of that, and gives
+# a log-likelihood ratio c = log p(traces | a person) / p(traces | spoof). Of the vectors of a spoof the worst is
+# assumed, that nothing tells them from those of the target; docs/math.md, section 9.9, derives the formula.
+
+
+def with_countermeasure(llr: Any, countermeasure: ArrayLike, spoof_prior: float = 0.5) -> Any:
+    """LLRs of target against everything that should be rejected, spoofs among it.
+
+    Parameters
+    ----------
+    llr : (profiles, tests) or (trials,), array or torch tensor
+        Calibrated natural-log likelihood ratios against ordinary non-targets.
+    countermeasure : one for every test, of a matrix, or for every trial
+        Calibrated natural-log likelihood ratios of a person's voice against a spoof: low is suspicious.
+    spoof_prior : float
+        Share of spoofs among the trials that should be rejected.
+
+    Examples
+    --------
+    >>> from mvplda.scoring.question import with_countermeasure
+    >>> with_countermeasure([5.0, 5.0, -5.0], [8.0, -3.0, 8.0], 0.2).round(2).tolist()
+    [5.21, -1.39, -4.78]
+    """
+    scores = llr if is_torch(llr) else np.asarray(llr)
+    xp = namespace(scores)
+    traces = cast(like(np.asarray(countermeasure, np.float64), scores), dtype_name(scores))
+    # one of the two says nothing, be it infinite
+    if spoof_prior == 0:
+        return scores + 0.0
+    if spoof_prior == 1:
+        return traces + 0.0 * scores.clip(-1, 1)
+    return -xp.logaddexp(np.log1p(-spoof_prior) - scores, np.log(spoof_prior) - traces)  # (V13)

@@ -28,7 +28,7 @@ from ..metrics.comparison import Comparison, PairedTest
 from ..metrics.evaluation import BRACKETS, Evaluation, aligned, markdown_rows
 from ..metrics.intervals import Intervals
 from ..persistence import write_atomically
-from ..plotting import system_colours
+from ..plotting import SystemsDisplay, system_colours
 from .settings import to_toml
 
 SCHEMA = 2
@@ -239,9 +239,8 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
         named = {own.title: own for own in self.systems}
         measured = {title: (own.evaluation, own.intervals) for title, own in named.items()}
-        caption = "EER of every system by kind of trial; lines are the intervals over speakers."
-        bars = (caption, lambda axes: draw.bars_of_systems(axes, measured, self.kinds))
-        plot, _ = draw.write_pictures({"systems": bars}, folder)
+        display = SystemsDisplay(measured, self.kinds)
+        plot, _ = draw.write_pictures({"systems": display}, folder)
         rows = []
         for title, colour in system_colours(named).items():
             dot = f'<i class="dot" style="background:{colour}"></i>'

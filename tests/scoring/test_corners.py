@@ -1,0 +1,106 @@
+"""Corners of scoring: weights that are none, recognisers that are sure, threads, and domains that were set by hand."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from mvplda import Bundle, MultiviewPLDA, Question, load
+from mvplda.exceptions import DataError
+from mvplda.models.domain import DomainPLDA
+from mvplda.scoring import engine, forms, latents
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(200, 6))
+LABELS = {"speaker": np.arange(200) % 10, "phrase": np.array(list("abcde"))[np.arange(200) // 40]}
+
+
+@pytest.fixture(scope="module")
+def model() -> MultiviewPLDA:
+    return MultiviewPLDA({"speaker": 3, "phrase": 2, "speaker:phrase": 1}, max_iter=3, tol=0).fit(
+        X, LABELS
+    )
+
+
+@pytest.mark.parametrize(
+    "weights", [[1, 2], [1, -1, 1], [0, 1, 1], [np.nan, 1, 1], ["a"] * 3, np.ones((3, 1))]
+)
+def test_weights_of_vectors_are_positive_numbers(model, weights):
+    with pytest.raises(DataError, match="positive number for each of 3 vectors"):
+        model.enrol(X[:3], weights=weights)
+
+
+def test_weights_may_be_a_list(model):
+    listed = model.enrol(X[:3], [0, 0, 1], weights=[1, 2, 3])
+    assert listed.weights.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("known", [None, ["phrase"]])
+def test_posteriors_with_a_recogniser_that_is_sure(model, known):
+    """What it rules out has probability 0; the rest is shared as if the phrase were given."""
+    profiles = model.enrol(X[:4], [0, 0, 1, 1], {"phrase": list("aabb")})
+    sure = {"phrase": {"a": np.ones(3), "b": np.zeros(3)}}
+    found = model.hypotheses(profiles, X[50:53], recognised=sure, known=known)
+    nearly = {"phrase": {"a": np.ones(3), "b": np.full(3, 1e-12)}}
+    almost = model.hypotheses(profiles, X[50:53], recognised=nearly, known=known)
+    for h, share in found.items():
+        np.testing.assert_allclose(share, almost[h], atol=1e-6)
+    question = Question(recognised=sure, known=known)
+    answer = Bundle(scorer=model).answer(profiles, X[50:53], question)
+    np.testing.assert_allclose(answer.llr, model.llr(profiles, X[50:53], question), atol=1e-4)
+
+
+def test_what_is_given_and_ruled_out_leaves_the_vectors(model):
+    profiles = model.enrol(X[:2], labels={"phrase": ["a", "b"]})
+    question = Question(
+        "speaker", given={"phrase": "different"}, recognised={"phrase": {"a": np.ones(3)}}
+    )
+    answer = Bundle(scorer=model).answer(profiles, X[50:53], question)
+    np.testing.assert_allclose(answer.llr, model.llr(profiles, X[50:53], question), atol=1e-4)
+    assert not answer.calibrated
+    assert "phrase recognised" in answer.key
+
+
+def test_threads_that_clear_what_is_kept(model, monkeypatch):
+    for module, name in ((engine, "KEPT_HALVES"), (engine, "KEPT_WORLDS"), (forms, "KEPT_APPLIED")):
+        monkeypatch.setattr(module, name, 1)
+    monkeypatch.setattr(latents, "KEPT_NUMBERS", 10)
+    profiles, tests = model.enrol(X[:12], np.arange(12) // 3), model.enrol(X[50:53])
+    questions = [
+        Question(),
+        Question("speaker"),
+        Question("phrase"),
+        Question(known={"phrase": list("abcd")}),
+    ]
+    wanted = [model.llr(profiles, tests, question) for question in questions]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            asked = [i % len(questions) for i in range(200)]
+            made = list(
+                pool.map(lambda i: model.llr(profiles, tests, questions[i], threads=1), asked)
+            )
+    finally:
+        sys.setswitchinterval(before)
+    for i, llrs in zip(asked, made, strict=True):
+        np.testing.assert_allclose(llrs, wanted[i], atol=1e-5)
+
+
+def test_a_domain_that_is_doubted_more_is_scored_anew(tmp_path):
+    model = DomainPLDA({"voice": (3, "speaker"), "words": (3, "phrase")}, delta={"voice": 9.0}).fit(
+        X, LABELS
+    )
+    profiles = model.enrol(X[:4])
+    before = model.llr(profiles, X[50:53])
+    model.doubt_ = dict.fromkeys(model.doubt_, 0.01)
+    model.save(tmp_path / "model.mvplda")
+    # a variance that vectors of length 1 cannot have is cut: files with it would be refused
+    again = load(tmp_path / "model.mvplda")
+    np.testing.assert_allclose(
+        model.llr(profiles, X[50:53]), again.llr(profiles, X[50:53]), atol=1e-6
+    )
+    assert not np.allclose(before, model.llr(profiles, X[50:53]))
