@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from .._typing import BoolArray, IntArray, Labels, Names
+from .._typing import IntArray, Labels, Names
 from ..backend import to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import (
@@ -42,10 +42,6 @@ class LabelCodes:
 
     names: Names
     codes: IntArray
-
-    def __getitem__(self, rows: BoolArray) -> LabelCodes:
-        """Those of some vectors."""
-        return LabelCodes(self.names, self.codes[rows])
 
 
 def label_codes(values: Labels) -> LabelCodes:
