@@ -164,10 +164,11 @@ class System:
     title : {0} and {1} in it stand for the first and the second view
     build : a bundle to be fitted to a task
     question : what is asked about a task's trials
-    average : score the mean of a profile's vectors as one vector, as the paper does
+    enrolment : "average" scores the mean of a profile's vectors as one vector, as the paper does
     llr : whether scores are log-likelihood ratios, whose Cllr means something
     published : whether it has the published formulas, which are for two views
     raw : see the vectors as they are; None for systems that are not the paper's
+    by_block : see the blocks of several extractors as they are, not joined to one vector
     usual : whether it is in the table where no systems are named
     """
 
@@ -175,10 +176,11 @@ class System:
     title: str
     build: Callable[[Task, BackendSettings], Bundle]
     question: Callable[[Task, BackendSettings], Json] = lambda task, settings: {}
-    average: bool = False
+    enrolment: Literal["exact", "average"] = "exact"
     llr: bool = True
     published: bool = False
     raw: bool | None = None
+    by_block: bool = False
     usual: bool = True
 
     def heading(self, settings: BackendSettings, views: Sequence[str]) -> str:
@@ -293,7 +295,7 @@ OF_PAPER = (
         BASELINE,
         "PLDA ({0} x {1})",
         lambda task, settings: _paper(task, settings, [task.cell]),
-        average=True,
+        enrolment="average",
         raw=False,
     ),
     System(
@@ -308,7 +310,7 @@ OF_PAPER = (
         "jPLDA as published",
         published,
         published_score,
-        average=True,
+        enrolment="average",
         published=True,
         raw=False,
     ),
@@ -317,7 +319,7 @@ OF_PAPER = (
         "{0} alone, published",
         published,
         speaker_alone,
-        average=True,
+        enrolment="average",
         published=True,
         raw=False,
         usual=False,
@@ -327,7 +329,7 @@ OF_PAPER = (
         "jPLDA exact",
         lambda task, settings: _paper(task, settings, task.views),
         exact_score,
-        average=True,
+        enrolment="average",
         raw=False,
     ),
 )
@@ -361,7 +363,7 @@ SYSTEMS = {
             "jPLDA, interaction, prior",
             lambda task, settings: _with_prior(task, *task.views, task.cell),
         ),
-        System(BEST, "best", committee, phrase_known),
+        System(BEST, "best", committee, phrase_known, by_block=True),
     )
 }
 PAPER = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
@@ -409,8 +411,8 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
     """
     if system.raw:
         settings = replace(settings, reduce=0)
-    if system.name != BEST:
-        task = task.joined  # a committee has experts for every block
+    if not system.by_block:
+        task = task.joined
     with warnings.catch_warnings(), one_blas_thread():
         warnings.simplefilter("ignore", MvpldaWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -419,9 +421,8 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
         bundle.fit(task.train, task.train_labels)
         if system.name == BEST:
             calibrate(bundle, task.train, task.train_labels, enrolment=task.per_model)
-        options = {"method": "average"} if system.average else {}
         enrolled = task.X[task.corpus.protocol.enrolled]
-        profiles = bundle.enrol(enrolled, task.enrol_ids, **options)
+        profiles = bundle.enrol(enrolled, task.enrol_ids, method=system.enrolment)
         question = system.question(task, settings)
         if bundle.calibrations:
             scores = _calibrated(bundle, profiles, task.test, question.get("known", {}))

@@ -100,7 +100,7 @@ class Corpus:
             what = "enrolled and tested with"
             both = np.intersect1d(protocol.enrolled, protocol.test)
         if len(both):
-            names = named(self.ids[both])
+            names = named(self.ids[both].tolist())
             raise DataError(f"{self.name}: {len(both)} utterance(s) are {what}: {names}")
 
     def __len__(self) -> int:

@@ -146,11 +146,11 @@ def corpus_of_vectors(
         )
     ids = np.array([str(name) for name in read_vectors(path).ids], dtype=np.str_)
     columns = read_columns(path, [name for name in places.values() if name in held])
-    fields: Columns = {}
+    fields = {}
     for view, name in places.items():
         values = columns[name] if name in held else read_labels({view: name}, ids)[view]
-        unknown = ids[np.equal(values, None)]
-        if len(unknown):
+        unknown = [name for name, value in zip(ids, values, strict=True) if value is None]
+        if unknown:
             raise LabelError(f"{name}: {len(unknown)} id(s) have no {view}: {named(unknown)}")
         fields[view] = values.astype(np.str_)
     session = fields.pop("session", None)

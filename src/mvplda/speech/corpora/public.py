@@ -306,4 +306,4 @@ def _same(trials: Trials, part: Callable[[str], str]) -> NDArray[np.int8]:
     numbers = Coded.of([*models, *tests]).codes
     enrolled = numbers[: len(models)][trials.enrol.codes]
     tested = numbers[len(models) :][trials.test.codes]
-    return (enrolled == tested).astype(np.int8)
+    return np.asarray(enrolled == tested, dtype=np.int8)
