@@ -628,7 +628,7 @@ def _check_full_rank(model: MultiviewPLDA) -> None:
         raise ParameterError("a prior goes with no other shrinkage, and not with algorithm='paper'")
 
 
-def as_strengths(strength: object, views: Sequence[str]) -> dict[str, float]:
+def as_strengths(strength: Any, views: Sequence[str]) -> dict[str, float]:
     """Of every view and of the noise, from one number or a dict."""
     names = (*views, "noise")
     each = dict.fromkeys(names, strength)
