@@ -101,7 +101,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     },
     "Whitening": step("Whitening"),
 }
-WITHOUT_FILES = ("BaseScorer", "MatrixScorer", "LatentModel", "Step")
+WITHOUT_FILES = ("BaseScorer", "MatrixScorer", "Step")
 """Bases of other classes."""
 
 

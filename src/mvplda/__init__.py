@@ -38,8 +38,7 @@ __all__ = [
 if TYPE_CHECKING:
     from .bundle import Bundle
     from .extractors.extractor import load_extractor
-    from .models.baselines import CascadeScorer, CosineScorer
-    from .models.committee import Committee
+    from .models.committee import CascadeScorer, Committee, CosineScorer
     from .models.multiview import PLDA, MultiviewPLDA
     from .persistence import load
     from .recordings import setup
@@ -55,8 +54,7 @@ __getattr__, __dir__ = import_late(
         "bundle": ("Bundle",),
         "training": ("make_committee", "train"),
         "extractors.extractor": ("load_extractor",),
-        "models.baselines": ("CascadeScorer", "CosineScorer"),
-        "models.committee": ("Committee",),
+        "models.committee": ("CascadeScorer", "Committee", "CosineScorer"),
         "models.multiview": ("PLDA", "MultiviewPLDA"),
         "persistence": ("load",),
         "recordings": ("setup",),

@@ -12,8 +12,7 @@ from scipy.linalg import block_diag
 import mvplda
 from mvplda import Bundle, MultiviewPLDA, Question, make_committee
 from mvplda.exceptions import FewSpeakersWarning, LabelError, ParameterError
-from mvplda.models.baselines import CascadeScorer, CosineScorer
-from mvplda.models.committee import RIDGE, Committee, weigh_experts
+from mvplda.models.committee import RIDGE, CascadeScorer, Committee, CosineScorer, weigh_experts
 from mvplda.models.scorer import BaseScorer
 from mvplda.preprocessing import standard_chain
 

@@ -1,7 +1,6 @@
 """Scorers. The imports below enter them in the registry, by which files and the command line know them."""
 
-from .baselines import CascadeScorer, CosineScorer
-from .committee import Committee
+from .committee import CascadeScorer, Committee, CosineScorer
 from .domain import DomainPLDA
 from .multiview import PLDA, MultiviewPLDA
 from .scorer import SCORERS, BaseScorer, find_scorers

@@ -1,4 +1,4 @@
-"""A committee of experts: several extractors' evidence, added up in each world."""
+"""A committee of experts: several extractors' evidence, added up in each world. And cosine, and a cascade."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names
-from ..backend import as_vectors
-from ..exceptions import FewSpeakersWarning, MvpldaWarning, ParameterError
-from ..labels import base_columns
-from ..persistence import Tensors
+from ..backend import as_vectors, like
+from ..exceptions import DataError, FewSpeakersWarning, LabelError, MvpldaWarning, ParameterError
+from ..labels import are_named, base_columns, label_columns
+from ..persistence import Tensors, fingerprint
 from ..scoring.engine import Memory, log_likelihoods
-from ..scoring.forms import TOGETHER, JointForms, Part, ScoreForms, class_numbers
+from ..scoring.forms import TOGETHER, JointForms, Part, ScoreForms, class_numbers, row_products
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, names_of
 from .heldout import held_out_trials
-from .scorer import BaseScorer, kept, needed_labels, side_by_side
+from .multiview import PLDA, MultiviewPLDA
+from .scorer import BaseScorer, check_names, kept, needed_labels, side_by_side
 
 Factors = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
 
@@ -486,3 +487,127 @@ def without_needless(theta: Array, H: Array, allowed: float) -> NDArray[np.bool_
         dropped[place] = rise <= allowed and not dropped.all()
     kept[free[dropped]] = False
     return kept
+
+
+# -- what a multi-view model has to beat: cosine, and a cascade of one-view scores -----------------------------
+
+
+class CosineScorer(BaseScorer, BaseEstimator):
+    """Cosine of the angle between the mean of a profile and a test.
+
+    The same calls as `MultiviewPLDA`. The score is a similarity: it counts for hypotheses in which all of its views
+    are the same, and is no log-likelihood ratio: calibrate it.
+
+    Parameters
+    ----------
+    centre : bool
+        Take the mean of the training vectors off first.
+    views : sequence of str or None
+        Views that the score speaks of. None: those that the labels of `fit` name, or ``class`` without any.
+
+    Attributes
+    ----------
+    mean_ : (D,) what is taken off: the mean of the training vectors, or zeros
+    views_ : dict of {view: 0}
+    """
+
+    NAME = "cosine"
+    NEEDS_LABELS = False
+    FITTED = ("mean_", "views_")
+
+    def __init__(self, centre: bool = True, views: Sequence[str] | None = None) -> None:
+        self.centre = centre
+        self.views = views
+
+    @classmethod
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
+        check_names(cls, settings, ("views",))
+        return cls(**settings, views=base_columns(tuple(ranks)) if ranks else None)
+
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
+        vectors = as_vectors(X)
+        self.mean_ = np.zeros(vectors.shape[1])
+        if self.centre:
+            self.mean_ = vectors.mean(axis=0, dtype=np.float64)
+        if not np.isfinite(self.mean_).all():
+            raise DataError("Input X contains NaN or infinity")
+        views: Sequence[str] = ("class",)
+        if self.views is not None:
+            views = self.views
+        elif y is not None and are_named(y):
+            views = tuple(label_columns(y, None))
+        self.views_ = dict.fromkeys(views, 0)
+        return self
+
+    def project(self, vectors: AnyArray) -> AnyArray:
+        """(n, D) the vectors about the training mean."""
+        return vectors - like(self.mean_, vectors)
+
+    def forms(self) -> ScoreForms:
+        check_is_fitted(self, "mean_")
+        return ScoreForms(tuple(self.views_), unit_length)
+
+    @property
+    def width_in(self) -> int:
+        return len(self.mean_)
+
+    def describe(self) -> Json:
+        return {**super().describe(), "dimension": len(self.mean_), "views": list(self.views_)}
+
+    def _key(self) -> str:
+        return fingerprint({"mean": self.mean_}, {"views": list(self.views_)})
+
+
+def unit_length(total: AnyArray, count: float) -> AnyArray:
+    """Vectors of length 1; zero ones stay zero."""
+    # the mean and the sum of a profile have one direction
+    length = row_products(total, total) ** 0.5
+    return total / length[:, None].clip(min=np.finfo(np.float64).tiny)
+
+
+class CascadeScorer(Committee):
+    """Independent one-view PLDA models, their scores fused: the usual text-dependent system.
+
+    A committee of one model per view, each of which takes the other views for noise. In each world the
+    log-likelihood ratios of the views that are the same add up.
+
+    Parameters
+    ----------
+    views : dict of {view: rank}
+    settings : dict or None
+        Passed to every model, as `PLDA` has them.
+
+    Attributes
+    ----------
+    experts_ : dict of {view: MultiviewPLDA}
+    """
+
+    NAME = "cascade"
+    columns = None
+    speaks_of = None
+    factors = None
+    known = ()
+    enrolment = 1
+    folds = 2
+
+    def __init__(self, views: Mapping[str, int | None], settings: Json | None = None) -> None:
+        self.views = views
+        self.settings = settings
+
+    @property
+    def experts(self) -> dict[str, MultiviewPLDA]:  # type: ignore[override]
+        if any(":" in view for view in self.views):
+            raise LabelError("a cascade has no interaction views")
+        # each sees all vectors, and takes the other views for noise
+        settings = dict(self.settings or {})
+        return {view: MultiviewPLDA({view: rank}, **settings) for view, rank in self.views.items()}
+
+    @classmethod
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
+        check_names(PLDA, settings, ("n_components",))
+        return cls(ranks, settings)
+
+    @classmethod
+    def from_state(cls, arrays: Tensors, values: Json) -> Self:
+        # its experts are no setting
+        return super(Committee, cls).from_state(arrays, values)

@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Array, Columns, FloatArray, IntArray, Json, Labels, Names
-from ..backend import as_vectors, like
+from ..backend import as_vectors, like, sum_rows
 from ..exceptions import DataError, LabelError
 from ..persistence import fingerprint
 from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
@@ -314,9 +314,8 @@ def moments(X: Array, own: Names, rest: Names) -> tuple[Array, Array, Array, Arr
 
 
 def _sums(X: Array, codes: IntArray) -> tuple[Array, Array]:
-    sums = np.zeros((int(codes.max()) + 1, X.shape[1]))
-    np.add.at(sums, codes, X)
-    return sums, np.bincount(codes).astype(np.float64)
+    counts = np.bincount(codes)
+    return sum_rows(X, codes, len(counts)), counts.astype(np.float64)
 
 
 def _pairs(parts: Array, sizes: Array, of: IntArray, totals: Array, counts: Array) -> Array:

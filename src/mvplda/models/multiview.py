@@ -1,4 +1,6 @@
-"""MultiviewPLDA and PLDA: what is set, and how they are trained."""
+"""MultiviewPLDA and PLDA: what is set, how they are trained, their evidence and forms, and their files."""
+
+# mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._typing import AnyArray, Array, Device, Json, Labels, Names, RandomState
-from ..backend import checked_vectors, is_torch, threads_for
+from ..backend import checked_vectors, is_torch, like, threads_for
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.design import Design, Diagnostics, choose_ranks, diagnose, step_operations
 from ..inference.em import (
@@ -41,12 +43,12 @@ from ..labels import (
     encode_labels,
     exact_names,
 )
-from ..persistence import State, Tensors
+from ..persistence import State, Tensors, fingerprint
+from ..scoring.latents import LatentForms, LatentSpace
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
-from .scorer import check_names
-from .verification import LatentModel
+from .scorer import BaseScorer, check_names, kept
 
 DEFAULT_STRENGTH = 0.6
 """Of a prior. Costs are flat from 0.5 to 0.7 on the one set it was tried on, AudioMNIST."""
@@ -60,11 +62,14 @@ KEPT_COVARIANCES = 2**22
 HELD_NUMBERS = 2**25
 """Class sums up to this many numbers (256 MiB) are held with a fit until its class posteriors are asked for."""
 
+PROJECT_ELEMENTS = 2**22
+"""float32 vectors are projected in chunks of about this many numbers."""
+
 OF_THE_FIT = ("log_likelihoods_", "class_means_", "class_covariances_")
 """Attributes that are worked out from a fit when they are first read."""
 
 
-class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
+class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     """Multi-view (joint) PLDA: vectors that carry several labels at once.
 
     ``x = mean + sum_k loadings[k] @ z_k + noise``, where ``z_k`` belongs to the vector's class in view k. Trained by
@@ -369,6 +374,90 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             X += (latents @ loading.T)[table.codes[view]]
         return X + p.sigma.draw(len(table), rng)
 
+    # -- evidence and forms ----------------------------------------------------------
+
+    def evidence(self, X: ArrayLike) -> AnyArray:
+        """(n, r) what every vector says about the latents of its classes, in float64."""
+        if hasattr(X, "columns"):
+            check_is_fitted(self, "mean_")
+            try:
+                # the features' names and their order
+                validate_data(self, X, reset=False, skip_check_array=True)
+            except ValueError as error:
+                raise DataError(str(error)) from error
+        return super().evidence(X)
+
+    def project(self, vectors: AnyArray) -> AnyArray:
+        # evidence is linear: sums of vectors and sums of evidence are the same thing
+        space = self.forms().space
+        if not isinstance(vectors, np.ndarray) or vectors.dtype == np.float64:
+            return vectors @ like(space.projection, vectors) - like(space.offset, vectors)
+        # float32 vectors are made float64 a chunk at a time: a copy of all of them may not fit
+        chunks = np.array_split(vectors, 1 + vectors.size // PROJECT_ELEMENTS)
+        y = [chunk.astype(np.float64) @ space.projection for chunk in chunks]
+        return np.concatenate(y) - space.offset
+
+    def forms(self) -> LatentForms:
+        return self._state()[1]
+
+    def published_forms(self) -> LatentForms:
+        if len(self.views_) != 2 or any(":" in view for view in self.views_):
+            raise ParameterError("scoring='paper' is for two views without interaction")
+        return self.forms().as_published()
+
+    @property
+    def explained_variance_ratio_(self) -> dict[str, float]:
+        """Share of the total variance of every view, and of the noise."""
+        check_is_fitted(self, "mean_")
+        parts = {view: float((loading**2).sum()) for view, loading in self.loadings_.items()}
+        parts["noise"] = float(self.parameters_.sigma.variances.sum())
+        total = sum(parts.values())
+        return {name: part / total for name, part in parts.items()}
+
+    @property
+    def width_in(self) -> int:
+        return len(self.mean_)
+
+    @property
+    def parameters_(self) -> Parameters:
+        """Mean, loadings and noise as the kernel's record."""
+        return Parameters(self.mean_, tuple(self.loadings_.values()), self.noise_)
+
+    @property
+    def width_out(self) -> int:
+        return sum(self.views_.values())
+
+    def known_names(self, view: str) -> Names:
+        covariances = self.class_covariances_.get(view)
+        if covariances is None:
+            raise LabelError(
+                f"the model keeps no class posteriors of a view {view!r}; it does of {list(self.class_covariances_)}"
+            )
+        names = self.classes_[view]
+        self.forms().learn(view, self.class_means_[view], covariances, len(names))
+        return names
+
+    def _state(self) -> tuple[str, LatentForms]:
+        """Fingerprint and forms, made anew where the parameters are others."""
+        if not hasattr(self, "mean_"):
+            check_is_fitted(self, "mean_")
+        arrays = (self.mean_, self.noise_, *self.loadings_.values())
+        return kept(self, "state", arrays, self._make_state)
+
+    def _make_state(self) -> tuple[str, LatentForms]:
+        arrays = (self.mean_, self.noise_, *self.loadings_.values())
+        for array in arrays:
+            # what is made of them is kept for as long as they are the same objects
+            array.flags.writeable = False
+        # profiles carry the fingerprint: those of another model are refused
+        key = fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
+        return key, LatentForms(LatentSpace.of(self.parameters_), self.views_)
+
+    def _key(self) -> str:
+        return self._state()[0]
+
+    # -- files and parameters ---------------------------------------------------------
+
     def get_state(self) -> State:
         check_is_fitted(self, "mean_")
         arrays, values = super().get_state()
@@ -493,15 +582,15 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         self.__dict__.pop("_fitted", None)
 
     @cached_property
-    def log_likelihoods_(self) -> Array:  # type: ignore[override]
+    def log_likelihoods_(self) -> Array:
         return self._fitted.log_likelihoods
 
     @cached_property
-    def class_means_(self) -> dict[str, Array]:  # type: ignore[override]
+    def class_means_(self) -> dict[str, Array]:
         return dict(zip(self.views_, self._fitted.posterior.means, strict=True))
 
     @cached_property
-    def class_covariances_(self) -> dict[str, Array]:  # type: ignore[override]
+    def class_covariances_(self) -> dict[str, Array]:
         kept = {}
         for k, (view, rank) in enumerate(self.views_.items()):
             n_classes = len(self._fitted.design.sums.counts[k])
@@ -584,7 +673,6 @@ def generator(random_state: Any) -> np.random.Generator:
 
 def check_settings(model: MultiviewPLDA) -> None:
     """Refuse settings of an estimator that do not exist or do not fit."""
-
     choices: dict[str, list[Any]] = {
         "noise": list(NOISES),
         "algorithm": ["exact", "paper"],
@@ -609,19 +697,14 @@ def check_settings(model: MultiviewPLDA) -> None:
         value = getattr(model, name)
         if not isinstance(value, Real) or not least <= float(value) < most:
             raise ParameterError(f"{name} is a number in [{least}, {most}); got {value!r}")
-    if model.callback is not None and not callable(model.callback):
-        raise ParameterError(f"callback is a function, or None; got {model.callback!r}")
-    if PRIORS[model.prior].full_rank:
-        _check_full_rank(model)
     # True is an Integral, too
     whole = isinstance(model.max_iter, Integral) and not isinstance(model.max_iter, bool)
     if not whole or model.max_iter < 0:
         raise ParameterError(f"max_iter is a whole number, at least 0; got {model.max_iter!r}")
-
-
-def _check_full_rank(model: MultiviewPLDA) -> None:
-    ranked = {view: rank for view, rank in ranks_in(model.views).items() if rank is not None}
-    if ranked or getattr(model, "n_components", None) is not None:
+    if not PRIORS[model.prior].full_rank:
+        return
+    ranks = [*ranks_in(model.views).values(), getattr(model, "n_components", None)]
+    if any(rank is not None for rank in ranks):
         raise ParameterError("a prior makes loadings of full rank: leave every rank None")
     # two priors of one noise would count twice
     if model.noise_shrinkage or model.algorithm == "paper":

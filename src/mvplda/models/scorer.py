@@ -518,14 +518,13 @@ def kept(scorer: BaseScorer, name: str, parts: tuple[object, ...], make: Callabl
     return made  # type: ignore[return-value]
 
 
-def needed_labels(y: Labels | None, views: Sequence[str] | None = None) -> dict[str, Names]:
+def needed_labels(y: Labels | None) -> dict[str, Names]:
     """Labels by view, of a fit that cannot do without."""
     if y is None:
         raise LabelError(
             "this scorer requires y to be passed, but the target y is None: give labels of every view"
         )
-    columns = label_columns(y, None if views is None else tuple(views))
-    return {view: np.asarray(column) for view, column in columns.items()}
+    return {view: np.asarray(column) for view, column in label_columns(y, None).items()}
 
 
 def side_by_side(made: Sequence[AnyArray]) -> AnyArray:

@@ -7,14 +7,13 @@ CUDA tensor.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import torch
 import triton
 import triton.language as tl
 
-from .blocks import LogSum, Product, Terms
+from .blocks import Product, Terms
 
 ROWS, COLUMNS = 64, 32
 """Of a tile."""
@@ -97,22 +96,22 @@ def _split(side: torch.Tensor, *, left: bool) -> tuple[torch.Tensor, torch.Tenso
     return made
 
 
-def on_device(product: Product) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.as_tensor(product.left), torch.as_tensor(product.right)
-
-
 class JointScorer:
     """Two-view terms (one product above, two and the constant 0 below) on the GPU.
 
     strip : tiles of columns that a program goes through
+    exchanged : rows and columns of the terms change places
     """
 
-    def __init__(self, terms: Terms, strip: int = 4) -> None:
+    def __init__(self, terms: Terms, strip: int = 4, *, exchanged: bool = False) -> None:
         self.parts = []
-        for left, right in (on_device(p) for p in terms.products):
+        for product in terms.products:
+            left, right = torch.as_tensor(product.left), torch.as_tensor(product.right)
+            row, column = left[:, -2].contiguous(), right[:, -1].contiguous()
+            if exchanged:
+                left, right, row, column = right, left, column, row
             l_split, l_unit = _split(left, left=True)
             r_split, r_unit = _split(right, left=False)
-            row, column = left[:, -2].contiguous(), right[:, -1].contiguous()
             self.parts.append((l_split, r_split, row, column, l_unit * r_unit))
         self.strip = strip
         self.shape = (len(self.parts[0][0]), len(self.parts[0][1]))
@@ -166,27 +165,13 @@ def fits(terms: Terms) -> bool:
     return terms.shape == (1, 2) and terms.dtype == "float32" and 3 * (max(widths) - 2) <= WIDEST
 
 
-def transposed(terms: Terms) -> Terms:
-    """The same terms, without worlds that share a product, with rows and columns exchanged."""
-
-    def swap(side: torch.Tensor) -> torch.Tensor:
-        return torch.cat([side[:, :-2], side[:, -1:], side[:, -2:-1]], dim=1).contiguous()
-
-    def turn(s: LogSum) -> LogSum:
-        sides = [on_device(product) for product in s.products]
-        return replace(s, products=tuple(Product(swap(right), swap(left)) for left, right in sides))
-
-    return Terms(*map(turn, terms.sums))
-
-
 def best_rows(terms: Terms, top: int) -> tuple[torch.Tensor, torch.Tensor]:
     """(columns, top) numbers and LLRs of the best rows of every column; the matrix is never written.
 
     The best LLR of every lane of rows tells which lanes can hold the best rows; those are scored again.
     """
     # the kernel keeps the best of rows: here the best of columns are wanted
-    terms = transposed(terms)
-    scorer = JointScorer(terms, strip=32)
+    scorer = JointScorer(terms, strip=32, exchanged=True)
     maxima = scorer.lane_maxima()
     lanes = maxima.topk(min(top, maxima.shape[1]), dim=1).indices
     n_columns, n_rows = scorer.shape
@@ -206,4 +191,4 @@ def best_rows(terms: Terms, top: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _dots(product: Product, some: slice, rows: torch.Tensor) -> torch.Tensor:
-    return torch.einsum("cw,crw->cr", product.left[some], product.right[rows])
+    return torch.einsum("crw,cw->cr", product.left[rows], product.right[some])

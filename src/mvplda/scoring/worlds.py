@@ -93,15 +93,10 @@ def group_profiles(
         views where it matters which class it is
     """
     weights = profiles.weights
-    if not profiles.labels and not names:
-        # one cell each, in which nothing but its weight can differ
+    if not profiles.labels and not names and (weights == weights[0]).all():
+        # one cell each, in which nothing but its weight could differ
         every = np.arange(len(weights))
-        if (weights == weights[0]).all():
-            yield Group(Table.plain(base, float(weights[0])), every, every[:, None], whole=True)
-            return
-        sizes, kind = np.unique(weights, return_inverse=True)
-        for size, members in zip(sizes.tolist(), _members(kind, len(sizes)), strict=True):
-            yield Group(Table.plain(base, size), members, members[:, None])
+        yield Group(Table.plain(base, float(weights[0])), every, every[:, None], whole=True)
         return
     # cells are put in one order, so that equal tables look equal
     codes = {view: _own_codes(profiles, view) for view in base}

@@ -31,7 +31,7 @@ from ..exceptions import (
 from ..inference.em import PublishedEM
 from ..kinds import trial_kinds
 from ..labels import encode_labels
-from ..models.baselines import CosineScorer
+from ..models.committee import CosineScorer
 from ..models.multiview import MultiviewPLDA
 from ..preprocessing import Reduction, unit_chain
 from ..training import calibrate, make_committee
