@@ -24,7 +24,6 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe l
 for needed in (
     "espeakng_loader",
     "fastapi",
-    "multipart",
     "onnxruntime",
     "sqlalchemy",
     "soxr",

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Array
-from ..decisions import OperatingPoint, name_among
+from ..decisions import name_among, point_for
 from ..scoring.profiles import Profiles as Side
 from .keys import Caller
-from .model import DEFAULT_FAR, VOICE, Cell, Heard, Integers, Model, whole
-from .problems import Json
+from .model import VOICE, Cell, Heard, Integers, Model, whole
 from .profiles import Profiles
+from .schemas import Json
 from .store import DAY, Work
 
 # Profiles that are read at once.
@@ -111,7 +111,8 @@ class Index:
         for name, llr in exact.items():
             llrs[places[name]] = llr
         doubt = model.bundle.doubt(VOICE)
-        naming = name_among(llrs, self._point(model), none=prior_none, count=count, doubt=doubt)
+        point = point_for(model.bundle.operating_points(VOICE), far=self.settings.far)
+        naming = name_among(llrs, point, none=prior_none, count=count, doubt=doubt)
         ranked = []
         for name in sorted(exact, key=lambda name: -llrs[places[name]]):
             ranked.append(
@@ -124,12 +125,6 @@ class Index:
             )
         named = None if naming.best is None else name_at(blocks, naming.best)
         return ranked, {"identified": named, "noneOfThem": naming.none, "profilesCount": count}
-
-    def _point(self, model: Model) -> OperatingPoint:
-        """Of the question whose voice it is."""
-        if model.bundle.operating_points(VOICE):
-            return model.bundle.point(VOICE, far=self.settings.far)
-        return OperatingPoint(-np.log(self.settings.far or DEFAULT_FAR))
 
     def scores(
         self, test: Integers, candidates: Sequence[str] | None = None

@@ -33,7 +33,7 @@ from ..voices import (
     load_model,
 )
 from .keys import rotation
-from .problems import Json, Problem
+from .schemas import Json, Problem
 from .settings import Settings
 
 log = logging.getLogger("mvplda.serve")
@@ -42,8 +42,6 @@ log = logging.getLogger("mvplda.serve")
 UNIT = 2.0**-32
 # Evidence beyond this is refused: sums of thousands stay within 64 bits.
 LARGEST = 2.0**28
-# False acceptances where neither the settings nor the model name a share, as in `point_for`.
-DEFAULT_FAR = 0.01
 SPEAKER = "speaker"
 PHRASE = "phrase"
 BOTH = (SPEAKER, PHRASE)
@@ -334,7 +332,7 @@ class Model:
             "largestLlr": getattr(self.calibrator, "largest_llr", None),
             "operatingPoints": [point_fields(point) for point in points],
             "data": json.loads(json.dumps(self.card, default=str)),
-            "knownPhrases": len(self.known_phrases),
+            "knownPhrases": sorted(self.known_phrases.values()),
             "notice": self.notice,
         }
 

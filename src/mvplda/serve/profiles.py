@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .model import Cell, Heard, Model, label_of
-from .problems import Json, Problem
+from .schemas import Json, Problem
 from .settings import Settings
 from .store import DAY, Store, Work, iso, page
 from .templates import Domain, Templates

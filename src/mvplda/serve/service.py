@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from .index import Index
 from .keys import Caller, Master, Vault
 from .model import Heard, Model, hear
-from .problems import Json, Problem
 from .profiles import Profiles, audit_entry
+from .schemas import Json, Problem
 from .settings import Settings
 from .store import DAY, SERVICE, Store, page
 from .templates import Templates
@@ -43,8 +43,7 @@ class Service:
         self.store = store
         self.model = model
         self.settings = settings
-        vault = Vault(master, marks_secret(store, master))
-        self.templates = Templates(store, vault, settings)
+        self.templates = Templates(store, Vault(master), settings)
         self.profiles = Profiles(store, self.templates, model, settings)
         self.verifier = Verifier(self.profiles)
         self.index = Index(self.profiles)
@@ -123,14 +122,3 @@ class Service:
             work.run("DELETE FROM audit WHERE at < :oldest", oldest=oldest)
             work.run("DELETE FROM rates WHERE until < :oldest", oldest=work.now - DAY)
             work.run("DELETE FROM challenges WHERE expires < :oldest", oldest=work.now - DAY)
-
-
-def marks_secret(store: Store, master: Master) -> bytes:
-    """The secret of the marks of recordings, which a rotation of the master key leaves as it is."""
-    vault = Vault(master)
-    with store.write() as work:
-        sealed = store.meta("marks", work)
-        if sealed is None:
-            sealed = vault.wrap(vault.marks, "marks").hex()
-            work.insert("meta", name="marks", value=sealed)
-    return vault.unwrap(bytes.fromhex(sealed), "marks")

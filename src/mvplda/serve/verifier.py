@@ -15,9 +15,8 @@ from ..decisions import OperatingPoint, decide
 from ..exceptions import ParameterError
 from .keys import Caller
 from .model import PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
-from .problems import Json, Problem
 from .profiles import Profiles
-from .schemas import VerifyRequest
+from .schemas import Json, Problem, VerifyRequest
 from .store import MINUTE, Work, iso
 
 # Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words.
@@ -261,7 +260,7 @@ class Verifier:
 
 def noted(work: Work, name: str, problem: Problem) -> Problem:
     """A refusal, in the audit if it is for too many attempts."""
-    if problem.status == 429:
+    if problem.status_code == 429:
         work.note("refuse", name, reason=problem.kind)
     return problem
 
