@@ -1,9 +1,10 @@
 """Send damaged recordings to the service, and look whether it only ever hears or refuses them.
 
 ``python benchmarks/service_damage.py [-n 10000] [--seed 0] [-o results/service]``. Recordings of every kind that is
-read are cut, changed, and told to be longer or shorter than they are, and come with lengths that lie. Every answer must be a success or a refusal (2xx, which may be a verdict that nothing
-can be decided, or 4xx), the server must be there in the end, and its memory must not grow. A call whose body is shorter
-than it says is left by the client and has no answer.
+read are cut, changed, and told to be longer or shorter than they are, and come with lengths that lie. Every answer
+must be a success or a refusal (2xx, which may be a verdict that nothing can be decided, or 4xx), the server must be
+there in the end, and its memory must not grow. A call whose body is shorter than it says is left by the client and
+has no answer.
 """
 
 # ruff: noqa: E402

@@ -209,17 +209,6 @@ def test_people_leave_at_once_and_nothing_of_their_voice_stays(bench, how):
     assert (row["user_id"] is None) == (how == "delete")
 
 
-def test_people_can_leave_while_no_model_is_loaded(tmp_path):
-    with make_bench(sqlite_store(tmp_path)) as bench:
-        name = bench.person(40)
-        without = Service(sqlite_store(tmp_path), MASTER_KEY, None)
-        calls = Calls(create_app(without, is_open=True))
-        assert calls("GET", "/v1/ready").status_code == 503
-        assert calls.verify(name, bench.world.say(40, 0)[0]).status_code == 503
-        assert calls("POST", f"/v1/profiles/{name}/opt-out").json()["state"] == "opted_out"
-        assert calls("DELETE", f"/v1/profiles/{name}").json()["state"] == "deleted"
-
-
 def test_what_is_kept_of_a_person_can_be_read(bench):
     name = bench.person(40)
     get(bench, name, "/export")
@@ -400,7 +389,11 @@ def test_attempts_on_many_people_at_once_are_decided_as_one_by_one(bench):
     attempts[5] = Attempt(ME, names[5], Heard(vectors[5]), VerifyRequest(phrase="close the door"))
     together = bench.service.verify(attempts)
     alone = [bench.service.verify([attempt])[0] for attempt in attempts]
-    assert [getattr(outcome, "status_code", 200) for outcome in together] == [200] * 3 + [404, 200, 200]
+    assert [getattr(outcome, "status_code", 200) for outcome in together] == [200] * 3 + [
+        404,
+        200,
+        200,
+    ]
     for one, other in zip(together, alone, strict=True):
         if isinstance(one, dict) and isinstance(other, dict):
             assert one["decision"] == other["decision"]

@@ -15,7 +15,6 @@ from service_problems import make_bench, sqlite_store
 from mvplda.exceptions import FileFormatError
 from mvplda.serve import index as index_module
 from mvplda.serve import store as store_module
-from mvplda.serve.index import name_at
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
 
@@ -110,9 +109,9 @@ def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp
             assert found["profilesCount"] == len(there)
             share = model.share(heard[None])[0]
             given = {row["profileId"]: row["llr"] for row in found["candidates"]}
-            _, blocks, llrs = here.index.scores(share)
+            _, ids, llrs = here.index.scores(share)
             places = np.flatnonzero(np.isfinite(llrs)).tolist()
-            quick = {name_at(blocks, place): llrs[place] for place in places}
+            quick = {ids[place]: llrs[place] for place in places}
             for n in there:
                 with here.store.read() as work:
                     cells = here.templates.cells(work, here.profiles.row(work, n))

@@ -6,10 +6,11 @@ import asyncio
 import json
 import logging
 import os
+import secrets
 import time
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -91,28 +92,27 @@ class Access:
             raise Problem(413, "too-large", f"a body has at most {most} bytes")
 
 
+@dataclass
 class Exchange:
     """One request on its way."""
 
-    def __init__(self, access: Access, scope: Scope, receive: Receive, send: Send) -> None:
-        self.access = access
-        self.scope = scope
-        self.status: int | None = None
-        self._receive = receive
-        self._send = send
-        self._begun = time.perf_counter()
-        self._bytes = 0
-        self._complete = False
-        self._id = uuid.uuid4().hex
+    access: Access
+    scope: Scope
+    _receive: Receive
+    _send: Send
+    status: int | None = None
+    _bytes: int = 0
+    _complete: bool = False
+    _begun: float = field(default_factory=time.monotonic)
+    _id: str = field(default_factory=lambda: secrets.token_hex(16))
 
     async def receive(self) -> Message:
         """The next piece of the body, which is neither too large nor too slow."""
         if self._complete:
             return await self._receive()
         limit = self.access.settings.body_s
-        left = limit - (time.perf_counter() - self._begun)
         try:
-            async with asyncio.timeout(max(left, 0.001)):
+            async with asyncio.timeout_at(self._begun + limit):
                 message = await self._receive()
         except TimeoutError:
             detail = f"the body did not arrive within {limit:g} s"
@@ -135,7 +135,7 @@ class Exchange:
 
     def finish(self) -> None:
         route = getattr(self.scope.get("route"), "path", "other")
-        took = time.perf_counter() - self._begun
+        took = time.monotonic() - self._begun
         labels = f'route="{route}",status="{self.status}"'
         self.access.metrics.count("mvplda_requests_total", labels)
         self.access.metrics.observe("mvplda_request_seconds", took, f'route="{route}"')

@@ -6,11 +6,11 @@ import asyncio
 import inspect
 import logging
 import os
+import re
 import socket
 import sys
 import tempfile
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -28,7 +28,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from .. import __version__
 from ..exceptions import ParameterError
 from .access import Access, JsonLines, Metrics, refuse
-from .keys import ROLES, Caller, Master
+from .keys import Caller, Master
 from .model import open_model
 from .routes import router
 from .schemas import Json, Problem
@@ -151,27 +151,23 @@ class Runtime:
         try:
             async with asyncio.timeout(READY_S):
                 await loop.run_in_executor(self._apart, self.service.store.ping)
-        except TimeoutError:
-            raise Problem(503, "database", "the database does not answer", wait=2) from None
-        try:
-            async with asyncio.timeout(READY_S):
                 await asyncio.shield(asyncio.wrap_future(self.warm()))
         except TimeoutError:
-            raise Problem(503, "warming", "voices are being read", wait=5) from None
+            detail = "the database does not answer, or voices are still being read"
+            raise Problem(503, "not-ready", detail, wait=2) from None
 
     async def caller(self, request: Request, key: str | None) -> Caller:
         """Who calls; a call without a valid key, or with one that calls too often, is refused."""
         found = Caller("local", "admin") if self.is_open and not key else None
         if key:
-            found, until = self._callers.get(key, (None, 0.0))
+            found, until = self._callers.pop(key, (None, 0.0))
             if until < time.monotonic():
                 found = await self.run(self.service.store.find_caller, key)
-                self._callers.pop(key, None)
+                until = time.monotonic() + KEYS_S
         if found is None:
-            detail = "send an API key, in the header X-API-Key"
-            raise Problem(401, "key", detail)
-        if key and key not in self._callers:
-            self._callers[key] = (found, time.monotonic() + KEYS_S)
+            raise Problem(401, "key", "send an API key, in the header X-API-Key")
+        if key:
+            self._callers[key] = (found, until)
         request.state.caller = found.name
         if self.settings.key_rate:
             await self._spend(found)
@@ -209,8 +205,7 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if service.model is not None:
-            runtime.warm()
+        runtime.warm()
         yield
         runtime.metrics.write()
         service.store.close()  # SQLite then empties its log, where erased rows may still be
@@ -240,13 +235,13 @@ def open_store(settings: Settings) -> Store:
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     store = Store(settings.database_url, settings.key_url, settings)
     for entry in os.environ.get(API_KEYS, "").split():
-        name, role, key = [*entry.split(":", 2), "", ""][:3]
-        if role not in ROLES or len(key) < 16:
+        known = re.fullmatch("([^:]*):(verify|enrol|admin):(.{16,})", entry)
+        if known is None:
             raise ParameterError(
-                f"{API_KEYS} holds NAME:ROLE:KEY, with a role of {', '.join(ROLES)} and a key of 16 "
+                f"{API_KEYS} holds NAME:ROLE:KEY, with a role of verify, enrol, admin and a key of 16 "
                 "characters or more"
             )
-        store.put_api_key(name, role, key)
+        store.put_api_key(*known.groups())
     return store
 
 
@@ -266,14 +261,14 @@ def open_service(settings: Settings) -> Service:
 # -- the server --------------------------------------------------------------------------
 
 
-class Patient(AutoHTTPProtocol):  # type: ignore[misc]
+class Patient(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
     """Closes connections whose request does not arrive: after a while, or at once when there are too many.
 
     So half-sent requests never keep others out.
     """
 
     settings: ClassVar[Settings]
-    waiting: ClassVar[OrderedDict[int, Patient]] = OrderedDict()
+    waiting: ClassVar[dict[int, Patient]] = {}
     _timer: Any = None
 
     def connection_made(self, transport: Any) -> None:

@@ -95,14 +95,13 @@ async def recording(request: Request, wanted: type[Fields], *admit: Any) -> tupl
 async def health(app: App) -> Json:
     """That it runs, and what runs."""
     model = app.service.model
-    notice = getattr(model, "notice", None)
     return {
         "status": "ok",
         "version": __version__,
-        "modelVersion": getattr(model, "version", None),
-        "extractor": getattr(model, "extractor_name", None),
-        "demoNetwork": notice == DEMO_NOTICE,
-        "notice": notice,
+        "modelVersion": model.version,
+        "extractor": model.extractor_name,
+        "demoNetwork": model.notice == DEMO_NOTICE,
+        "notice": model.notice,
         "keysWanted": not app.is_open,
     }
 
@@ -116,7 +115,7 @@ async def health(app: App) -> Json:
 async def ready(app: App) -> Json:
     """That it can decide: the database answers, a model is loaded, and all voices for 1:N are in memory."""
     await app.ready()
-    return {"status": "ready", "modelVersion": app.service.profiles.model.version}
+    return {"status": "ready", "modelVersion": app.service.model.version}
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
@@ -136,7 +135,7 @@ async def get_audit(
     app: App,
     caller: Caller = ADMIN,
     top: Top = 100,
-    after: Text = None,
+    after: Annotated[int, Query(ge=0, lt=2**31)] = 2**31 - 1,
     profileId: Text = None,
     resultId: Text = None,
     action: Text = None,

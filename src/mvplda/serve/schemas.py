@@ -92,7 +92,7 @@ class IdentifyRequest(Recording):
 class Health(Reply):
     status: Literal["ok"]
     version: str
-    modelVersion: Version | None
+    modelVersion: Version
     extractor: str | None
     demoNetwork: bool
     notice: str | None

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any, cast
+from functools import cached_property, lru_cache
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
@@ -48,7 +48,6 @@ CREATE TABLE IF NOT EXISTS profiles (
     -- fingerprint of the model that its sums were made with
     model TEXT,
     model_version TEXT,
-    extractor TEXT,
     enrollments INTEGER NOT NULL,
     next_number INTEGER NOT NULL,
     speech_s DOUBLE PRECISION NOT NULL,
@@ -147,18 +146,13 @@ class Work:
         self.caller = caller
         self.changed: set[str] = set()
         self.notes: list[Json] = []
-        self._now = None if clock is None else clock()
+        self._clock = clock
 
-    @property
+    @cached_property
     def now(self) -> float:
-        if self._now is None:
-            self.set_time(self.value("SELECT extract(epoch FROM clock_timestamp())"))
-        return cast(float, self._now)
-
-    def set_time(self, at: Any) -> None:
-        """The database's time, where a query brought it."""
-        if self._now is None and at is not None:
-            self._now = float(at)
+        if self._clock is not None:
+            return self._clock()
+        return float(self.value("SELECT extract(epoch FROM clock_timestamp())"))
 
     def run(self, statement: str, **values: Any) -> sa.CursorResult[Any]:
         return self.connection.execute(prepared(statement), values)
