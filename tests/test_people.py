@@ -121,7 +121,6 @@ def test_turns_become_people_and_what_overlaps_does_not():
     same = np.equal.outer(truth, truth)
     assert not (pairs & ~same).any()
     assert (pairs & same).sum() > 0.8 * same.sum()
-    assert len(people.merges) == len(turns) - (people.person.max() + 1)
     assert np.bincount(people.person).tolist() == sorted(np.bincount(people.person))[::-1]
     # the same voice twice, at the same time: never one person
     twice = [Turn("r", 0, 5), Turn("r", 4, 9), Turn("r", 9, 12)]

@@ -150,7 +150,7 @@ class Bundle(BaseScorer, BaseEstimator):
         self,
         enrol: SideLike,
         test: SideLike,
-        question: Question | Mapping[str, Any] | None = None,
+        question: Question | Json | None = None,
         pairs: ArrayLike | None = None,
     ) -> Answer:
         """The answer to a question about all pairs (profiles, tests), or about a list of trials.

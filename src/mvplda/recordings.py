@@ -182,13 +182,10 @@ def setup_vectors(
         default = training.deploy(shipped, vectors, columns, **options)
     options["extractor"] = name
     if len(names) >= ENOUGH_PEOPLE:
-        line = Progress(f"training a committee on {len(names)} people", 1)
         if progress:
-            line.step(0)
+            Progress(f"training a committee on {len(names)} people", 1).step(0)
         expert = None if shipped is None else shipped.scorer
         bundle = training.train(vectors, columns, blocks=blocks, default=expert, **options)
-        if progress:
-            line.step(1)
         if default is not None:
             bundle = _better(bundle, default, told)
     else:
@@ -314,13 +311,11 @@ class People:
 
     person : (n,) number of every turn's person; the one with the most turns has 0
     fits : (n,) LLR of a turn against the others of its person; NaN where there are none
-    merges : (LLR, turns of one group, turns of the other) in their order
     ask : (LLR, person, person) of those who may be one person and may be two, the likeliest first
     """
 
     person: IntArray
     fits: Array
-    merges: list[tuple[float, list[int], list[int]]]
     ask: list[tuple[float, int, int]]
 
 
@@ -375,7 +370,6 @@ def find_people(
     accept, reject = limits + np.log(max(len(members) - 1, 1))
     alive = np.arange(len(members))
     llrs = compare(alive, alive)
-    merges = []
     while True:
         best = llrs.argmax(axis=1)
         changed = [
@@ -385,8 +379,6 @@ def find_people(
             break
         for i in changed:
             j = best[i]
-            one, other = (np.flatnonzero(members[group]).tolist() for group in (i, j))
-            merges.append((float(llrs[i, j]), one, other))
             members[i] |= members[j]
             members[j] = False
             llrs[j] = llrs[:, j] = -np.inf
@@ -399,7 +391,7 @@ def find_people(
     left = np.triu(llrs[np.ix_(order, order)], 1)
     ask = [(float(left[i, j]), int(i), int(j)) for i, j in np.argwhere(left > reject)]
     fits = leave_one_out(bundle, X, person.tolist(), sittings)
-    return People(person, fits, merges, sorted(ask, reverse=True))
+    return People(person, fits, sorted(ask, reverse=True))
 
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>People</title>

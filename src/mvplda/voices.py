@@ -160,8 +160,8 @@ class VoiceModel:
         wanted : as in `mvplda.decisions.point_for`, such as far=0.001; nothing: the model's own threshold
         """
         sides = [self.side(one), self.side(other)]
-        profiles = [_as_profile(self.bundle, side, str(i)) for i, side in enumerate(sides)]
-        answer = self.bundle.answer(*profiles, question).take(0, 0)
+        enrolled, tested = (_as_profile(self.bundle, side, str(i)) for i, side in enumerate(sides))
+        answer = self.bundle.answer(enrolled, tested, question).take(0, 0)
         quality = [one for side in sides for one in side.qualities]
         return decide(answer, self.bundle.point(question, **wanted), quality=quality)
 

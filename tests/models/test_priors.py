@@ -282,7 +282,7 @@ def test_a_prior_through_shards_on_disk_is_the_prior_in_memory(tmp_path, monkeyp
         paths.append(tmp_path / f"{i}.npz")
         np.savez(paths[-1], X=X[rows], **{view: column[rows] for view, column in y.items()})
     gathered = gather(paths, views=list(VIEWS))
-    gathered.statistics.save(tmp_path / "stats.safetensors")
+    gathered.save(tmp_path / "stats.safetensors")
     settings: dict[str, Any] = {
         "prior": "isotropic",
         "prior_strength": {"speaker": 0.3, "noise": 0.7},

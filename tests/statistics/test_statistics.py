@@ -223,7 +223,7 @@ def test_what_does_not_fit_does_not_add() -> None:
         whole + SufficientStatistics.from_arrays(X, labels)
     with pytest.raises(ParameterError, match="second moments"):
         whole + part(X, labels, slice(None), second_moment="diagonal")
-    with pytest.raises(LabelError, match=r"'a'.*text in one part and numbers"):
+    with pytest.raises(LabelError, match=r"'a'.*text and numbers"):
         whole + part(X, {**labels, "a": list(range(60))}, slice(None))
     number: Any = 1
     with pytest.raises(TypeError):

@@ -248,7 +248,7 @@ def test_what_an_accumulator_refuses() -> None:
         sums.add(np.array([[0, 0], [np.nan, 0]]), {"a": np.zeros(2, dtype=int)})
     classes = GrowingClasses(["a"])
     classes.number({"a": label_codes(["x"])})
-    with pytest.raises(LabelError, match="numbers and text"):
+    with pytest.raises(LabelError, match="text and numbers"):
         classes.number({"a": label_codes([1])})
     with pytest.raises(ParameterError, match="'half'"):
         Accumulator(2, ["a"], second_moment="half")
@@ -312,9 +312,7 @@ def test_parts_that_do_not_fit_are_named() -> None:
     (x, y), (v, w) = cut(X, labels, 2)
     one = SufficientStatistics.from_arrays(x, y, views=VIEWS)
     numbers = SufficientStatistics.from_arrays(v, {**w, "speaker": np.arange(len(v))}, views=VIEWS)
-    with pytest.raises(
-        LabelError, match=r"'speaker' are text in one part and numbers in the other \(a, c\)"
-    ):
+    with pytest.raises(LabelError, match=r"'speaker' are text and numbers \(a, c\)"):
         merge([one, one, numbers], ["a", "b", "c"])
     with pytest.raises(DataError, match=r"width 6 and 2 .*\(a and b\)"):
         merge([one, SufficientStatistics.from_arrays(v[:, :2], w, views=VIEWS)], ["a", "b"])

@@ -277,13 +277,6 @@ def summary(bundle: Bundle) -> list[str]:
     help="Keep all second moments, which serve any noise, or only the diagonal, for diagonal or isotropic noise.",
 )
 @click.option(
-    "--on-error",
-    type=click.Choice(["raise", "skip"]),
-    default="raise",
-    help="Stop at what cannot be used (raise); or leave out vectors that hold NaN or infinity, and files that are "
-    "damaged or do not fit (skip), and list them.",
-)
-@click.option(
     "--work-dir",
     help="Keep finished shards in this folder, so that a killed run goes on from them.",
 )
@@ -337,10 +330,8 @@ def stats(
     sources: Json = {"added": list(loaded), "extractor": _one_extractor(noted)}
     if rest:
         gathered = gather(rest, places, views or None, verbose=int(not quiet), **options)
-        parts[f"{len(rest)} shards"] = gathered.statistics
-        sources |= gathered.describe()
-        for bad in gathered.bad_shards:
-            click.echo(f"mvplda: left out {bad.path}: {bad.reason}", err=True)
+        parts[f"{len(rest)} shards"] = gathered
+        sources |= {"vectors": gathered.n, "shards": len(rest)}
     result = merge(list(parts.values()), list(parts))
     save_statistics(result, output, sources)
     if not quiet:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .._progress import Progress
 from .._typing import PathLike
-from ..distributed.engines import ordered_map
+from ..distributed import ordered_map
 from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
 from .network import OnnxNetwork
 from .quality import Meter, Quality, QualitySettings

@@ -226,12 +226,12 @@ def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
     """About how many floating-point operations one EM iteration takes."""
     sums = design.sums
     D = float(sums.dimension)
-    total = 0.0
+    total = 2 * float(design.plan.dense_size) ** 3
     for n, r in zip(sums.counts, ranks, strict=True):
-        total += 4 * len(n) * D * r + 2 * len(n) * r**2
+        total += 4 * len(n) * D * r
     if sums.has_products:
         total += D**2 * (D + 2 * sum(ranks))
-    return total + 2 * float(design.plan.dense_size) ** 3
+    return total
 
 
 # Ranks that classes can hold.

@@ -112,6 +112,7 @@ class Runtime:
         self._callers: dict[str, tuple[Caller, float]] = {}
         self._calls: dict[str, int] = {}
         self._refused: dict[str, float] = {}
+        self._spending: dict[str, asyncio.Lock] = {}
         self.recordings = 0
 
     def has(self, decision: str) -> None:
@@ -175,16 +176,18 @@ class Runtime:
 
     async def _spend(self, caller: Caller) -> None:
         """Count a call of a key; rates are kept in the database, from which a second's calls are taken at a time."""
-        left = self._calls.get(caller.name, 0)
-        if not left:
-            wait = self._refused.get(caller.name, 0.0) - time.monotonic()
-            rate = self.settings.key_rate
-            left = max(1, int(rate / 60))
-            if wait <= 0:
-                wait = await self.run(self.service.store.spend, caller.name, left, rate)
-            if wait > 0:
-                await self._refuse(caller, wait)
-        self._calls[caller.name] = left - 1
+        # of calls that come at once, one takes for all
+        async with self._spending.setdefault(caller.name, asyncio.Lock()):
+            left = self._calls.get(caller.name, 0)
+            if not left:
+                wait = self._refused.get(caller.name, 0.0) - time.monotonic()
+                rate = self.settings.key_rate
+                left = max(1, int(rate / 60))
+                if wait <= 0:
+                    wait = await self.run(self.service.store.spend, caller.name, left, rate)
+                if wait > 0:
+                    await self._refuse(caller, wait)
+            self._calls[caller.name] = left - 1
 
     async def _refuse(self, caller: Caller, wait: float) -> None:
         problem = Problem(429, "rate", "too many calls with this key", wait=wait)

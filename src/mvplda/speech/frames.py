@@ -18,7 +18,7 @@ from scipy.signal import fftconvolve
 from .._progress import Progress
 from .._typing import Array, FloatArray, IntArray, Names
 from ..backend import cores
-from ..distributed.engines import ordered_map
+from ..distributed import ordered_map
 from ..exceptions import AudioError
 from ..extractors.network import make_frames
 from ..extractors.recipe import Recipe

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .._optional import need
 from .._progress import Progress
 from .._typing import Array, IntArray
-from ..distributed.engines import ordered_map
+from ..distributed import ordered_map
 from ..exceptions import DataError
 from ..extractors import Extractor, load_extractor
 from ..extractors.recipe import Output

@@ -418,7 +418,7 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
         bundle.fit(task.train, task.train_labels)
         if system.name == BEST:
             calibrate(bundle, task.train, task.train_labels, enrolment=task.per_model)
-        options = {"method": "average"} if system.average else {}
+        options: Json = {"method": "average"} if system.average else {}
         enrolled = task.X[task.corpus.protocol.enrolled]
         profiles = bundle.enrol(enrolled, task.enrol_ids, **options)
         question = system.question(task, settings)
