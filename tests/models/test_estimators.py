@@ -227,7 +227,7 @@ def test_diagnostics_say_what_was_found() -> None:
         f"{len(kept)} vectors of dimension 8",
         "speaker: 15 classes, 6/18/18 vectors each",
         "95.6% of cells filled, connected",
-        "exact, eliminating speaker",
+        "solved exactly; dense system of 12 latents",
     ):
         assert words in str(found)
 

@@ -104,7 +104,10 @@ def run_experiment(
         say(f"{len(notes)} utterance(s) could not be used, all named in results.json:")
         say("\n".join(f"  {note}" for note in notes[:NAMED]))
         corpus = corpus.without([name for name, _ in made.skipped])
-    X = made.vectors.X[made.vectors.rows(corpus.ids)]
+    # rows of utterances without a vector stay zero: the protocol leaves them out
+    X = np.zeros((len(corpus), made.vectors.X.shape[1]), dtype=np.float32)
+    there = np.isin(corpus.ids, made.vectors.ids)
+    X[there] = made.vectors.X[made.vectors.rows(corpus.ids[there])]
     task = Task(corpus, X, made.blocks)
     title = f"{corpus.name}, {made.vectors.extractor or 'vectors from elsewhere'}"
     say(f"\n{title}: {len(task.train)} training vectors of dimension {task.train.shape[1]}\n")
@@ -141,7 +144,7 @@ def _network_vectors(
             lacking = np.setdiff1d(corpus.ids, made.ids).tolist()
             return Vectors(made, skipped=tuple((name, "no vector") for name in lacking))
     training = configuration.training
-    if training.checkpoint is None:
+    if not training.checkpoint:
         training = replace(training, checkpoint=str(output / CHECKPOINT))
     configuration = replace(configuration, training=training)
     trained = train_on_corpus(corpus, configuration, output / "extractor.onnx", reading)
@@ -166,13 +169,13 @@ def train_on_corpus(
     features = whole.features.take(used)
     hours = estimated_hours(features, labels, configuration.network, training)
     reading.say(f"about {hours:.2g} hours on this machine")
-    if training.checkpoint is not None:
+    if training.checkpoint:
         reading.say(f"the same command goes on after an interruption, from {training.checkpoint}")
     trained = train(features, labels, configuration.network, training, verbose=reading.verbose)
     extractor = write_extractor(trained, recipe, path)
     X = trained.extract(whole.features, training.device)
     vectors = VectorSet(corpus.ids[whole.rows], X, extractor.name)
-    return Vectors(vectors, None, whole.skipped)
+    return Vectors(vectors, skipped=whole.skipped)
 
 
 def extract_corpus(
