@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .metrics.evaluation import Evaluation
     from .metrics.intervals import Intervals
-    from .models import MultiviewPLDA, Scorer
+    from .models import BaseScorer, MultiviewPLDA
     from .scoring.profiles import SideLike
 
 __all__ = [
@@ -106,7 +106,7 @@ class _ScoreDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Scorer,
+        estimator: BaseScorer,
         X: ArrayLike,
         y: Kinds,
         *,

@@ -20,7 +20,7 @@ from .decisions import Decision, OperatingPoint, without_doubt
 from .exceptions import DataError, LabelError, ParameterError
 from .extractors.extractor import Extracted, load_extractor
 from .extractors.recordings import list_recordings, read_names
-from .io.files import fail, read_bytes
+from .io.files import OnDisk, fail, lines_of
 from .io.vectors import VectorSet
 from .labels import encode_labels
 from .voices import (
@@ -322,16 +322,22 @@ class People:
 def read_turns(path: PathLike) -> list[Turn]:
     """Turns of an RTTM file (of a diariser), or of a ``segments`` file of Kaldi."""
     turns = []
-    for number, line in enumerate(read_bytes(path).decode().splitlines(), 1):
-        fields = line.split()
+    for number, line in enumerate(lines_of(OnDisk(path)), 1):
+        fields = line.decode().split()
+        # what RTTM tells of speakers, and comments, are no turns
+        if not fields or fields[0].startswith((";;", "SPKR-INFO")):
+            continue
         try:
-            if fields[:1] == ["SPEAKER"]:
+            if fields[0] == "SPEAKER":
                 start = float(fields[3])
-                turns.append(Turn(fields[1], start, start + float(fields[4]), fields[7]))
-            elif fields:
-                turns.append(Turn(fields[1], float(fields[2]), float(fields[3])))
+                turn = Turn(fields[1], start, start + float(fields[4]), fields[7])
+            else:
+                turn = Turn(fields[1], float(fields[2]), float(fields[3]))
         except (IndexError, ValueError):
             fail(path, "expected SPEAKER lines of RTTM, or: utterance recording start end", number)
+        if not 0 <= turn.start < turn.end < np.inf:
+            fail(path, f"a turn from {turn.start:g} to {turn.end:g} s is none", number)
+        turns.append(turn)
     return turns
 
 

@@ -282,14 +282,14 @@ class HeldOut:
         )
         self.X = X
         self.labels = labels
-        self.trials = [trials for _, trials in dealt]
+        self.trials = dealt
         self.models = []
         line = Progress(f"{title}: holding people out", len(dealt))
-        for number, (fold, _) in enumerate(dealt, 1):
+        for number, trials in enumerate(dealt, 1):
             if title:
                 line.step(number)
-            others = {view: column[fold.train] for view, column in labels.items()}
-            self.models.append(model_of(X[fold.train], others))
+            others = {view: column[trials.train] for view, column in labels.items()}
+            self.models.append(model_of(X[trials.train], others))
         if not dealt:
             return
         self.truth = np.concatenate([trials.kinds for trials in self.trials])

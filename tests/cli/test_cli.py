@@ -91,7 +91,7 @@ def test_train_says_how_it_was_solved(drawn, tmp_path, asked):
     path = tmp_path / "model.safetensors"
     code, said = run_here("train", root / "x.npz", *labelled(root), *views, *choice, "-o", path)
     assert code == 0, said
-    assert "solved by: exact" in said
+    assert "solved exactly" in said
     about = info(path)
     assert about["algorithm"] == "exact"
     expected = MultiviewPLDA({"speaker": 2, "channel": 2}, random_state=0).fit(X, labels)

@@ -26,7 +26,7 @@ def named(**options: Any) -> tuple[Any, dict[str, Any]]:
 def test_float32_vectors_of_other_shards_about_other_origins() -> None:
     X, labels = named(dtype=np.float32)
     gone = np.arange(len(X)) % 3 == 0
-    left = of(X, labels, slice(None)) - of(X, labels, gone, origin=np.full(6, 2.0))
+    left = of(X, labels, slice(None)) - of(X, labels, gone).about(np.full(6, 2.0))
     close(of(X, labels, ~gone), left, tolerance=1e-5)
 
 

@@ -93,7 +93,7 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
     app.check_port(settings)
     service = app.open_service(settings)
     click.echo(f"mvplda serves at http://{settings.host}:{settings.port}/", err=True)
-    if service.model is not None and service.model.notice:
+    if service.model.notice:
         click.secho(service.model.notice, err=True, bold=True)
     app.run(service, settings)
 

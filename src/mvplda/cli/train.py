@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     multiple=True,
     type=KeyValue(),
     help="NAME=VALUE: a setting of the model's class, such as noise=full, max_iter=50, prior=isotropic, "
-    "prior_strength=auto.",
+    "prior_strength=0.6.",
 )
 @click.option(
     "--reduce",

@@ -298,7 +298,7 @@ def provenance(inputs: Iterable[str | Path] = ()) -> Json:
         "packages": {name: installed[name] for name in PACKAGES if name in installed},
         "cores": cores(),
         "threads": os.environ.get("OMP_NUM_THREADS", ""),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join(Path(word).name if os.path.isabs(word) else word for word in sys.argv),
         "inputs": {Path(path).name: digest_of(Path(path)) for path in inputs},
     }
 

@@ -70,7 +70,6 @@ class SufficientStatistics:
         views: Sequence[str] | None = None,
         second_moment: SecondMoment = "full",
         missing: object = None,
-        origin: ArrayLike | None = None,
     ) -> SufficientStatistics:
         """One pass over the vectors, in blocks, accumulating in float64.
 
@@ -82,7 +81,6 @@ class SufficientStatistics:
         views : the views, interactions included (default: every label column)
         second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
         missing : a value that stands for "no label", besides None and NaN
-        origin : (D,) point amid the data; default: the mean of the first block
 
         Examples
         --------
@@ -105,7 +103,7 @@ class SufficientStatistics:
         sizes = {view: len(table.classes[view]) for view in table.views}
         vectors = X if is_torch(X) else as_vectors(X)
         width = int(vectors.shape[-1])
-        sums = kind(width, sizes, second_moment=second_moment, origin=origin)
+        sums = kind(width, sizes, second_moment=second_moment)
         sums.add(vectors, table.codes)
         return cls.of(sums, table.classes)
 
