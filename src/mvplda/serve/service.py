@@ -129,8 +129,5 @@ def marks_secret(store: Store, master: Master) -> bytes:
     """The secret of the marks of recordings, which a rotation of the master key leaves as it is."""
     vault = Vault(master)
     with store.write() as work:
-        sealed = store.meta("marks", work)
-        if sealed is None:
-            sealed = vault.wrap(vault.marks, "marks").hex()
-            work.insert("meta", name="marks", value=sealed)
+        sealed = store.keep(work, "marks", vault.wrap(vault.marks, "marks").hex())
     return vault.unwrap(bytes.fromhex(sealed), "marks")

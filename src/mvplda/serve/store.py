@@ -123,6 +123,10 @@ MIGRATIONS = {
     "DROP TABLE IF EXISTS answers; DROP TABLE IF EXISTS challenges",
 }
 SCHEMA = 5
+PUT_KEY = (
+    "INSERT INTO api_keys (hash, name, role, created) VALUES (:hash, :name, :role, :created) "
+    "ON CONFLICT (hash) DO UPDATE SET role = excluded.role"
+)
 # Take calls out of a minute's share, if so many are left; what lies beyond a minute was written by a wrong
 # clock.
 SPEND = (
@@ -322,10 +326,7 @@ class Store:
     def bind(self, master: str) -> None:
         """Remember the mark of the master key, or refuse another one than was remembered."""
         with self.write() as work:
-            known = self.meta("master", work)
-            if known is None:
-                work.insert("meta", name="master", value=master)
-            elif known != master:
+            if self.keep(work, "master", master) != master:
                 raise ParameterError(
                     "the master key is another one than that which this database was made with"
                 )
@@ -340,6 +341,12 @@ class Store:
         found: str | None = work.value("SELECT value FROM meta WHERE name = :name", name=name)
         return found
 
+    def keep(self, work: Work, name: str, value: str) -> str:
+        """What the table `meta` has of a name: this value, unless an instance that started before has put another."""
+        put = "INSERT INTO meta (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING"
+        work.run(put, name=name, value=value)
+        return str(self.meta(name, work))
+
     def ping(self) -> None:
         with self.read() as work:
             work.run("SELECT 1")
@@ -353,15 +360,16 @@ class Store:
     def put_api_key(self, name: str, role: str, key: str | None = None) -> str:
         """Store the hash of a key, in place of one of the same name; the key itself is not stored."""
         key = key or new_api_key()
+        own = {"hash": key_hash(key), "name": name}
         with self.write() as work:
-            work.run("DELETE FROM api_keys WHERE name = :name", name=name)
-            query = "SELECT name FROM api_keys WHERE hash = :hash"
-            same = work.value(query, hash=key_hash(key))
-            if same is not None:
+            work.run("DELETE FROM api_keys WHERE name = :name AND hash <> :hash", **own)
+            same = work.value("SELECT name FROM api_keys WHERE hash = :hash", hash=own["hash"])
+            if same not in (None, name):
                 raise ParameterError(
                     f"the API key of {name!r} is that of {same!r} already: each has one of its own"
                 )
-            work.insert("api_keys", hash=key_hash(key), name=name, role=role, created=work.now)
+            # instances that start at once have the same keys in their environment
+            work.run(PUT_KEY, **own, role=role, created=work.now)
         return key
 
     def drop_api_key(self, name: str) -> bool:
