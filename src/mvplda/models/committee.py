@@ -1,5 +1,7 @@
 """A committee of experts: several extractors' evidence, added up in each world. And cosine, and a cascade."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import warnings

@@ -550,7 +550,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         self.n_iter_ = 0
         self.converged_ = True
         self.prior_strength_ = {}
-        self.classes_ = {}
+        self.classes_: dict[str, Names] = {}
         self.class_means_ = {}
         self.class_covariances_ = {}
 
