@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.exceptions import LabelError, ParameterError
 from mvplda.metrics.jackknife import Interval
 from mvplda.speech.corpora import build_corpus, load_corpus
 from mvplda.speech.experiment import Reading, read_corpus_vectors, run_experiment, run_systems
@@ -163,11 +163,11 @@ def test_blocks_of_a_file_stand_side_by_side(tmp_path):
     made = read_corpus_vectors(corpus, [tmp_path / "v.npz"])
     assert made.blocks == {"voice": 12, "words": 5}
     joined = Task(corpus, made.vectors.X, made.blocks).joined
-    assert joined.blocks is None
+    assert not joined.blocks
     for block in (joined.test[:, :12], joined.train[:, 12:]):
         np.testing.assert_allclose(np.linalg.norm(block, axis=1), 1, rtol=1e-5)
     np.savez(tmp_path / "w.npz", X=X, ids=[f"other{i}" for i in range(len(X))])
-    with pytest.raises(DataError, match="none of the corpus's"):
+    with pytest.raises(LabelError, match="no vector, the first is '0'"):
         read_corpus_vectors(corpus, [tmp_path / "w.npz"])
 
 

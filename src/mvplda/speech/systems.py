@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -60,7 +60,7 @@ class Task:
 
     corpus: Corpus
     X: Names
-    blocks: dict[str, int] | None = None
+    blocks: dict[str, int] = field(default_factory=dict)
 
     @cached_property
     def views(self) -> tuple[str, ...]:
