@@ -196,7 +196,7 @@ class ScoreHistogramDisplay(_ScoreDisplay):
             shares = np.full(len(own), 1 / len(own))
             colour = colour_of(kind, i)
             fill: Json = {"histtype": "stepfilled", "facecolor": (colour, 0.35)}
-            axes.hist(values, bins, weights=shares, label=kind, edgecolor=colour, **fill)
+            axes.hist(values, bins.tolist(), weights=shares, label=kind, edgecolor=colour, **fill)
         axes.axvline(0, **THIN)
         axes.set(xlabel=LLR, ylabel="share of the trials of a kind")
         legend_below(axes, 4)
