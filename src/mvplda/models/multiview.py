@@ -253,15 +253,15 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         views = tuple(wanted)
         check_published(self, views)
         kind = PRIORS[self.prior]
+        sums = statistics.for_views(views, self._second_moment(), device)
         asked, ranks = choose_ranks(statistics, wanted, full=kind.full_rank)
         used = tuple(ranks[view] for view in views)
-        sums = statistics.for_views(views, self._second_moment(), device)
         if self.algorithm == "paper":  # which is for the host
             sums = sums.on_host()
         # tables that pay within ten iterations are worth making
         iterations = min(self.max_iter, 10)
         design = Design.of(sums, used, iterations)
-        noise_kind = kind.noise_kind(self.noise)
+        noise_kind = self._noise_kind()
         noise = NoiseModel.of(noise_kind, self.noise_floor, statistics, self.noise_shrinkage)
         # the same data give the same model, unless chance is asked for
         chance = self.init == "random" or self.random_state is not None
@@ -528,7 +528,10 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         return ranks_in(self.views) or dict.fromkeys(views)
 
     def _second_moment(self) -> SecondMoment:
-        return NOISES[PRIORS[self.prior].noise_kind(self.noise)].second_moment
+        return NOISES[self._noise_kind()].second_moment
+
+    def _noise_kind(self) -> str:
+        return "full" if PRIORS[self.prior].full_rank else self.noise
 
     def _vectors(self, X: ArrayLike, *, reset: bool) -> AnyArray:
         """Vectors to learn from, checked: an array, or a tensor where it is."""
