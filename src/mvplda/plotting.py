@@ -19,6 +19,7 @@ from ._typing import FloatArray, Json, Setting
 from .exceptions import LabelError
 from .kinds import DetectionCost, Kinds, detection_cost, target_kind
 from .metrics import ScoreCurve, bayes_error_rates
+from .metrics.curves import as_scores
 from .metrics.evaluation import split_by_kind
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class _ScoreDisplay(Display):
 
     def __init__(self, scores: Mapping[str, ArrayLike]) -> None:
         self.target = target_kind(scores)
-        self.scores: dict[str, FloatArray] = {k: np.asarray(v) for k, v in scores.items()}
+        self.scores: dict[str, FloatArray] = {k: as_scores(v, k) for k, v in scores.items()}
 
     @property
     def others(self) -> dict[str, FloatArray]:
