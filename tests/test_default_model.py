@@ -155,4 +155,4 @@ def test_setup_keeps_the_better(default: Path) -> None:
     lines = made.report.splitlines()
     assert any("used is" in line for line in lines)
     rows = [line for line in lines if "EER of the worst kind" in line]
-    assert len(rows) == 2
+    assert len(rows) == 3
