@@ -9,21 +9,24 @@ tenth, and resamples cannot know.
 The intervals are therefore those of a jackknife: with e the estimate and e_i that without
 speaker i, n speakers in all,
 
-    y = log(e + c),  y_i = log(e_i + c),  c = 2 e / n
-    variance = (n - 1)/n sum_i (y_i - mean y_i)^2
-    bias     = (n - 1) (mean y_i - y)
+    d_i   = mean e_i - e_i,  c = 2 e / n
+    error = sqrt((n - 1)/n sum_i d_i^2)
+    bias  = (n - 1) (mean e_i - e)
 
-the interval goes from the lower of y and y - bias, less t standard errors, to the higher of
-y and y - f bias, and t + g standard errors more, and back from the logarithm. f is 1 but for what is
-read off a convex hull: there the bias falls as n^(-2/3), of which leaving one out shows 2/3, so f = 3/2.
-The offset c keeps finite what becomes zero without one speaker. t is Student's, of as many degrees of freedom as the
-variance has: n - 1, or fewer, 3 (sum d_i^2)^2 / sum d_i^4 - 1 (at least 4), where a few
-speakers make most of it, d_i = mean y_i - y_i.
+the interval goes, on the scale of log(e + c), from the lower of e and e - bias, less t errors, to the higher
+of e and e - f bias, and t errors more. On that scale an error is error / (e + c): the logarithms of e_i are not
+taken, since one speaker without whom half of the errors are gone would not double them by coming twice.
+f is 1 but for what is read off a convex hull: there the bias falls as n^(-2/3), of which leaving one out shows 2/3,
+so f = 3/2. t is Student's, of as many degrees of freedom as the variance has: n - 1, or fewer,
+3 (sum d_i^2)^2 / sum d_i^4 - 1 (at least 4), where a few speakers make most of it.
 
 Where a few speakers err far more than the others (goats as targets, wolves as impostors), a group that
 happens to have fewer of them errs less *and* varies less: the truth lies above more often than below.
-The upper end therefore reaches further by g = (2 t^2 + 1)/6 sum d_i^3 / (sum d_i^2)^(3/2), the first
-term of Cornish and Fisher's expansion for the t statistic of a skewed sample, where that is positive.
+The upper end therefore reaches further by g = (2 t^2 + 1)/6 sum d_i^3 / (sum d_i^2)^(3/2) errors, the first
+term of Cornish and Fisher's expansion for the t statistic of a skewed sample, where that is positive. Of what is read
+off a hull these are counted on the scale of e, and the higher of the two ends taken: a logarithm and the expansion
+both allow for skewness, and together they would make of one speaker in 29 who has half of the errors an upper end of
+seven times the estimate. If such speakers are 1 in 29, they may be 1 in 6 (Clopper and Pearson): three times.
 
 Speakers do not all count alike. Five who are enrolled and a hundred who only pretend are five for the
 misses, and five of the two sides of every false alarm; fifty of whom five make most of the trials are
@@ -123,15 +126,10 @@ def jackknife_interval(
     """
     n = len(without)
     counted = float(n) if speakers is None else min(float(n), speakers)
-    away = (n - 1) * (without - without.mean())
-    standard_error = float(np.sqrt((away**2).sum() / (n * (n - 1))))
+    standard_error = math.sqrt((n - 1) * float(np.var(without)))
     if estimate <= 0:
         return Interval(estimate, 0.0, min(unseen, most), standard_error)
-    offset = 2 * estimate / counted
-    y = np.log(estimate + offset)
-    y_without = np.log(without + offset)
-    correction = (n - 1) * (y - y_without.mean())
-    d = y_without.mean() - y_without  # above zero: without this speaker there are fewer errors
+    d = without.mean() - without  # above zero: without this speaker there are fewer errors
     squares = float((d**2).sum())
     freedom = counted - 1.0
     skewness = 0.0
@@ -140,10 +138,19 @@ def jackknife_interval(
         skewness = max(0.0, float((d**3).sum()) / squares**1.5)
     t = float(stdtrit(freedom, (1 + level) / 2))
     above = t + skewness * (2 * t**2 + 1) / 6
-    spread = math.sqrt((n - 1) / n * squares)
-    low = math.exp(y + min(correction, 0.0) - t * spread) - offset
-    upwards = HULL_BIAS * max(correction, 0.0) if of_hull else max(correction, 0.0)
-    high = math.exp(min(y + upwards + above * spread, 700.0)) - offset
+    correction = (n - 1) * (estimate - float(without.mean()))
+    upwards = max(correction, 0.0)
+    # the offset keeps away from zero what becomes zero without one speaker
+    offset = 2 * estimate / counted
+    scale = estimate + offset
+    low = scale * math.exp((min(correction, 0.0) - t * standard_error) / scale) - offset
+    highest = estimate
+    if of_hull:
+        upwards *= HULL_BIAS
+        highest += upwards + above * standard_error
+        above = t
+    high = scale * math.exp(min((upwards + above * standard_error) / scale, 700.0)) - offset
+    high = max(high, highest)
     high = max(estimate, min(high, estimate + unseen, most))
     low = min(max(low, 0.0), estimate)  # rounding must not lift it above what was measured
     return Interval(estimate, low, high, standard_error)
