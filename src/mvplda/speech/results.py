@@ -135,8 +135,10 @@ def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]], level: float
             continue
         width = student.ppf((1 + level) / 2, len(runs) - 1) / math.sqrt(len(runs))
         seeds = width * np.log(values).std(ddof=1)
-        below = np.mean([math.log(end.estimate / max(end.low, 1e-9)) for end in around])
-        above = np.mean([math.log(end.high / end.estimate) for end in around])
+        # ends are averaged before logarithms are taken: in some runs the lower one may be zero
+        estimate, low, high = np.mean([(end.estimate, end.low, end.high) for end in around], axis=0)
+        below = math.log(estimate / max(low, 1e-9))
+        above = math.log(high / estimate)
         rows[kind]["low"] = float(values.mean() * math.exp(-math.hypot(below, seeds)))
         rows[kind]["high"] = float(values.mean() * math.exp(math.hypot(above, seeds)))
     return rows
