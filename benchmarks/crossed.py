@@ -12,7 +12,6 @@ from mvplda import SufficientStatistics
 from mvplda.inference.design import Design
 from mvplda.inference.em import m_step, moment_start, posterior
 from mvplda.inference.parameters import NoiseModel
-from mvplda.statistics.accumulator import Sums
 
 from .data import draw
 from .timing import best_of, extra_memory, in_another_process
@@ -23,7 +22,7 @@ FULL = [32, 64, 128, 256, 384, 512, 768]
 QUICK = [16, 32]
 
 
-def prepared(classes: int) -> tuple[Sums, NoiseModel, Any]:
+def prepared(classes: int) -> tuple[Any, NoiseModel, Any]:
     """Vectors in random cells of classes x classes; no class is empty."""
     vectors = EACH * classes
     rng = np.random.default_rng(0)

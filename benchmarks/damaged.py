@@ -32,7 +32,7 @@ import numpy as np
 import soundfile
 import soxr
 
-from mvplda.distributed.engines import ordered_map
+from mvplda.distributed import ordered_map
 from mvplda.exceptions import MvpldaError
 from mvplda.extractors import Extractor, load_extractor, measure, read_sound
 from mvplda.extractors.sound import golden_signal

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from mvplda.distributed import gather
-from mvplda.distributed.gathering import BATCH_BYTES
+from mvplda.distributed import BATCH_BYTES, gather
 from mvplda.io.files import write_map
 from mvplda.io.vectors import VectorSet, open_vectors, write_vectors
 

@@ -121,7 +121,6 @@ def test_turns_become_people_and_what_overlaps_does_not():
     same = np.equal.outer(truth, truth)
     assert not (pairs & ~same).any()
     assert (pairs & same).sum() > 0.8 * same.sum()
-    assert len(people.merges) == len(turns) - (people.person.max() + 1)
     assert np.bincount(people.person).tolist() == sorted(np.bincount(people.person))[::-1]
     # the same voice twice, at the same time: never one person
     twice = [Turn("r", 0, 5), Turn("r", 4, 9), Turn("r", 9, 12)]
@@ -167,3 +166,29 @@ def test_a_weight_divides_the_noise_of_a_take():
     # two takes of half the weight are one take
     np.testing.assert_allclose(whole.y, weighted.y)
     assert whole.weights.tolist() == weighted.weights.tolist()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a r 2.5 0.5",
+        "a r 0 inf",
+        "SPEAKER r 1 nan 1 - - A",
+        "SPEAKER r 1 -3 1 - - A",
+        "NOSCORE r 1 0 5",
+    ],
+)
+def test_turns_that_are_none_are_refused(tmp_path: Path, line: str):
+    path = tmp_path / "turns"
+    path.write_text(line)
+    with pytest.raises(FileFormatError, match="line 1: a turn from"):
+        read_turns(path)
+
+
+def test_comments_and_speakers_of_rttm_are_passed_over(tmp_path: Path):
+    path = tmp_path / "turns.rttm"
+    path.write_text(";; of a diariser\nSPKR-INFO r 1 - - - unknown A -\n\nSPEAKER r 1 1 2 - - A\n")
+    assert read_turns(path) == [Turn("r", 1, 3, "A")]
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileFormatError, match="UTF-8"):
+        read_turns(path)

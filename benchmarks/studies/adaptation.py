@@ -99,7 +99,11 @@ def interpolate(
             f"the models have different dimensions: {len(model_a.mean_)} and {len(model_b.mean_)}"
         )
     w = _checked_weight(weight)
-    noise = model_a.parameters_.sigma.mixed(model_b.parameters_.sigma, w)
+    old = model_a.parameters_.sigma
+    new = model_b.parameters_.sigma
+    noise = (1 - w) * old.covariance + w * new.covariance
+    if old.array.shape == new.array.shape:
+        noise = (1 - w) * old.array + w * new.array
     lower = noise_of(noise).lower
     loadings = []
     for view, B in model_a.loadings_.items():

@@ -71,7 +71,7 @@ def jvectors(data: Path) -> tuple[Corpus, Path]:
     with np.load(file) as arrays:
         training = [str(name) for name in arrays["training_speakers"]]
     views = {view: view for view in ("speaker", "phrase")}
-    corpus = load_corpus("vectors", file, labels=views, session="session", training=training)
+    corpus = load_corpus("vectors", file, labels={**views, "session": "session"}, training=training)
     return corpus, file
 
 

@@ -34,7 +34,6 @@ EXTRAS = {
     "psycopg": "serve",
     "pyarrow": "scale",
     "pydantic_settings": "serve",
-    "python_multipart": "serve",
     "soundfile": "audio",
     "soxr": "audio",
     "sqlalchemy": "serve",

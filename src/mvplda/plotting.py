@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .metrics.evaluation import Evaluation
     from .metrics.intervals import Intervals
-    from .models import MultiviewPLDA, Scorer
+    from .models import BaseScorer, MultiviewPLDA
     from .scoring.profiles import SideLike
 
 __all__ = [
@@ -106,7 +106,7 @@ class _ScoreDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Scorer,
+        estimator: BaseScorer,
         X: ArrayLike,
         y: Kinds,
         *,
@@ -192,11 +192,11 @@ class ScoreHistogramDisplay(_ScoreDisplay):
         ends = np.array([np.quantile(own, [0.002, 0.998]) for own in shown.values()])
         bins = np.linspace(ends[:, 0].min(), ends[:, 1].max(), 90)
         for i, (kind, own) in enumerate(shown.items()):
-            counts, edges = np.histogram(np.clip(own, bins[0], bins[-1]), bins)
-            shares = counts / len(own)
+            values = np.clip(own, bins[0], bins[-1])
+            shares = np.full(len(own), 1 / len(own))
             colour = colour_of(kind, i)
-            axes.stairs(shares, edges, fill=True, alpha=0.35, label=kind, color=colour)
-            axes.stairs(shares, edges, color=colour)
+            fill = {"histtype": "stepfilled", "facecolor": (colour, 0.35), "edgecolor": colour}
+            axes.hist(values, bins, weights=shares, label=kind, **fill)
         axes.axvline(0, **THIN)
         axes.set(xlabel=LLR, ylabel="share of the trials of a kind")
         legend_below(axes, 4)

@@ -170,8 +170,7 @@ def _varying_axes(X: FloatArray, wanted: int | None, floor: float) -> tuple[Arra
     with np.errstate(over="ignore", invalid="ignore"):
         mean = X.mean(axis=0, dtype=np.float64)
         centred = np.subtract(X, mean, dtype=np.float64)
-        squares = centred.T @ centred / (n - 1)
-    variance = squares.diagonal()
+        variance = np.square(centred).sum(axis=0) / (n - 1)
     if not np.isfinite(variance).all():
         raise DataError(
             "the vectors are too large: their squares overflow float64; scale the vectors down"
@@ -181,8 +180,15 @@ def _varying_axes(X: FloatArray, wanted: int | None, floor: float) -> tuple[Arra
         raise DataError("all vectors are the same: there is no axis along which they vary")
     deviation = np.where(dead, 0.0, np.sqrt(variance))
     inverse = np.divide(1.0, deviation, where=~dead, out=np.zeros(len(dead)))
-    # ascending; n vectors show n - 1 axes at most
-    shares, turned = np.linalg.eigh(squares * inverse * inverse[:, None])
+    centred *= inverse / np.sqrt(n - 1)
+    if n > X.shape[1]:
+        shares, turned = np.linalg.eigh(centred.T @ centred)
+    else:
+        # few vectors: far quicker than the covariance of many columns
+        turned, roots, _ = np.linalg.svd(centred.T, full_matrices=False)
+        shares = np.square(roots)[::-1]
+        turned = turned[:, ::-1]
+    # ascending until here; n vectors show n - 1 axes at most
     shares = np.maximum(shares[::-1], 0.0)[: n - 1]
     turned = turned[:, ::-1][:, : n - 1]
     shown = shares > floor * shares[0]

@@ -9,17 +9,15 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from numbers import Integral
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from ._progress import Progress
-from ._typing import Array, Card, Columns, IntArray, Json, Labels, Names
+from ._typing import Array, Card, Columns, Json, Labels, Names, Setting
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator, question_key
 from .decisions import OperatingPoint
@@ -30,7 +28,7 @@ from .metrics.curves import min_cllr
 from .models import SCORERS, Committee, MultiviewPLDA
 from .models.committee import scorer_of
 from .models.domain import DomainPLDA, InDomain
-from .models.heldout import Trials, held_out_trials
+from .models.heldout import held_out_trials
 from .models.scorer import check_names
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
 from .scoring.question import Hypothesis, Question
@@ -79,7 +77,7 @@ def train(
     *,
     model: str = COMMITTEE,
     ranks: Mapping[str, int | None] | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Card | None = None,
     reduce: int | None = None,
     blocks: Mapping[str, int] | None = None,
     enrolment: int = 1,
@@ -113,9 +111,14 @@ def train(
     check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
     options = dict(settings or {})
     if model == COMMITTEE:
+        check_names(Committee, options, ("experts", "columns"))
         options.setdefault("enrolment", enrolment)
         sizes = dict(blocks or {"vectors": vectors.shape[1]})
-        committee = _committee_of(sizes, vectors.shape[1], columns, options)
+        if sum(sizes.values()) != vectors.shape[1]:
+            raise ParameterError(
+                f"the blocks have {sum(sizes.values())} columns together, the vectors {vectors.shape[1]}"
+            )
+        committee = make_committee(sizes, list(columns), labels=columns, **options)
         if default is not None:
             committee.experts = {**committee.experts, "default model": InDomain(default)}
         bundle = Bundle(None, committee, extractor)
@@ -143,42 +146,24 @@ def train(
     return bundle
 
 
-def _committee_of(
-    sizes: Mapping[str, int], width: int, labels: Columns, settings: Json
-) -> Committee:
-    """A committee to be fitted, once its settings are found to be right."""
-    if sum(sizes.values()) != width:
-        raise ParameterError(
-            f"the blocks have {sum(sizes.values())} columns together, the vectors {width}"
-        )
-    dim = settings.pop("dim", REDUCED)
-    if not isinstance(dim, Integral):
-        raise ParameterError(f"dim is a whole number; got {dim!r}")
-    check_names(Committee, settings, ("experts", "columns"))
-    return make_committee(sizes, list(labels), labels=labels, dim=int(dim), **settings)
-
-
 def count_named(column: ArrayLike) -> int:
     """How many classes the labels of a view name; missing ones name none."""
     return len(encode_labels({"": column}).classes[""].names)
 
 
 def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> None:
-    """Refuse what no model can be trained on; all that is wrong in one message."""
-    problems = []
+    """Refuse what no model can be trained on."""
     if X.ndim != 2 or len(X) < 2:
-        problems.append(f"there is one vector, or none: vectors have shape (n, D); got {X.shape}")
-    elif not np.isfinite(X.astype(np.float64)).all():
-        problems.append("the vectors contain NaN or infinity")
+        raise DataError(f"there is one vector, or none: vectors have shape (n, D); got {X.shape}")
+    if not np.isfinite(X.astype(np.float64)).all():
+        raise DataError("the vectors contain NaN or infinity")
     if not labels and needed:
-        problems.append("there are no labels: name the speaker of every vector")
+        raise DataError("there are no labels: name the speaker of every vector")
     for view, column in labels.items():
         if column.shape != X.shape[:1]:
-            problems.append(f"there are {len(X)} vectors and {column.shape} labels of {view}")
-        elif count_named(column) < 2:
-            problems.append(f"{view} has one class ({column[0]!r}): a model needs several")
-    if problems:
-        raise DataError("; ".join(problems))
+            raise DataError(f"there are {len(X)} vectors and {column.shape} labels of {view}")
+        if count_named(column) < 2:
+            raise DataError(f"{view} has one class ({column[0]!r}): a model needs several")
 
 
 def make_committee(
@@ -187,7 +172,7 @@ def make_committee(
     *,
     labels: Labels | None = None,
     dim: int = REDUCED,
-    **settings: Any,
+    **settings: Setting,
 ) -> Committee:
     """A committee to be fitted, with two experts for every extractor's block of columns.
 
@@ -223,10 +208,13 @@ def make_committee(
         whitened = standard_chain(min(dim, width), length="unit")
         whitened.steps.insert(0, ("root", RectifiedRoot()))
         unit = unit_chain(WIDEST if width > WIDEST else None)
-        experts[name] = Bundle(unit, _prior_model(every, plain))
-        experts[f"{name}, whitened"] = Bundle(whitened, _prior_model(every, 0.4))
-        for title in experts:
-            columns.setdefault(title, (start, start + width))
+        kinds: Json = {name: (unit, plain), f"{name}, whitened": (whitened, 0.4)}
+        for title, (chain, strength) in kinds.items():
+            model = MultiviewPLDA(
+                dict.fromkeys(every), prior="isotropic", prior_strength=strength, max_iter=0
+            )
+            experts[title] = Bundle(chain, model)
+            columns[title] = (start, start + width)
         start += width
     return Committee(experts, columns=columns, **settings)
 
@@ -238,7 +226,7 @@ def _keep_few_posteriors(committee: Committee, view: str) -> None:
     each, in as many classes of the first, have one covariance, up to rounding.
     """
     for expert in committee.experts_.values():
-        scorer: Any = scorer_of(expert)
+        scorer: Setting = scorer_of(expert)
         kept = dict(getattr(scorer, "class_covariances_", {}))
         kept.pop(view, None)
         for other, covariances in kept.items():
@@ -256,13 +244,7 @@ def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
     return widths
 
 
-def _prior_model(views: Sequence[str], strength: Any) -> MultiviewPLDA:
-    return MultiviewPLDA(
-        dict.fromkeys(views), prior="isotropic", prior_strength=strength, max_iter=0
-    )
-
-
-def _are_crossed(labels: Any, views: Sequence[str]) -> bool:
+def _are_crossed(labels: Labels, views: Sequence[str]) -> bool:
     """Whether combinations of classes are free enough of the classes themselves to learn an interaction from."""
     table = encode_labels(labels, [*views, ":".join(views)])
     *each, cells = (len(table.classes[view]) for view in table.views)
@@ -272,65 +254,56 @@ def _are_crossed(labels: Any, views: Sequence[str]) -> bool:
 # -- calibration and thresholds ------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class HeldOut:
-    """Trials among people who were held out, fold after fold, and for every fold a model without its people."""
+    """Trials among people who are held out in turn, and for every fold a model without its people.
 
-    models: Sequence[Bundle]
-    trials: Sequence[Trials]
-    X: Array
-    labels: Columns
+    There are no trials where there are too few people.
 
-    @classmethod
-    def deal(
-        cls,
+    Parameters
+    ----------
+    model_of : makes the model of some vectors and their labels
+    title : of the lines that show progress; none without one
+    """
+
+    def __init__(
+        self,
         model_of: Callable[[Array, Columns], Bundle],
         X: Array,
         labels: Columns,
         enrolment: int,
         folds: int,
         title: str = "",
-    ) -> HeldOut:
-        """Hold people out in turn; no trials where there are too few.
-
-        model_of : the model of some vectors and their labels
-        title : of the lines that show progress; none without one
-        """
+    ) -> None:
         dealt = held_out_trials(
             labels, folds=folds, enrolment=enrolment, most_tests=TESTS, most_trials=TRIALS
         )
-        models = []
+        self.X = X
+        self.labels = labels
+        self.trials = dealt
+        self.models = []
         line = Progress(f"{title}: holding people out", len(dealt))
-        for number, (fold, _) in enumerate(dealt, 1):
+        for number, trials in enumerate(dealt, 1):
             if title:
                 line.step(number)
-            others = {view: column[fold.train] for view, column in labels.items()}
-            models.append(model_of(X[fold.train], others))
-        return cls(models, [trials for _, trials in dealt], X, labels)
-
-    @property
-    def hypotheses(self) -> list[Hypothesis]:
-        return self.trials[0].hypotheses
-
-    @property
-    def truth(self) -> IntArray:
+            others = {view: column[trials.train] for view, column in labels.items()}
+            self.models.append(model_of(X[trials.train], others))
+        if not dealt:
+            return
+        self.truth = np.concatenate([trials.kinds for trials in self.trials])
         """(n,) place of the true one among the hypotheses."""
-        return np.concatenate([trials.kinds for trials in self.trials])
+        who = next(iter(labels.values()))
+        enrolled = [who[trials.profiles][trials.pairs[:, 0]] for trials in self.trials]
+        tested = [who[trials.test][trials.pairs[:, 1]] for trials in self.trials]
+        self.people = np.stack([np.concatenate(enrolled), np.concatenate(tested)])
+        """(2, n) who speaks on either side."""
 
     def kinds(self, same: Sequence[str]) -> Names:
         """(n,) what every trial is to a question about some views: ``target``, or the views in which it differs."""
         names = []
-        for shared in self.hypotheses:
+        for shared in self.trials[0].hypotheses:
             others = " and ".join(view for view in self.labels if view not in shared)
             names.append("target" if set(same) <= set(shared) else f"other {others}")
-        return np.asarray(names)[self.truth]
-
-    def people(self) -> tuple[Names, Names]:
-        """(n,) who speaks on either side."""
-        people = next(iter(self.labels.values()))
-        enrolled = [people[trials.profiles][trials.pairs[:, 0]] for trials in self.trials]
-        tested = [people[trials.test][trials.pairs[:, 1]] for trials in self.trials]
-        return np.concatenate(enrolled), np.concatenate(tested)
+        return np.take(names, self.truth)
 
     def answers(
         self, same: Sequence[str] | None = None, known: Sequence[str] = ()
@@ -357,7 +330,7 @@ class HeldOut:
         errors: Json = {}
         for key, (same, llrs) in scores.items():
             kinds = self.kinds(same)
-            every = [measured_point(llrs, kinds, far, *self.people()) for far in fars]
+            every = [self._point(llrs, kinds, far) for far in fars]
             points[key] = [point for point in every if np.isfinite(point.threshold)]
             targets = llrs[kinds == "target"]
             impostors = llrs[kinds != "target"]
@@ -371,24 +344,17 @@ class HeldOut:
         card = {"folds": len(self.trials), "trials": trials, "errors": errors}
         return points, {"held_out": card}
 
-
-def measured_point(
-    scores: Array, kinds: Names, far: float, enrolled: Names, tested: Names, basis: str = HELD_OUT
-) -> OperatingPoint:
-    """The threshold for a share of false acceptances of the worst kind of impostor, and the errors there.
-
-    kinds : (n,) ``target``, or the kind of impostor
-    enrolled, tested : (n,) who speaks on either side
-    """
-    point = threshold_for(scores, kinds, far, enrolled, tested, target="target")
-    people = len(np.unique([enrolled, tested]))
-    measured = {
-        "far": {kind: [one.estimate, one.low, one.high] for kind, one in point.far.items()},
-        "frr": [point.frr.estimate, point.frr.low, point.frr.high],
-        # in the words of those who were held out, not of how many they are worth
-        "warning": replace(point, speakers=people).warning(),
-    }
-    return OperatingPoint(point.threshold, 0.0, far, measured, people, basis)
+    def _point(self, llrs: Array, kinds: Names, far: float) -> OperatingPoint:
+        """The threshold for a share of false acceptances of the worst kind of impostor, and the errors there."""
+        point = threshold_for(llrs, kinds, far, *self.people, target="target")
+        people = len(np.unique(self.people))
+        measured = {
+            "far": {kind: [one.estimate, one.low, one.high] for kind, one in point.far.items()},
+            "frr": [point.frr.estimate, point.frr.low, point.frr.high],
+            # in the words of those who were held out, not of how many they are worth
+            "warning": replace(point, speakers=people).warning(),
+        }
+        return OperatingPoint(point.threshold, 0.0, far, measured, people, HELD_OUT)
 
 
 def calibrate(
@@ -410,7 +376,7 @@ def calibrate(
     columns = {view: column for view, column in labels.items() if view in bundle.views}
     views = tuple(columns)
     title = str(card.get("model", "model")) if progress else ""
-    held = HeldOut.deal(partial(_fold_model, bundle), X, columns, enrolment, folds, title)
+    held = HeldOut(partial(_fold_model, bundle), X, columns, enrolment, folds, title)
     if not held.trials:
         none = f"none: it takes {FEWEST_PEOPLE} people or more with two recordings of the same, to hold some out"
         bundle.card = {**card, "calibration": none}
@@ -429,7 +395,7 @@ def calibrate(
             if not known:
                 raise
             continue
-        calibrator = HypothesisCalibrator().fit(logs, held.truth, speakers=held.people()[0])
+        calibrator = HypothesisCalibrator().fit(logs, held.truth, speakers=held.people[0])
         calibrated = calibrator.transform(logs)
         for same in questions:
             question = Question(same, known=known or None)
@@ -464,7 +430,7 @@ def deploy(
     there.scorer = there.fitted_scorer.settled()
     there.card = {**dict(bundle.card or {}), "deployed_on": people}
     title = "default model" if progress else ""
-    held = HeldOut.deal(partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title)
+    held = HeldOut(partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title)
     if not held.trials:
         return there
     scores: Json = {}

@@ -24,7 +24,7 @@ from .exceptions import (
 from .extractors.extractor import Extracted, Extractor, load_extractor
 from .extractors.sound import Source
 from .io.vectors import VectorSet, read_columns, read_vectors
-from .models import Scorer
+from .models import BaseScorer
 from .persistence import atomic_write, load
 from .scoring.profiles import Profiles
 from .scoring.question import Question
@@ -65,7 +65,7 @@ def load_model(path: PathLike) -> Bundle:
     held = load(file_in(path, MODEL_FILE))
     if isinstance(held, Bundle):
         return held
-    if not isinstance(held, Scorer):
+    if not isinstance(held, BaseScorer):
         raise FileFormatError(
             f"{path} holds a {type(held).__name__}; expected a model, such as mvplda train or setup writes"
         )
@@ -160,8 +160,8 @@ class VoiceModel:
         wanted : as in `mvplda.decisions.point_for`, such as far=0.001; nothing: the model's own threshold
         """
         sides = [self.side(one), self.side(other)]
-        profiles = [_as_profile(self.bundle, side, str(i)) for i, side in enumerate(sides)]
-        answer = self.bundle.answer(*profiles, question).take(0, 0)
+        enrolled, tested = (_as_profile(self.bundle, side, str(i)) for i, side in enumerate(sides))
+        answer = self.bundle.answer(enrolled, tested, question).take(0, 0)
         quality = [one for side in sides for one in side.qualities]
         return decide(answer, self.bundle.point(question, **wanted), quality=quality)
 

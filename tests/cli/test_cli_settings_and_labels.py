@@ -49,7 +49,7 @@ def labelled(folder, speakers="speakers", phrases="phrases"):
         ("committee", "noise=full", "no setting 'noise'"),
         ("committee", "views=3", "no setting 'views'"),
         ("committee", "labels=3", "no setting 'labels'"),
-        ("committee", "dim=x", "dim is a whole number"),
+        ("committee", "dim=x", "has no setting 'dim'"),
         ("committee", "known=3", "known is a list"),
         ("committee", "speaks_of=3", "speaks_of is a dict"),
         ("committee", "factors=3", "factors is"),

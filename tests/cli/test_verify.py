@@ -81,7 +81,6 @@ def test_what_has_no_answer_ends_with_three(place):
     assert run("verify", "one.wav", "again.wav", *COSINE, "--far", "2").exit_code == 3
     both = run("verify", "one.wav", "again.wav", *COSINE, "--far", "0.1", "--threshold", "1")
     assert both.exit_code == 3
-    assert run("verify", "one.wav", "again.wav", *COSINE, "--phrase", "p1").exit_code == 3
     write(place / "silent.wav", np.zeros(RATE, np.float32))
     assert run("verify", "one.wav", "silent.wav", *COSINE).exit_code == 3
 
@@ -200,10 +199,7 @@ def test_one_calibrated_llr_and_probabilities_of_the_same_evidence(place):
     assert voice_alone["calibrated"] is False
     assert set(voice_alone["views"]) == {"speaker"}
     assert "NOT calibrated" in run(*words[:-1], "--same", "speaker").stdout
-    known = json.loads(run(*words, "--phrase", "p1").stdout)
-    assert len({both["llr"], known["llr"], voice_alone["llr"]}) == 3
-    other = run(*words, "--phrase", "p9")
-    assert (other.exit_code, "its are p0, p1, p2, p3" in other.output) == (3, True)
+    assert both["llr"] != voice_alone["llr"]
 
 
 # -- setup ------------------------------------------------------------------------------

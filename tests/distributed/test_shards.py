@@ -26,9 +26,9 @@ from shard_files import (
 )
 from text_archives import write_text_archive
 
-from mvplda import SufficientStatistics
-from mvplda.distributed import gather, gathering
-from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
+from mvplda import SufficientStatistics, distributed
+from mvplda.distributed import gather
+from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.io.files import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
 
@@ -65,9 +65,7 @@ def test_every_format_gives_the_same_numbers(
         20 * BATCH if options == {"vectors": "list"} else BATCH
     )  # the width of lists is not known, but guessed
     found = gather(paths, sources, VIEWS, batch_bytes=size)
-    close(whole(parts), found.statistics, tolerance=1e-11 if dtype == np.float64 else 1e-6)
-    assert [report.vectors for report in found.shards] == [len(x) for x, _ in parts]
-    assert (found.bad_rows, found.bad_shards) == (0, ())
+    close(whole(parts), found, tolerance=1e-11 if dtype == np.float64 else 1e-6)
 
 
 def test_formats_may_be_mixed_and_views_in_any_order(tmp_path: Path) -> None:
@@ -75,7 +73,7 @@ def test_formats_may_be_mixed_and_views_in_any_order(tmp_path: Path) -> None:
     paths = [tmp_path / f"part{i}{s}" for i, s in enumerate((".parquet", ".npz", ".parquet"))]
     for path, part in zip(paths, parts, strict=True):
         write_shard(path, *part)
-    found = gather(paths, views=VIEWS, batch_bytes=BATCH).statistics
+    found = gather(paths, views=VIEWS, batch_bytes=BATCH)
     close(whole(parts), found)
 
 
@@ -84,7 +82,7 @@ def test_half_floats_dictionaries_and_nullable_numbers(tmp_path: Path) -> None:
     table = table_of(X, labels)
     table = table.set_column(1, "speaker", table["speaker"].dictionary_encode())
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=100)
-    found = gather(tmp_path / "x.parquet", views=VIEWS, batch_bytes=BATCH).statistics
+    found = gather(tmp_path / "x.parquet", views=VIEWS, batch_bytes=BATCH)
     close(whole([(X, labels)]), found, tolerance=1e-5)
     assert found.classes["phrase"].names.dtype.kind == "i", "whole numbers stay so beside nulls"
 
@@ -104,9 +102,7 @@ def test_text_vectors_and_several_archives_in_one_script(tmp_path: Path) -> None
     (tmp_path / "all.scp").write_text("\n".join(lines) + "\n" + (tmp_path / "b.scp").read_text())
     speakers = {i: s for i, s in zip(ids.tolist(), labels["speaker"], strict=True) if s is not None}
     write_map(tmp_path / "utt2spk", speakers)
-    found = gather(
-        tmp_path / "all.scp", {"speaker": tmp_path / "utt2spk"}, batch_bytes=BATCH
-    ).statistics
+    found = gather(tmp_path / "all.scp", {"speaker": tmp_path / "utt2spk"}, batch_bytes=BATCH)
     close(SufficientStatistics.from_arrays(X, {"speaker": labels["speaker"]}), found)
 
 
@@ -122,10 +118,8 @@ def shards_of(
 
 @pytest.mark.parametrize("where", [0, 1, 3])
 @pytest.mark.parametrize("damage", ["truncated", "noise", "empty", "absent", "bits"])
-def test_a_corrupt_shard_is_named_and_skipped_only_on_request(
-    tmp_path: Path, where: int, damage: str
-) -> None:
-    parts, paths = shards_of(tmp_path)
+def test_a_corrupt_shard_is_named(tmp_path: Path, where: int, damage: str) -> None:
+    _, paths = shards_of(tmp_path)
     data = bytearray(paths[where].read_bytes())
     if damage == "absent":
         paths[where].unlink()
@@ -140,11 +134,6 @@ def test_a_corrupt_shard_is_named_and_skipped_only_on_request(
         paths[where].write_bytes(changed[damage])
     with pytest.raises((FileFormatError, FileNotFoundError), match=f"part{where}.parquet"):
         gather(paths, views=VIEWS)
-    with pytest.warns(MvpldaWarning, match=rf"1 of 4 shards were left out.*part{where}"):
-        found = gather(paths, views=VIEWS, on_error="skip")
-    assert [bad.path for bad in found.bad_shards] == [str(paths[where])]
-    assert str(paths[where]) in found.describe()["bad shards"]
-    close(whole([part for i, part in enumerate(parts) if i != where]), found.statistics)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".scp", ".ark"])
@@ -163,16 +152,6 @@ def test_truncated_files_of_other_formats(tmp_path: Path, suffix: str) -> None:
             gather(paths, sources, VIEWS)
 
 
-def test_when_no_shard_can_be_used(tmp_path: Path) -> None:
-    for i in range(2):
-        (tmp_path / f"{i}.parquet").write_bytes(b"nothing")
-    with pytest.raises(DataError, match=r"none of the 2 shard\(s\) could be used: .*0\.parquet"):
-        gather([tmp_path / "0.parquet", tmp_path / "1.parquet"], views=VIEWS, on_error="skip")
-    _, paths = shards_of(tmp_path, 2)
-    with pytest.raises(DataError, match=r"none of the 2 shard\(s\).*'nowhere'"):
-        gather(paths, {"speaker": "nowhere"}, on_error="skip")
-
-
 def test_a_shard_of_another_width_is_named(tmp_path: Path) -> None:
     parts, paths = shards_of(tmp_path)
     write_shard(paths[2], parts[2][0][:, :4], parts[2][1])
@@ -181,29 +160,18 @@ def test_a_shard_of_another_width_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".npz"])
-def test_rows_that_are_not_finite_are_counted_and_named(tmp_path: Path, suffix: str) -> None:
+def test_rows_that_are_not_finite_are_named(tmp_path: Path, suffix: str) -> None:
     parts = cut(*corpus(), 3)
     parts[0][0][0, 1] = np.nan
     parts[1][0][[5, 100, 101], [0, 1, 2]] = np.nan, np.inf, -np.inf
     paths, _ = write_shards(tmp_path, parts, suffix)
-    with pytest.raises(
-        DataError, match=r"part0.*: 1 of \d+ vectors hold NaN or infinity: row 0, counted from 0"
-    ):
-        gather(paths, views=VIEWS, batch_bytes=BATCH)
-    with pytest.raises(
-        DataError, match=r"part1.*: 3 of \d+ vectors hold NaN or infinity: row 5, 100, 101,"
-    ):
+    for first, words in enumerate((r"part0.* in row 0:", r"part1.* in row 5:")):
+        with pytest.raises(DataError, match=words):
+            gather(paths[first:], views=VIEWS, batch_bytes=BATCH)
+    parts[1][0][[5]] = 0.0
+    write_shard(paths[1], *parts[1])
+    with pytest.raises(DataError, match=r"part1.* in row 100:"):
         gather(paths[1:], views=VIEWS, batch_bytes=BATCH)
-    with pytest.warns(MvpldaWarning, match=r"4 vectors .* left out; the first is row 0 of .*part0"):
-        found = gather(paths, views=VIEWS, batch_bytes=BATCH, on_error="skip")
-    assert [(r.bad_rows, r.named_rows) for r in found.shards] == [
-        (1, (0,)),
-        (3, (5, 100, 101)),
-        (0, ()),
-    ]
-    good = [np.isfinite(x).all(axis=1) for x, _ in parts]
-    kept = [(x[g], {k: v[g] for k, v in y.items()}) for g, (x, y) in zip(good, parts, strict=True)]
-    close(whole(kept), found.statistics)
 
 
 def test_a_list_that_knows_none_of_the_ids(tmp_path: Path) -> None:
@@ -231,7 +199,6 @@ def test_calls_that_cannot_be_meant(tmp_path: Path) -> None:
         ({"views": "speaker"}, "list of names"),
         ({"views": []}, "list of names"),
         ({"second_moment": "none"}, "second_moment"),
-        ({"on_error": "ignore"}, "on_error is 'raise' or 'skip'; got"),
         ({"workers": 0}, "at least 1"),
     )
     for options, words in calls:
@@ -252,8 +219,8 @@ def test_finished_shards_are_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, paths = shards_of(tmp_path, 20)
-    plain = gather(paths, views=VIEWS).statistics
-    read = gathering.read_shard
+    plain = gather(paths, views=VIEWS)
+    read = distributed.read_shard
     calls: list[str] = []
 
     def counted(plan: Any, path: Any) -> Any:
@@ -262,69 +229,67 @@ def test_finished_shards_are_not_read_again(
             raise KeyboardInterrupt
         return read(plan, path)
 
-    monkeypatch.setattr(gathering, "read_shard", counted)
+    monkeypatch.setattr(distributed, "read_shard", counted)
     with pytest.raises(KeyboardInterrupt):
         gather(paths, views=VIEWS, work_dir=tmp_path / "work")
     assert len(list((tmp_path / "work").iterdir())) == 7
     found = gather(paths, views=VIEWS, work_dir=tmp_path / "work")
     assert len(calls) == 8 + 13
-    assert [report.resumed for report in found.shards] == [True] * 7 + [False] * 13
-    identical(plain, found.statistics)
+    identical(plain, found)
     again = gather(paths, views=VIEWS, work_dir=tmp_path / "work")
     assert len(calls) == 21
-    identical(plain, again.statistics)
+    identical(plain, again)
 
 
-def test_what_changed_is_read_again(tmp_path: Path) -> None:
+@pytest.fixture
+def read_again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the shards that were read, not taken from a work folder."""
+    calls: list[str] = []
+    read = distributed.read_shard
+
+    def noted(job: Any, path: Any) -> Any:
+        calls.append(Path(path).stem)
+        return read(job, path)
+
+    monkeypatch.setattr(distributed, "read_shard", noted)
+    return calls
+
+
+def test_what_changed_is_read_again(tmp_path: Path, read_again: list[str]) -> None:
     parts, paths = shards_of(tmp_path, 4)
     work = tmp_path / "work"
-    gather(paths, views=VIEWS, work_dir=work)
 
-    def resumed(**options: Any) -> list[bool]:
-        return [
-            r.resumed for r in gather(paths, **{"views": VIEWS, "work_dir": work, **options}).shards
-        ]
+    def read(**options: Any) -> list[str]:
+        read_again.clear()
+        gather(paths, **{"views": VIEWS, "work_dir": work, **options})
+        return list(read_again)
 
-    assert resumed() == [True] * 4
+    every = [path.stem for path in paths]
+    assert read() == every
+    assert read() == []
     write_shard(paths[2], parts[2][0] + 1, parts[2][1])
-    assert resumed() == [True, True, False, True]
-    assert resumed(second_moment="diagonal") == [False] * 4
-    assert resumed(views=["speaker"]) == [False] * 4
+    assert read() == ["part2"]
+    assert read(second_moment="diagonal") == every
+    assert read(views=["speaker"]) == every
     for file in work.iterdir():
         file.write_bytes(file.read_bytes()[:-5])
-    assert resumed() == [False] * 4, "damaged files are not believed"
-    assert resumed(on_error="skip") == [True] * 4
+    assert read() == every, "damaged files are not believed"
 
 
 @pytest.mark.filterwarnings(
     "ignore::mvplda.exceptions.UnlabelledWarning"
 )  # one in twenty has no label
-def test_an_archive_that_changed_under_its_script(tmp_path: Path) -> None:
+def test_an_archive_that_changed_under_its_script(tmp_path: Path, read_again: list[str]) -> None:
     parts, paths = shards_of(tmp_path, 2, ".scp")
     sources = {name: "{folder}/{stem}." + name for name in parts[0][1]}
     gather(paths, sources, VIEWS, work_dir=tmp_path / "work")
-    archive = paths[1].with_suffix(".ark")
-    os.utime(archive, ns=(1, 1))
-    found = gather(paths, sources, VIEWS, work_dir=tmp_path / "work")
-    assert [report.resumed for report in found.shards] == [True, False]
+    os.utime(paths[1].with_suffix(".ark"), ns=(1, 1))
+    read_again.clear()
+    gather(paths, sources, VIEWS, work_dir=tmp_path / "work")
+    assert read_again == ["part1"]
 
 
-def test_bad_rows_of_a_finished_shard_are_still_refused(tmp_path: Path) -> None:
-    parts = cut(*corpus(), 2)
-    parts[1][0][7] = np.nan
-    paths, _ = write_shards(tmp_path, parts)
-    work = tmp_path / "work"
-    with pytest.warns(MvpldaWarning, match="row 7"):
-        first = gather(paths, views=VIEWS, work_dir=work, on_error="skip")
-    with pytest.warns(MvpldaWarning, match="row 7"):
-        second = gather(paths, views=VIEWS, work_dir=work, on_error="skip")
-    assert all(report.resumed for report in second.shards)
-    identical(first.statistics, second.statistics)
-    with pytest.raises(DataError, match="row 7"):
-        gather(paths, views=VIEWS, work_dir=work)
-
-
-def test_a_full_disk_is_not_a_bad_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, paths = shards_of(tmp_path)
 
     def full(*_: Any) -> None:
@@ -332,16 +297,17 @@ def test_a_full_disk_is_not_a_bad_shard(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        gather(paths, views=VIEWS, work_dir=tmp_path / "work", on_error="skip")
+        gather(paths, views=VIEWS, work_dir=tmp_path / "work")
     assert list((tmp_path / "work").iterdir()) == []
 
 
 KILLED = """
 import os, signal, sys
-from mvplda.distributed import gather, gathering
+from mvplda import distributed
+from mvplda.distributed import gather
 
 more, views, work, out, *paths = sys.argv[1:]
-save, saved = gathering.save_statistics, []
+save, saved = distributed.save_statistics, []
 
 def save_and_die(*arguments):
     save(*arguments)
@@ -349,8 +315,8 @@ def save_and_die(*arguments):
     if len(saved) == int(more):
         os.kill(os.getpid(), signal.SIGKILL)
 
-gathering.save_statistics = save_and_die
-gather(paths, views=views.split(","), work_dir=work).statistics.save(out)
+distributed.save_statistics = save_and_die
+gather(paths, views=views.split(","), work_dir=work).save(out)
 """
 
 
@@ -358,7 +324,7 @@ gather(paths, views=views.split(","), work_dir=work).statistics.save(out)
 def test_a_run_killed_at_any_point_ends_in_the_same_numbers(tmp_path: Path) -> None:
     _, paths = shards_of(tmp_path, 30)
     work, out = tmp_path / "work", tmp_path / "out.safetensors"
-    plain = gather(paths, views=VIEWS).statistics
+    plain = gather(paths, views=VIEWS)
     command = [
         sys.executable,
         "-m",
@@ -398,7 +364,7 @@ def kib(name):
 gather(sys.argv[1], views=["speaker"], batch_bytes=2**20)  # what the libraries take once
 Path("/proc/self/clear_refs").write_text("5")
 before = kib("VmRSS:")
-print(gather(sys.argv[2], views=["speaker"], batch_bytes=2**20).statistics.n, (kib("VmHWM:") - before) / 1024)
+print(gather(sys.argv[2], views=["speaker"], batch_bytes=2**20).n, (kib("VmHWM:") - before) / 1024)
 """
 
 

@@ -153,6 +153,3 @@ def test_a_noise_knows_its_covariance(kind: str) -> None:
     drawn = noise.draw(200_000, np.random.default_rng(0))
     np.testing.assert_allclose(np.cov(drawn.T), dense, atol=0.03 * np.diag(dense).max())
     np.testing.assert_allclose(NOISES[kind].nearest(noise_of(dense)), array, rtol=1e-12)
-    np.testing.assert_allclose(
-        noise_of(noise.mixed(noise_of(2 * dense), 0.5)).covariance, 1.5 * dense, rtol=1e-12
-    )

@@ -63,9 +63,7 @@ def test_both_read_the_same(tmp_path: Path, form: str) -> None:
     np.testing.assert_allclose(whole.X, X, atol=0)
     expected = SufficientStatistics.from_arrays(whole.X, {"speaker": list(speakers.values())})
     for size in (100, 2**24):
-        found = gather(
-            tmp_path / name, {"speaker": tmp_path / "utt2spk"}, batch_bytes=size
-        ).statistics
+        found = gather(tmp_path / name, {"speaker": tmp_path / "utt2spk"}, batch_bytes=size)
         assert (found.n, found.counts["speaker"].tolist()) == (
             N,
             expected.counts["speaker"].tolist(),
@@ -118,9 +116,9 @@ def test_an_id_that_stands_twice_is_refused_beside_a_column_of_labels(tmp_path: 
     np.savez(tmp_path / "good.npz", X=X, ids=IDS, speaker=speakers)
     np.savez(tmp_path / "again.npz", X=X, ids=IDS, speaker=speakers)
     both = [tmp_path / "good.npz", tmp_path / "again.npz"]
-    assert gather(both, views=["speaker"]).statistics.n == 2 * N
+    assert gather(both, views=["speaker"]).n == 2 * N
     pq.write_table(pa.table({"vector": list(X), "speaker": speakers}), tmp_path / "x.parquet")
-    assert gather(tmp_path / "x.parquet", views=["speaker"]).statistics.n == N, (
+    assert gather(tmp_path / "x.parquet", views=["speaker"]).n == N, (
         "the only column of text is no id"
     )
     ids = [*IDS[:40], IDS[4], *IDS[41:]]

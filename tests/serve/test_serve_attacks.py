@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import os
 import threading
 
@@ -17,8 +16,7 @@ from mvplda.exceptions import ParameterError
 from mvplda.serve.app import open_service
 from mvplda.serve.keys import Caller, Master
 from mvplda.serve.model import Heard
-from mvplda.serve.problems import Problem
-from mvplda.serve.schemas import VerifyRequest
+from mvplda.serve.schemas import Problem, VerifyRequest
 from mvplda.serve.settings import Settings
 
 
@@ -141,20 +139,6 @@ def test_another_challenge_does_not_bring_back_what_was_said_last(bench):
         assert drawn["phrases"] != first["phrases"]
         silence = Heard(None, {}, "not_enough_speech")
         decide(bench.service, name, silence, VerifyRequest(challengeId=drawn["challengeId"]))
-
-
-def test_a_form_of_the_largest_size_is_not_written_to_disk(bench, monkeypatch):
-    import tempfile
-
-    rolled = []
-    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "rollover", lambda self: rolled.append(self))
-    name = bench.person(40)
-    bench.calls(
-        "POST",
-        f"/v1/profiles/{name}/verify",
-        files={"audio": ("a.wav", io.BytesIO(b"x" * 3 * 2**20))},
-    )
-    assert rolled == []
 
 
 def test_a_profile_that_is_not_enrolled_says_that_takes_are_missing(bench):

@@ -30,8 +30,7 @@ from mvplda.serve import templates
 from mvplda.serve.app import Patient, create_app
 from mvplda.serve.keys import Master
 from mvplda.serve.model import Heard
-from mvplda.serve.problems import Problem
-from mvplda.serve.schemas import VerifyRequest
+from mvplda.serve.schemas import Problem, VerifyRequest
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store

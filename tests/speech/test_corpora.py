@@ -57,9 +57,11 @@ def test_utterances_without_a_vector_go_with_their_enrolments():
     corpus = build_corpus("toy", ids, labels, None, sessions, training=["a"])
     gone = [name for name in ids if name.startswith("b_x")] + ["c_y_0", "a_x_0"]
     left = corpus.without(gone)
-    assert list(left.protocol.enrol) == ["b_y", "c_x", "c_y"]
-    assert left.ids[left.protocol.enrol["c_y"]].tolist() == ["c_y_1", "c_y_2"]
-    assert not set(gone) & set(left.ids.tolist())
+    assert list(left.protocol.enrol) == ["b::y", "c::x", "c::y"]
+    assert left.ids[left.protocol.enrol["c::y"]].tolist() == ["c_y_1", "c_y_2"]
+    protocol = left.protocol
+    used = np.concatenate([protocol.train, protocol.enrolled, protocol.test])
+    assert not set(gone) & set(left.ids[used].tolist())
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_enrolments_of_one_campaign_and_tests_of_another():
     labels = {"speaker": np.array(["a"] * 5 + ["b"] * 3), "phrase": np.array(["x"] * 8)}
     tests = np.array([False, False, True, True, False, False, False, False])
     enrol, tested = enrolments(labels, None, range(8), per_model=2, tests=tests)
-    assert {name: rows.tolist() for name, rows in enrol.items()} == {"a_x": [0, 1]}
+    assert {name: rows.tolist() for name, rows in enrol.items()} == {"a::x": [0, 1]}
     assert tested.tolist() == [2, 3]
 
 
@@ -142,7 +144,7 @@ def test_a_table_lists_stretches_of_files(tmp_path):
     assert listing.ids[:2].tolist() == ["a-0", "a-100"]
     assert listing.clips[1].start == 100
     assert listing.clips[1].length == 100
-    assert set(listing.labels()) == {"speaker", "phrase"}
+    assert set(listing.fields) >= {"speaker", "phrase", "session"}
     corpus = load_corpus("folder", tmp_path, training=1)
     assert len(corpus.protocol.enrol) == 1
     (tmp_path / "index.csv").write_text("file,speaker\na.flac,\n")
@@ -154,7 +156,7 @@ def test_vectors_with_columns_are_a_corpus(tmp_path):
     ids, labels, sessions = crossed()
     X = np.random.default_rng(0).normal(size=(len(ids), 4)).astype(np.float32)
     np.savez(tmp_path / "v.npz", X=X, ids=ids, session=sessions, **labels)
-    corpus = load_corpus("vectors", tmp_path / "v.npz", session="session", training=1)
+    corpus = load_corpus("vectors", tmp_path / "v.npz", training=1)
     assert corpus.clips is None
     assert corpus.views == ("speaker", "phrase")
     with pytest.raises(LabelError, match="need labels"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.exceptions import LabelError, ParameterError
 from mvplda.metrics.catalogue import Interval
 from mvplda.speech.corpora import build_corpus, load_corpus
 from mvplda.speech.experiment import Reading, read_corpus_vectors, run_experiment, run_systems
@@ -163,11 +163,11 @@ def test_blocks_of_a_file_stand_side_by_side(tmp_path):
     made = read_corpus_vectors(corpus, [tmp_path / "v.npz"])
     assert made.blocks == {"voice": 12, "words": 5}
     joined = Task(corpus, made.vectors.X, made.blocks).joined
-    assert joined.blocks is None
+    assert not joined.blocks
     for block in (joined.test[:, :12], joined.train[:, 12:]):
         np.testing.assert_allclose(np.linalg.norm(block, axis=1), 1, rtol=1e-5)
     np.savez(tmp_path / "w.npz", X=X, ids=[f"other{i}" for i in range(len(X))])
-    with pytest.raises(DataError, match="none of the corpus's"):
+    with pytest.raises(LabelError, match="no vector, the first is '0'"):
         read_corpus_vectors(corpus, [tmp_path / "w.npz"])
 
 
@@ -184,27 +184,32 @@ def test_recipes_are_read_and_written(tmp_path):
 def test_the_recipe_called_paper_is_the_papers():
     paper = read_recipe("paper", {"name": "rsr2015"})
     network = paper.network
-    assert network.pretraining is not None
+    assert network.pretrained
     assert (network.hidden, network.layers, network.context) == (2048, 6, 5)
     assert (paper.features.kind, paper.features.cepstra, paper.features.deltas) == ("mfcc", 13, 2)
     assert (paper.training.epochs, network.pretraining.gaussian_epochs) == (20, 10)
-    assert read_recipe("paper-without-pretraining", {}).network.pretraining is None
+    assert not read_recipe("paper-without-pretraining", {}).network.pretrained
 
 
 def test_changes_name_their_section():
-    changes = {"training.epochs": 3, "network.pretraining.epochs": 1, "backend.reduce": "none"}
+    changes = {"training.epochs": 3, "network.pretraining.epochs": 1, "backend.reduce": 0}
     changed = Configuration().with_changes(changes)
     assert changed.training.epochs == 3
-    assert changed.network.pretraining is not None
     assert changed.network.pretraining.epochs == 1
-    assert changed.backend.reduce is None
-    with pytest.raises(ParameterError, match=r"\[training\] epochs is at least 1"):
+    assert changed.backend.reduce == 0
+    with pytest.raises(ParameterError, match=r"\[training\] epochs is of type int"):
+        Configuration().with_changes({"training.epochs": 2.5})
+    with pytest.raises(ParameterError, match="epochs is above 0; got 0"):
         Configuration().with_changes({"training.epochs": 0})
+    with pytest.raises(ParameterError, match="momentum is from 0 to below 1"):
+        Configuration().with_changes({"training.momentum": 1.0})
+    with pytest.raises(ParameterError, match="priors is p1, p2 and p3"):
+        Configuration().with_changes({"backend.priors": [1.0]})
     with pytest.raises(ParameterError, match=r"\[features\].*nonsense"):
         Configuration().with_changes({"features.nonsense": 0})
     with pytest.raises(ParameterError, match=r"section\.name"):
         Configuration().with_changes({"epochs": 0})
-    with pytest.raises(ParameterError, match="no section 'odd'"):
+    with pytest.raises(ParameterError, match="a configuration has no 'odd'"):
         Configuration.from_dict({"odd": {}})
 
 

@@ -94,7 +94,9 @@ def test_a_training_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path)
     assert len(resumed.history) == 4
     np.testing.assert_array_equal(whole.extract(features), resumed.extract(features))
     # an interruption right after pre-training does not repeat it
-    network = PaperNetwork(hidden=8, layers=2, context=1, pretraining=Pretraining(epochs=1))
+    network = PaperNetwork(
+        hidden=8, layers=2, context=1, pretrained=True, pretraining=Pretraining(epochs=1)
+    )
     calls[:] = [1]
     later = str(tmp_path / "later.checkpoint")
     with pytest.MonkeyPatch.context() as patch:
@@ -207,36 +209,16 @@ def test_gradients_are_those_of_the_free_energy(gaussian):
 def test_pretrained_layers_keep_what_is_in_the_frames():
     features, labels = toy(repetitions=12)
     network = PaperNetwork(
-        hidden=24, layers=3, context=1, pretraining=Pretraining(gaussian_epochs=3, epochs=2)
+        hidden=24,
+        layers=3,
+        context=1,
+        pretrained=True,
+        pretraining=Pretraining(gaussian_epochs=3, epochs=2),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of layers that are constant
         trained = train(features, labels, network, Training(epochs=1, batch=64))
     assert trained.extract(features).std(axis=0).mean() > 0.01
-
-
-# Settings
-
-
-def test_settings_go_to_tables_and_back():
-    settings = PaperNetwork(pretraining=Pretraining(epochs=2))
-    assert PaperNetwork.from_dict(settings.to_dict()) == settings
-    assert PaperNetwork.from_dict(PAPER.to_dict()) == PAPER
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"epochs": 0}, "epochs is at least 1"),
-        ({"epochs": 2.5}, "epochs is a whole number"),
-        ({"momentum": 1.0}, "momentum is below 1"),
-        ({"nonsense": 1}, "has no setting 'nonsense'"),
-        ({"device": 3}, "device is a text"),
-    ],
-)
-def test_wrong_settings_are_named(values, words):
-    with pytest.raises(ParameterError, match=words):
-        Training.from_dict(values)
 
 
 @pytest.mark.slow

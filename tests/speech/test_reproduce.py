@@ -104,7 +104,7 @@ def test_from_sound_to_the_papers_table(tmp_path, name):
     assert list(results["systems"]) == [
         "cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw", "jplda-interaction", "best",
     ]  # fmt: skip
-    assert results["configuration"]["network"]["pretraining"] != "none"
+    assert results["configuration"]["network"]["pretrained"]
     if name == "rsr2015":
         assert set(results["systems"]["cosine-plain"]["groups"]) == {"female", "male"}
         assert "EER, %, female" in table
@@ -127,7 +127,7 @@ def test_an_experiment_goes_on_from_its_last_epoch(tmp_path, monkeypatch):
 
     def stopped(run):
         # an estimate of hours trains, too, without a checkpoint
-        if run.training.checkpoint is not None:
+        if run.training.checkpoint:
             if epochs == [0]:
                 raise KeyboardInterrupt
             epochs.append(len(run.history))

@@ -55,8 +55,10 @@ def test_the_same_settings_make_the_same_files(tmp_path):
     one, two = (load_corpus("synthetic", tmp_path / name, **options) for name in "ab")
     assert len(one) == 24
     assert one.ids.tolist() == two.ids.tolist()
-    names = sorted(file.name for file in (tmp_path / "a").iterdir())
-    assert names == ["index.csv", "manifest.json", "s001.flac", "s002.flac", "s003.flac"]
+    names = sorted(file.relative_to(tmp_path / "a") for file in (tmp_path / "a").rglob("*.*"))
+    assert str(names[0]) == "manifest.json"
+    assert str(names[1]) == "s001/open-the-garden-door/0.flac"
+    assert len(names) == 25
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     with pytest.raises(DataError, match="other settings"):

@@ -42,10 +42,6 @@ FILES = sorted(tables.RESULTS.rglob("results.json"))
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
 def test_every_result_says_where_it_comes_from(file):
     results = json.loads(file.read_text(encoding="utf-8"))
-    if "provenance" not in results:
-        pytest.xfail(
-            "made by a program that keeps no provenance: use mvplda.speech.results.provenance"
-        )
     assert results["title"]
     assert {"schema", "commit", "date", "command", "inputs"} <= set(results["provenance"])
     assert results["provenance"]["schema"] == SCHEMA

@@ -90,7 +90,7 @@ def test_second_moments_are_as_accurate_as_the_docs_say(
     X, labels = data(20_000, dtype=dtype)
     table = encode_labels(labels)
     exact = SufficientStatistics.from_arrays(X.astype(np.float64), table)
-    got = SufficientStatistics.from_arrays(torch.from_numpy(X), table, origin=exact.origin)
+    got = SufficientStatistics.from_arrays(torch.from_numpy(X), table)
     exact = exact.about(got.origin)
     scale = np.sqrt(np.outer(exact.scatter.diagonal(), exact.scatter.diagonal()))
     assert least <= np.abs((got.scatter - exact.scatter) / scale).max() < most
@@ -151,13 +151,13 @@ def test_absent_cells_and_anonymous_classes_are_renumbered() -> None:
 def test_any_blocks_any_codes(codes: list[tuple[int, int]], cut: int) -> None:
     few, many = np.array(codes).T
     X = np.random.default_rng(len(codes)).normal(size=(len(codes), 3))
-    sums = DeviceAccumulator(3, {"few": 4, "many": 100}, origin=np.zeros(3))
+    sums = DeviceAccumulator(3, {"few": 4, "many": 100})
     for rows in (slice(0, cut), slice(cut, None)):
         if len(X[rows]):
             sums.add(torch.from_numpy(X[rows]), {"few": few[rows], "many": many[rows]})
     same(
-        SufficientStatistics.of(sums),
-        SufficientStatistics.from_arrays(X, {"few": few, "many": many}, origin=np.zeros(3)),
+        SufficientStatistics.of(sums).about(np.zeros(3)),
+        SufficientStatistics.from_arrays(X, {"few": few, "many": many}).about(np.zeros(3)),
         1e-10,
     )
 
@@ -208,8 +208,6 @@ def test_what_does_not_fit_is_named() -> None:
         new(2, {"a": 3}, second_moment="half")
     with pytest.raises(ParameterError, match="no view"):
         new(2, {})
-    with pytest.raises(DataError, match=r"origin has shape \(3,\)"):
-        new(2, {"a": 3}, origin=np.zeros(3))
     with pytest.raises(DataError, match="width 2; those before have 5"):
         new(5, {"a": 3}).add(block, codes)
     with pytest.raises(DataError, match="two dimensions"):
@@ -237,7 +235,7 @@ def test_what_does_not_fit_is_named() -> None:
     large = torch.full((3, 2), 1e30)
     large[0] = 0
     with pytest.raises(DataError, match="overflow"):
-        new(2, {"a": 3}, origin=np.zeros(2)).add(large, codes)
+        new(2, {"a": 3}).add(large, codes)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int16])

@@ -6,16 +6,17 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from . import KeyValue, Written, check_folder, looked_up
+from . import Written, check_folder, looked_up
 
 if TYPE_CHECKING:
     from .._typing import FloatArray, Json
     from ..io.trials import Scores, Trials
     from ..kinds import Coded
+    from ..metrics.catalogue import Interval
     from ..metrics.comparison import Comparison
     from ..metrics.evaluation import Evaluation
     from ..metrics.intervals import Intervals
@@ -84,7 +85,19 @@ FAR_ABOVE = 1.5
     help="Write a page to this file, and its plots and tables to a folder beside it.",
 )
 @JSON
-def evaluate(scores: Texts, key: str, **options: Any) -> None:
+def evaluate(
+    scores: Texts,
+    key: str,
+    costs: Texts,
+    far: tuple[float, ...],
+    enrol_speakers: str | None,
+    test_speakers: str | None,
+    enrol_phrases: str | None,
+    test_phrases: str | None,
+    by: str | None,
+    report: str | None,
+    as_json: bool,
+) -> None:
     """Error rates and costs of SCORES by kind of trial, with intervals over speakers.
 
     Several systems, NAME=SCORES each, are shown side by side; with --test-speakers, the first is compared with every
@@ -97,39 +110,45 @@ def evaluate(scores: Texts, key: str, **options: Any) -> None:
       mvplda evaluate ours=scores plda=scores-plda --trials trials --test-speakers utt2spk
     """
     systems = named_systems(scores)
-    _check_call(options, len(systems))
+    if (enrol_phrases is None) != (test_phrases is None):
+        raise click.UsageError("kinds of trials need both --enrol-phrases and --test-phrases")
+    if by is not None and (test_speakers is None or not far):
+        raise click.UsageError("--by needs --test-speakers and a --far")
+    if report is not None and len(systems) > 1:
+        raise click.UsageError("--report is for one system: give one score file")
     from .. import metrics
-    from ..report import write_report
+    from ..report import folder_beside, write_report
 
+    if report is not None:
+        check_folder(folder_beside(Path(report)))
     lead, *others = systems
     trials, values = scored_trials(key, systems[lead])  # once: the list may come through a pipe
-    if options["enrol_phrases"] is not None:
-        trials = with_phrases(trials, options["enrol_phrases"], options["test_phrases"])
+    if enrol_phrases is not None and test_phrases is not None:
+        trials = with_phrases(trials, enrol_phrases, test_phrases)
     scored = {lead: values} | {name: matched(trials, systems[name]) for name in others}
     kinds = trials.kinds
-    sides = speakers_of(trials, options["enrol_speakers"], options["test_speakers"])
-    settings = {name: options[name] for name in ("costs", "far")}
-    found = Found({k: metrics.evaluate(v, kinds, **settings) for k, v in scored.items()})
+    sides = speakers_of(trials, enrol_speakers, test_speakers)
+    found = Found({k: metrics.evaluate(v, kinds, costs=costs, far=far) for k, v in scored.items()})
     if sides is not None:
         for name, own in scored.items():
-            found.intervals[name] = metrics.speaker_intervals(own, kinds, *sides, **settings)
+            ends = metrics.speaker_intervals(own, kinds, *sides, costs=costs, far=far)
+            found.intervals[name] = ends
         for name in others:
             found.tests[name] = metrics.compare_systems(
-                values, scored[name], kinds, *sides, options["costs"], random_state=0
+                values, scored[name], kinds, *sides, costs, random_state=0
             )
-        if options["by"] is not None:
-            found.groups = by_group(trials, values, sides, options["by"], options["far"][0])
-    if options["as_json"]:
+        if by is not None:
+            found.groups = by_group(trials, values, sides, by, far[0])
+    if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:
         click.echo("\n".join(found.lines()))
     result = found.results[lead]
     warn_uncalibrated(result)
-    if options["report"] is not None:
+    if report is not None:
         by_kind = {kind: values[kinds == kind] for kind in kinds.used}
         title = Path(systems[lead]).name
-        ends = found.intervals.get(lead)
-        written = write_report(options["report"], title, result, by_kind, ends)
+        written = write_report(report, title, result, by_kind, found.intervals.get(lead))
         click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
 
 
@@ -170,29 +189,18 @@ class Found:
         return lines
 
 
-def _check_call(options: Json, systems: int) -> None:
-    """Whether the options go together, before anything is read."""
-    from ..report import folder_beside
-
-    if (options["enrol_phrases"] is None) != (options["test_phrases"] is None):
-        raise click.UsageError("kinds of trials need both --enrol-phrases and --test-phrases")
-    if options["by"] is not None and (options["test_speakers"] is None or not options["far"]):
-        raise click.UsageError("--by needs --test-speakers and a --far")
-    if options["report"] is None:
-        return
-    if systems > 1:
-        raise click.UsageError("--report is for one system: give one score file")
-    check_folder(folder_beside(Path(options["report"])))
-
-
 def named_systems(scores: Texts) -> dict[str, str]:
     """Score files by name; a single one needs none."""
-    if len(scores) == 1 and ("=" not in scores[0] or Path(scores[0]).exists()):
-        return {Path(scores[0]).name: scores[0]}
-    pairs = [KeyValue().convert(text, None, click.get_current_context()) for text in scores]
-    systems = dict(pairs)
-    if len(systems) < len(pairs):
-        raise click.UsageError("two systems have the same name")
+    systems: dict[str, str] = {}
+    for text in scores:
+        name, sign, path = text.partition("=")
+        if not sign and len(scores) > 1:
+            raise click.UsageError(f"name every one of several systems: NAME=SCORES; got {text}")
+        if not sign or Path(text).exists():
+            name = Path(text).name
+            path = text
+        if systems.setdefault(name, path) != path:
+            raise click.UsageError(f"two systems have the same name, {name}: NAME=SCORES")
     return systems
 
 
@@ -233,15 +241,18 @@ def group_lines(groups: GroupErrors) -> list[str]:
 
     rows = [["group", "FRR %", "FAR %"]]
     for group, frr in groups.frr.items():
-        rates = (frr, groups.far[group])
-        cells = [f"{100 * r.estimate:.2f} [{100 * r.low:.2f}, {100 * r.high:.2f}]" for r in rates]
+        cells = ["{:.2f} [{:.2f}, {:.2f}]".format(*_percent(r)) for r in (frr, groups.far[group])]
         rows.append([group, *cells])
     lines = [f"Groups at the threshold {groups.threshold:.3f}:", *aligned(rows)]
     for name, ratio in groups.largest_ratio.items():
-        worst, best = groups.between[name]
+        both = " / ".join(groups.between[name])
         ends = f"[{ratio.low:.2f}, {ratio.high:.2f}]"
-        lines.append(f"{name.upper()} of {worst} / {best}: {ratio.estimate:.2f} {ends}")
+        lines.append(f"{name.upper()} of {both}: {ratio.estimate:.2f} {ends}")
     return lines
+
+
+def _percent(rate: Interval) -> list[float]:
+    return [100 * value for value in (rate.estimate, rate.low, rate.high)]
 
 
 def warn_uncalibrated(result: Evaluation) -> None:

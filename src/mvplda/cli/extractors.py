@@ -198,8 +198,9 @@ def write_labelled(
     """Vectors, and their labels where the format has a place for them."""
     import numpy as np
 
+    from ..io.files import write_map
     from ..io.vectors import VectorSet, write_vectors
-    from ..persistence import atomic_write, write_atomically
+    from ..persistence import atomic_write
 
     write_vectors(path, VectorSet(np.array(ids), made.X, extractor))
     if path.endswith(".npz"):
@@ -207,9 +208,8 @@ def write_labelled(
             np.savez(file, X=made.X, ids=ids, **labels)  # type: ignore[arg-type]
     elif path.endswith((".scp", ".ark")):
         for view, column in labels.items():
-            lines = [f"{one} {label}\n" for one, label in zip(ids, column, strict=True)]
             name = f"utt2{'spk' if view == 'speaker' else view}"
-            write_atomically(Path(path).with_name(name), "".join(lines).encode())
+            write_map(Path(path).with_name(name), dict(zip(ids, column, strict=True)))
 
 
 def recordings_in(sources: Sequence[str]) -> dict[str, str | Clip]:

@@ -73,10 +73,6 @@ def _basis(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> str:
     "--profiles", "book", help="Compare ONE with --profile of this file, instead of with OTHER."
 )
 @click.option("--profile", help="The profile that ONE claims to be.")
-@click.option(
-    "--phrase",
-    help="Take as known that this phrase is claimed, one that the model was trained on.",
-)
 @decision_options
 def verify(
     one: str,
@@ -85,7 +81,6 @@ def verify(
     book: str | None,
     profile: str | None,
     model: str | None,
-    phrase: str | None,
     same: Texts,
     as_json: bool,
     **wanted: Any,
@@ -108,10 +103,7 @@ def verify(
         raise click.UsageError(
             "give two recordings, or one with --profiles FILE and --profile NAME"
         )
-    if phrase is not None and model is None:
-        raise click.UsageError("--phrase is for a model of your own phrases: add --model")
-    known = None if phrase is None else {"phrase": [phrase]}
-    question = Question(same or None, known=known)
+    question = Question(same or None)
     voices = VoiceModel.load(model, extractors)
     test = _side(voices, one)
     if book is None:
@@ -122,11 +114,6 @@ def verify(
         enrolled = profiles.of(str(profile))
         voices = voices.deployed(profiles)
     bundle = voices.bundle
-    if phrase is not None and phrase not in _phrases(bundle):
-        names = ", ".join(_phrases(bundle)) or "none, for it keeps no classes of its training"
-        raise click.UsageError(
-            f"the model was not trained on the phrase {phrase!r}; its are {names}"
-        )
     point = bundle.point(question, **wanted)
     decision = voices.verify(enrolled, test, question, **wanted)
     about = {
@@ -142,24 +129,14 @@ def verify(
         f"{_basis(bundle, decision.calibrated, point)}",
     ]
     for name, p in decision.probabilities.items():
-        shared = f"same {name.replace('+', ' and ')}"
-        if name == "nothing":
-            shared = "nothing is the same"
+        shared = (
+            "nothing is the same" if name == "nothing" else f"same {name.replace('+', ' and ')}"
+        )
         lines.append(f"  {shared}: {100 * p:.2f} %")
     lines += _faults(decision.faults)
     if {q.digest for q in test.qualities} & {q.digest for q in enrolled.qualities}:
         lines.append("Mind: a recording stands on both sides: it is compared with itself.")
     _end(decision.answer, about, lines, as_json)
-
-
-def _phrases(bundle: Bundle) -> list[str]:
-    """The phrases that a model was trained on."""
-    from ..exceptions import LabelError
-
-    try:
-        return [str(name) for name in bundle.fitted_scorer.known_names("phrase")]
-    except LabelError:
-        return []
 
 
 def _plain(side: Extracted) -> list[Json]:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from .._optional import need
 from .._progress import Progress
 from .._typing import PathLike
-from ..distributed.engines import ordered_map
+from ..distributed import ordered_map
 from ..exceptions import AudioError, FetchError, FileFormatError, NumericalError, ParameterError
 from ..persistence import atomic_write
 from .network import OnnxNetwork

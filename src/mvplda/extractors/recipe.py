@@ -218,7 +218,7 @@ def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
                 f"there is no family {family!r}; there are {', '.join(families())}"
             )
         base = replace(families()[str(family)], match=Match(), golden=Golden())
-    recipe = _filled(base, values, "recipe")
+    recipe = filled(base, values, "recipe")
     if not 1000 <= recipe.rate <= 768_000:
         raise ParameterError(
             f"rate lies between 1000 and 768000 samples a second; the recipe says {recipe.rate}"
@@ -229,7 +229,7 @@ def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
     return recipe
 
 
-def _filled(record: _Record, values: Mapping[str, object], where: str) -> _Record:
+def filled(record: _Record, values: Mapping[str, object], where: str) -> _Record:
     """A record with other values, each of the type that the default has."""
     known = [one.name for one in fields(record)]
     changes: dict[str, object] = {}
@@ -238,7 +238,7 @@ def _filled(record: _Record, values: Mapping[str, object], where: str) -> _Recor
             raise ParameterError(f"{where} has no {key!r}; it has {', '.join(known)}")
         default = getattr(record, key)
         if is_dataclass(default) and isinstance(value, dict):
-            changes[key] = _filled(default, value, f"[{key}]")  # type: ignore[type-var]
+            changes[key] = filled(default, value, f"[{key}]")  # type: ignore[type-var]
             continue
         if isinstance(default, tuple) and isinstance(value, list):
             value = tuple(value)
@@ -263,7 +263,7 @@ def families() -> dict[str, Recipe]:
     for file in sorted((resources.files(__package__) / "recipes").iterdir(), key=str):
         name, _, suffix = file.name.rpartition(".")
         if suffix == "toml":
-            recipes[name] = _filled(Recipe(name), tomllib.loads(file.read_text("utf-8")), name)
+            recipes[name] = filled(Recipe(name), tomllib.loads(file.read_text("utf-8")), name)
     return recipes
 
 

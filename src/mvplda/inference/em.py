@@ -17,7 +17,7 @@ from ..backend import NUMPY, diagonal_of, namespace, to_host
 from ..exceptions import DataError
 from ..statistics.accumulator import Sums
 from .design import Design, refines
-from .exact import Elimination, LeafGrams, LeafRows, ViewSums, sums_of_rows
+from .exact import Elimination, LeafGrams, LeafRows, ViewSums, set_both, sums_of_rows
 from .parameters import LOG_2PI, NOISES, NoiseModel, Parameters, canonical_and_weighted
 
 
@@ -234,8 +234,7 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
                 cross = means[k].T @ leaf.met(k)
             else:
                 cross = means[k].T @ (xp.cached_table(sums.cooccurrence[k, l]) @ means[l])
-            zz[where[k], where[l]] = cross
-            zz[where[l], where[k]] = cross.T
+            set_both(zz, where[k], where[l], cross)
     # b' Lambda^-1 b as 2 b'm - m' Lambda m: rounding errors of the means m then enter squared
     explained = -float(xp.vdot(G, zz))
     for s, w in zip(view_sums, where, strict=True):
@@ -361,11 +360,13 @@ def warm_parameters(
     if len(earlier.mean) != len(origin):
         raise DataError(f"the statistics have width {len(origin)}, the model {len(earlier.mean)}")
     scale = np.sqrt(earlier.sigma.variances)[:, None]
+    earlier = canonical_and_weighted(earlier)[0]
     loadings = []
     for loading, rank in zip(earlier.loadings, ranks, strict=True):
-        strongest = np.argsort(-np.linalg.norm(loading / scale, axis=0), kind="stable")[:rank]
-        more = NEW_COLUMN * scale * rng.standard_normal((len(loading), rank - len(strongest)))
-        loadings.append(np.concatenate([loading[:, np.sort(strongest)], more], axis=1))
+        # columns of a canonical loading descend
+        strongest = loading[:, :rank]
+        more = NEW_COLUMN * scale * rng.standard_normal((len(loading), rank - strongest.shape[1]))
+        loadings.append(np.concatenate([strongest, more], axis=1))
     return Parameters(
         earlier.mean - origin, tuple(loadings), to_host(NOISES[kind].nearest(earlier.sigma))
     )

@@ -89,31 +89,27 @@ class Elimination:
         """G_kl, an array of the kind of G."""
         return self.G[self.where[k], self.where[l]]
 
-    def _products(self, l: int, m: int) -> Any:
-        """(r_e, r_l r_m): the products G_el(p, x) G_em(p, y), by which leaf classes couple two rest views."""
-        left = self._g(self.plan.leaf, l)
-        right = self._g(self.plan.leaf, m)
-        return (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
-
-    def _by_view(self, x: AnyArray) -> dict[int, AnyArray]:
-        """Latents of the rest, per view (J, r)."""
-        return {l: x[s].reshape(-1, self.ranks[l]) for l, s in self.rest_slice.items()}
-
     def solve(self, leaf: LeafRows | LeafGrams, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
         """Lambda^-1 b: the posterior means of all views but the leaf, (C_k, r_k); the leaf's are left in `leaf`."""
+        xp = self.xp
         e = self.plan.leaf
+        root = self.root
+        means: dict[int, AnyArray] = {}
+        # Forward: the right-hand side less what the leaf and then the root take off. Backward: rest, root, leaf.
         reduced = {k: b_k - leaf.met(k) @ self._g(e, k) for k, b_k in b.items()}
-        means = self._solve_others(reduced)
+        if root is not None:
+            for l, taken in root.taken_sums(reduced[root.view]).items():
+                reduced[l] -= taken
+        if self.n_rest:
+            right = xp.concatenate([reduced[l].reshape(-1) for l in self.plan.rest])
+            solved = xp.cho_solve(self._lower, right)
+            for l, own in self.rest_slice.items():
+                means[l] = solved[own].reshape(-1, self.ranks[l])
+        if root is not None:
+            means[root.view] = root.means(reduced[root.view], means)
         for k, mean in means.items():
             leaf.less(k, mean @ self._g(e, k).T)  # (E8)
         return means
-
-    def _leaf_given(self, delta: AnyArray, met: AnyArray) -> AnyArray:
-        """Cov(z_t) of leaf classes, (T, r_e, r_e), from that of what they meet: met = X Cov(s_t) X' (5.4)."""
-        covariances: AnyArray = delta[:, :, None] * met * delta[:, None, :]
-        every = self.xp.arange(delta.shape[1])
-        covariances[:, every, every] += delta
-        return covariances
 
     def _add_leaf_sums(self, S: AnyArray, by_class: list[AnyArray], phi: AnyArray) -> None:
         """The leaf's covariances with itself and with all others, from phi_nu = sum of Cov(s_t) over its classes.
@@ -141,8 +137,7 @@ class Elimination:
         Y = delta * (X @ phi)  # minus the sum of Cov(z_t, s_t) over leaf classes of a count
         for k in self.others:
             cross = (times[k] * Y[:, :, self.columns[k]]).sum(axis=0)
-            S[where[e], where[k]] = -cross  # (E11)
-            S[where[k], where[e]] = -cross.T
+            set_both(S, where[e], where[k], -cross)  # (E11)
         over_counts = ((0, 2), (0, 2))
         S[where[e], where[e]] += xp.tensordot(n * Y, delta * X, axes=over_counts)  # (E10)
         by_class[e] += xp.tensordot(Y, delta * X, axes=over_counts)
@@ -176,8 +171,9 @@ class Elimination:
             if self.design.direct:
                 continue
             # What the leaf takes away, for all pairs (j, j') at once: row (j, j') of Gamma' delta weighs the r_e
-            # products. Of the two orders of multiplication the cheaper one.
-            products = self._products(l, m)
+            # products G_el(p, x) G_em(p, y). Of the two orders of multiplication the cheaper one.
+            left = self._g(self.plan.leaf, l)[:, :, None]
+            products = (left * self._g(self.plan.leaf, m)[:, None, :]).reshape(r_e, -1)
             few_counts = len(self.delta) < r_e
             step = max(1, CHUNK_ELEMENTS // (K * max(r_e, r * q)))
             for j in range(0, J, step):
@@ -231,22 +227,6 @@ class Elimination:
         chunk = min(CHUNK_ELEMENTS, self.xp.block_elements)
         return Root(a, self.design.root_tables, self.xp, counts, own, rest, chunk)
 
-    def _solve_others(self, reduced: dict[int, AnyArray]) -> dict[int, AnyArray]:
-        """The means of all other views, from right-hand sides less what the leaf takes off."""
-        xp = self.xp
-        root = self.root
-        means: dict[int, AnyArray] = {}
-        # Forward: the right-hand side less what the root takes off. Backward: rest, then root.
-        if root is not None:
-            for l, taken in root.taken_sums(reduced[root.view]).items():
-                reduced[l] -= taken
-        if self.n_rest:
-            right = xp.concatenate([reduced[l].reshape(-1) for l in self.plan.rest])
-            means = self._by_view(xp.cho_solve(self._lower, right))
-        if root is not None:
-            means[root.view] = root.means(reduced[root.view], means)
-        return means
-
     def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
         """Sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc) (docs/math.md, 5.5)."""
         where = self.where
@@ -268,7 +248,7 @@ class Elimination:
                 met = self.sums.together(l, m).tocoo()
                 pairs = V[xp.asarray(met.row), :, xp.asarray(met.col), :]
                 total = xp.tensordot(xp.asarray(met.data), pairs, axes=1)
-            _set_both(S, where[l], where[m], total)
+            set_both(S, where[l], where[m], total)
             if self.design.direct and self.root is None:
                 continue
             flat[l, m] = xp.permute(V, (0, 2, 1, 3)).reshape(J * K, r * q)
@@ -276,7 +256,7 @@ class Elimination:
                 continue
             # phi_nu of two rest views: the blocks of V, weighted by the Gram table of the count.
             gram = xp.cached_columns(self.design.grams[l, m], slice(0, J * K))
-            _set_both(phi, columns[l], columns[m], (gram @ flat[l, m]).reshape(-1, r, q))
+            set_both(phi, columns[l], columns[m], (gram @ flat[l, m]).reshape(-1, r, q))
         if self.design.direct:
             for count, among, times in self._leaf_classes():
                 phi[count] += times.T @ self.V[among] @ times
@@ -286,9 +266,9 @@ class Elimination:
             S[where[a], where[a]] = over_vectors
             phi[:, columns[a], columns[a]] = by_count
             for l, together in with_rest.items():
-                _set_both(phi, columns[a], columns[l], together)
+                set_both(phi, columns[a], columns[l], together)
                 # Every vector is in one leaf class, so that the sum over counts is the sum over vectors.
-                _set_both(S, where[a], where[l], together.sum(axis=0))
+                set_both(S, where[a], where[l], together.sum(axis=0))
         self._add_leaf_sums(S, by_class, phi)
         return S, tuple(by_class)
 
@@ -324,6 +304,7 @@ class Elimination:
         root = self.root
         if root is not None:
             pattern = root.tables.pattern[tables[root.view].indices]
+        every = xp.arange(r_e)
         made = []
         for start in range(0, n_leaves, step):
             part = slice(start, min(start + step, n_leaves))
@@ -351,11 +332,14 @@ class Elimination:
                 H = n[:, None, None] * self._g(e, root.view)
                 cross = H @ solved[which] @ YV.mT
                 met += H @ covariance[which] @ H.mT - cross - cross.mT
-            made.append(self._leaf_given(self.delta[xp.asarray(group[part])], met))
+            delta = self.delta[xp.asarray(group[part])]
+            met *= delta[:, :, None] * delta[:, None, :]
+            met[:, every, every] += delta
+            made.append(met)
         return xp.concatenate(made)
 
 
-def _set_both(matrix: AnyArray, rows: slice, columns: slice, block: AnyArray) -> None:
+def set_both(matrix: AnyArray, rows: slice, columns: slice, block: AnyArray) -> None:
     """A block of a symmetric matrix, or of a stack of them, and the block across the diagonal."""
     matrix[..., rows, columns] = block
     matrix[..., columns, rows] = block.mT

@@ -22,6 +22,7 @@ from ..backend import Numpy, Torch, diagonal_of, namespace, to_host
 from ..exceptions import DataError, NumericalError
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
+from .root import side_by_side
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -77,8 +78,7 @@ class Parameters(Generic[A_co]):
     @property
     def slices(self) -> tuple[slice, ...]:
         """Where every view's latents stand among all of them side by side."""
-        ends = np.cumsum(self.ranks)
-        return tuple(slice(int(e - r), int(e)) for e, r in zip(ends, self.ranks, strict=True))
+        return tuple(side_by_side(dict(enumerate(self.ranks))).values())
 
     def stacked(self) -> A_co:
         """[B_1 ... B_K], (D, sum of ranks)."""
@@ -226,12 +226,6 @@ class FullNoise(Generic[A_co]):
         except np.linalg.LinAlgError:
             raise DataError("the noise covariance is not positive definite") from None
         return symmetric
-
-    def mixed(self, other: FullNoise[AnyArray], weight: float) -> A_co:
-        """1 - weight of this noise and weight of another."""
-        if self.array.shape == other.array.shape:
-            return (1 - weight) * self.array + weight * other.array
-        return (1 - weight) * self.covariance + weight * other.covariance
 
 
 class DiagonalNoise(FullNoise[A_co]):

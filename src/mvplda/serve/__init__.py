@@ -9,7 +9,6 @@ for _module in (
     "cryptography",
     "fastapi",
     "pydantic_settings",
-    "python_multipart",
     "sqlalchemy",
     "uvicorn",
 ):

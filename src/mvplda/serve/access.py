@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import os
-import threading
+import secrets
 import time
-import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import exceptions as errors
 from ..persistence import write_atomically
-from .problems import Problem
+from .schemas import Problem
 from .settings import LOCAL_HOSTS, Settings
 
 log = logging.getLogger("mvplda.serve")
@@ -41,15 +40,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
-class BadBody(HTTPException):
-    """A body that is too large or too slow: frameworks pass HTTP errors on where they hide others."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        super().__init__(problem.status)
+SECONDS = ["0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "+Inf"]
 
 
 class Access:
@@ -98,35 +89,34 @@ class Access:
     def check_size(self, size: int) -> None:
         most = self.settings.most_bytes
         if size > most:
-            raise BadBody(Problem(413, "too-large", f"a body has at most {most} bytes"))
+            raise Problem(413, "too-large", f"a body has at most {most} bytes")
 
 
+@dataclass
 class Exchange:
     """One request on its way."""
 
-    def __init__(self, access: Access, scope: Scope, receive: Receive, send: Send) -> None:
-        self.access = access
-        self.scope = scope
-        self.status: int | None = None
-        self._receive = receive
-        self._send = send
-        self._begun = time.perf_counter()
-        self._bytes = 0
-        self._complete = False
-        self._id = uuid.uuid4().hex
+    access: Access
+    scope: Scope
+    _receive: Receive
+    _send: Send
+    status: int | None = None
+    _bytes: int = 0
+    _complete: bool = False
+    _begun: float = field(default_factory=time.monotonic)
+    _id: str = field(default_factory=lambda: secrets.token_hex(16))
 
     async def receive(self) -> Message:
         """The next piece of the body, which is neither too large nor too slow."""
         if self._complete:
             return await self._receive()
         limit = self.access.settings.body_s
-        left = limit - (time.perf_counter() - self._begun)
         try:
-            async with asyncio.timeout(max(left, 0.001)):
+            async with asyncio.timeout_at(self._begun + limit):
                 message = await self._receive()
         except TimeoutError:
             detail = f"the body did not arrive within {limit:g} s"
-            raise BadBody(Problem(408, "slow-body", detail)) from None
+            raise Problem(408, "slow-body", detail) from None
         self._bytes += len(message.get("body", b""))
         self._complete = not message.get("more_body", False)
         self.access.check_size(self._bytes)
@@ -145,7 +135,7 @@ class Exchange:
 
     def finish(self) -> None:
         route = getattr(self.scope.get("route"), "path", "other")
-        took = time.perf_counter() - self._begun
+        took = time.monotonic() - self._begun
         labels = f'route="{route}",status="{self.status}"'
         self.access.metrics.count("mvplda_requests_total", labels)
         self.access.metrics.observe("mvplda_request_seconds", took, f'route="{route}"')
@@ -161,7 +151,7 @@ class Exchange:
             "profile": self.scope.get("path_params", {}).get("profile_id"),
             "decision": state.get("decision"),
         }
-        log.info("request", extra=fields)
+        log.info("request", extra={"fields": fields})
 
 
 # -- errors ------------------------------------------------------------------------------
@@ -170,20 +160,18 @@ class Exchange:
 async def refuse(request: Request, error: Exception) -> JSONResponse:
     """Whatever goes wrong is answered by the details of a problem."""
     problem = problem_of(error)
-    headers = dict(getattr(error, "headers", None) or {})
-    if problem.wait is not None:
-        headers["Retry-After"] = str(max(1, math.ceil(problem.wait)))
     body = problem.body(request.url.path)
-    return JSONResponse(body, problem.status, headers, media_type="application/problem+json")
+    kind = "application/problem+json"
+    return JSONResponse(body, problem.status_code, problem.headers, media_type=kind)
 
 
 def problem_of(error: Exception) -> Problem:
     if isinstance(error, Problem):
         return error
-    if isinstance(error, BadBody):
-        return error.problem
     if isinstance(error, HTTPException):
-        return Problem(error.status_code, "http", str(error.detail))
+        problem = Problem(error.status_code, "http", str(error.detail))
+        problem.headers = error.headers
+        return problem
     if isinstance(error, (RequestValidationError, ValidationError)):
         return invalid(error.errors())
     if isinstance(error, errors.DataError):
@@ -192,7 +180,7 @@ def problem_of(error: Exception) -> Problem:
         return Problem(422, "fields", "a value has characters that cannot be stored")
     if isinstance(error, (DBAPIError, PoolTimeout)):
         text = str(getattr(error, "orig", error))
-        log.error("database", extra={"error_text": text})
+        log.error("database", extra={"fields": {"error_text": text}})
         if "full" in text or "No space" in text:
             return Problem(507, "storage", "there is no room left to write: nothing was changed")
         detail = "the database does not answer: nothing was changed"
@@ -213,30 +201,25 @@ def invalid(faults: Sequence[Any]) -> Problem:
 
 
 class Metrics:
-    """Counters, in the text format of Prometheus; a histogram is several of them.
+    """Counters, in the text format of Prometheus; a histogram is several of them. One thread counts.
 
     folder : where the processes of one service put their counts, so that each can return the sum of all
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
-        self._started = time.time()
+        self._counts: defaultdict[str, float] = defaultdict(float)
         self._folder = Path(folder) if folder else None
         self._written = 0.0
 
-    def count(self, name: str, labels: str) -> None:
+    def count(self, name: str, labels: str, by: float = 1) -> None:
         """labels : as they stand between braces"""
-        with self._lock:
-            self._counts[f"{name}{{{labels}}}"] += 1
+        self._counts[f"{name}{{{labels}}}"] += by
 
     def observe(self, name: str, seconds: float, labels: str) -> None:
-        with self._lock:
-            for bound in SECONDS:
-                self._counts[f'{name}_bucket{{{labels},le="{bound:g}"}}'] += seconds <= bound
-            self._counts[f'{name}_bucket{{{labels},le="+Inf"}}'] += 1
-            self._counts[f"{name}_count{{{labels}}}"] += 1
-            self._counts[f"{name}_sum{{{labels}}}"] += seconds  # type: ignore[assignment]
+        for bound in SECONDS:
+            self.count(f"{name}_bucket", f'{labels},le="{bound}"', seconds <= float(bound))
+        self.count(f"{name}_count", labels)
+        self.count(f"{name}_sum", labels, seconds)
         if time.monotonic() > self._written + 1:
             self.write()
 
@@ -244,26 +227,24 @@ class Metrics:
         """Let the other processes of the service see what was counted here."""
         self._written = time.monotonic()
         if self._folder is not None:
-            with self._lock:
-                text = json.dumps(self._counts)
+            text = json.dumps(self._counts)
             write_atomically(self._folder / f"{os.getpid()}.json", text.encode())
 
     def text(self, gauges: dict[str, float]) -> str:
         """Of all processes of the service; what others counted within the last second may be missing."""
-        with self._lock:
-            counts = Counter(self._counts)
+        texts = [json.dumps(self._counts)]
         if self._folder is not None:
-            for path in self._folder.glob("*.json"):
-                if path.stem != str(os.getpid()):
-                    counts.update(json.loads(path.read_text(encoding="utf-8")))
-        values = {**gauges, "mvplda_start_time_seconds": self._started, **counts}
+            self.write()
+            texts = [path.read_text(encoding="utf-8") for path in self._folder.glob("*.json")]
+        values: Counter[str] = Counter()
+        for text in texts:
+            values.update(json.loads(text))
+        values.update(gauges)
         return "".join(f"{name} {value:.12g}\n" for name, value in sorted(values.items()))
 
 
 class JsonLines(logging.Formatter):
-    """One line of JSON per record; fields that a call gives as extra stand beside the message."""
-
-    PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"taskName", "color_message"}
+    """One line of JSON per record; `fields` that a call gives as extra stand beside the message."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
@@ -271,8 +252,8 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **getattr(record, "fields", {}),
         }
-        fields |= {name: value for name, value in vars(record).items() if name not in self.PLAIN}
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
         return json.dumps(fields, default=str)

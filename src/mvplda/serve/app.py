@@ -6,11 +6,11 @@ import asyncio
 import inspect
 import logging
 import os
+import re
 import socket
 import sys
 import tempfile
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -22,34 +22,26 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartParser
 from threadpoolctl import threadpool_limits
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from .. import __version__
 from ..exceptions import ParameterError
 from .access import Access, JsonLines, Metrics, refuse
-from .keys import ROLES, Caller, Master
+from .keys import Caller, Master
 from .model import open_model
-from .problems import Json, Problem
 from .routes import router
+from .schemas import Json, Problem
 from .service import Service
 from .settings import Settings
 from .store import Store
 from .verifier import Attempt
-
-Base: Any
-try:
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base
-except ImportError:
-    from uvicorn.protocols.http.h11_impl import H11Protocol as Base
 
 PAGE_FOLDER = Path(__file__).with_name("page")
 # Seconds after which a database that does not answer is not ready.
 READY_S = 3.0
 # Seconds for which a key of a caller is remembered: one that is revoked works for so long in other processes.
 KEYS_S = 5.0
-# Batches of verifications at the same time: one is computed while the other is committed.
-LANES = 1
 MOST_TOGETHER = 64
 # Name in the environment: NAME:ROLE:KEY, several divided by blanks.
 API_KEYS = "MVPLDA_API_KEYS"
@@ -67,15 +59,13 @@ class Batches:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._waiting: Waiting = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
 
     async def verify(self, attempt: Attempt) -> Json:
         decided: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         self._waiting.append((attempt, decided))
-        if len(self._tasks) < LANES:
-            task = asyncio.create_task(self._decide())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._decide())
         return await decided
 
     async def _decide(self) -> None:
@@ -122,6 +112,7 @@ class Runtime:
         self._callers: dict[str, tuple[Caller, float]] = {}
         self._calls: dict[str, int] = {}
         self._refused: dict[str, float] = {}
+        self._spending: dict[str, asyncio.Lock] = {}
         self.recordings = 0
 
     def has(self, decision: str) -> None:
@@ -161,27 +152,23 @@ class Runtime:
         try:
             async with asyncio.timeout(READY_S):
                 await loop.run_in_executor(self._apart, self.service.store.ping)
-        except TimeoutError:
-            raise Problem(503, "database", "the database does not answer", wait=2) from None
-        try:
-            async with asyncio.timeout(READY_S):
                 await asyncio.shield(asyncio.wrap_future(self.warm()))
         except TimeoutError:
-            raise Problem(503, "warming", "voices are being read", wait=5) from None
+            detail = "the database does not answer, or voices are still being read"
+            raise Problem(503, "not-ready", detail, wait=2) from None
 
     async def caller(self, request: Request, key: str | None) -> Caller:
         """Who calls; a call without a valid key, or with one that calls too often, is refused."""
         found = Caller("local", "admin") if self.is_open and not key else None
         if key:
-            found, until = self._callers.get(key, (None, 0.0))
+            found, until = self._callers.pop(key, (None, 0.0))
             if until < time.monotonic():
                 found = await self.run(self.service.store.find_caller, key)
-                self._callers.pop(key, None)
+                until = time.monotonic() + KEYS_S
         if found is None:
-            detail = "send an API key: the header X-API-Key, or Authorization: Bearer"
-            raise Problem(401, "key", detail)
-        if key and key not in self._callers:
-            self._callers[key] = (found, time.monotonic() + KEYS_S)
+            raise Problem(401, "key", "send an API key, in the header X-API-Key")
+        if key:
+            self._callers[key] = (found, until)
         request.state.caller = found.name
         if self.settings.key_rate:
             await self._spend(found)
@@ -189,16 +176,18 @@ class Runtime:
 
     async def _spend(self, caller: Caller) -> None:
         """Count a call of a key; rates are kept in the database, from which a second's calls are taken at a time."""
-        left = self._calls.get(caller.name, 0)
-        if not left:
-            wait = self._refused.get(caller.name, 0.0) - time.monotonic()
-            rate = self.settings.key_rate
-            left = max(1, int(rate / 60))
-            if wait <= 0:
-                wait = await self.run(self.service.store.spend, caller.name, left, rate)
-            if wait > 0:
-                await self._refuse(caller, wait)
-        self._calls[caller.name] = left - 1
+        # of calls that come at once, one takes for all
+        async with self._spending.setdefault(caller.name, asyncio.Lock()):
+            left = self._calls.get(caller.name, 0)
+            if not left:
+                wait = self._refused.get(caller.name, 0.0) - time.monotonic()
+                rate = self.settings.key_rate
+                left = max(1, int(rate / 60))
+                if wait <= 0:
+                    wait = await self.run(self.service.store.spend, caller.name, left, rate)
+                if wait > 0:
+                    await self._refuse(caller, wait)
+            self._calls[caller.name] = left - 1
 
     async def _refuse(self, caller: Caller, wait: float) -> None:
         problem = Problem(429, "rate", "too many calls with this key", wait=wait)
@@ -219,8 +208,7 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if service.model is not None:
-            runtime.warm()
+        runtime.warm()
         yield
         runtime.metrics.write()
         service.store.close()  # SQLite then empties its log, where erased rows may still be
@@ -237,8 +225,6 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
         exception_handlers={HTTPException: refuse, RequestValidationError: refuse},
     )
     app.state.runtime = runtime
-    # the parser of forms would write what is larger than this to a file
-    MultiPartParser.spool_max_size = max(MultiPartParser.spool_max_size, settings.most_bytes)
     app.include_router(router)
     app.mount("/", StaticFiles(directory=PAGE_FOLDER, html=True), name="page")
     app.add_middleware(Access, settings=settings, is_open=is_open, metrics=runtime.metrics)
@@ -252,13 +238,13 @@ def open_store(settings: Settings) -> Store:
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     store = Store(settings.database_url, settings.key_url, settings)
     for entry in os.environ.get(API_KEYS, "").split():
-        name, role, key = [*entry.split(":", 2), "", ""][:3]
-        if role not in ROLES or len(key) < 16:
+        known = re.fullmatch("([^:]*):(verify|enrol|admin):(.{16,})", entry)
+        if known is None:
             raise ParameterError(
-                f"{API_KEYS} holds NAME:ROLE:KEY, with a role of {', '.join(ROLES)} and a key of 16 "
+                f"{API_KEYS} holds NAME:ROLE:KEY, with a role of verify, enrol, admin and a key of 16 "
                 "characters or more"
             )
-        store.put_api_key(name, role, key)
+        store.put_api_key(*known.groups())
     return store
 
 
@@ -278,14 +264,14 @@ def open_service(settings: Settings) -> Service:
 # -- the server --------------------------------------------------------------------------
 
 
-class Patient(Base):  # type: ignore[misc]
+class Patient(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
     """Closes connections whose request does not arrive: after a while, or at once when there are too many.
 
     So half-sent requests never keep others out.
     """
 
     settings: ClassVar[Settings]
-    waiting: ClassVar[OrderedDict[int, Patient]] = OrderedDict()
+    waiting: ClassVar[dict[int, Patient]] = {}
     _timer: Any = None
 
     def connection_made(self, transport: Any) -> None:
@@ -328,15 +314,13 @@ class Patient(Base):  # type: ignore[misc]
 def check_port(settings: Settings) -> None:
     """Refuse to start where something else listens already."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError as error:
-            raise ParameterError(
-                f"port {settings.port} of {settings.host} cannot be listened at: {error.strerror}. "
-                "Another service may run there already: stop it, or give another --port"
-            ) from error
+    try:
+        socket.create_server((settings.host, settings.port), family=family).close()
+    except OSError as error:
+        raise ParameterError(
+            f"port {settings.port} of {settings.host} cannot be listened at: {error.strerror}. "
+            "Another service may run there already: stop it, or give another --port"
+        ) from error
 
 
 def run(service: Service, settings: Settings) -> None:

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Array
-from ..decisions import OperatingPoint, name_among
+from ..decisions import name_among, point_for
 from ..scoring.profiles import Profiles as Side
 from .keys import Caller
-from .model import DEFAULT_FAR, VOICE, Cell, Heard, Integers, Model, whole
-from .problems import Json
+from .model import VOICE, Cell, Heard, Integers, Model, whole
 from .profiles import Profiles
+from .schemas import Json
 from .store import DAY, Work
 
 # Profiles that are read at once.
@@ -98,20 +98,21 @@ class Index:
         top: int,
         prior_none: float,
     ) -> tuple[list[Json], Json]:
-        model, blocks, llrs = self.scores(test, candidates)
+        model, names, llrs = self.scores(test, candidates)
         count = int(np.isfinite(llrs).sum())
         best = np.arange(len(llrs))
         if top < len(llrs):
             best = np.argpartition(-llrs, top)[:top]
         best = best[np.isfinite(llrs[best])].tolist()
-        places = {name_at(blocks, place): place for place in best}
+        places = {names[place]: place for place in best}
         people, exact = self._exact(model, list(places), test)
         # who is leaving at this moment is out
         llrs[best] = -np.inf
         for name, llr in exact.items():
             llrs[places[name]] = llr
         doubt = model.bundle.doubt(VOICE)
-        naming = name_among(llrs, self._point(model), none=prior_none, count=count, doubt=doubt)
+        point = point_for(model.bundle.operating_points(VOICE), far=self.settings.far)
+        naming = name_among(llrs, point, none=prior_none, count=count, doubt=doubt)
         ranked = []
         for name in sorted(exact, key=lambda name: -llrs[places[name]]):
             ranked.append(
@@ -122,36 +123,30 @@ class Index:
                     "probability": float(naming.probabilities[places[name]]),
                 }
             )
-        named = None if naming.best is None else name_at(blocks, naming.best)
+        named = None if naming.best is None else names[naming.best]
         return ranked, {"identified": named, "noneOfThem": naming.none, "profilesCount": count}
-
-    def _point(self, model: Model) -> OperatingPoint:
-        """Of the question whose voice it is."""
-        if model.bundle.operating_points(VOICE):
-            return model.bundle.point(VOICE, far=self.settings.far)
-        return OperatingPoint(-np.log(self.settings.far or DEFAULT_FAR))
 
     def scores(
         self, test: Integers, candidates: Sequence[str] | None = None
-    ) -> tuple[Model, list[Block], Array]:
-        """The model in its domain, and LLRs of all profiles that they are of this voice.
+    ) -> tuple[Model, list[str], Array]:
+        """The model in its domain, profiles, and LLRs that they are of this voice.
 
-        -inf for those who are not asked about.
+        -inf for those who are not asked about, and for those who left or changed since: these may be there twice.
         """
         with self._lock, self.people.store.read() as work:
             self._refresh(work)
             model = self.people.domain.deployed(work)
-            blocks = list(self._blocks)
-            masks = [block.alive.copy() for block in blocks]
-            if candidates is not None:
-                masks = [np.zeros(len(block.ids), dtype=bool) for block in blocks]
-                for name in set(candidates) & set(self._places):
-                    block, row = self._places[name]
-                    masks[blocks.index(block)][row] = True
+            blocks = [(block, block.alive.copy()) for block in self._blocks]
+        names: list[str] = []
         parts = [np.zeros(0)]
-        for block, mask in zip(blocks, masks, strict=True):
-            parts.append(np.where(mask, model.voices(block.side, test), -np.inf))
-        return model, blocks, np.concatenate(parts)
+        for block, alive in blocks:
+            names += block.ids
+            parts.append(np.where(alive, model.voices(block.side, test), -np.inf))
+        llrs = np.concatenate(parts)
+        if candidates is not None:
+            wanted = set(candidates)
+            llrs[[name not in wanted for name in names]] = -np.inf
+        return model, names, llrs
 
     def _exact(
         self, model: Model, names: list[str], test: Integers
@@ -215,12 +210,3 @@ class Index:
         block = Block(ids, y, weights, side, np.ones(len(ids), dtype=bool))
         self._blocks.append(block)
         self._places |= {name: (block, row) for row, name in enumerate(ids)}
-
-
-def name_at(blocks: Sequence[Block], place: int) -> str:
-    """The profile of a place in the scores of all blocks."""
-    for block in blocks:
-        if place < len(block.ids):
-            return block.ids[place]
-        place -= len(block.ids)
-    raise IndexError(place)

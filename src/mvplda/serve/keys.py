@@ -105,16 +105,11 @@ def decode_key(text: str, where: str) -> bytes:
 
 
 class Vault:
-    """AES-256-GCM: one data key per profile, wrapped by a key that lies elsewhere.
+    """AES-256-GCM: one data key per profile, wrapped by a key that lies elsewhere."""
 
-    marks : secret of the keyed hashes of recordings; it outlives a rotation of the master key, or recordings from
-        before could not be recognised when they are sent again
-    """
-
-    def __init__(self, master: Master, marks: bytes | None = None) -> None:
+    def __init__(self, master: Master) -> None:
         self._cipher = need("cryptography.hazmat.primitives.ciphers.aead").AESGCM
         self._wrapping = master.derived("wrapping")
-        self.marks = marks or master.derived("marks")
 
     def wrap(self, key: bytes, name: str) -> bytes:
         return self.seal(self._wrapping, key, name)
@@ -142,10 +137,10 @@ class Vault:
                 f"what is stored of {where} does not open: it was changed, or the key is another"
             ) from error
 
-    def mark(self, profile: str, digest: str) -> str:
-        """A keyed hash: equal for equal sound of one profile, and nothing to whoever lacks the key."""
-        text = f"{profile} {digest}".encode()
-        return hmac.new(self.marks, text, hashlib.sha256).hexdigest()[:32]
+
+def mark_of(key: bytes, digest: str) -> str:
+    """A keyed hash: equal for equal sound of one profile, and nothing to whoever lacks its data key."""
+    return hmac.digest(key, f"mark {digest}".encode(), "sha256").hex()[:32]
 
 
 def rotation(secret: bytes, dimension: int) -> Array:

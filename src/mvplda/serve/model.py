@@ -33,7 +33,7 @@ from ..voices import (
     load_model,
 )
 from .keys import rotation
-from .problems import Json, Problem
+from .schemas import Json, Problem
 from .settings import Settings
 
 log = logging.getLogger("mvplda.serve")
@@ -42,8 +42,8 @@ log = logging.getLogger("mvplda.serve")
 UNIT = 2.0**-32
 # Evidence beyond this is refused: sums of thousands stay within 64 bits.
 LARGEST = 2.0**28
-# False acceptances where neither the settings nor the model name a share, as in `point_for`.
-DEFAULT_FAR = 0.01
+# No extractor makes larger numbers.
+MOST = 1e6
 SPEAKER = "speaker"
 PHRASE = "phrase"
 BOTH = (SPEAKER, PHRASE)
@@ -218,19 +218,17 @@ class Model:
 
     def take(self, vector: Any) -> NDArray[Any]:
         """A raw vector, if it can be one."""
-        try:
-            array = np.asarray(vector, dtype=np.float64)
-            if array.shape != (self.width,):
-                raise DataError(f"got shape {array.shape}")
-            if not np.abs(array).max() <= 1e6:
-                raise DataError("a number is beyond a million: no extractor makes such")
-            array = array.astype(np.float32)  # as it is stored: what is too small is 0 there
-            if not array.any():
-                raise DataError("all numbers are 0")
-        except (DataError, ValueError, TypeError, OverflowError) as error:
-            detail = f"a vector is a list of {self.width} finite numbers: {error}"
-            raise Problem(422, "vector", detail) from error
-        return array
+        array = np.asarray(vector, dtype=np.float64)
+        if array.shape != (self.width,):
+            detail = f"a vector is a list of {self.width} numbers; got {array.shape}"
+            raise Problem(422, "vector", detail)
+        # as it is stored: what is too small is 0 there
+        kept = np.clip(array, -2 * MOST, 2 * MOST).astype(np.float32)
+        if not 0 < np.abs(kept).max() <= MOST:
+            raise Problem(
+                422, "vector", "no extractor makes a vector of zeros, or beyond a million"
+            )
+        return kept
 
     def share(self, vectors: NDArray[Any]) -> Integers:
         """(n, r) what raw vectors add to stored sums: evidence, rotated, in whole numbers."""
@@ -263,12 +261,12 @@ class Model:
 
         spoof, spoof_prior : LLRs of a countermeasure, and the share of spoofs among what is to be rejected
         """
-        options: Json = {"same": BOTH if self.has_phrases else SPEAKER}
-        if known:
-            options["known"] = [PHRASE]
-        if spoof is not None:
-            options |= {"countermeasure": spoof, "spoof_prior": spoof_prior}
-        return Question(**options)
+        return Question(
+            BOTH if self.has_phrases else SPEAKER,
+            known=[PHRASE] if known else None,
+            countermeasure=spoof,
+            spoof_prior=None if spoof is None else spoof_prior,
+        )
 
     def answers(
         self, trials: Sequence[tuple[Sequence[Cell], Cell, float | None]], spoof_prior: float = 0.5
@@ -278,7 +276,7 @@ class Model:
         trials : sums of a profile; a test, whose phrase is the one that was asked for, empty: any of the enrolled
             ones; and the LLR of a countermeasure
         """
-        kinds: dict[tuple[bool, bool, bool, bool], list[int]] = {}
+        kinds: dict[tuple[bool, ...], list[int]] = {}
         for number, (cells, test, spoof) in enumerate(trials):
             phrases = {cell.phrase for cell in cells}
             # one enrolled phrase that is claimed needs no labels; labels cost time
@@ -288,13 +286,12 @@ class Model:
             kinds.setdefault((labelled, apart, known, spoof is not None), []).append(number)
         answers: dict[int, Answer] = {}
         for (labelled, apart, known, is_spoofed), numbers in kinds.items():
-            some = [trials[number] for number in numbers]
-            spoofs = [spoof for _, _, spoof in some if spoof is not None] if is_spoofed else None
-            question = self.question(known, spoofs, spoof_prior)
-            enrolled = self.side([cells for cells, _, _ in some], apart)
-            tests = self.side([[test] for _, test, _ in some], labelled)
-            rows = np.arange(len(some))
-            answer = self.bundle.answer(enrolled, tests, question, np.stack([rows, rows], axis=1))
+            cells, tests, spoofs = zip(*(trials[number] for number in numbers), strict=True)
+            question = self.question(known, spoofs if is_spoofed else None, spoof_prior)
+            enrolled = self.side(cells, apart)
+            heard = self.side([[test] for test in tests], labelled)
+            pairs = np.repeat(np.arange(len(numbers)), 2).reshape(-1, 2)
+            answer = self.bundle.answer(enrolled, heard, question, pairs)
             answers |= {number: answer.take(row) for row, number in enumerate(numbers)}
         return [answers[number] for number in range(len(trials))]
 
@@ -334,7 +331,7 @@ class Model:
             "largestLlr": getattr(self.calibrator, "largest_llr", None),
             "operatingPoints": [point_fields(point) for point in points],
             "data": json.loads(json.dumps(self.card, default=str)),
-            "knownPhrases": len(self.known_phrases),
+            "knownPhrases": sorted(self.known_phrases.values()),
             "notice": self.notice,
         }
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .model import Cell, Heard, Model, label_of
-from .problems import Json, Problem
-from .settings import Settings
-from .store import DAY, Store, Work, iso, page
+from .schemas import Json, Problem
+from .store import DAY, Work, iso, page
 from .templates import Domain, Templates
 
 # Columns of a profile that has no recording.
@@ -22,7 +21,6 @@ NOTHING = {
     "speech_s": 0.0,
     "model": None,
     "model_version": None,
-    "extractor": None,
     "last_used": None,
 }
 KEPT = (
@@ -45,23 +43,12 @@ SENTENCES = {
 class Profiles:
     """Rows of profiles and their recordings. Methods that take a `Work` are parts of its transaction."""
 
-    def __init__(
-        self, store: Store, templates: Templates, model: Model | None, settings: Settings
-    ) -> None:
-        self.store = store
+    def __init__(self, templates: Templates, model: Model) -> None:
+        self.store = templates.store
         self.templates = templates
-        self.settings = settings
-        self._domain = None if model is None else Domain(model, templates)
-
-    @property
-    def domain(self) -> Domain:
-        if self._domain is None:
-            raise Problem(503, "no-model", "no model is loaded", wait=30)
-        return self._domain
-
-    @property
-    def model(self) -> Model:
-        return self.domain.model
+        self.settings = templates.settings
+        self.model = model
+        self.domain = Domain(model, templates)
 
     # -- rows ----------------------------------------------------------------
 
@@ -74,16 +61,13 @@ class Profiles:
 
         Locks are taken in one order, so that no two transactions wait for each other.
         """
-        query = "SELECT *, (SELECT number FROM changes) AS last_change"
-        end = "FROM profiles WHERE id IN :names ORDER BY id"
+        query = (
+            "SELECT *, (SELECT number FROM changes) AS last_change "
+            "FROM profiles WHERE id IN :names ORDER BY id"
+        )
         if self.store.is_postgres:
-            # the time of the database, which hosts share
-            query += ", extract(epoch FROM clock_timestamp()) AS database_now"
-            end += " FOR UPDATE"
-        rows = {row["id"]: row for row in work.all(f"{query} {end}", names=list(names))}
-        for row in rows.values():
-            work.set_time(row.pop("database_now", None))
-        return rows
+            query += " FOR UPDATE"
+        return {row["id"]: row for row in work.all(query, names=list(names))}
 
     def locked_one(self, work: Work, name: str) -> Json:
         return self.checked(self.locked(work, [name]).get(name))
@@ -104,7 +88,7 @@ class Profiles:
             return state
         if work.now > self._expires(row):
             return "expired"
-        if self._domain is not None and row["model"] != self.model.fingerprint:
+        if row["model"] != self.model.fingerprint:
             return "stale"
         return state
 
@@ -134,9 +118,7 @@ class Profiles:
         locked = row.get("locked_until")
         if locked is not None and locked < work.now:
             locked = None
-        expires = None
-        if state in ("enrolling", "enrolled", "stale"):
-            expires = iso(self._expires(row))
+        expires = self._expires(row) if state in ("enrolling", "enrolled", "stale") else None
         return {
             "profileId": row["id"],
             "userId": row["user_id"],
@@ -150,7 +132,7 @@ class Profiles:
             "created": iso(row["created"]),
             "updated": iso(row["updated"]),
             "lastUsed": iso(row["last_used"]),
-            "expires": expires,
+            "expires": iso(expires),
             "lockedUntil": iso(locked),
         }
 
@@ -171,7 +153,6 @@ class Profiles:
         return {
             "model": self.model.fingerprint,
             "model_version": self.model.version,
-            "extractor": self.model.extractor_name,
         }
 
     # -- coming and going ----------------------------------------------------
@@ -202,7 +183,7 @@ class Profiles:
         return self.described(work, row)[0]
 
     def leave(self, work: Work, name: str, state: str) -> Json:
-        """Opt out or be deleted: at once, from any state, whether or not there is a model."""
+        """Opt out or be deleted: at once, from any state."""
         row = self.locked_one(work, name)
         # first the key: whatever happens then, nothing can be decrypted any more
         self.store.destroy_key(name, work)
@@ -217,18 +198,17 @@ class Profiles:
     def export(self, work: Work, name: str) -> Json:
         """What is stored of a person, in words; that there are vectors, and not the vectors."""
         row = self.row(work, name)
-        entries = []
-        for entry in self.templates.enrolled(work, name):
-            entries.append(
-                {
-                    "enrollmentId": entry["number"],
-                    "phrase": entry["phrase"],
-                    "created": iso(entry["created"]),
-                    "speechLength": entry["speech_s"],
-                    "vectorKept": entry["vector"] is not None,
-                    "extractor": entry["extractor"],
-                }
-            )
+        entries = [
+            {
+                "enrollmentId": entry["number"],
+                "phrase": entry["phrase"],
+                "created": iso(entry["created"]),
+                "speechLength": entry["speech_s"],
+                "vectorKept": entry["vector"] is not None,
+                "extractor": entry["extractor"],
+            }
+            for entry in self.templates.enrolled(work, name)
+        ]
         work.note("export", name)
         own = work.all("SELECT * FROM audit WHERE profile = :name ORDER BY id", name=name)
         return {

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request, Response, Security
 from fastapi.responses import JSONResponse, PlainTextResponse
-from fastapi.security import APIKeyHeader, HTTPBearer
-from fastapi.security.http import HTTPAuthorizationCredentials
+from fastapi.security import APIKeyHeader
 
 from .. import __version__
 from . import schemas
 from .keys import Caller
 from .model import DEMO_NOTICE, Heard
-from .problems import Json, Problem
-from .schemas import Recording, problems, recording_body
+from .schemas import Json, Problem, Recording, problems, recording_body
 from .verifier import Attempt
 
 if TYPE_CHECKING:
@@ -30,7 +28,6 @@ SOUND_TYPES = ("application/octet-stream", "video/webm", "application/ogg")
 VECTOR = {"vector": [0.01, -0.02], "phrase": schemas.PASS_PHRASE}
 Fields = TypeVar("Fields", bound=Recording)
 Key = Annotated[str | None, Security(APIKeyHeader(name="X-API-Key", auto_error=False))]
-Token = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))]
 
 
 def runtime_of(request: Request) -> Runtime:
@@ -47,9 +44,7 @@ App = Annotated["Runtime", Depends(runtime_of)]
 def needs(role: str) -> Any:
     """A call with a key that has a role."""
 
-    async def caller(request: Request, key: Key = None, token: Token = None) -> Caller:
-        if not key and token is not None:
-            key = token.credentials
+    async def caller(request: Request, key: Key = None) -> Caller:
         found = await runtime_of(request).caller(request, key)
         if not found.may(role):
             detail = f"this key may {found.role}; this call needs one that may {role}"
@@ -65,53 +60,32 @@ ADMIN = needs("admin")
 
 
 async def recording(request: Request, wanted: type[Fields], *admit: Any) -> tuple[Heard, Fields]:
-    """What a call brought: sound in the body or in a form, or a vector; and its other fields.
+    """What a call brought: sound, which is the body, with other fields in the query; or JSON with a vector.
 
     admit : what says why sound is not heard at all, with its arguments
     """
     app = runtime_of(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = await request.body()
     fields: Json = dict(request.query_params)
-    sounds: list[bytes] = []
     if kind == "application/json":
-        asked = wanted.model_validate_json(await request.body())
-        fields |= asked.model_dump(exclude_unset=True) if fields else {}
-    elif kind == "multipart/form-data":
-        sounds = await form_fields(request, fields)
-    elif kind.startswith("audio/") or kind in SOUND_TYPES:
-        sounds = [await request.body()]
-    else:
-        detail = f"send audio/*, multipart/form-data or application/json; got {kind[:50]!r}"
-        raise Problem(415, "media-type", detail)
-    if kind != "application/json" or fields:
-        asked = wanted.model_validate(fields)
-    if asked.vector is not None and not app.settings.vectors:
-        raise Problem(422, "vectors", "this service takes sound, and no vectors")
-    if len(sounds) + (asked.vector is not None) != 1:
-        detail = "send one recording (a part called audio, or the body itself), or one vector"
-        raise Problem(422, "body", detail)
-    if asked.vector is not None:
+        asked = wanted.model_validate_json(body)
+        if fields:
+            asked = wanted.model_validate(fields | asked.model_dump(exclude_unset=True))
+        if asked.vector is None:
+            raise Problem(422, "body", "send sound as the body itself, or JSON with a vector")
+        if not app.settings.vectors:
+            raise Problem(422, "vectors", "this service takes sound, and no vectors")
         return app.service.take_vector(asked.vector), asked
+    if not kind.startswith("audio/") and kind not in SOUND_TYPES:
+        detail = f"send audio/*, application/octet-stream or application/json; got {kind[:50]!r}"
+        raise Problem(415, "media-type", detail)
+    asked = wanted.model_validate(fields)
     if admit:
         problem = await app.change(*admit)
         if problem is not None:
             raise problem
-    return await app.run_heavy(app.service.hear, sounds[0]), asked
-
-
-async def form_fields(request: Request, fields: Json) -> list[bytes]:
-    """Add the texts of a form to the fields; its recordings."""
-    try:
-        form = await request.form(max_files=5, max_fields=20)
-    except (ValueError, KeyError) as error:  # of the parser; errors of HTTP pass
-        raise Problem(400, "form", f"the form cannot be read: {error}") from error
-    sounds = []
-    for name, value in form.multi_items():
-        if isinstance(value, str):
-            fields[name] = value
-        elif name == "audio":
-            sounds.append(await value.read())
-    return sounds
+    return await app.run_heavy(app.service.hear, body), asked
 
 
 # -- operation ---------------------------------------------------------------------------
@@ -121,14 +95,13 @@ async def form_fields(request: Request, fields: Json) -> list[bytes]:
 async def health(app: App) -> Json:
     """That it runs, and what runs."""
     model = app.service.model
-    notice = getattr(model, "notice", None)
     return {
         "status": "ok",
         "version": __version__,
-        "modelVersion": getattr(model, "version", None),
-        "extractor": getattr(model, "extractor_name", None),
-        "demoNetwork": notice == DEMO_NOTICE,
-        "notice": notice,
+        "modelVersion": model.version,
+        "extractor": model.extractor_name,
+        "demoNetwork": model.notice == DEMO_NOTICE,
+        "notice": model.notice,
         "keysWanted": not app.is_open,
     }
 
@@ -142,7 +115,7 @@ async def health(app: App) -> Json:
 async def ready(app: App) -> Json:
     """That it can decide: the database answers, a model is loaded, and all voices for 1:N are in memory."""
     await app.ready()
-    return {"status": "ready", "modelVersion": app.service.profiles.model.version}
+    return {"status": "ready", "modelVersion": app.service.model.version}
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
@@ -162,7 +135,7 @@ async def get_audit(
     app: App,
     caller: Caller = ADMIN,
     top: Top = 100,
-    after: Text = None,
+    after: Annotated[int, Query(ge=0, lt=2**31)] = 2**31 - 1,
     profileId: Text = None,
     resultId: Text = None,
     action: Text = None,
@@ -170,13 +143,6 @@ async def get_audit(
     """What was done and decided, newest first, without sound and without vectors."""
     wanted = {"profile": profileId, "result_id": resultId, "action": action}
     return await app.run(lambda: app.service.find_audit(top, after, **wanted))
-
-
-@router.get("/v1/phrases", response_model=schemas.PhrasePage)
-async def get_phrases(app: App, caller: Caller = VERIFY) -> Json:
-    """Phrases of training that may be asked for without an enrolment; any other may be enrolled."""
-    known = app.service.profiles.model.known_phrases
-    return {"items": [{"id": name, "text": known[name]} for name in sorted(known)], "next": None}
 
 
 # -- profiles ----------------------------------------------------------------------------

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+from starlette.exceptions import HTTPException
 
-from .problems import Json
-
+# What a body, a row or an answer is.
+Json = dict[str, Any]
 PASS_PHRASE = "my voice is my key"
 Id = Annotated[str, Field(examples=["0f6f7e2c9a5b4d3e8c1a2b3c4d5e6f70"])]
 Time = Annotated[str, Field(examples=["2026-11-15T12:00:00.000Z"])]
@@ -55,7 +56,7 @@ class NewChallenge(Body):
 
 
 class Recording(Body):
-    """Fields beside a recording: in JSON, in a form, or in the query where the body is the recording."""
+    """Fields beside a recording: in JSON, or in the query where the body is the recording."""
 
     vector: list[float] | None = Field(default=None, max_length=20_000)
 
@@ -81,7 +82,7 @@ class IdentifyRequest(Recording):
     @field_validator("candidates", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        """A form or a query has them divided by commas."""
+        """A query has them divided by commas."""
         return value.split(",") if isinstance(value, str) else value
 
 
@@ -91,7 +92,7 @@ class IdentifyRequest(Recording):
 class Health(Reply):
     status: Literal["ok"]
     version: str
-    modelVersion: Version | None
+    modelVersion: Version
     extractor: str | None
     demoNetwork: bool
     notice: str | None
@@ -132,24 +133,15 @@ class ModelInfo(Reply):
     largestLlr: float | None
     operatingPoints: list[Point]
     data: Json
-    knownPhrases: int
+    knownPhrases: list[Phrase] = Field(description="Of training, which need no enrolment")
     notice: str | None
     threshold: Number
     rejectThreshold: float
     far: Share | None
 
 
-class KnownPhrase(Reply):
-    id: str
-    text: Phrase
-
-
 class Page(Reply):
     next: str | None = Field(description="`after` of the next page")
-
-
-class PhrasePage(Page):
-    items: list[KnownPhrase]
 
 
 class Profile(Reply):
@@ -283,6 +275,34 @@ class ProblemDetails(Reply):
     reason: str | None = Field(default=None, examples=["not_enough_speech"])
 
 
+class Problem(HTTPException):
+    """A refusal or a failure, with its HTTP status.
+
+    kind : short name, which stands in ``type`` of the answer
+    detail : a sentence for people
+    wait : seconds after which the call may be repeated
+    more : further fields of the answer, such as ``reason``
+    """
+
+    def __init__(
+        self, status: int, kind: str, detail: str, *, wait: float | None = None, **more: Any
+    ) -> None:
+        headers = None if wait is None else {"Retry-After": str(max(1, math.ceil(wait)))}
+        super().__init__(status, detail, headers)
+        self.kind = kind
+        self.more = more
+
+    def body(self, instance: str) -> Json:
+        return {
+            "type": f"urn:mvplda:{self.kind}",
+            "title": HTTPStatus(self.status_code).phrase,
+            "status": self.status_code,
+            "detail": self.detail,
+            "instance": instance,
+            **self.more,
+        }
+
+
 # -- what OpenAPI shows ------------------------------------------------------------------
 
 
@@ -296,22 +316,14 @@ def problems(*statuses: int) -> dict[int | str, Json]:
     }
 
 
-def recording_body(model: type[Recording], example: Mapping[str, Any]) -> Json:
-    """A call with sound: as the body itself (audio/* or octets), as a part of a form, or as a vector."""
+def recording_body(model: type[Recording], example: Json) -> Json:
+    """A call with sound as the body itself (audio/* or octets), or with a vector in JSON."""
     schema = model.model_json_schema()
     fields = {name: field for name, field in schema["properties"].items() if name != "vector"}
     sound = {"type": "string", "format": "binary"}
-    form = {
-        "type": "object",
-        "title": f"{model.__name__}Form",
-        "properties": {"audio": sound, **fields},
-        "required": ["audio"],
-    }
-    plain = {name: value for name, value in example.items() if name != "vector"}
     content = {
         "application/octet-stream": {"schema": sound, "example": "RIFF....WAVEfmt "},
-        "multipart/form-data": {"schema": form, "example": {"audio": "now.wav", **plain}},
-        "application/json": {"schema": schema, "example": dict(example)},
+        "application/json": {"schema": schema, "example": example},
     }
     # beside sound that is the body itself, other fields come in the query
     query = [{"name": name, "in": "query", "schema": field} for name, field in fields.items()]

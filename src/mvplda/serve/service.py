@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from .index import Index
 from .keys import Caller, Master, Vault
 from .model import Heard, Model, hear
-from .problems import Json, Problem
 from .profiles import Profiles, audit_entry
+from .schemas import Json, Problem
 from .settings import Settings
 from .store import DAY, SERVICE, Store, page
 from .templates import Templates
@@ -22,30 +22,23 @@ SWEEP_S = 3600.0
 
 
 class Service:
-    """Everything between the endpoints and the database.
-
-    Parameters
-    ----------
-    model : None: nothing can be decided, but people can still leave
-    """
+    """Everything between the endpoints and the database."""
 
     def __init__(
         self,
         store: Store,
         master: Master,
-        model: Model | None,
+        model: Model,
         settings: Settings | None = None,
     ) -> None:
         settings = settings or Settings()
         store.bind(master.mark)
-        if model is not None:
-            model.set_secret(master.derived("rotation"))
+        model.set_secret(master.derived("rotation"))
         self.store = store
         self.model = model
         self.settings = settings
-        vault = Vault(master, marks_secret(store, master))
-        self.templates = Templates(store, vault, settings)
-        self.profiles = Profiles(store, self.templates, model, settings)
+        self.templates = Templates(store, Vault(master), settings)
+        self.profiles = Profiles(self.templates, model)
         self.verifier = Verifier(self.profiles)
         self.index = Index(self.profiles)
         self._sweep_at = 0.0
@@ -54,13 +47,13 @@ class Service:
 
     def hear(self, data: bytes) -> Heard:
         """The vector of a recording, or why there is none."""
-        extractor = self.profiles.model.extractor
+        extractor = self.model.extractor
         if extractor is None:
             raise Problem(422, "no-extractor", "this service has no extractor: send vectors")
         return hear(extractor, data, self.settings)
 
     def take_vector(self, vector: Any) -> Heard:
-        return Heard(self.profiles.model.take(vector))
+        return Heard(self.model.take(vector))
 
     # -- transactions --------------------------------------------------------
 
@@ -96,21 +89,19 @@ class Service:
         """What GET /v1/model returns: the model, and where a call gives no operating point."""
         point = self.verifier.point()
         return {
-            **self.profiles.model.describe(),
+            **self.model.describe(),
             "threshold": point.threshold,
             "rejectThreshold": point.reject,
             "far": point.far,
         }
 
-    def find_audit(self, top: int, after: str | None, **wanted: str | None) -> Json:
+    def find_audit(self, top: int, after: int, **wanted: str | None) -> Json:
         """Newest first; `wanted` are values of columns."""
-        if after and not (after.isascii() and after.isdigit() and len(after) < 10):
-            raise Problem(422, "after", "after is the `next` of the page before")
         keys = {column: value for column, value in wanted.items() if value is not None}
         chosen = "".join(f" AND {column} = :{column}" for column in keys)
         query = f"SELECT * FROM audit WHERE id < :after{chosen} ORDER BY id DESC LIMIT :most"
         with self.store.read() as work:
-            rows = work.all(query, after=int(after or 2**31 - 1), most=top + 1, **keys)
+            rows = work.all(query, after=after, most=top + 1, **keys)
         return page([audit_entry(row) for row in rows], top, "id")
 
     def _sweep(self) -> None:
@@ -123,14 +114,3 @@ class Service:
             work.run("DELETE FROM audit WHERE at < :oldest", oldest=oldest)
             work.run("DELETE FROM rates WHERE until < :oldest", oldest=work.now - DAY)
             work.run("DELETE FROM challenges WHERE expires < :oldest", oldest=work.now - DAY)
-
-
-def marks_secret(store: Store, master: Master) -> bytes:
-    """The secret of the marks of recordings, which a rotation of the master key leaves as it is."""
-    vault = Vault(master)
-    with store.write() as work:
-        sealed = store.meta("marks", work)
-        if sealed is None:
-            sealed = vault.wrap(vault.marks, "marks").hex()
-            work.insert("meta", name="marks", value=sealed)
-    return vault.unwrap(bytes.fromhex(sealed), "marks")

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any, cast
+from functools import cached_property, lru_cache
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection, Engine
 from .._optional import need
 from ..exceptions import FileFormatError, ParameterError
 from .keys import Caller, key_hash, new_api_key
-from .problems import Json, Problem
+from .schemas import Json, Problem
 from .settings import Settings
 
 DAY = 86400.0
@@ -48,7 +48,6 @@ CREATE TABLE IF NOT EXISTS profiles (
     -- fingerprint of the model that its sums were made with
     model TEXT,
     model_version TEXT,
-    extractor TEXT,
     enrollments INTEGER NOT NULL,
     next_number INTEGER NOT NULL,
     speech_s DOUBLE PRECISION NOT NULL,
@@ -113,16 +112,8 @@ CREATE TABLE IF NOT EXISTS rates (name TEXT PRIMARY KEY, until DOUBLE PRECISION 
 KEY_TABLES = (
     "CREATE TABLE IF NOT EXISTS data_keys (profile TEXT PRIMARY KEY, wrapped BYTEA NOT NULL)"
 )
-# Version: statements that bring tables of the version before to it; new tables and indexes need none.
-MIGRATIONS = {
-    3: "ALTER TABLE profiles ADD COLUMN change BIGINT NOT NULL DEFAULT 0",
-    # sums are made of the shares of recordings, which were stored beside them; phrases are free
-    4: "DROP TABLE IF EXISTS templates; DROP TABLE IF EXISTS phrases",
-    5: "ALTER TABLE profiles ADD COLUMN rate_until DOUBLE PRECISION; "
-    "ALTER TABLE profiles ADD COLUMN last_phrase TEXT; "
-    "DROP TABLE IF EXISTS answers; DROP TABLE IF EXISTS challenges",
-}
-SCHEMA = 5
+# Statements that bring tables from a version to the next; TABLES has the newest, and new tables and indexes need none.
+MIGRATIONS: tuple[str, ...] = ()
 # Take calls out of a minute's share, if so many are left; what lies beyond a minute was written by a wrong
 # clock.
 SPEND = (
@@ -155,18 +146,13 @@ class Work:
         self.caller = caller
         self.changed: set[str] = set()
         self.notes: list[Json] = []
-        self._now = None if clock is None else clock()
+        self._clock = clock
 
-    @property
+    @cached_property
     def now(self) -> float:
-        if self._now is None:
-            self.set_time(self.value("SELECT extract(epoch FROM clock_timestamp())"))
-        return cast(float, self._now)
-
-    def set_time(self, at: Any) -> None:
-        """The database's time, where a query brought it."""
-        if self._now is None and at is not None:
-            self._now = float(at)
+        if self._clock is not None:
+            return self._clock()
+        return float(self.value("SELECT extract(epoch FROM clock_timestamp())"))
 
     def run(self, statement: str, **values: Any) -> sa.CursorResult[Any]:
         return self.connection.execute(prepared(statement), values)
@@ -268,23 +254,23 @@ class Store:
         with begin(self.engine) as connection:
             lock_hosts(connection)
             work = Work(connection)
-            version = SCHEMA
+            newest = 1 + len(MIGRATIONS)
+            version = newest
             if sa.inspect(connection).has_table("meta"):
-                version = int(self.meta("schema", work) or SCHEMA)
-            if version > SCHEMA:
+                version = int(self.meta("schema", work) or newest)
+            if version > newest:
                 raise FileFormatError(
-                    f"the database has tables of version {version}, this mvplda has {SCHEMA}: "
+                    f"the database has tables of version {version}, this mvplda has {newest}: "
                     "upgrade mvplda"
                 )
-            statements = [text for after, text in MIGRATIONS.items() if after > version]
-            for statement in ";".join([*statements, TABLES]).split(";"):
+            for statement in ";".join([*MIGRATIONS[version - 1 :], TABLES]).split(";"):
                 if not self.is_postgres:
                     statement = statement.replace(
                         "SERIAL PRIMARY KEY", "INTEGER PRIMARY KEY AUTOINCREMENT"
                     )
                 connection.exec_driver_sql(statement)
             work.run("DELETE FROM meta WHERE name = 'schema'")
-            work.insert("meta", name="schema", value=str(SCHEMA))
+            work.insert("meta", name="schema", value=str(newest))
             work.run("INSERT INTO changes (id, number) VALUES (1, 0) ON CONFLICT DO NOTHING")
         with begin(self.key_engine) as connection:
             lock_hosts(connection)

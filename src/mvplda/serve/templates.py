@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from .._typing import Array
 from ..exceptions import ParameterError
-from .keys import NEW_MASTER, Master, Vault, make_key_file, rotation
+from .keys import NEW_MASTER, Master, Vault, make_key_file, mark_of, rotation
 from .model import Cell, Heard, Integers, Model
-from .problems import Json, Problem
+from .schemas import Json, Problem
 from .settings import Settings
 from .store import DAY, Store, Work, rotated
 
@@ -162,35 +162,31 @@ class Templates:
         """Whether this sound, or what another codec makes of it, came before."""
         if not heard.digest or heard.vector is None:
             return False
-        if self._is_marked(work, name, heard):
-            return True
         key = self.data_key(work, name)
+        query = "SELECT at FROM marks WHERE profile = :name AND mark = :mark"
+        if work.value(query, name=name, mark=mark_of(key, heard.digest)) is not None:
+            return True
         return any(
             cosine(self.vector(row, key), heard.vector) > NEAR
             for row in self.enrolled(work, name)
             if row["vector"] is not None
         )
 
-    def _is_marked(self, work: Work, name: str, heard: Heard) -> bool:
-        query = "SELECT at FROM marks WHERE profile = :name AND mark = :mark"
-        mark = self.vault.mark(name, heard.digest)
-        return work.value(query, name=name, mark=mark) is not None
-
     def put_mark(self, work: Work, name: str, heard: Heard) -> None:
-        if not heard.digest or self._is_marked(work, name, heard):
+        if not heard.digest:
             return
         oldest = work.now - self.settings.marks_days * DAY
         old = "DELETE FROM marks WHERE profile = :name AND at < :oldest"
         work.run(old, name=name, oldest=oldest)
-        work.insert("marks", profile=name, mark=self.vault.mark(name, heard.digest), at=work.now)
+        new = "INSERT INTO marks (profile, mark, at) VALUES (:name, :mark, :at) ON CONFLICT DO NOTHING"
+        mark = mark_of(self.data_key(work, name), heard.digest)
+        work.run(new, name=name, mark=mark, at=work.now)
 
 
 def cosine(a: NDArray[Any], b: NDArray[Any]) -> float:
     if len(a) != len(b):
         return 0.0
-    a = a.astype(np.float64)
-    b = b.astype(np.float64)
-    return float(a @ b / max(float(np.linalg.norm(a) * np.linalg.norm(b)), 1e-12))
+    return float(a @ b / np.sqrt(a @ a * (b @ b)))
 
 
 class Domain:
@@ -314,14 +310,9 @@ def rotate_database(store: Store, old: Master, new: Master) -> int:
         # nobody changes a profile meanwhile: the counter is the last lock of others, and the first here
         work.run("UPDATE changes SET master = :master", master=new.mark)
         if mark == old.mark:
-            sealed = store.meta("marks", work)
-            marks = before.marks
-            if sealed is not None:
-                marks = before.unwrap(bytes.fromhex(sealed), "marks")
             _turn(work, Templates(store, after, Settings()), keys, old, new)
-            work.run("DELETE FROM meta WHERE name IN ('master', 'marks')")
-            work.insert("meta", name="master", value=new.mark)
-            work.insert("meta", name="marks", value=after.wrap(marks, "marks").hex())
+            update = "UPDATE meta SET value = :mark WHERE name = 'master'"
+            work.run(update, mark=new.mark)
     store.settle_files()
     return len(keys)
 

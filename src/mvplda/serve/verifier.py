@@ -15,9 +15,8 @@ from ..decisions import OperatingPoint, decide
 from ..exceptions import ParameterError
 from .keys import Caller
 from .model import PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
-from .problems import Json, Problem
 from .profiles import Profiles
-from .schemas import VerifyRequest
+from .schemas import Json, Problem, VerifyRequest
 from .store import MINUTE, Work, iso
 
 # Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words.
@@ -187,10 +186,7 @@ class Verifier:
             return attempt.heard.reason
         if self.templates.is_copy(work, attempt.name, attempt.heard):
             return "suspected_replay"
-        # a phrase counts from as many recordings on as are wanted
-        required = self.settings.enrolments
-        cells = self.templates.cells(work, attempt.row)
-        attempt.cells = [cell for cell in cells if cell.count >= required]
+        attempt.cells = self._complete(work, attempt.row)
         enrolled = {cell.phrase for cell in attempt.cells}
         if not enrolled or attempt.wanted not in {
             "",
@@ -199,6 +195,11 @@ class Verifier:
         }:
             return "not_enrolled"
         return None
+
+    def _complete(self, work: Work, row: Json) -> list[Cell]:
+        """Sums of phrases that have as many recordings as are wanted: others do not count."""
+        cells = self.templates.cells(work, row)
+        return [cell for cell in cells if cell.count >= self.settings.enrolments]
 
     def point(self) -> OperatingPoint:
         """Where a call gives no operating point."""
@@ -225,9 +226,7 @@ class Verifier:
         # phrases with recordings enough, and those that need none
         texts = {**self.profiles.model.known_phrases}
         own: dict[str, str] = json.loads(row["phrases"])
-        for cell in self.templates.cells(work, row):
-            if cell.count >= self.settings.enrolments:
-                texts[cell.phrase] = own[cell.phrase]
+        texts |= {cell.phrase: own[cell.phrase] for cell in self._complete(work, row)}
         # a recording of last time must have the wrong words
         fresh = sorted(set(texts) - {row["last_phrase"]})
         if len(texts) < 2 or not fresh:
@@ -261,7 +260,7 @@ class Verifier:
 
 def noted(work: Work, name: str, problem: Problem) -> Problem:
     """A refusal, in the audit if it is for too many attempts."""
-    if problem.status == 429:
+    if problem.status_code == 429:
         work.note("refuse", name, reason=problem.kind)
     return problem
 

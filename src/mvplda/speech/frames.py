@@ -18,9 +18,10 @@ from scipy.signal import fftconvolve
 from .._progress import Progress
 from .._typing import Array, FloatArray, IntArray, Names
 from ..backend import cores
-from ..distributed.engines import ordered_map
+from ..distributed import ordered_map
 from ..exceptions import AudioError
-from ..extractors.network import make_frames
+from ..extractors.network import make_frames, prepared
+from ..extractors.quality import Part
 from ..extractors.recipe import Recipe
 from ..extractors.sound import Clip, read_audio
 
@@ -85,13 +86,9 @@ class Extracted(NamedTuple):
 
 
 def frames_of(samples: FloatArray, recipe: Recipe) -> Frames:
-    """(T, D) frames of samples, whose loudest one becomes what the recipe says."""
-    samples = np.asarray(samples, dtype=np.float32)
-    if len(samples) < recipe.samples.shortest_s * recipe.rate:
-        raise AudioError(f"the sound is too short: {len(samples) / recipe.rate:.2f} s")
-    if recipe.samples.level == "peak":
-        samples = samples * np.float32(recipe.samples.level_value / np.abs(samples).max())
-    return make_frames(samples, recipe)
+    """(T, D) frames of samples, as an extractor with this recipe makes them."""
+    part = Part(np.asarray(samples, dtype=np.float32), recipe.rate)
+    return make_frames(prepared(part, recipe), recipe)
 
 
 def extract_features(
@@ -116,22 +113,20 @@ def extract_features(
     """
     workers = cores() if len(clips) >= FEW else 1
     line = Progress("features", len(clips))
-    frames = []
-    rows = []
+    frames = {}
     skipped = []
     results = ordered_map(partial(_frames_or_reason, recipe), clips, workers=workers)
     for row, result in enumerate(results):
         if isinstance(result, str):
             skipped.append((str(ids[row]), result))
         else:
-            frames.append(result)
-            rows.append(row)
+            frames[row] = result
         if verbose and (row + 1) % PROGRESS_EVERY == 0:
             line.step(row + 1)
     if not frames:
-        reason = skipped[0][1] if skipped else "there are none"
-        raise AudioError(f"none of {len(clips)} utterance(s) can be used: {reason}")
-    return Extracted(FeatureSet.of(frames), np.array(rows, dtype=np.int64), tuple(skipped))
+        reasons = [reason for _, reason in skipped]
+        raise AudioError(f"none of {len(clips)} utterance(s) can be used: {', '.join(reasons[:1])}")
+    return Extracted(FeatureSet.of(frames.values()), np.array(list(frames)), tuple(skipped))
 
 
 def _frames_or_reason(recipe: Recipe, clip: Clip) -> Frames | str:
@@ -139,10 +134,7 @@ def _frames_or_reason(recipe: Recipe, clip: Clip) -> Frames | str:
     try:
         return frames_of(read_audio(clip, recipe.rate), recipe)
     except AudioError as error:
-        text = str(error)
-        return text if str(clip.path) in text else f"{clip.path}: {text}"
-    except MemoryError:
-        return f"{clip.path} does not fit in memory"
+        return str(error)
 
 
 def with_noise(samples: Array, snr_db: float, pink: bool, rng: np.random.Generator) -> Array:
@@ -150,6 +142,7 @@ def with_noise(samples: Array, snr_db: float, pink: bool, rng: np.random.Generat
     noise = rng.standard_normal(len(samples))
     if pink:
         size = _fast_size(len(samples))
+        # a power that falls by 3 dB per octave, and no constant
         shape = np.maximum(np.arange(size // 2 + 1), 1.0) ** -0.5
         shape[0] = 0.0
         spectrum = np.fft.rfft(rng.standard_normal(size)) * shape

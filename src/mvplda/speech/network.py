@@ -17,9 +17,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -141,20 +140,19 @@ def pretrain(
     for number, layer in enumerate(body.layers):
         assert isinstance(layer, nn.Linear)
         gaussian = number == 0
-        machine = new_machine(body.hidden(probe, number), layer.out_features, gaussian)
-        trainer = MachineTrainer(machine, settings)
-        for epoch in range(settings.gaussian_epochs if gaussian else settings.epochs):
+        machine = Machine.start(body.hidden(probe, number), layer.out_features, gaussian)
+        epochs = settings.gaussian_epochs if gaussian else settings.epochs
+        rate = settings.gaussian_rate if gaussian else settings.rate
+        for epoch in range(epochs):
             rng = np.random.default_rng([random_state, 2 + number, epoch])
             errors = [
-                trainer.step(body.hidden(stacked, number))
+                machine.step(body.hidden(stacked, number), rate, settings)
                 for stacked, _ in source.batches(settings.batch, rng)
             ]
             error = float(torch.stack(errors).mean())
             if not math.isfinite(error):
-                rate = "gaussian_rate" if gaussian else "rate"
                 raise NumericalError(
-                    f"the machine of layer {number + 1} diverged in epoch {epoch + 1}: lower {rate} "
-                    f"(now {trainer.rate:g})"
+                    f"the machine of layer {number + 1} diverged in epoch {epoch + 1}: lower its rate (now {rate:g})"
                 )
             done += 1
             if line is not None:
@@ -171,33 +169,48 @@ def pretrain(
             )
 
 
-class Gradients(NamedTuple):
-    """Gradients by weights W (V, H), visible bias b (V,) and hidden bias c (H,) of a machine."""
-
-    weight: Tensor
-    visible_bias: Tensor
-    hidden_bias: Tensor
-
-
-@dataclass(frozen=True)
 class Machine:
-    """A restricted Boltzmann machine, and which kind its visible units are."""
+    """A restricted Boltzmann machine, trained by CD-1 with momentum and weight decay.
 
-    weight: Tensor
-    visible_bias: Tensor
-    hidden_bias: Tensor
-    gaussian: bool
+    weight : W (V, H)
+    visible_bias : b (V,)
+    hidden_bias : c (H,)
+    gaussian : whether visible units are Gaussian
+    """
+
+    def __init__(
+        self, weight: Tensor, visible_bias: Tensor, hidden_bias: Tensor, gaussian: bool
+    ) -> None:
+        self.weight = weight
+        self.visible_bias = visible_bias
+        self.hidden_bias = hidden_bias
+        self.gaussian = gaussian
+        self.parameters = [weight, visible_bias, hidden_bias]
+        self.speed = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.means: list[Tensor] = []
+
+    @classmethod
+    def start(cls, visible: Tensor, hidden: int, gaussian: bool) -> Machine:
+        """A start for data like these rows: visible bias at the data's mean, hidden units half on.
+
+        The weights are such that a hidden unit's input has a deviation of 1 over the rows.
+        """
+        mean = visible.mean(dim=0)
+        spread = visible.var(dim=0).sum().sqrt().clamp(min=1e-6)
+        weight = torch.randn(visible.shape[1], hidden, device=visible.device) / float(spread)
+        bias = mean if gaussian else torch.logit(mean.clamp(0.01, 0.99))
+        return cls(weight, bias.clone(), -mean @ weight, gaussian)
 
     def hidden_probability(self, visible: Tensor) -> Tensor:
         """P(h = 1 | v), (n, H)."""
         return torch.sigmoid(torch.addmm(self.hidden_bias, visible, self.weight))
 
-    def gradients(self, visible: Tensor) -> Gradients:
-        """Of the rows' mean free energy, in closed form."""
+    def gradients(self, visible: Tensor) -> list[Tensor]:
+        """Of the rows' mean free energy by weight, visible bias and hidden bias, in closed form."""
         hidden = self.hidden_probability(visible)
         own = visible - self.visible_bias if self.gaussian else visible
         weight = -visible.T @ hidden / len(visible)
-        return Gradients(weight, -own.mean(dim=0), -hidden.mean(dim=0))
+        return [weight, -own.mean(dim=0), -hidden.mean(dim=0)]
 
     def gibbs(self, visible: Tensor) -> Tensor:
         """Visible units after one step from the data: hidden units are drawn, visible ones are their means."""
@@ -206,58 +219,27 @@ class Machine:
         field = torch.addmm(self.visible_bias, drawn, self.weight.T)
         return field if self.gaussian else torch.sigmoid(field)
 
-
-def new_machine(visible: Tensor, hidden: int, gaussian: bool) -> Machine:
-    """A start for data like these rows: visible bias at the data's mean, hidden units half on.
-
-    The weights are such that a hidden unit's input has a deviation of 1 over the rows.
-    """
-    mean = visible.mean(dim=0)
-    spread = visible.var(dim=0).sum().sqrt().clamp(min=1e-6)
-    weight = torch.randn(visible.shape[1], hidden, device=visible.device) / float(spread)
-    bias = mean if gaussian else torch.logit(mean.clamp(0.01, 0.99))
-    return Machine(weight, bias.clone(), -mean @ weight, gaussian)
-
-
-class MachineTrainer:
-    """CD-1 with momentum and weight decay; the machine is changed in place."""
-
-    def __init__(self, machine: Machine, settings: Pretraining) -> None:
-        self.machine = machine
-        self.settings = settings
-        self.rate = settings.gaussian_rate if machine.gaussian else settings.rate
-        self.parameters = [machine.weight, machine.visible_bias, machine.hidden_bias]
-        self.speed = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.means: list[Tensor] = []
-
-    def step(self, visible: Tensor) -> Tensor:
+    def step(self, visible: Tensor, rate: float, settings: Pretraining) -> Tensor:
         """One step on a batch; returns the mean squared error of the reconstruction, on the device."""
-        rebuilt = self.machine.gibbs(visible)
-        data = self.machine.gradients(visible)
-        model = self.machine.gradients(rebuilt)
-        gradients = Gradients(*(a - b for a, b in zip(data, model, strict=True)))
-        now = [visible.mean(dim=0), -data.hidden_bias]
-        self.means = self.means or now
-        self.means = [a.lerp(b, FOLLOWING) for a, b in zip(self.means, now, strict=True)]
-        gradients = centred(gradients, *self.means)
-        steps = zip(self.parameters, gradients, self.speed, strict=True)
-        for parameter, gradient, speed in steps:
-            decay = self.settings.weight_decay if parameter.ndim == 2 else 0.0
-            speed.mul_(self.settings.momentum).sub_(gradient + decay * parameter, alpha=self.rate)
+        rebuilt = self.gibbs(visible)
+        data = self.gradients(visible)
+        model = self.gradients(rebuilt)
+        weight, by_visible, by_hidden = (a - b for a, b in zip(data, model, strict=True))
+        now = [visible.mean(dim=0), -data[2]]
+        self.means = [
+            mean.lerp(new, FOLLOWING) for mean, new in zip(self.means or now, now, strict=True)
+        ]
+        # The plain gradient of the machine written in v - visible_mean, h - hidden_mean, mapped back: the weights then
+        # learn what varies, the biases the mean. A direction that descends stays one.
+        visible_mean, hidden_mean = self.means
+        weight = (
+            weight - torch.outer(visible_mean, by_hidden) - torch.outer(by_visible, hidden_mean)
+        )
+        by_visible = by_visible - weight @ hidden_mean
+        by_hidden = by_hidden - visible_mean @ weight
+        weight = weight + settings.weight_decay * self.weight
+        gradients = (weight, by_visible, by_hidden)
+        for parameter, gradient, speed in zip(self.parameters, gradients, self.speed, strict=True):
+            speed.mul_(settings.momentum).sub_(gradient, alpha=rate)
             parameter.add_(speed)
         return ((visible - rebuilt) ** 2).mean()
-
-
-def centred(gradients: Gradients, visible: Tensor, hidden: Tensor) -> Gradients:
-    """The same gradients about means of the two layers: the weights then learn what varies, the biases the mean.
-
-    It is the plain gradient of the machine written in v - visible, h - hidden, mapped back; a direction
-    that descends stays one.
-    """
-    weight = gradients.weight - torch.outer(visible, gradients.hidden_bias)
-    weight = weight - torch.outer(gradients.visible_bias, hidden)
-    return Gradients(
-        weight,
-        gradients.visible_bias - weight @ hidden,
-        gradients.hidden_bias - visible @ weight,
-    )

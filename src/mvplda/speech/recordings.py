@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .._optional import need
 from .._progress import Progress
 from .._typing import Array, IntArray
-from ..distributed.engines import ordered_map
+from ..distributed import ordered_map
 from ..exceptions import DataError
 from ..extractors import Extractor, load_extractor
 from ..extractors.quality import Part
@@ -28,7 +28,7 @@ from .frames import in_room, over_channel, with_noise
 
 Samples = NDArray[np.float32]
 RATE = 16000
-COLUMNS = ("domain", "speaker", "phrase", "condition", "take")
+COLUMNS = ("vectors", "domain", "speaker", "phrase", "condition", "take")
 EXTRACTORS = ("campplus", "words")
 CONDITIONS = ("telephone", "noise", "room", "mixed")
 DOMAINS = {
@@ -167,10 +167,9 @@ def write_vectors(folder: Path, name: str, root: Path) -> None:
     for done, part in enumerate(ordered_map(work, rows), 1):
         table += part
         progress.step(done)
-    vectors, *labels = zip(*table, strict=True)
-    columns: dict[str, Any] = dict(zip(COLUMNS, labels, strict=True))
+    columns: dict[str, Any] = dict(zip(COLUMNS, zip(*table, strict=True), strict=True))
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, vectors=np.asarray(vectors, dtype=np.float32), **columns)
+    np.savez_compressed(path, **columns)
 
 
 @dataclass(frozen=True)
@@ -201,8 +200,9 @@ def read_material(folder: Path) -> Material:
             raise DataError(f"{path} is not there: make vectors of {name} first")
         with np.load(path) as arrays:
             table = dict(arrays)
-        labels = [table[key] for key in COLUMNS[:-1]]
+        labels = [table[key] for key in COLUMNS[1:-1]]
         cells = np.array(["|".join(cell) for cell in zip(*labels, strict=True)])
+        # takes are numbered within their cells, in their order
         order = np.lexsort((table.pop("take"), cells))
         number = np.empty(len(cells), dtype=np.int64)
         number[order] = np.arange(len(cells)) - np.searchsorted(cells[order], cells[order])

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import distributions
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from .. import report as draw
 from .._typing import Card, Json, Names
 from ..backend import cores
 from ..metrics.comparison import Comparison, PairedTest
-from ..metrics.evaluation import Evaluation, aligned, markdown_rows
+from ..metrics.evaluation import BRACKETS, Evaluation, aligned, markdown_rows
 from ..metrics.intervals import Intervals
 from ..persistence import write_atomically
 from ..plotting import SystemsDisplay, system_colours
@@ -39,20 +40,6 @@ PUBLISHED = {
     "huiting": ((0.86, 4.57, 6.71, 1.37), (0.17, 3.91, 0.83, 0.62), (0.13, 2.37, 0.70, 0.38)),
 }
 """The paper's two tables, EER in % of its three systems by `KINDS`."""
-EXPLAINED = {
-    "cosine": "the angle between the mean of the enrolment vectors and the test vector",
-    "plda-cell": "PLDA whose classes are the combinations of both labels: the usual baseline",
-    "plda-speaker": "PLDA of speakers, whatever the phrase",
-    "plda-prior": "PLDA of the combinations with an isotropic prior, on vectors of length 1",
-    "jplda-printed": "joint PLDA, trained and scored by the paper's formulas as published",
-    "jplda-alone": "the paper's score of the speaker, whatever the phrase",
-    "jplda-exact": "joint PLDA, trained by exact EM and scored exactly",
-    "jplda-interaction": "joint PLDA with full noise and a view for how a speaker says a phrase",
-    "jplda-prior": "the same with an isotropic prior, on vectors of length 1",
-    "best": "a committee of two models per extractor, weighted and calibrated by held-out speakers, as mvplda train "
-    "makes it",
-}
-"""Systems in a line, by name. Reduced are principal components, raw are the vectors as they come."""
 PACKAGES = (
     "numpy",
     "scipy",
@@ -85,11 +72,11 @@ class SystemResult:
     sample: Names
     seeds: Card = field(default_factory=dict)
 
-    def cells(self, form: str = "", only: str | None = None) -> list[str]:
-        """The columns of `Evaluation.summary`; with intervals in that form, in all or in one."""
+    def cells(self, form: str = "") -> list[str]:
+        """The columns of `Evaluation.summary`; with intervals in that form, where there is one."""
+        around = self.intervals if form else None
         texts = []
-        for heading, metric, kind in self.evaluation.summary():
-            around = self.intervals if form and only in (None, heading) else None
+        for _, metric, kind in self.evaluation.summary():
             if metric.needs_llr and not self.llr:
                 texts.append(metric.unknown)
             else:
@@ -100,7 +87,7 @@ class SystemResult:
         """EER by kind with intervals: over speakers, or, where there were several seeds, over both."""
         if self.seeds:
             return [seeds_cell(row) for row in self.seeds.values()]
-        return self.cells(" [{}, {}]")[: len(self.evaluation.rows)]
+        return self.cells(BRACKETS)[: len(self.evaluation.rows)]
 
     def to_dict(self) -> Json:
         values: Json = {"title": self.title, "seconds": round(self.seconds, 2)}
@@ -128,19 +115,18 @@ def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]], level: float
     rows: Json = {}
     for kind in runs[0][0].rows:
         values = np.array([evaluation[kind]["eer"] for evaluation, _ in runs])
-        rows[kind] = {"eer": float(values.mean()), "values": values.tolist()}
-        ends = [intervals.of(kind, "eer") for _, intervals in runs if intervals is not None]
-        around = [end for end in ends if end is not None]
-        if len(around) < len(runs) or len(runs) < 2 or not (values > 0).all():
+        mean = float(values.mean())
+        rows[kind] = {"eer": mean, "values": values.tolist()}
+        around = [intervals.of(kind, "eer") for _, intervals in runs if intervals is not None]
+        ends = [(end.low, end.estimate, end.high) for end in around if end is not None]
+        if len(ends) < len(runs) or len(runs) < 2 or not (values > 0).all():
             continue
+        # averaged before logarithms are taken: in some runs the lower end may be zero
+        low, estimate, high = np.log(np.maximum(np.mean(ends, axis=0), 1e-9))
         width = student.ppf((1 + level) / 2, len(runs) - 1) / math.sqrt(len(runs))
         seeds = width * np.log(values).std(ddof=1)
-        # ends are averaged before logarithms are taken: in some runs the lower one may be zero
-        estimate, low, high = np.mean([(end.estimate, end.low, end.high) for end in around], axis=0)
-        below = math.log(estimate / max(low, 1e-9))
-        above = math.log(high / estimate)
-        rows[kind]["low"] = float(values.mean() * math.exp(-math.hypot(below, seeds)))
-        rows[kind]["high"] = float(values.mean() * math.exp(math.hypot(above, seeds)))
+        rows[kind]["low"] = mean * math.exp(-math.hypot(estimate - low, seeds))
+        rows[kind]["high"] = mean * math.exp(math.hypot(high - estimate, seeds))
     return rows
 
 
@@ -179,43 +165,31 @@ class Results:
 
         Where the paper's systems were run, its figures stand in front of ours, and below a line what it does not have.
         """
+        corpus = str(self.configuration.get("corpus", {}).get("name"))
+        figures = PUBLISHED.get(corpus, PUBLISHED["rsr2015"])
+        published = dict(zip(PAPER_SYSTEMS, figures, strict=True))
         rows = [[f"EER, %, {group}" if group else "EER, %", *self.kinds]]
+        beside = [[f"{kind}, paper" for kind in self.kinds]]
         for system in self.systems:
             if group is not None:
                 system = replace(system, evaluation=system.groups[group], intervals=None, seeds={})
             rows.append([system.title, *system.errors()])
-        own = [system.name for system in self.systems if system.name in PAPER_SYSTEMS]
-        if not own:
+            if system.name in published:
+                beside.append([f"{figure:.2f}" for figure in published[system.name]])
+        if len(beside) == 1:
             return "\n".join(aligned(rows))
-        corpus = str(self.configuration.get("corpus", {}).get("name"))
-        figures = PUBLISHED.get(corpus, PUBLISHED["rsr2015"])
-        beside = [[f"{kind}, paper" for kind in self.kinds]]
-        beside += [[f"{figure:.2f}" for figure in figures[PAPER_SYSTEMS.index(n)]] for n in own]
-        beside += [[""] * len(self.kinds)] * (len(rows) - len(beside))
-        joined = []
-        for (title, *ours), theirs in zip(rows, beside, strict=True):
-            pairs = zip(theirs, ours, strict=True)
-            joined.append([title, *(cell for pair in pairs for cell in pair)])
-        lines = aligned(joined)
-        lines.insert(1 + len(own), "-" * len(lines[0]))
+        # the paper's systems are the first ones
+        under = len(beside)
+        beside += [[""] * len(self.kinds)] * (len(rows) - under)
+        for row, theirs in zip(rows, beside, strict=True):
+            row[1:] = chain.from_iterable(zip(theirs, row[1:], strict=True))
+        lines = aligned(rows)
+        lines.insert(under, "-" * len(lines[0]))
         return "\n".join(lines)
 
     def best(self) -> SystemResult:
         """The system with the fewest errors in total."""
         return min(self.systems, key=lambda own: own.evaluation["Total"]["eer"])
-
-    def finding(self) -> str:
-        """The best system, its errors, and how many fewer these are than of PLDA, or of the first system."""
-        best = self.best()
-        text = f"Best system: {best.title}, {draw.headline(best.evaluation, best.intervals)}"
-        usual = [own for own in self.systems if own.name in ("plda-cell", "plda-cell-raw")]
-        other = (usual or self.systems)[0]
-        errors = [own.evaluation["Total"]["eer"] for own in (best, other)]
-        if errors[0] < errors[1]:
-            fewer = 100 * (1 - errors[0] / errors[1])
-            text += f", {fewer:.0f} % fewer than {other.title} ({100 * errors[1]:.2f} %)"
-        kinds = ", ".join(self.kinds[:-1])
-        return f"{text}. Errors are equal error rates (EER) of {kinds} together."
 
     def claims(self) -> list[list[str]]:
         """Rows of cells, the head first: one system's errors as shares of another's."""
@@ -226,9 +200,13 @@ class Results:
         return rows
 
     def markdown(self) -> str:
-        """The table for a README."""
+        """The table for a README, with intervals in Total alone: it would be too wide with all of them."""
         rows = [["system", *self.columns]]
-        rows += [[system.title, *system.cells(" [{}, {}]", "Total")] for system in self.systems]
+        total = len(self.kinds) - 1
+        for system in self.systems:
+            cells = system.cells()
+            cells[total] = system.cells(BRACKETS)[total]
+            rows.append([system.title, *cells])
         return "\n".join(markdown_rows(rows)) + "\n"
 
     def to_dict(self) -> Json:
@@ -261,46 +239,36 @@ class Results:
             write_atomically(folder / name, content.encode())
 
     def write_page(self, path: Path, source: str) -> None:
-        """Write the page and, beside it, its plots."""
+        """Write the page and, beside it, its plot."""
         folder = draw.folder_beside(path)
         folder.mkdir(parents=True, exist_ok=True)
         named = {own.title: own for own in self.systems}
         measured = {title: (own.evaluation, own.intervals) for title, own in named.items()}
         display = SystemsDisplay(measured, self.kinds)
-        shown, _ = draw.write_pictures({"systems": display}, folder)
-        best = self.best()
-        about = (best.evaluation, best.intervals)
+        plot, _ = draw.write_pictures({"systems": display}, folder)
         rows = []
         for title, colour in system_colours(named).items():
-            name = f'<i class="dot" style="background:{colour}"></i>{html.escape(title)}'
-            system = named[title]
-            rows.append([name, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
-        place = self.systems.index(best)
-        table = draw.html_table(["EER, %", *self.columns, "s"], rows, place)
+            dot = f'<i class="dot" style="background:{colour}"></i>'
+            name = dot + html.escape(title)
+            rows.append([name, *named[title].cells(draw.INTERVAL), f"{named[title].seconds:.1f}"])
+        best = self.best()
+        about = (best.evaluation, best.intervals)
         head, *others = self.claims()
-        compared = draw.html_table(head, [[html.escape(cell) for cell in row] for row in others])
-        names = {title: explained(own.name) for title, own in named.items()}
-        names |= {k: w for k, w in draw.KIND_WORDS.items() if k in self.kinds}
-        notes = self.systems[0].evaluation.definitions(self.systems[0].intervals)
+        compared = [[html.escape(cell) for cell in row] for row in others]
+        notes = best.evaluation.definitions(best.intervals)
         notes.append(f"Data: {source}.")
         notes += [f"Not used: {note}" for note in self.notes[:20]]
+        finding = html.escape(f"Best system: {best.title}, {draw.headline(*about)}.")
         body = (
-            f'<p class="finding">{html.escape(self.finding())}</p>'
+            f'<p class="finding">{finding}</p>'
             f"<p>{'<br>'.join(map(html.escape, self.summary.splitlines()))}</p>"
             f"<h2>What to do next</h2>{draw.notes_list(draw.advice(*about), 'advice')}"
-            f"{draw.thresholds_table(*about)}"
-            f"<h2>Systems</h2>{table}{shown}<h2>Compared</h2>{compared}"
-            f"<h2>What the names mean</h2>{draw.words_list(names)}{draw.notes_list(notes)}"
-            f"{draw.fold_away('The table as markdown', self.markdown())}"
+            f"{draw.thresholds_table(*about)}<h2>Systems</h2>"
+            f"{draw.html_table(['EER, %', *self.columns, 's'], rows, self.systems.index(best))}{plot}"
+            f"<h2>Compared</h2>{draw.html_table(head, compared)}{draw.notes_list(notes)}"
             f"{draw.fold_away('The configuration', to_toml(self.configuration))}"
         )
         draw.write_page(path, self.title, body)
-
-
-def explained(name: str) -> str:
-    """What a system is."""
-    name = name.partition(";")[0].removesuffix("-raw").removesuffix("-plain")
-    return EXPLAINED.get(name, "")
 
 
 def seeds_cell(row: Card) -> str:
@@ -331,7 +299,7 @@ def provenance(inputs: Iterable[str | Path] = ()) -> Json:
         "packages": {name: installed[name] for name in PACKAGES if name in installed},
         "cores": cores(),
         "threads": os.environ.get("OMP_NUM_THREADS", ""),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join(Path(word).name if os.path.isabs(word) else word for word in sys.argv),
         "inputs": {Path(path).name: digest_of(Path(path)) for path in inputs},
     }
 

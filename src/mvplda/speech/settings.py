@@ -1,7 +1,7 @@
 """Settings of an experiment: corpus, features, network, training, back-ends, evaluation; recipes, files.
 
-Frozen dataclasses that check themselves when they are made. A field's declared type says what it can be; `number` gives
-it a range, `choice` its values. Errors name the field: ``epochs is at least 1; got 0``.
+Frozen dataclasses. What comes from a file or the command line is checked against the types of the defaults, as recipes
+of extractors are, and against `CHOICES` and ranges; errors name section and setting.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ..exceptions import FileFormatError, ParameterError
-from ..extractors.recipe import Features, recipe_from
+from ..extractors.recipe import Features, filled
 from ..io.files import read_bytes
 from ..persistence import toml_pairs
 
@@ -28,79 +28,20 @@ __all__ = [
     "read_recipe",
 ]
 
-NONE = "none"
-"""What stands in a file for None: TOML has no word for it."""
-WORDS = {"str": "a text", "int": "a whole number", "float": "a number"}
-
-
-def number(default: float | None, least: float, below: float = float("inf")) -> Any:
-    """A field with a default that lies from `least` to below `below`."""
-    return field(default=default, metadata={"range": (least, below)})
-
-
-def choice(*values: str) -> Any:
-    """A field that has one of these values, the first unless given."""
-    return field(default=values[0], metadata={"choices": values})
-
-
-class Settings:
-    """Base of the frozen dataclasses of settings."""
-
-    def __post_init__(self) -> None:
-        for item in fields(self):  # type: ignore[arg-type]
-            value = _checked(item.name, getattr(self, item.name), str(item.type))
-            least, below = item.metadata.get("range", (None, None))
-            if least is not None and value is not None and not least <= value < below:
-                bound = f"at least {least:g}" if value < least else f"below {below:g}"
-                raise ParameterError(f"{item.name} is {bound}; got {value!r}")
-            choices = item.metadata.get("choices", (value,))
-            if value not in choices:
-                raise ParameterError(f"{item.name} is one of {', '.join(choices)}; got {value!r}")
-            object.__setattr__(self, item.name, value)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for TOML and JSON; what is None is "none"."""
-        return _plain(asdict(self))  # type: ignore[call-overload,no-any-return]
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The settings of `to_dict`; what is left out has its default."""
-        names = [item.name for item in fields(cls)]  # type: ignore[arg-type]
-        unknown = sorted(set(values) - set(names))
-        if unknown:
-            raise ParameterError(
-                f"{cls.__name__} has no setting {unknown[0]!r}; it has {', '.join(names)}"
-            )
-        return cls(**values)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, tuple):
-        return list(value)
-    return NONE if value is None else value
-
-
-def _checked(name: str, value: Any, kind: str) -> Any:
-    """The value as its declaration has it (25 and 25.0 are one setting), or an error."""
-    kind, _, optional = kind.partition(" | ")
-    if optional and value in (None, NONE):
-        return None
-    numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind == "int" and numeric and value % 1 == 0:
-        return int(value)
-    if kind == "float" and numeric:
-        return float(value)
-    if kind.startswith("tuple") and isinstance(value, (list, tuple)):
-        return tuple(value)
-    if (kind == "str" and isinstance(value, str)) or isinstance(value, Settings):
-        return value
-    raise ParameterError(f"{name} is {WORDS.get(kind, 'a table')}; got {value!r}")
+CHOICES = {
+    "e_step": ("appendix", "body"),
+    "m_step": ("turns", "together"),
+    "start": ("published", "random", "moments"),
+    "noise": ("diagonal", "full", "isotropic"),
+}
+MAY_BE_0 = ("random_state", "momentum", "weight_decay", "context", "reduce", "resamples")
+BELOW_1 = ("momentum", "weight_decay")
+FEATURES = Features(kind="mfcc", bins=23, normalisation="mean+variance")
+"""The paper's 39 cepstral features: 13, with deltas and delta-deltas."""
 
 
 @dataclass(frozen=True)
-class Training(Settings):
+class Training:
     """Stochastic gradient descent with momentum, at a rate that falls linearly to 0.
 
     Attributes
@@ -110,20 +51,20 @@ class Training(Settings):
     learning_rate, momentum : of each step
     random_state : the same one, the same data, same device kind and number of threads give the same network
     device : "auto" takes the GPU, and bfloat16 products there, where there is one
-    checkpoint : file to continue from, written after every epoch
+    checkpoint : file to continue from, written after every epoch; none if empty
     """
 
-    epochs: int = number(20, 1)
-    batch: int = number(256, 1)
-    learning_rate: float = number(0.01, 1e-12)
-    momentum: float = number(0.9, 0, 1)
-    random_state: int = number(0, 0)
+    epochs: int = 20
+    batch: int = 256
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    random_state: int = 0
     device: str = "auto"
-    checkpoint: str | None = None
+    checkpoint: str = ""
 
 
 @dataclass(frozen=True)
-class Pretraining(Settings):
+class Pretraining:
     """Restricted Boltzmann machines, layer by layer, by contrastive divergence.
 
     The frames are standardised, so the Gaussian units of the first machine have variance 1; its rate is small
@@ -138,17 +79,17 @@ class Pretraining(Settings):
     momentum, weight_decay : of every machine
     """
 
-    gaussian_epochs: int = number(10, 1)
-    gaussian_rate: float = number(0.001, 1e-12)
-    epochs: int = number(5, 1)
-    rate: float = number(0.02, 1e-12)
-    batch: int = number(256, 1)
-    momentum: float = number(0.9, 0, 1)
-    weight_decay: float = number(2e-4, 0, 1)
+    gaussian_epochs: int = 10
+    gaussian_rate: float = 0.001
+    epochs: int = 5
+    rate: float = 0.02
+    batch: int = 256
+    momentum: float = 0.9
+    weight_decay: float = 2e-4
 
 
 @dataclass(frozen=True)
-class PaperNetwork(Settings):
+class PaperNetwork:
     """Sigmoid layers on stacked frames; the vector is the last layer's mean over an utterance.
 
     Attributes
@@ -156,57 +97,49 @@ class PaperNetwork(Settings):
     hidden, layers : 6 layers of 2048 units
     context : frames before and after that are stacked; edges are repeated
     start_scale : times Glorot's uniform start; 4 is what sigmoids ask for
-    pretraining : None, or how the layers' machines are trained first
+    pretrained : whether the layers' machines are trained first
+    pretraining : how
     """
 
-    hidden: int = number(2048, 1)
-    layers: int = number(6, 1)
-    context: int = number(5, 0)
-    start_scale: float = number(4.0, 1e-12)
-    pretraining: Pretraining | None = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.pretraining, Mapping):
-            object.__setattr__(self, "pretraining", Pretraining.from_dict(self.pretraining))
-        super().__post_init__()
+    hidden: int = 2048
+    layers: int = 6
+    context: int = 5
+    start_scale: float = 4.0
+    pretrained: bool = False
+    pretraining: Pretraining = Pretraining()
 
 
 @dataclass(frozen=True)
-class BackendSettings(Settings):
+class BackendSettings:
     """Sizes of the paper's systems, and the readings of the paper that are open.
 
     Attributes
     ----------
-    reduce : principal components that the paper's systems see, None for the vectors as they are; rows that are
+    reduce : principal components that the paper's systems see, 0 for the vectors as they are; rows that are
         called raw see those in any case
     paper_rank, paper_iterations : latents of each view in the paper's systems (cells have
         as many as all views together), and iterations of EM
     e_step, m_step : of the published formulas: the E step of the paper's appendix or of its body; loadings one after
         the other (turns) or from one solve (together)
     start : of the paper's systems, "random" or "moments"; "published" is random for the published formulas alone
-    noise : of the paper's systems
+    noise : of the paper's systems: diagonal, full or isotropic
     priors : p1 (phrase shared), p2 (speaker shared), p3 (nothing shared), in proportion
     random_state : of random starts
     """
 
-    reduce: int | None = number(200, 1)
-    paper_rank: int = number(20, 1)
-    paper_iterations: int = number(10, 1)
-    e_step: str = choice("appendix", "body")
-    m_step: str = choice("turns", "together")
-    start: str = choice("published", "random", "moments")
-    noise: str = choice("diagonal", "full", "isotropic")
+    reduce: int = 200
+    paper_rank: int = 20
+    paper_iterations: int = 10
+    e_step: str = "appendix"
+    m_step: str = "turns"
+    start: str = "published"
+    noise: str = "diagonal"
     priors: tuple[float, ...] = ()
-    random_state: int = number(0, 0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.priors) not in (0, 3):
-            raise ParameterError(f"priors are p1, p2 and p3; got {len(self.priors)}")
+    random_state: int = 0
 
 
 @dataclass(frozen=True)
-class EvaluationSettings(Settings):
+class EvaluationSettings:
     """Which systems are evaluated, and how.
 
     Attributes
@@ -217,17 +150,14 @@ class EvaluationSettings(Settings):
     """
 
     systems: tuple[str, ...] = ()
-    resamples: int = number(200, 0)
-    seeds: int = number(1, 1)
+    resamples: int = 200
+    seeds: int = 1
 
-
-FEATURES = Features(kind="mfcc", bins=23, normalisation="mean+variance")
-"""The paper's 39 cepstral features: 13, with deltas and delta-deltas."""
 
 RECIPES: dict[str, dict[str, Any]] = {
     # As in arXiv 1704.06061: 11 frames stacked, six layers of 2048 sigmoid units, each first trained as a restricted
     # Boltzmann machine, then all on speakers and phrases at once.
-    "paper": {"network": {"pretraining": {}}},
+    "paper": {"network": {"pretrained": True}},
     "paper-without-pretraining": {},
     # For two cores and a minute. Few epochs: what more of them teach is the training speakers.
     "small": {
@@ -248,59 +178,29 @@ class Configuration:
     grid : settings of the back-end -> their values; the paper's systems have a row for every combination
     """
 
-    corpus: Mapping[str, Any] = field(default_factory=dict)
+    corpus: dict[str, Any] = field(default_factory=dict)
     features: Features = FEATURES
-    network: PaperNetwork = field(default_factory=PaperNetwork)
-    training: Training = field(default_factory=Training)
-    backend: BackendSettings = field(default_factory=BackendSettings)
-    grid: Mapping[str, Any] = field(default_factory=dict)
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
-
-    def __post_init__(self) -> None:
-        for name, values in self.grid.items():
-            if not isinstance(values, (list, tuple)):
-                raise ParameterError(f"[grid] {name} is a list of values; got {values!r}")
-        list(self.variants())  # wrong ones are refused here
+    network: PaperNetwork = PaperNetwork()
+    training: Training = Training()
+    backend: BackendSettings = BackendSettings()
+    grid: dict[str, Any] = field(default_factory=dict)
+    evaluation: EvaluationSettings = EvaluationSettings()
 
     def variants(self) -> Iterator[tuple[str, BackendSettings]]:
         """What every combination of the grid is called, and the back-end's settings with it."""
         for values in product(*self.grid.values()):
             chosen = dict(zip(self.grid, values, strict=True))
             name = "".join(f"; {key} {value}" for key, value in chosen.items())
-            yield name, BackendSettings.from_dict({**self.backend.to_dict(), **chosen})
+            yield name, filled(self.backend, chosen, "[grid]")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        sections = dict(vars(self))
-        for name, section in sections.items():
-            if isinstance(section, Settings):
-                sections[name] = section.to_dict()
-        sections["features"] = asdict(self.features)
-        return json.loads(json.dumps(sections, default=str))  # type: ignore[no-any-return]
+        """Plain values, for TOML and JSON."""
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Configuration:
         """The configuration of `to_dict`; what is left out has its default."""
-        usual = vars(cls())
-        sections: dict[str, Any] = {}
-        for name, table in values.items():
-            if name not in usual:
-                raise ParameterError(
-                    f"a configuration has no section {name!r}; it has {', '.join(usual)}"
-                )
-            if not isinstance(table, Mapping):
-                raise ParameterError(f"{name} is a section of settings; got {table!r}")
-            try:
-                if isinstance(usual[name], Settings):
-                    sections[name] = type(usual[name]).from_dict(table)
-                elif name == "features":
-                    features = {**asdict(FEATURES), **table}
-                    sections[name] = recipe_from({"features": features}).features
-                else:
-                    sections[name] = dict(table)
-            except ParameterError as error:
-                raise ParameterError(f"[{name}] {error}") from error
-        return cls(**sections)
+        return _checked(filled(cls(), values, "a configuration"))
 
     def with_changes(self, changes: Mapping[str, Any]) -> Configuration:
         """The same with some values changed, by ``section.name``.
@@ -311,20 +211,42 @@ class Configuration:
         >>> Configuration().with_changes({"training.epochs": 3}).training.epochs
         3
         """
-        plain = self.to_dict()
+        # these two are taken whole: they have no defaults to fill them up
+        tables: dict[str, Any] = {"corpus": dict(self.corpus), "grid": dict(self.grid)}
         for path, value in changes.items():
             *sections, name = path.split(".")
             if not sections:
                 raise ParameterError(
                     f"a change is of section.name, such as training.epochs; got {path!r}"
                 )
-            table = plain
+            table = tables
             for section in sections:
-                if not isinstance(table.get(section), dict):
-                    table[section] = {}
-                table = table[section]
+                table = table.setdefault(section, {})
             table[name] = value
-        return type(self).from_dict(plain)
+        return _checked(filled(self, tables, "a configuration"))
+
+
+def _checked(configuration: Configuration) -> Configuration:
+    """The configuration, or an error that names the first value out of its range."""
+    for name, values in configuration.grid.items():
+        if not isinstance(values, list):
+            raise ParameterError(f"[grid] {name} is a list of values; got {values!r}")
+    network = configuration.network
+    sections = [network, network.pretraining, configuration.training, configuration.evaluation]
+    for section in [*sections, *(backend for _, backend in configuration.variants())]:
+        for name, value in vars(section).items():
+            wanted = ""
+            if value not in CHOICES.get(name, (value,)):
+                wanted = "one of " + ", ".join(CHOICES[name])
+            elif isinstance(value, (int, float)) and value <= 0 and name not in MAY_BE_0:
+                wanted = "above 0" if value is not False else ""
+            elif name in BELOW_1 and not 0 <= value < 1:
+                wanted = "from 0 to below 1"
+            elif name == "priors" and len(value) not in (0, 3):
+                wanted = "p1, p2 and p3"
+            if wanted:
+                raise ParameterError(f"{name} is {wanted}; got {value!r}")
+    return configuration
 
 
 def read_configuration(path: str | Path) -> Configuration:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -60,7 +60,7 @@ class Task:
 
     corpus: Corpus
     X: Names
-    blocks: dict[str, int] | None = None
+    blocks: dict[str, int] = field(default_factory=dict)
 
     @cached_property
     def views(self) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class Task:
     @property
     def enrol_ids(self) -> IntArray:
         """The number of the enrolment that each of its vectors belongs to."""
-        sizes = [len(rows) for rows in self.corpus.protocol.enrol.values()]
+        sizes = self.corpus.protocol.sizes
         return np.repeat(np.arange(len(sizes)), sizes)
 
     @cached_property
@@ -113,7 +113,7 @@ class Task:
     @property
     def per_model(self) -> int:
         """Vectors of an enrolment, as most have them."""
-        return int(np.median(np.bincount(self.enrol_ids)))
+        return int(np.median(self.corpus.protocol.sizes))
 
     @property
     def components(self) -> int:
@@ -164,7 +164,7 @@ class System:
     title : {0} and {1} in it stand for the first and the second view
     build : a bundle to be fitted to a task
     question : what is asked about a task's trials
-    average : score the mean of a profile's vectors as one vector, as the paper does
+    enrolment : "average" scores the mean of a profile's vectors as one vector, as the paper does
     llr : whether scores are log-likelihood ratios, whose Cllr means something
     published : whether it has the published formulas, which are for two views
     raw : see the vectors as they are; None for systems that are not the paper's
@@ -176,7 +176,7 @@ class System:
     title: str
     build: Callable[[Task, BackendSettings], Bundle]
     question: Callable[[Task, BackendSettings], Json] = lambda task, settings: {}
-    average: bool = False
+    enrolment: Literal["exact", "average"] = "exact"
     llr: bool = True
     published: bool = False
     raw: bool | None = None
@@ -188,7 +188,8 @@ class System:
         title = self.title.format(*views)
         if self.raw is None:
             return title
-        return f"{title}, raw" if self.raw or settings.reduce is None else f"{title}, reduced"
+        seen = "reduced" if settings.reduce and not self.raw else "raw"
+        return f"{title}, {seen}"
 
     def is_random(self, settings: BackendSettings) -> bool:
         """Whether its start is drawn."""
@@ -219,7 +220,7 @@ def _paper(
     body = settings.e_step == "body"
     model.published_em = partial(PublishedEM, body=body, together=settings.m_step == "together")
     chain = None
-    if settings.reduce is not None:
+    if settings.reduce:
         # as they are, not whitened: a diagonal noise depends on it
         chain = Pipeline([("reduce", Reduction(min(settings.reduce, *task.train.shape)))])
     return Bundle(chain, model)
@@ -230,10 +231,10 @@ def published(task: Task, settings: BackendSettings) -> Bundle:
 
 
 def with_interaction(task: Task, settings: BackendSettings) -> Bundle:
-    largest = {**dict.fromkeys(task.views, SPEAKER_RANK), task.cell: CELL_RANK}
-    ranks = {
-        view: min(rank, task.classes[view] - 1, task.components) for view, rank in largest.items()
-    }
+    ranks = {}
+    for view in (*task.views, task.cell):
+        largest = CELL_RANK if view == task.cell else SPEAKER_RANK
+        ranks[view] = min(largest, task.classes[view] - 1, task.components)
     model = MultiviewPLDA(ranks, noise="full", max_iter=20)
     return Bundle(Pipeline([("reduce", Reduction(task.components))]), model)
 
@@ -294,7 +295,7 @@ OF_PAPER = (
         BASELINE,
         "PLDA ({0} x {1})",
         lambda task, settings: _paper(task, settings, [task.cell]),
-        average=True,
+        enrolment="average",
         raw=False,
     ),
     System(
@@ -309,7 +310,7 @@ OF_PAPER = (
         "jPLDA as published",
         published,
         published_score,
-        average=True,
+        enrolment="average",
         published=True,
         raw=False,
     ),
@@ -318,7 +319,7 @@ OF_PAPER = (
         "{0} alone, published",
         published,
         speaker_alone,
-        average=True,
+        enrolment="average",
         published=True,
         raw=False,
         usual=False,
@@ -328,7 +329,7 @@ OF_PAPER = (
         "jPLDA exact",
         lambda task, settings: _paper(task, settings, task.views),
         exact_score,
-        average=True,
+        enrolment="average",
         raw=False,
     ),
 )
@@ -390,13 +391,15 @@ def systems_named(names: Sequence[str], views: int = 2) -> list[System]:
         raise ParameterError(
             f"there is no system {unknown[0]!r}; there are {', '.join(SYSTEMS)}, and the groups {', '.join(GROUPS)}"
         )
-    usual = [system.name for system in SYSTEMS.values() if system.usual]
-    chosen = {own for name in names for own in GROUPS.get(name, (name,))} or usual
-    systems = [system for system in SYSTEMS.values() if system.name in chosen]
-    fit = [system for system in systems if views == 2 or not system.published]
-    if not fit:
+    chosen = {own for name in names for own in GROUPS.get(name, (name,))}
+    systems = []
+    for system in SYSTEMS.values():
+        wanted = system.name in chosen if chosen else system.usual
+        if wanted and (views == 2 or not system.published):
+            systems.append(system)
+    if not systems:
         raise ParameterError(f"{', '.join(chosen)} are for two views; there are {views}")
-    return fit
+    return systems
 
 
 def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[Names, Bundle]:
@@ -407,7 +410,7 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
     Warnings that a rank is capped or that ten iterations are few are not shown; that few speakers calibrate is.
     """
     if system.raw:
-        settings = replace(settings, reduce=None)
+        settings = replace(settings, reduce=0)
     if not system.by_block:
         task = task.joined
     with warnings.catch_warnings(), one_blas_thread():
@@ -418,9 +421,8 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
         bundle.fit(task.train, task.train_labels)
         if system.name == BEST:
             calibrate(bundle, task.train, task.train_labels, enrolment=task.per_model)
-        options = {"method": "average"} if system.average else {}
         enrolled = task.X[task.corpus.protocol.enrolled]
-        profiles = bundle.enrol(enrolled, task.enrol_ids, **options)
+        profiles = bundle.enrol(enrolled, task.enrol_ids, method=system.enrolment)
         question = system.question(task, settings)
         if bundle.calibrations:
             scores = _calibrated(bundle, profiles, task.test, question.get("known", {}))
@@ -435,7 +437,6 @@ def _calibrated(bundle: Bundle, profiles: Any, test: Names, known: Columns) -> N
     scores = np.empty((len(profiles), len(tests)), dtype=np.float32)
     for start in range(0, len(profiles), BLOCK):
         rows = slice(start, start + BLOCK)
-        claimed = {view: classes[rows] for view, classes in known.items()}
-        question = {"known": claimed} if claimed else None
+        question = {"known": {view: classes[rows] for view, classes in known.items()}}
         scores[rows] = bundle.answer(profiles[rows], tests, question).llr
     return scores

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import logging
 import math
 import time
@@ -25,6 +24,7 @@ from .._typing import Card, Columns, IntArray, Json
 from ..exceptions import FileFormatError, LabelError, NumericalError, ParameterError
 from ..extractors.network import OnnxNetwork
 from ..extractors.recipe import Features, Network, Recipe, Samples, to_toml
+from ..labels import encode_labels
 from ..persistence import write_atomically
 from .frames import FeatureSet, frames_of
 from .network import Heads, PaperBody, Tensor, pretrain, stacked_positions, torch
@@ -36,7 +36,6 @@ TIMED = 32
 """Utterances that an estimate of hours is made of."""
 MACHINE_SHARE = 0.4
 """Of an epoch of training, what an epoch of one layer's machine takes: 0.24 on an H200, 0.5 by counting products."""
-CHECKPOINT = "mvplda-network-checkpoint"
 TOLERANCE = 1e-3
 OPSET = 18
 
@@ -47,13 +46,11 @@ class TrainedNetwork:
 
     Attributes
     ----------
-    network : its settings
     body : the network itself, on the CPU
     classes : view -> names of the classes that it was trained on
     history : one record per epoch: loss, accuracies, seconds
     """
 
-    network: PaperNetwork
     body: PaperBody
     classes: Mapping[str, list[str]]
     history: tuple[Card, ...] = ()
@@ -65,7 +62,8 @@ class TrainedNetwork:
         body = self.body.to(where).eval()
         vectors = []
         for i in range(len(features)):
-            frames = torch.from_numpy(np.asarray(features[i], dtype=np.float32)).to(where)
+            # one by one, for what a product rounds to depends on how many rows it has
+            frames = torch.from_numpy(features[i]).float().to(where)
             lengths = torch.tensor([len(frames)], device=where)
             vectors.append(body(frames[None], lengths)[0].cpu().numpy())
         self.body.to("cpu")
@@ -118,12 +116,14 @@ def train(
         torch.manual_seed(seeds)
         body = PaperBody(network, features.dimension)
         heads = Heads(network.hidden, {view: len(names) for view, names in classes.items()})
-        shift, deviation = frame_statistics(features)
-        body.shift.copy_(shift)
-        body.deviation.copy_(deviation)
+        deviation = features.frames.std(axis=0, dtype=np.float64)
+        deviation[deviation < 1e-6] = 1.0  # of a feature that is constant
+        body.shift.copy_(torch.from_numpy(features.frames.mean(axis=0, dtype=np.float64)))
+        body.deviation.copy_(torch.from_numpy(deviation))
+        frames = (torch.from_numpy(features.frames).float() - body.shift) / body.deviation
+        frames = frames.to(device)
         body.to(device)
         heads.to(device)
-        frames = ((torch.from_numpy(features.frames).float() - shift) / deviation).to(device)
         source = FrameBatches(features, frames, codes, network.context)
         optimiser = torch.optim.SGD(
             [*body.parameters(), *heads.parameters()],
@@ -133,7 +133,7 @@ def train(
         )
         run = Run(body, heads, source, training, optimiser, list(classes))
         key = _training_key(features, codes, network, training)
-        if not run.resume(key) and network.pretraining is not None:
+        if not run.resume(key) and network.pretrained:
             pretrain(body, source, network.pretraining, seeds, verbose)
             run.checkpoint(key)
         line = Progress("epoch", training.epochs) if verbose else None
@@ -141,9 +141,9 @@ def train(
             run.epoch()
             run.checkpoint(key)
             if line is not None:
-                line.step(len(run.history), _line(run.history[-1]))
+                line.step(len(run.history), run.line())
     body.to("cpu").eval()
-    return TrainedNetwork(network, body, classes, tuple(run.history))
+    return TrainedNetwork(body, classes, tuple(run.history))
 
 
 def estimated_hours(
@@ -155,11 +155,11 @@ def estimated_hours(
     trial = train(
         few,
         {view: np.asarray(column)[rows] for view, column in labels.items()},
-        replace(network, pretraining=None),
-        replace(training, epochs=2, checkpoint=None),
+        replace(network, pretrained=False),
+        replace(training, epochs=2, checkpoint=""),
     )
     epochs = float(training.epochs)
-    if network.pretraining is not None:
+    if network.pretrained:
         machines = network.pretraining.epochs * (network.layers - 1)
         epochs += MACHINE_SHARE * (machines + network.pretraining.gaussian_epochs)
     share = len(few.frames) / len(features.frames)
@@ -211,12 +211,17 @@ class Run:
         record = {"epoch": number + 1, "loss": mean, "accuracy": accuracy, "seconds": seconds}
         self.history.append(record)
 
+    def line(self) -> str:
+        """The last epoch in words."""
+        record = self.history[-1]
+        shares = [f"{view} {share:.3f}" for view, share in record["accuracy"].items()]
+        return "  ".join([f"loss {record['loss']:.4f}", *shares])
+
     def checkpoint(self, key: str) -> None:
         """Write everything that the next epoch starts from."""
-        if self.training.checkpoint is None:
+        if not self.training.checkpoint:
             return
         state = {
-            "format": CHECKPOINT,
             "key": key,
             "body": self.body.state_dict(),
             "heads": self.heads.state_dict(),
@@ -229,15 +234,15 @@ class Run:
 
     def resume(self, key: str) -> bool:
         """Go on from the checkpoint, where there is one; whether there is."""
-        path = Path(self.training.checkpoint or "")
+        path = Path(self.training.checkpoint)
         if not path.is_file():
             return False
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
-            is_checkpoint = state["format"] == CHECKPOINT
+            same = state["key"] == key
         except Exception as error:  # torch raises what its parts raise: pickle, zip, runtime errors
             raise FileFormatError(f"{path} is truncated or no checkpoint: remove it") from error
-        if not is_checkpoint or state["key"] != key:
+        if not same:
             raise ParameterError(
                 f"the checkpoint {path} is of a training with other data or settings: give another path, or "
                 "remove it"
@@ -296,39 +301,23 @@ def choose_device(name: str) -> torch.device:
 
 def number_classes(labels: Columns) -> tuple[IntArray, dict[str, list[str]]]:
     """(n, K) class numbers, and the classes' names by view."""
-    codes = []
-    classes = {}
-    for view, column in labels.items():
-        names, own = np.unique(np.asarray(column).astype(np.str_), return_inverse=True)
+    table = encode_labels(labels)
+    classes = {view: np.char.mod("%s", own.names).tolist() for view, own in table.classes.items()}
+    for view, names in classes.items():
         if len(names) < 2:
             raise LabelError(
                 f"view {view!r} has {len(names)} class(es): a network learns from at least 2"
             )
-        codes.append(own)
-        classes[view] = names.tolist()
-    return np.stack(codes, axis=1).astype(np.int64), classes
-
-
-def frame_statistics(features: FeatureSet) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of every feature over all frames; a constant one has deviation 1."""
-    mean = features.frames.mean(axis=0, dtype=np.float64)
-    deviation = features.frames.std(axis=0, dtype=np.float64)
-    deviation[deviation < 1e-6] = 1.0
-    return torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
-
-
-def _line(record: Card) -> str:
-    shares = (f"{view} {share:.3f}" for view, share in record["accuracy"].items())
-    return "  ".join([f"loss {record['loss']:.4f}", *shares])
+    return np.stack(list(table.codes.values()), axis=1), classes
 
 
 def _training_key(
     features: FeatureSet, codes: IntArray, network: PaperNetwork, training: Training
 ) -> str:
     """What must be the same for a checkpoint to be of this training."""
-    settings = training.to_dict()
-    del settings["checkpoint"], settings["device"]
-    digest = hashlib.sha256(json.dumps([network.to_dict(), settings]).encode())
+    # where it runs and what it is saved as are free to change
+    settings = replace(training, checkpoint="", device="")
+    digest = hashlib.sha256(f"{network} {settings}".encode())
     for array in (codes, features.offsets, features.frames):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

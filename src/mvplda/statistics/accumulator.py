@@ -130,7 +130,6 @@ class Accumulator:
     classes : of every view, interactions included, the number of its classes; or only the views, and there is
         room for classes as their numbers appear
     second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
-    origin : (D,) point amid the data; default: the mean of the first block
     """
 
     block_bytes = BLOCK_BYTES
@@ -141,7 +140,6 @@ class Accumulator:
         classes: Mapping[str, int] | Sequence[str],
         *,
         second_moment: SecondMoment = "full",
-        origin: ArrayLike | None = None,
     ) -> None:
         if second_moment not in ("full", "diagonal"):
             raise ParameterError(f"second_moment is 'full' or 'diagonal'; got {second_moment!r}")
@@ -150,11 +148,7 @@ class Accumulator:
         self.sizes = dict(classes) if isinstance(classes, Mapping) else dict.fromkeys(classes, 0)
         self.views = tuple(self.sizes)
         check_view_names(self.views)
-        self.origin = None if origin is None else np.asarray(origin, dtype=np.float64)
-        if self.origin is not None and self.origin.shape != (dimension,):
-            raise DataError(
-                f"origin has shape {self.origin.shape}, the vectors need ({dimension},)"
-            )
+        self.origin: Array | None = None  # the mean of the first block
         self.dimension = dimension
         self.second_moment = second_moment
         self._begin()

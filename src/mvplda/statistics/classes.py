@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from .._typing import BoolArray, IntArray, Labels, Names
+from .._typing import IntArray, Labels, Names
 from ..backend import to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import (
@@ -42,10 +42,6 @@ class LabelCodes:
 
     names: Names
     codes: IntArray
-
-    def __getitem__(self, rows: BoolArray) -> LabelCodes:
-        """Those of some vectors."""
-        return LabelCodes(self.names, self.codes[rows])
 
 
 def label_codes(values: Labels) -> LabelCodes:
@@ -90,10 +86,19 @@ class GrowingClasses:
         return classes, order
 
 
-def kind_of(names: Names) -> str:
-    """What the names of classes are, in a word."""
-    kinds = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
-    return kinds.get(names.dtype.kind, "numbers")
+KINDS = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
+
+
+def check_kinds(column: str, lists: Sequence[Names], called: Sequence[str]) -> None:
+    """Refuse names of classes that are text here and numbers there; called : where, for the error."""
+    found: dict[str, str] = {}
+    for names, where in zip(lists, called, strict=False):
+        if len(names):
+            found.setdefault(KINDS.get(names.dtype.kind, "numbers"), where)
+    if len(found) > 1:
+        raise LabelError(
+            f"labels of {column!r} are {' and '.join(found)} ({', '.join(found.values())}): give them one type"
+        )
 
 
 class _Names:
@@ -113,7 +118,7 @@ class _Names:
         present = np.flatnonzero(np.bincount(labels.codes + 1)[1:])
         if len(present):
             names = labels.names[present]
-            self._check_kind(names)
+            check_kinds(self.column, [*self.parts[:1], names], ["earlier vectors", "later ones"])
             values = names.tolist()
             self.parts.append(names[[value not in self.known for value in values]])
             lookup[present] = [self.known[value] for value in values]
@@ -122,13 +127,6 @@ class _Names:
         numbers[absent] = alone
         self.anonymous.append(alone)
         return numbers
-
-    def _check_kind(self, names: Names) -> None:
-        kinds = {kind_of(part) for part in (*self.parts[:1], names)}
-        if len(kinds) > 1:
-            raise LabelError(
-                f"labels of {self.column!r} are {' and '.join(sorted(kinds))}: give them one type"
-            )
 
     def sorted(self) -> tuple[ViewClasses, IntArray]:
         """The classes, named ones in sorted order first, and the number each had by appearance."""
@@ -153,8 +151,9 @@ def union_of_classes(
     numbers: list[Places] = [{} for _ in parts]
     for column in base_columns(views):
         known = [part[column] for part in parts]
-        _check_kinds(column, known, called)
-        names, named = merge_names([own.names for own in known])
+        lists = [own.names for own in known]
+        check_kinds(column, lists, called)
+        names, named = merge_names(lists)
         # vectors without label are classes of their own, part after part
         end = len(names)
         for places, own, own_named in zip(numbers, known, named, strict=True):
@@ -187,19 +186,6 @@ def merge_names(lists: Sequence[Names]) -> tuple[Names, list[IntArray]]:
 
 def _split(values: IntArray, lists: Sequence[Names]) -> list[IntArray]:
     return np.split(values, np.cumsum([len(own) for own in lists])[:-1])
-
-
-def _check_kinds(column: str, known: Sequence[ViewClasses], called: Sequence[str]) -> None:
-    named = [
-        (kind_of(c.names), name) for c, name in zip(known, called, strict=True) if len(c.names)
-    ]
-    for kind, name in named[1:]:
-        first, other = named[0]
-        if kind != first:
-            raise LabelError(
-                f"classes of view {column!r} are {first} in one part and {kind} in the other ({other}, {name}): "
-                "gather both parts with labels of one type"
-            )
 
 
 def cells_of(classes: ViewClasses) -> IntArray:
@@ -332,13 +318,23 @@ def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatist
             for i, column in enumerate(parts_of(view)):
                 numbers[:, i] = np.searchsorted(used[column], numbers[:, i])
             classes[view] = interaction(numbers)
+    return selected(statistics, kept, classes)
+
+
+def selected(
+    statistics: SufficientStatistics,
+    rows: Mapping[str, IntArray],
+    classes: dict[str, ViewClasses],
+) -> SufficientStatistics:
+    """The same statistics with these classes of every view, in this order."""
+    pairs = {}
+    for (a, b), table in statistics.cooccurrence.items():
+        pairs[a, b] = table[rows[a]][:, rows[b]].tocsr()
+        pairs[a, b].sort_indices()
     return replace(
         statistics,
         classes=classes,
-        counts={view: statistics.counts[view][rows] for view, rows in kept.items()},
-        sums={view: statistics.sums[view][rows] for view, rows in kept.items()},
-        cooccurrence={
-            (a, b): table[kept[a]][:, kept[b]].tocsr()
-            for (a, b), table in statistics.cooccurrence.items()
-        },
+        counts={view: statistics.counts[view][own] for view, own in rows.items()},
+        sums={view: statistics.sums[view][own] for view, own in rows.items()},
+        cooccurrence=pairs,
     )

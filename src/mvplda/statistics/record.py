@@ -25,7 +25,7 @@ from ..labels import (
 )
 from ..persistence import atomic_write, packed_pieces, read_metadata, unpack
 from .accumulator import Accumulator, SecondMoment, Sums
-from .classes import merge, subtract, without_empty_classes
+from .classes import merge, selected, subtract, without_empty_classes
 
 HARDLY_VARIES = 1e-12
 """A variance below this fraction of the others' is what rounding of float32 numbers leaves, not data."""
@@ -70,7 +70,6 @@ class SufficientStatistics:
         views: Sequence[str] | None = None,
         second_moment: SecondMoment = "full",
         missing: object = None,
-        origin: ArrayLike | None = None,
     ) -> SufficientStatistics:
         """One pass over the vectors, in blocks, accumulating in float64.
 
@@ -82,7 +81,6 @@ class SufficientStatistics:
         views : the views, interactions included (default: every label column)
         second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
         missing : a value that stands for "no label", besides None and NaN
-        origin : (D,) point amid the data; default: the mean of the first block
 
         Examples
         --------
@@ -105,7 +103,7 @@ class SufficientStatistics:
         sizes = {view: len(table.classes[view]) for view in table.views}
         vectors = X if is_torch(X) else as_vectors(X)
         width = int(vectors.shape[-1])
-        sums = kind(width, sizes, second_moment=second_moment, origin=origin)
+        sums = kind(width, sizes, second_moment=second_moment)
         sums.add(vectors, table.codes)
         return cls.of(sums, table.classes)
 
@@ -132,21 +130,7 @@ class SufficientStatistics:
         origin = accumulator.origin
         assert origin is not None
         found = accumulator.result()
-        by_view = list(found.sums)
-        found = replace(found, sums=())  # so that only one view's sums are held twice
-        sums: dict[str, Block] = {}
-        counts: dict[str, Array] = {}
-        for view, own in zip(views, found.counts, strict=True):
-            # A slice takes no copy, and sums are large.
-            rows = slice(None) if order is None else order[view]
-            counts[view] = own[rows]
-            sums[view] = by_view.pop(0)[rows]
-        pairs = {}
-        for (k, l), table in found.cooccurrence.items():
-            if order is not None:
-                table = table[order[views[k]]][:, order[views[l]]]
-                table.sort_indices()
-            pairs[views[k], views[l]] = table
+        counts = dict(zip(views, found.counts, strict=True))
         numbered = {v: ViewClasses(np.arange(len(counts[v]))) for v in views if ":" not in v}
         named = {**numbered, **(classes or {})}
         for view in (*views, *base_columns(views)):
@@ -154,9 +138,19 @@ class SufficientStatistics:
                 raise LabelError(
                     f"what the classes of {view!r} are is not known: give classes= with its cells and parts"
                 )
-        total = to_host(found.total)
-        scatter = to_host(found.scatter)
-        whole = cls(views, found.n, origin, total, scatter, named, counts, sums, pairs)
+        whole = cls(
+            views,
+            found.n,
+            origin,
+            to_host(found.total),
+            to_host(found.scatter),
+            named,
+            counts,
+            dict(zip(views, found.sums, strict=True)),
+            {(views[k], views[l]): table for (k, l), table in found.cooccurrence.items()},
+        )
+        if order is not None:
+            whole = selected(whole, {view: order[view] for view in views}, named)
         return without_empty_classes(whole)
 
     def save(self, path: PathLike) -> None:
@@ -377,18 +371,18 @@ def _check(s: SufficientStatistics) -> None:
     A fingerprint says that a file is whole, not who wrote it.
     """
     D = len(s.total)
-    shapes = {"origin": (s.origin, (D,)), "second moment": (s.scatter, (D,) * s.scatter.ndim)}
-    shapes["total"] = (s.total, (D,))
+    arrays = [(s.origin, (D,)), (s.total, (D,)), (s.scatter, (D,) * s.scatter.ndim)]
     for view in s.views:
         size = len(s.classes[view])
-        shapes[f"counts of {view!r}"] = (s.counts[view], (size,))
-        shapes[f"sums of {view!r}"] = (s.sums[view], (size, D))
-    for pair, table in s.cooccurrence.items():
-        shapes[f"table of {pair}"] = (table.data, table.indices.shape)
+        arrays += [(s.counts[view], (size,)), (s.sums[view], (size, D))]
+    for table in s.cooccurrence.values():
+        arrays.append((table.data, table.indices.shape))
         table.check_format(full_check=True)  # sparse products do not look whether places lie inside
-    for what, (array, shape) in shapes.items():
+    for array, shape in arrays:
         if array.shape != shape or array.dtype != np.float64 or not np.isfinite(array).all():
-            raise ValueError(f"the {what} is no array {shape} of finite float64 numbers")
+            raise ValueError(
+                f"an array {array.shape} is no array {shape} of finite float64 numbers"
+            )
     if set(s.cooccurrence) != set(combinations(s.views, 2)):
         raise ValueError("a pair of views has no table of how often their classes met")
     for view in s.views:

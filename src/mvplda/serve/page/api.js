@@ -17,13 +17,14 @@ export class Refusal extends Error {
   }
 }
 
-async function call(method, path, { json, form } = {}) {
+async function call(method, path, { json, sound } = {}) {
   const headers = { accept: "application/json" };
   if (key.get()) headers["X-API-Key"] = key.get();
   if (json) headers["content-type"] = "application/json";
+  if (sound) headers["content-type"] = sound.type || "application/octet-stream";
   let answer;
   try {
-    answer = await fetch(path, { method, headers, body: json ? JSON.stringify(json) : form, cache: "no-store" });
+    answer = await fetch(path, { method, headers, body: json ? JSON.stringify(json) : sound, cache: "no-store" });
   } catch {
     throw new Refusal(0, { detail: "The server cannot be reached. Look whether it is running, then try again." });
   }
@@ -37,11 +38,10 @@ async function call(method, path, { json, form } = {}) {
   return body;
 }
 
-function soundForm(sounds, fields) {
-  const form = new FormData();
-  for (const sound of sounds) form.append("audio", sound, sound.name || "take.wav");
-  for (const [name, value] of Object.entries(fields)) if (value !== undefined && value !== null && value !== "") form.append(name, value);
-  return form;
+/** Sound is the body of a call; other fields are in the query. */
+function send(path, sound, fields) {
+  const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return call("POST", `${path}?${new URLSearchParams(given)}`, { sound });
 }
 
 /** Every page of a list, up to a number of items. */
@@ -73,16 +73,13 @@ async function found(text = "", top = 20) {
 export const api = {
   health: () => call("GET", "v1/health"),
   model: () => call("GET", "v1/model"),
-  phrases: () => all("v1/phrases"),
   profile: (id) => call("GET", profile(id)),
   people: found,
   decisions: () => all("v1/audit?action=verify"),
   create: (body) => call("POST", "v1/profiles", { json: body }),
-  enrol: (id, sound, phrase) => call("POST", profile(id, "/enrollments"),
-    { form: soundForm([sound], { phrase }) }),
+  enrol: (id, sound, phrase) => send(profile(id, "/enrollments"), sound, { phrase }),
   takeOut: (id, n) => call("DELETE", profile(id, `/enrollments/${n}`)),
-  verify: (id, sounds, fields) => call("POST", profile(id, "/verify"),
-    { form: soundForm(sounds, fields) }),
+  verify: (id, sound, fields) => send(profile(id, "/verify"), sound, fields),
   challenge: (id) => call("POST", "v1/challenges", { json: { profileId: id } }),
   unlock: (id) => call("POST", profile(id, "/unlock")),
   reset: (id) => call("POST", profile(id, "/reset")),

@@ -45,7 +45,7 @@ export async function enrolView(main, query) {
   }
 
   async function phrase() {
-    const known = await api.phrases().catch(() => []);
+    const { knownPhrases: known = [] } = await api.model().catch(() => ({}));
     const OWN = "own";
     const name = h("input", { id: "name", required: true, maxlength: 60, autocomplete: "off", spellcheck: "false" });
     const own = h("p", { class: "field", hidden: known.length > 0 }, h("label", { for: "own" }, "Your own phrase"),
@@ -54,7 +54,7 @@ export async function enrolView(main, query) {
         "Four to six words, about two seconds of speech. It is no secret: the voice is what counts too."));
     const choose = h("select",
       { id: "which", onchange: () => { own.hidden = choose.value !== OWN; own.querySelector("input").required = !own.hidden; } },
-      known.map(({ text }) => h("option", { value: text }, text)), h("option", { value: OWN }, "A phrase of my own …"));
+      known.map((text) => h("option", { value: text }, text)), h("option", { value: OWN }, "A phrase of my own …"));
     const problem = h("p", { class: "problem", role: "alert" });
     step(1, "Your name and your phrase", h("form", { class: "column", onsubmit: submit },
       h("p", { class: "field" }, h("label", { for: "name" }, "Name"), name),

@@ -30,7 +30,7 @@ export async function modelView(main) {
     ["Line", Number.isFinite(model.threshold) ? `accepted from an LLR of ${signed(model.threshold)}` : null],
     ["Made from", data.name], ["People in the test", data.people], ["Trials",
       data.trialsByKind && Object.entries(data.trialsByKind).map(([kind,
-      n]) => `${kind} ${n.toLocaleString("en-GB")}`).join(", ")], ["Known phrases", model.knownPhrases],
+      n]) => `${kind} ${n.toLocaleString("en-GB")}`).join(", ")], ["Known phrases", model.knownPhrases.length],
       ["Licence of the data", data.licence],
   ].filter(([, value]) => value);
   main.append(h("h1", { tabindex: -1 }, "The model"),

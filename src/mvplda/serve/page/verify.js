@@ -149,7 +149,7 @@ export async function verifyView(main, query) {
 
   async function judge(sound, fields) {
     fields.far = strict.value;
-    show(await api.verify(shown, [sound], fields));
+    show(await api.verify(shown, sound, fields));
   }
 
   function show(answer) {

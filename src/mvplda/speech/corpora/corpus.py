@@ -53,6 +53,11 @@ class Protocol:
         return np.concatenate([np.zeros(0, np.int64), *self.enrol.values()]).astype(np.int64)
 
     @property
+    def sizes(self) -> list[int]:
+        """How many utterances every enrolment has."""
+        return [len(rows) for rows in self.enrol.values()]
+
+    @property
     def first(self) -> IntArray:
         """The first utterance of every enrolment."""
         return np.array([rows[0] for rows in self.enrol.values()], dtype=np.int64)
@@ -88,16 +93,15 @@ class Corpus:
         if self.clips is not None:
             check_ids(self.ids.tolist())  # here, not when vectors of the sound are written
         protocol = self.protocol
-        used = np.union1d(protocol.enrolled, protocol.test)
-        self._apart("trained on and evaluated with", protocol.train, used)
-        if protocol.trials is None:
+        what = "trained on and evaluated with"
+        both = np.intersect1d(protocol.train, np.union1d(protocol.enrolled, protocol.test))
+        if not len(both) and protocol.trials is None:
             # a list of trials may test with what makes another model
-            self._apart("enrolled and tested with", protocol.enrolled, protocol.test)
-
-    def _apart(self, what: str, one: IntArray, other: IntArray) -> None:
-        both = self.ids[np.intersect1d(one, other)].tolist()
-        if both:
-            raise DataError(f"{self.name}: {len(both)} utterance(s) are {what}: {named(both)}")
+            what = "enrolled and tested with"
+            both = np.intersect1d(protocol.enrolled, protocol.test)
+        if len(both):
+            names = named(self.ids[both].tolist())
+            raise DataError(f"{self.name}: {len(both)} utterance(s) are {what}: {names}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -113,8 +117,7 @@ class Corpus:
     def model_labels(self) -> Columns:
         """Classes of the enrolments, in the views in which every enrolment is of one class."""
         protocol = self.protocol
-        sizes = [len(rows) for rows in protocol.enrol.values()]
-        repeated_first = np.repeat(protocol.first, sizes)
+        repeated_first = np.repeat(protocol.first, protocol.sizes)
         return {
             view: classes[protocol.first]
             for view, classes in self.labels.items()
@@ -138,43 +141,35 @@ class Corpus:
         return mask
 
     def without(self, names: Sequence[str]) -> Corpus:
-        """The corpus without some utterances; an enrolment that has none left goes, and so do its trials."""
-        kept = np.flatnonzero(~np.isin(self.ids, names))
-        number = np.full(len(self), -1)
-        number[kept] = np.arange(len(kept))
-
-        def left(rows: IntArray) -> IntArray:
-            return number[rows][number[rows] >= 0]
-
+        """The corpus whose protocol leaves some utterances out; an enrolment with none left goes, and its trials."""
         old = self.protocol
-        enrol = {name: left(rows) for name, rows in old.enrol.items() if len(left(rows))}
+        there = ~np.isin(self.ids, names)
+        left = {name: rows[there[rows]] for name, rows in old.enrol.items()}
+        enrol = {name: rows for name, rows in left.items() if len(rows)}
         trials = old.trials
         if trials is not None:
             trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(names)]
-        groups = None if old.groups is None else old.groups[kept]
-        return replace(
-            self,
-            ids=self.ids[kept],
-            labels=self.labels_at(kept, self.views),
-            clips=None if self.clips is None else tuple(self.clips[row] for row in kept),
-            protocol=Protocol(left(old.train), enrol, left(old.test), groups, trials),
-            sessions=None if self.sessions is None else self.sessions[kept],
-        )
+        train = old.train[there[old.train]]
+        test = old.test[there[old.test]]
+        return replace(self, protocol=Protocol(train, enrol, test, old.groups, trials))
 
     def summary(self) -> str:
         """What is in the corpus and its protocol, in a few lines."""
         protocol = self.protocol
-        evaluation = np.union1d(protocol.enrolled, protocol.test)
-        parts = {self.name: np.arange(len(self)), "training": protocol.train}
-        parts["evaluation"] = evaluation
+        parts = {
+            self.name: np.arange(len(self)),
+            "training": protocol.train,
+            "evaluation": np.union1d(protocol.enrolled, protocol.test),
+        }
         lines = []
         for what, rows in parts.items():
             columns = self.labels_at(rows, self.views)
             counts = [f"{len(np.unique(values))} of {view}" for view, values in columns.items()]
             lines.append(f"{what}: {len(rows)} utterances; {', '.join(counts)}")
-        listed = "" if protocol.trials is None else f", {len(protocol.trials)} listed trials"
-        lines.append(f"{len(protocol.enrol)} enrolments, {len(protocol.test)} tests{listed}")
-        return "\n".join(lines)
+        counts = [f"{len(protocol.enrol)} enrolments", f"{len(protocol.test)} tests"]
+        if protocol.trials is not None:
+            counts.append(f"{len(protocol.trials)} listed trials")
+        return "\n".join([*lines, ", ".join(counts)])
 
 
 class ProtocolOptions(TypedDict, total=False):
@@ -216,12 +211,9 @@ def build_corpus(
     """
     if clips is not None:
         ids = np.array(safe_ids(ids.tolist()))
-    try:
-        train = training_rows(labels, training, random_state)
-        rows = np.flatnonzero(~train)
-        enrol, test = enrolments(labels, session, rows, tuple(labels), per_model)
-    except (DataError, LabelError) as error:
-        raise type(error)(f"{name}: {error}") from error
+    train = training_rows(labels, training, random_state)
+    rows = np.flatnonzero(~train)
+    enrol, test = enrolments(labels, session, rows, per_model)
     protocol = Protocol(np.flatnonzero(train), enrol, test)
     return Corpus(name, ids, labels, clips, protocol, source, session)
 
@@ -232,8 +224,9 @@ def training_rows(labels: Columns, training: Training, random_state: int = 0) ->
     every = np.unique(classes)
     training = SHARE if training is None else training
     if isinstance(training, (int, float)):
-        share = min(max(round(training * len(every)), 1), len(every) - 1)
-        number = share if 0 < training < 1 else int(training)
+        number = int(training)
+        if 0 < training < 1:
+            number = min(max(round(training * len(every)), 1), len(every) - 1)
         names = np.random.default_rng(random_state).permutation(every)[:number]
     else:
         names = np.array([str(name) for name in training], dtype=np.str_)
@@ -253,7 +246,6 @@ def enrolments(
     labels: Columns,
     sessions: Any,
     rows: Any,
-    views: Sequence[str] = ("speaker", "phrase"),
     per_model: int = 3,
     tests: Any = None,
 ) -> tuple[dict[str, IntArray], IntArray]:
@@ -261,11 +253,10 @@ def enrolments(
 
     Parameters
     ----------
-    labels : view -> (n,) classes
+    labels : view -> (n,) classes; a model is of a class of each view
     sessions : (n,) numbers or names that order the utterances of a cell; None takes
         the order of the utterances. Numbers written as text are ordered as numbers.
     rows : the utterances to use, such as those of the evaluation speakers
-    views : what a model is of; ``("speaker",)`` enrols speakers over mixed phrases
     per_model : utterances of an enrolment. A cell needs one more, to be tested with;
         cells with fewer are left out whole and named in the log.
     tests : (n,) where given, which utterances are tests: those of another recording campaign. The others enrol.
@@ -274,7 +265,7 @@ def enrolments(
     --------
     >>> labels = {"speaker": ["ann"] * 4 + ["bob"] * 2, "phrase": ["hi"] * 6}
     >>> enrolments(labels, [3, 2, 1, 0, 0, 1], range(6), per_model=3)
-    ({'ann_hi': array([3, 2, 1])}, array([0]))
+    ({'ann::hi': array([3, 2, 1])}, array([0]))
     """
     if per_model < 1:
         raise ParameterError(
@@ -286,7 +277,7 @@ def enrolments(
     enrol = {}
     tested = []
     left_out = []
-    for name, members in cells_of(labels, rows, views).items():
+    for name, members in cells_of(labels, rows).items():
         own = members[:per_model]
         others = members[per_model:]
         if tests is not None:
@@ -299,7 +290,7 @@ def enrolments(
             tested.append(others)
     if not enrol:
         raise DataError(
-            f"none of the {len(left_out)} cells of {' and '.join(views)} has the {per_model} utterances to enrol "
+            f"none of the {len(left_out)} cells of {' and '.join(labels)} has the {per_model} utterances to enrol "
             f"with and one to test with: {named(left_out)}. Lower per_model, or give more sessions"
         )
     if left_out:
@@ -326,48 +317,43 @@ def listed_protocol(
     train : rows to train on
     groups : see `Protocol`
     """
-    row_of = {name: row for row, name in enumerate(ids.tolist())}
     absent = sorted(set(trials.enrol.used) - set(models))
     if absent:
         raise DataError(
             f"the trials name {len(absent)} enrolment(s) without a list: {named(absent)}"
         )
-    listed = {name for members in models.values() for name in members} | set(trials.test.used)
+    row_of = {name: row for row, name in enumerate(ids.tolist())}
+    listed = set(trials.test.used).union(*models.values())
     missing = sorted(listed - set(row_of))
-    rows = {
-        model: np.array([row_of[name] for name in members if name in row_of], dtype=np.int64)
-        for model, members in models.items()
-    }
-    enrol = {model: members for model, members in rows.items() if len(members)}
+    enrol = {}
+    for model, members in models.items():
+        rows = [row_of[name] for name in members if name in row_of]
+        if rows:
+            enrol[model] = np.array(rows)
     if missing:
         log.warning("left out: %d listed utterance(s): %s", len(missing), named(missing))
         trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(missing)]
     if not len(trials):
         raise DataError(f"no listed trial has its utterances: {named(missing)} are not there")
-    test = np.array(sorted(row_of[name] for name in trials.test.used), dtype=np.int64)
+    test = np.array(sorted(row_of[name] for name in trials.test.used))
     return Protocol(train, enrol, test, groups, trials)
 
 
-def cells_of(labels: Columns, rows: IntArray, views: Sequence[str]) -> dict[str, IntArray]:
-    """The rows of every cell of some views, in the order given, by the names of its classes joined."""
-    columns = [np.asarray(labels[view]).astype(np.str_)[rows].tolist() for view in views]
+def cells_of(labels: Columns, rows: IntArray) -> dict[str, IntArray]:
+    """The rows of every cell of classes, in the order given, by the names of its classes joined."""
+    columns = [np.asarray(column).astype(np.str_)[rows].tolist() for column in labels.values()]
     cells: dict[tuple[str, ...], list[int]] = {}
-    for row, cell in zip(rows, zip(*columns, strict=True), strict=True):
-        cells.setdefault(cell, []).append(row)
-    # a sign that stands in no class keeps joined names distinct
-    joiner = "::" if any("_" in name for cell in cells for name in cell) else "_"
-    names = safe_ids(joiner.join(cell) for cell in sorted(cells))
-    members = [np.array(cells[cell]) for cell in sorted(cells)]
-    return dict(zip(names, members, strict=True))
+    for row, *cell in zip(rows, *columns, strict=True):
+        cells.setdefault(tuple(cell), []).append(row)
+    names = safe_ids("::".join(cell) for cell in sorted(cells))
+    return {name: np.array(cells[cell]) for name, cell in zip(names, sorted(cells), strict=True)}
 
 
 def session_order(sessions: Any) -> IntArray:
     """(n,) ranks of the sessions, as numbers where all of them are."""
-    array = np.asarray(sessions)
-    if array.dtype.kind not in "iuf":
-        array = array.astype(np.str_)
-        if all(text.isascii() and text.isdecimal() for text in array):
-            array = array.astype(np.int64)
+    array = np.asarray(sessions).astype(np.str_)
+    if np.char.isdecimal(array).all():
+        array = array.astype(np.int64)
     return np.unique(array, return_inverse=True)[1].astype(np.int64)
 
 

@@ -15,10 +15,9 @@ from ..._typing import Columns, Names, PathLike
 from ...exceptions import LabelError, ParameterError
 from ...extractors.recordings import list_recordings, read_names
 from ...extractors.sound import Clip
-from ...io.files import fail, read_map
-from ...io.files import read_table as read_columns
-from ...io.vectors import labels_beside, open_vectors, read_vectors
-from ...io.vectors import read_columns as columns_beside
+from ...io.files import OnDisk, fail, read_labels
+from ...io.files import read_table as read_cells
+from ...io.vectors import labels_beside, open_vectors, read_columns, read_vectors
 from .corpus import Corpus, ProtocolOptions, build_corpus, named, register_corpus
 
 PATTERN = "{speaker}/{phrase}/*"
@@ -41,21 +40,18 @@ class Listing(NamedTuple):
     clips: tuple[Clip, ...] | None
     fields: Columns
 
-    def labels(self, views: Sequence[str] | None = None) -> Columns:
-        """The columns of views; all but the session if none are named."""
-        views = views or [name for name in self.fields if name not in NO_VIEWS]
+    def labels(self, views: Sequence[str]) -> Columns:
+        """The columns of views."""
         missing = [view for view in views if view not in self.fields]
-        if missing or not views:
+        if missing:
             raise ParameterError(
-                f"there is no field {', '.join(missing) or 'that is a view'}; there are {', '.join(self.fields)}"
+                f"there is no field {missing[0]!r}; there are {', '.join(self.fields)}"
             )
         return {view: self.fields[view] for view in views}
 
     def take(self, rows: Any) -> Listing:
         """Some of the utterances."""
-        clips = self.clips
-        if clips is not None:
-            clips = tuple(clips[row] for row in rows)
+        clips = self.clips and tuple(self.clips[row] for row in rows)
         fields = {name: values[rows] for name, values in self.fields.items()}
         return Listing(self.ids[rows], clips, fields)
 
@@ -82,12 +78,18 @@ def folder(
     views : the fields that are views, the speaker first; None takes them as the pattern does
     protocol : see `ProtocolOptions`
     """
-    root = Path(root)
-    index = root if root.is_file() else root / INDEX
-    listing = read_table(index) if index.is_file() else match_files(root, pattern or PATTERN)
+    listing = read_listing(root, pattern or PATTERN)
     session = listing.fields.get("session")
-    labels = listing.labels(views)
-    return build_corpus(root.stem, listing.ids, labels, listing.clips, session, **protocol)
+    labels = listing.labels(views or [name for name in listing.fields if name not in NO_VIEWS])
+    return build_corpus(Path(root).stem, listing.ids, labels, listing.clips, session, **protocol)
+
+
+def read_listing(root: PathLike, pattern: str) -> Listing:
+    """A table, a folder with an ``index.csv``, which is one, or else sound files by a pattern."""
+    index = Path(root)
+    if index.is_dir():
+        index /= INDEX
+    return read_table(index) if index.is_file() else match_files(root, pattern)
 
 
 def match_files(root: PathLike, pattern: str) -> Listing:
@@ -111,14 +113,11 @@ def read_table(path: PathLike) -> Listing:
     are relative to the table's folder.
     """
     listed = list_recordings([path])
-    header, columns = read_columns(Path(path))
-    fields = {
-        name: np.array([str(value).strip() for value in values])
-        for name, values in zip(header, columns, strict=True)
-    }
-    for view in fields:
+    header, columns = read_cells(OnDisk(path))
+    fields = {name: np.char.strip(values) for name, values in zip(header, columns, strict=True)}
+    for view in set(fields) - set(NO_VIEWS):
         blank = np.flatnonzero(fields[view] == "")
-        if view not in NO_VIEWS and len(blank):
+        if len(blank):
             row = blank[0] + 1
             fail(path, f"{len(blank)} label(s) of view {view!r} are blank, the first in row {row}")
     return Listing(np.array(listed.ids), tuple(listed.clips), fields)
@@ -131,7 +130,6 @@ def read_table(path: PathLike) -> Listing:
 def corpus_of_vectors(
     path: PathLike,
     labels: Mapping[str, str] | None = None,
-    session: str | None = None,
     **protocol: Unpack[ProtocolOptions],
 ) -> Corpus:
     """The corpus of vectors that were made elsewhere.
@@ -140,33 +138,25 @@ def corpus_of_vectors(
     ----------
     path : the vectors' file
     labels : view -> a column beside the vectors in their file, or the path of an ``utt2X``; the speaker
-        first. None: the columns speaker and phrase, or utt2spk and utt2phrase in their folder
-    session : what orders the utterances of a cell, a column or a file; None: the order of the vectors
+        first, and "session", which orders the utterances of a cell. None: the columns speaker, phrase and session, or
+        utt2spk, utt2phrase and utt2session in their folder
     protocol : see `ProtocolOptions`
     """
-    labels = labels_beside(path, ("speaker", "phrase")) if labels is None else labels
+    places = labels_beside(path, ("speaker", "phrase", "session")) if labels is None else labels
     held = open_vectors(path).columns
-    if not set(labels) - {"phrase"}:
+    if not set(places) - {"phrase", "session"}:
         there = f"; {os.fspath(path)} has {', '.join(held)}" if held else ""
         raise LabelError(
             f"vectors need labels: -l speaker=FILE, or =COLUMN, and -l phrase=FILE{there}"
         )
-    given = {**labels, "session": session}
     ids = np.array([str(name) for name in read_vectors(path).ids], dtype=np.str_)
-    columns = {}
-    for what, name in given.items():
-        if name in held:
-            columns[what] = columns_beside(path, [name])[name].astype(np.str_)
-        elif name is not None:
-            columns[what] = _column(what, name, ids)
-    classes = {view: columns[view] for view in labels}
-    return build_corpus("vectors", ids, classes, None, columns.get("session"), **protocol)
-
-
-def _column(view: str, file: str, names: Names) -> Names:
-    """(n,) text, from a file of ids and classes."""
-    listed = read_map(file)
-    unknown = [name for name in names.tolist() if name not in listed]
-    if unknown:
-        raise LabelError(f"{file}: {len(unknown)} id(s) have no {view}: {named(unknown)}")
-    return np.array([listed[name] for name in names.tolist()], dtype=np.str_)
+    columns = read_columns(path, [name for name in places.values() if name in held])
+    fields = {}
+    for view, name in places.items():
+        values = columns[name] if name in held else read_labels({view: name}, ids)[view]
+        unknown = [name for name, value in zip(ids, values, strict=True) if value is None]
+        if unknown:
+            raise LabelError(f"{name}: {len(unknown)} id(s) have no {view}: {named(unknown)}")
+        fields[view] = values.astype(np.str_)
+    session = fields.pop("session", None)
+    return build_corpus("vectors", ids, fields, None, session, **protocol)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..._typing import BoolArray, IntArray, Names, PathLike
+from ..._typing import IntArray, Names, PathLike
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.trials import Trials, read_rsr2015_enrolment, read_trials, rsr2015_utterance
 from ...kinds import Coded
@@ -24,7 +25,7 @@ from .corpus import (
     register_corpus,
     training_rows,
 )
-from .folder import INDEX, Listing, match_files, read_table
+from .folder import Listing, match_files, read_listing
 
 VIEWS = ("speaker", "phrase")
 TRAINING_SPEAKERS = tuple(
@@ -46,6 +47,9 @@ PHRASES = 30
 EVALUATION = {"male": 101, "female": 95}
 """The first speakers of the evaluation set, m101 to m157 and f095 to f143. Before them are the background, m001 to m050
 and f001 to f047, and the development set."""
+
+MARKS = "IWICTWTC"
+"""Kinds of trials in the order of 2 (same speaker) + 1 (same phrase)."""
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +95,7 @@ def cvau(
     rows = np.flatnonzero(~train & np.isin(session, [enrol, test]))
     takes = listing.fields["take"]
     tested = None if enrol == test else session == test
-    models, tests = enrolments(labels, takes, rows, VIEWS, per_model, tested)
+    models, tests = enrolments(labels, takes, rows, per_model, tested)
     protocol = Protocol(np.flatnonzero(train), models, tests)
     return Corpus("cvau", listing.ids, labels, listing.clips, protocol, CVAU_SOURCE, session)
 
@@ -123,14 +127,12 @@ def _by_takes(path: Path, pattern: str) -> Listing:
     if not path.is_file():
         return match_files(path, pattern)
     with np.load(path) as arrays:
-        lacking = [name for name in VIEWS if name not in arrays]
-        if lacking:
-            raise LabelError(f"{path} has no column {lacking[0]!r}; it has {', '.join(arrays)}")
-        columns = {name: arrays[name] for name in arrays if arrays[name].ndim == 1}
-    number = np.arange(len(columns["speaker"]))
-    fields = {name: column.astype(np.str_) for name, column in columns.items()}
-    fields["take"] = columns.get("take", number)
-    return Listing(columns.get("id", number).astype(np.str_), None, fields)
+        fields = {name: arrays[name].astype(np.str_) for name in arrays if arrays[name].ndim == 1}
+    lacking = [name for name in VIEWS if name not in fields]
+    if lacking:
+        raise LabelError(f"{path} has no column {lacking[0]!r}; it has {', '.join(fields)}")
+    number = np.arange(len(fields["speaker"])).astype(np.str_)
+    return Listing(fields.get("id", number), None, {"take": number, **fields})
 
 
 @register_corpus(
@@ -148,22 +150,21 @@ def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
     root : the downloaded repository, its ``data`` folder, or a packed folder: an ``index.csv``
         of file, start, length, speaker, phrase and session
     """
-    root = Path(root)
-    data = root / "data" if (root / "data").is_dir() else root
-    if (root / INDEX).is_file():
-        listing = read_table(root / INDEX)
-    elif (data / "01").is_dir():
-        listing = match_files(data, "{speaker}/{phrase}_{speaker}_{session}.wav")
-    else:
-        raise DataError(
-            f"AudioMNIST is not there: looked for {root / INDEX} and {data / '01'}. Download the "
-            "AudioMNIST repository and give its folder (data/<speaker>/<digit>_<speaker>_<repetition>.wav), or a "
-            "packed folder with an index.csv"
+    data = Path(root) / "data"
+    try:
+        listing = read_listing(
+            data if data.is_dir() else root, "{speaker}/{phrase}_{speaker}_{session}.wav"
         )
+    except DataError as error:
+        raise DataError(
+            f"AudioMNIST is not there: {error}. Download the AudioMNIST repository and give its folder "
+            "(data/<speaker>/<digit>_<speaker>_<repetition>.wav), or a packed folder with an index.csv"
+        ) from error
+    columns = listing.labels(("phrase", "speaker", "session"))
+    # as the files of the repository are called, also where they are packed
+    ids = np.array(["_".join(parts) for parts in zip(*columns.values(), strict=True)])
+    session = columns["session"]
     labels = listing.labels(VIEWS)
-    session = listing.labels(["session"])["session"]
-    columns = zip(labels["phrase"], labels["speaker"], session, strict=True)
-    ids = np.array(["_".join(parts) for parts in columns])
     if protocol.get("training") is None:
         protocol["training"] = np.intersect1d(TRAINING_SPEAKERS, labels["speaker"]).tolist()
     return build_corpus(
@@ -210,26 +211,35 @@ def rsr2015(
         raise ParameterError(f"gender is 'male', 'female' or None for both; got {gender!r}")
     root = Path(root)
     listing = match_files(_sound(root), PATTERN)
-    number = _numbers(listing.fields["phrase"], "phrase")
-    listing = listing.take(np.flatnonzero((number >= 1) & (number <= PHRASES)))
+    phrase = _numbers(listing.fields["phrase"])
+    number = _numbers(np.array([name[1:] for name in listing.fields["speaker"].tolist()]))
+    used = (number > 0) & (phrase > 0) & (phrase <= PHRASES)
+    listing = listing.take(np.flatnonzero(used))
     ids = np.array([rsr2015_utterance(path) for path in listing.ids.tolist()])
-    labels = listing.labels(("speaker", "phrase"))
     genders = listing.fields["gender"]
-    session = listing.fields["session"]
-    evaluated = _evaluated(labels["speaker"], genders)
-    train_rows = np.flatnonzero(~evaluated)
-    if gender is not None:
-        evaluated &= genders == gender
-    if not (len(train_rows) and evaluated.any()):
+    # both genders are trained on, whichever is evaluated
+    evaluated = np.zeros(len(ids), dtype=bool)
+    train = np.zeros(len(ids), dtype=bool)
+    wanted = [gender] if gender else list(EVALUATION)
+    for name, first in EVALUATION.items():
+        late = number[used] >= first
+        train |= (genders == name) & ~late
+        evaluated |= (genders == name) & late & (name in wanted)
+    if not (train.any() and evaluated.any()):
         raise DataError(
-            f"rsr2015: {len(train_rows)} utterances to train on and {int(evaluated.sum())} of speakers to evaluate "
-            "with; expected some of both"
+            f"rsr2015: {int(train.sum())} utterances to train on and {int(evaluated.sum())} of speakers to evaluate "
+            "with; expected some of both, in male/m001/m001_01_001 ..."
         )
-    folder = root / "key/part1" if keys is None else Path(keys)
-    wanted = list(EVALUATION) if gender is None else [gender]
-    models, trials = _read_lists(folder, wanted)
-    protocol = listed_protocol(ids, models, trials, train_rows, genders)
+    models, trials = _read_lists(root / "key/part1" if keys is None else Path(keys), wanted)
+    protocol = listed_protocol(ids, models, trials, np.flatnonzero(train), genders)
+    labels = listing.labels(VIEWS)
+    session = listing.fields["session"]
     return Corpus("rsr2015", ids, labels, listing.clips, protocol, RSR2015_SOURCE, session)
+
+
+def _numbers(texts: Names) -> IntArray:
+    """(n,) numbers; what is none is 0."""
+    return np.where(np.char.isdecimal(texts), texts, "0").astype(np.int64)
 
 
 def _sound(root: Path) -> Path:
@@ -242,24 +252,6 @@ def _sound(root: Path) -> Path:
         f"RSR2015 is not there: looked for the folders {looked}. RSR2015 is licensed by I2R, Singapore: give the "
         "folder that holds sph/<male|female>/<speaker>/*.sph"
     )
-
-
-def _evaluated(speakers: Names, genders: Names) -> BoolArray:
-    """(n,) utterances of the speakers who are evaluated."""
-    odd = sorted(set(genders.tolist()) - set(EVALUATION))
-    if odd:
-        raise LabelError(f"rsr2015: the folders of speakers are male and female; got {named(odd)}")
-    number = _numbers(np.array([name[1:] for name in speakers.tolist()]), "speaker")
-    return np.asarray(number >= np.array([EVALUATION[name] for name in genders.tolist()]))
-
-
-def _numbers(texts: Names, what: str) -> IntArray:
-    try:
-        return texts.astype(np.int64)
-    except ValueError as error:
-        raise LabelError(
-            f"rsr2015: a {what} is called by a number, such as m051_01_003; {error}"
-        ) from error
 
 
 def _read_lists(folder: Path, genders: list[str]) -> tuple[dict[str, tuple[str, ...]], Trials]:
@@ -278,35 +270,25 @@ def _read_lists(folder: Path, genders: list[str]) -> tuple[dict[str, tuple[str, 
     for file in files["trn"]:
         models |= read_rsr2015_enrolment(file)
     parts = [read_trials(file, "rsr2015") for file in files["ndx"]]
-    trials = Trials(
-        _joined([part.enrol for part in parts]),
-        _joined([part.test for part in parts]),
-        _joined([part.kinds for part in parts]),
-    )
-    _compare_marks(trials)
-    return models, trials
+    for part in parts:
+        _compare_marks(part)
+    return models, Trials(_joined([p.enrol for p in parts]), _joined([p.test for p in parts]))
 
 
 def _joined(columns: list[Coded]) -> Coded:
     """Columns one after the other; no id is written out, for there are tens of millions of them."""
-    table = Coded.of(np.concatenate([column.names for column in columns]))
-    codes = []
-    start = 0
-    for column in columns:
-        codes.append(table.codes[start : start + len(column.names)][column.codes])
-        start += len(column.names)
-    return Coded(table.names, np.concatenate(codes))
+    starts = np.cumsum([0, *(len(column.names) for column in columns[:-1])], dtype=np.int32)
+    codes = [column.codes + start for column, start in zip(columns, starts, strict=True)]
+    return Coded(np.concatenate([column.names for column in columns]), np.concatenate(codes))
 
 
 def _compare_marks(trials: Trials) -> None:
     """Count trials whose mark is not what the ids of model and test say, and log it."""
     # an id is m051_01_003: the speaker comes first and the phrase last
     same_speaker = _same(trials, lambda name: name.rpartition("/")[2].partition("_")[0])
-    same_phrase = _same(trials, lambda name: str(int(name.rpartition("_")[2])))
-    kinds = {"TC": 3, "TW": 2, "IC": 1, "IW": 0}
-    marks = np.array([kinds.get(name, -1) for name in trials.kinds.names], dtype=np.int8)
-    marks = marks[trials.kinds.codes]
-    wrong = int((marks != 2 * same_speaker.astype(np.int8) + same_phrase).sum())
+    same_phrase = _same(trials, lambda name: name.rpartition("_")[2].lstrip("0"))
+    marks = np.array([MARKS.find(name) // 2 for name in trials.kinds.names], dtype=np.int8)
+    wrong = int((marks[trials.kinds.codes] != 2 * same_speaker + same_phrase).sum())
     if wrong:
         log.warning(
             "rsr2015: %d of %d marks in the key differ from what the ids say; the ids are used",
@@ -315,11 +297,12 @@ def _compare_marks(trials: Trials) -> None:
         )
 
 
-def _same(trials: Trials, part: Callable[[str], str]) -> BoolArray:
-    """(n,) whether a part of the ids of model and test is the same."""
-    columns = [
-        column.renamed([part(name) for name in column.names.tolist()])
-        for column in (trials.enrol, trials.test)
-    ]
-    codes = _joined(columns).codes
-    return np.asarray(codes[: len(trials)] == codes[len(trials) :])
+def _same(trials: Trials, part: Callable[[str], str]) -> NDArray[np.int8]:
+    """(n,) 1 where a part of the ids of model and test is the same, else 0."""
+    models, tests = (
+        [part(name) for name in one.names.tolist()] for one in (trials.enrol, trials.test)
+    )
+    numbers = Coded.of([*models, *tests]).codes
+    enrolled = numbers[: len(models)][trials.enrol.codes]
+    tested = numbers[len(models) :][trials.test.codes]
+    return np.asarray(enrolled == tested, dtype=np.int8)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -19,18 +18,15 @@ from ..._progress import Progress
 from ..._typing import Array, FloatArray, PathLike
 from ...backend import cores
 from ...exceptions import DataError, ParameterError
-from ...io.files import write_table
 from ...persistence import write_atomically
 from ..frames import in_room, over_channel, with_noise
 from .corpus import Corpus, build_corpus, register_corpus
-from .folder import INDEX, read_table
+from .folder import match_files
 
 SOURCE = "synthetic speech, espeak-ng"
-VERSION = 3
-"""Of the recipe: raised when the same settings would make other sound."""
+VERSION = 4
+"""Of the recipe: raised when the same settings would make other files."""
 MANIFEST = "manifest.json"
-COLUMNS = ("id", "file", "start", "length", "speaker", "phrase", "session")
-Row = tuple[Any, ...]
 RATE = 16000
 BLOCK = 5
 """Speakers of a process. Fixed, for what espeak-ng says depends on what the process said before."""
@@ -150,7 +146,7 @@ def synthetic(
 
     Parameters
     ----------
-    root : the folder to write: one FLAC per speaker, ``index.csv`` and ``manifest.json``
+    root : the folder to write: ``<speaker>/<phrase>/<session>.flac`` and ``manifest.json``
     speakers, sessions : how many
     phrases : how many of `PHRASES`
     random_state : of everything that is drawn
@@ -171,7 +167,7 @@ def synthetic(
         raise DataError(
             f"{root} holds synthetic speech of other settings than {settings}: choose another folder"
         )
-    listing = read_table(root / INDEX)
+    listing = match_files(root, "{speaker}/{phrase}/{session}")
     return build_corpus(
         "synthetic",
         listing.ids,
@@ -195,43 +191,29 @@ def _make(root: Path, settings: dict[str, int], verbose: bool) -> None:
         )
     numbers = range(settings["speakers"])
     blocks = [numbers[k : k + BLOCK] for k in numbers[::BLOCK]]
-    line = Progress("synthetic speech, speakers", len(numbers)) if verbose else None
-    rows: list[Row] = []
+    line = Progress("synthetic speech, speakers", len(numbers))
     # every block in a fresh process
     with ProcessPoolExecutor(cores(), get_context("spawn"), max_tasks_per_child=1) as pool:
-        for block, made in zip(
-            blocks, pool.map(partial(_speak, root, settings), blocks), strict=True
-        ):
-            rows += made
-            if line is not None:
-                line.step(block[-1] + 1, f"{len(rows)} utterances")
-    columns = map(np.array, zip(*rows, strict=True))
-    write_table(root / INDEX, dict(zip(COLUMNS, columns, strict=True)))
+        for done in pool.map(partial(_speak, root, settings), blocks):
+            if verbose:
+                line.step(done)
     write_atomically(root / MANIFEST, json.dumps(settings).encode())
 
 
-def _speak(root: Path, settings: Mapping[str, int], numbers: range) -> list[Row]:
-    """Write the files of some speakers, one FLAC each, utterances joined: the rows of the index."""
-    espeak = Espeak(seed=settings["seed"] + 1)
+def _speak(root: Path, settings: Mapping[str, int], numbers: range) -> int:
+    """Write the files of some speakers, and return how many speakers there are up to the last of them."""
+    seed = settings["seed"]
+    espeak = Espeak(seed + 1)
     texts = PHRASES[: settings["phrases"]]
-    rows: list[Row] = []
     for number in numbers:
-        speaker = draw_speaker(number, settings["seed"])
-        clips: list[FloatArray] = []
-        start = 0
+        speaker = draw_speaker(number, seed)
         for session in range(settings["sessions"]):
-            rng = np.random.default_rng([settings["seed"], 2, number, session])
-            recorded = _session(espeak, speaker, texts, rng)
-            for phrase, clip in zip(texts, recorded, strict=True):
-                label = phrase.replace(" ", "-")
-                name = f"{speaker.name}_{label}_{session}"
-                place = (f"{speaker.name}.flac", start, len(clip))
-                rows.append((name, *place, speaker.name, label, session))
-                start += len(clip)
-            clips += recorded
-        path = str(root / f"{speaker.name}.flac")
-        need("soundfile").write(path, np.concatenate(clips), RATE, subtype="PCM_16")
-    return rows
+            rng = np.random.default_rng([seed, 2, number, session])
+            for text, clip in zip(texts, _session(espeak, speaker, texts, rng), strict=True):
+                path = root / speaker.name / text.replace(" ", "-") / f"{session}.flac"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                need("soundfile").write(path, clip, RATE, subtype="PCM_16")
+    return numbers[-1] + 1
 
 
 def _session(
@@ -298,10 +280,10 @@ class Espeak:
     def __init__(self, seed: int) -> None:
         loader = need("espeakng_loader")
         self._library = ctypes.CDLL(str(loader.get_library_path()))
-        data = os.fsencode(loader.get_data_path())
-        self.sample_rate = int(self._library.espeak_Initialize(SYNCHRONOUS, 0, data, 0))
+        data = str(loader.get_data_path())
+        self.sample_rate = int(self._library.espeak_Initialize(SYNCHRONOUS, 0, data.encode(), 0))
         if self.sample_rate <= 0:
-            raise DataError(f"espeak-ng does not start with the data in {os.fsdecode(data)}")
+            raise DataError(f"espeak-ng does not start with the data in {data}")
         self._parts: list[bytes] = []
         self._callback = _Callback(self._take)  # kept, for the library does not
         self._library.espeak_SetSynthCallback(self._callback)
