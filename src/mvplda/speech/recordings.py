@@ -142,6 +142,7 @@ def _extractor() -> Extractor:
 
 def vectors_of_person(corpus: Corpus, rows: IntArray) -> list[tuple[Any, ...]]:
     """Columns of a file, row by row: all recordings of one person, clean and in one condition each."""
+    # a seed of the person's own: the order in which people are done does not matter
     rng = np.random.default_rng(int(rows[0]))
     speaker = str(corpus.labels["speaker"][rows[0]])
     table = []
