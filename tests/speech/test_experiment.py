@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mvplda.exceptions import LabelError, ParameterError
-from mvplda.metrics.jackknife import Interval
+from mvplda.metrics.catalogue import Interval
 from mvplda.speech.corpora import build_corpus, load_corpus
 from mvplda.speech.experiment import Reading, read_corpus_vectors, run_experiment, run_systems
 from mvplda.speech.results import digest_of, over_seeds, provenance
@@ -311,6 +311,12 @@ def test_intervals_over_seeds_add_variances():
     same = over_seeds(runs(0.1, 0.1, 0.1))["IC"]
     assert same["low"] == pytest.approx(0.05)
     assert same["high"] == pytest.approx(0.2)
+    # a lower end of zero in one run of three leaves two thirds of the lower end of the others
+    none: Any = Around(0.1)
+    none.of = lambda kind, name: Interval(0.1, 0.0, 0.2)
+    one_zero = over_seeds([*runs(0.1, 0.1), (Errors(IC={"eer": 0.1}), none)])["IC"]
+    assert one_zero["low"] == pytest.approx(2 / 3 * 0.05)
+    assert one_zero["high"] == pytest.approx(0.2)
     varied = over_seeds(runs(0.05, 0.1, 0.15))["IC"]
     assert varied["eer"] == pytest.approx(0.1)
     assert varied["low"] < 0.05

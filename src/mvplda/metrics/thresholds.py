@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 from .._typing import Array
 from ..exceptions import DataError
 from ..kinds import Kinds, as_masks, target_kind
-from .catalogue import check_rate
+from .catalogue import Interval, check_level, check_rate, effective_number, rate_interval, unmet
 from .curves import ScoreCurve
 from .evaluation import TOTAL
 from .intervals import (
@@ -25,7 +25,6 @@ from .intervals import (
     speaker_codes,
     weighted_trials,
 )
-from .jackknife import Interval, check_level, effective_number, rate_interval, unmet
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class ThresholdPoint:
     far : false-alarm rate of every kind at the threshold
     frr : miss rate at the threshold
     least_far : the least false-alarm rate of the worst kind that so many speakers could show
-    speakers : how many speakers count for the worst kind, see :mod:`mvplda.metrics.jackknife`
+    speakers : how many speakers count for the worst kind, see :mod:`mvplda.metrics.catalogue`
     """
 
     threshold: float

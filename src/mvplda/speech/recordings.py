@@ -20,9 +20,9 @@ from .._typing import Array, IntArray
 from ..distributed import ordered_map
 from ..exceptions import DataError
 from ..extractors import Extractor, load_extractor
+from ..extractors.quality import Part
 from ..extractors.recipe import Output
 from ..extractors.sound import read_audio
-from ..extractors.speech import Part
 from .corpora import Corpus, load_corpus
 from .frames import in_room, over_channel, with_noise
 

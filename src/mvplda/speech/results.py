@@ -137,7 +137,8 @@ def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]], level: float
         ends = [(end.low, end.estimate, end.high) for end in around if end is not None]
         if len(ends) < len(runs) or len(runs) < 2 or not (values > 0).all():
             continue
-        low, estimate, high = np.log(np.maximum(ends, 1e-9)).mean(axis=0)
+        # averaged before logarithms are taken: in some runs the lower end may be zero
+        low, estimate, high = np.log(np.maximum(np.mean(ends, axis=0), 1e-9))
         # few seeds: their deviation is uncertain, too
         width = student.ppf((1 + level) / 2, len(runs) - 1) / math.sqrt(len(runs))
         seeds = width * np.log(values).std(ddof=1)
