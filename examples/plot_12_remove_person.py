@@ -21,9 +21,7 @@ def part(chosen):
     return X[chosen], {view: own[chosen] for view, own in labels.items()}
 
 
-theirs = SufficientStatistics.from_arrays(
-    *part(labels["speaker"] == 7), origin=everyone.origin
-)
+theirs = SufficientStatistics.from_arrays(*part(labels["speaker"] == 7))
 without = MultiviewPLDA(views, tol=1e-9, max_iter=500).fit_statistics(everyone - theirs)
 never = MultiviewPLDA(views, tol=1e-9, max_iter=500).fit(*part(labels["speaker"] != 7))
 
@@ -51,9 +49,7 @@ fig, axes = plt.subplots(figsize=(8, 5), layout="constrained")
 order, rest, rows = np.random.default_rng(1).permutation(40), everyone, []
 for gone in range(5, 31, 5):
     leaving = np.isin(labels["speaker"], order[gone - 5 : gone])
-    rest = rest - SufficientStatistics.from_arrays(
-        *part(leaving), origin=everyone.origin
-    )
+    rest = rest - SufficientStatistics.from_arrays(*part(leaving))
     less = MultiviewPLDA(views, tol=1e-9, max_iter=500).fit_statistics(rest)
     anew = MultiviewPLDA(views, tol=1e-9, max_iter=500).fit(
         *part(np.isin(labels["speaker"], order[gone:]))

@@ -124,7 +124,7 @@ def _wrong_input(tensors: Any, about: Any) -> None:
 
 
 def _short_mean(tensors: Any, about: Any) -> None:
-    tensors["scorer/mean"] = tensors["scorer/mean"][:4].copy()
+    tensors["scorer/mean_"] = tensors["scorer/mean_"][:4].copy()
 
 
 def _unknown(tensors: Any, about: Any) -> None:

@@ -113,3 +113,9 @@ def test_every_display_is_public():
         "ExplainedVarianceDisplay",
         "LatentSpaceDisplay",
     }
+
+
+@pytest.mark.parametrize("scores", [[], [np.nan]])
+def test_scores_that_are_none_are_refused(scores):
+    with pytest.raises(DataError, match="target"):
+        ScoreHistogramDisplay({"target": scores, "nontarget": [1.0]})

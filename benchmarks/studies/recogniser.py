@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.report import study_command
 from benchmarks.studies.audiomnist import read
-from mvplda import Bundle, MultiviewPLDA, Recognised
+from mvplda import Bundle, MultiviewPLDA
 from mvplda.metrics import evaluate
 from mvplda.metrics.evaluation import markdown_rows
 from mvplda.preprocessing import unit_chain
@@ -44,7 +44,7 @@ def measured(
     return found
 
 
-def recognise(model: MultiviewPLDA, X: np.ndarray, view: str) -> Recognised:
+def recognise(model: MultiviewPLDA, X: np.ndarray, view: str) -> dict[str, np.ndarray]:
     """Posteriors of the training classes of a one-view model, all alike beforehand."""
     names = model.known_names(view)
     forms = model.forms()
@@ -55,7 +55,8 @@ def recognise(model: MultiviewPLDA, X: np.ndarray, view: str) -> Recognised:
         columns.append(sum(one.evaluate(squares) for one in forms.alone(side, ((c,),))))
     logs = np.stack(columns, axis=1)
     shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return Recognised(shares / shares.sum(axis=1, keepdims=True), tuple(names.tolist()))
+    posteriors = shares / shares.sum(axis=1, keepdims=True)
+    return dict(zip(names.tolist(), posteriors.T, strict=True))
 
 
 def study(folder: Path) -> dict[str, Any]:
@@ -104,12 +105,11 @@ def study(folder: Path) -> dict[str, Any]:
         )
         hearing.fit(few[own], {"phrase": training["phrase"]})
         heard = recognise(hearing.scorer, hearing.prepare(few[tests]), "phrase")
-        guess = np.asarray(heard.classes)[heard.posteriors.argmax(axis=1)]
+        guess = np.asarray(list(heard))[np.argmax(list(heard.values()), axis=0)]
         right = float((guess == labels["phrase"][tests]).mean())
         name = f"{count} components, {100 * right:.1f} % right"
-        soft = Recognised(heard.posteriors, heard.classes)
         rows[f"heard, as posteriors: {name}"] = row(
-            profiles, X[tests], known="phrase", recognised={"phrase": soft}
+            profiles, X[tests], known="phrase", recognised={"phrase": heard}
         )
         rows[f"heard, the likeliest as a fact: {name}"] = row(
             profiles, told(guess), known=["phrase"]

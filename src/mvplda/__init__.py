@@ -25,8 +25,6 @@ __all__ = [
     "MvpldaWarning",
     "Profiles",
     "Question",
-    "Recognised",
-    "Scorer",
     "SufficientStatistics",
     "__version__",
     "load",
@@ -43,11 +41,10 @@ if TYPE_CHECKING:
     from .models.baselines import CascadeScorer, CosineScorer
     from .models.committee import Committee
     from .models.multiview import PLDA, MultiviewPLDA
-    from .models.scorer import Scorer
     from .persistence import load
     from .recordings import setup
     from .scoring.profiles import Profiles
-    from .scoring.question import Question, Recognised
+    from .scoring.question import Question
     from .statistics import Accumulator, SufficientStatistics
     from .toy import make_two_views
     from .training import make_committee, train
@@ -61,11 +58,10 @@ __getattr__, __dir__ = import_late(
         "models.baselines": ("CascadeScorer", "CosineScorer"),
         "models.committee": ("Committee",),
         "models.multiview": ("PLDA", "MultiviewPLDA"),
-        "models.scorer": ("Scorer",),
         "persistence": ("load",),
         "recordings": ("setup",),
         "scoring.profiles": ("Profiles",),
-        "scoring.question": ("Question", "Recognised"),
+        "scoring.question": ("Question",),
         "statistics": ("Accumulator", "SufficientStatistics"),
         "toy": ("make_two_views",),
     },

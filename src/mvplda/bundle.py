@@ -21,7 +21,7 @@ from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
 from .exceptions import ParameterError
 from .labels import base_columns
-from .models.scorer import BaseScorer, Scorer
+from .models.scorer import BaseScorer
 from .persistence import (
     State,
     Tensors,
@@ -45,7 +45,7 @@ class Bundle(BaseScorer, BaseEstimator):
     ----------
     preprocessing : Pipeline or None
         Of the transformers in `mvplda.preprocessing`; see `standard_chain`.
-    scorer : MultiviewPLDA, PLDA, CosineScorer, CascadeScorer, or another `Scorer`
+    scorer : MultiviewPLDA, PLDA, CosineScorer, CascadeScorer, or another `BaseScorer`
     extractor : str or None
         Name of what made the vectors; others are refused by `check_extractor`.
     calibrations : dict of {question key: HypothesisCalibrator} or None
@@ -300,8 +300,7 @@ class Bundle(BaseScorer, BaseEstimator):
 
     def _scorer(self) -> BaseScorer:
         scorer: BaseScorer = self.scorer
-        # a class that inherits is known at once: a protocol is compared member by member
-        if not isinstance(scorer, (BaseScorer, Scorer)):
+        if not isinstance(scorer, BaseScorer):
             raise ParameterError(
                 f"a bundle needs a scorer, MultiviewPLDA for example; got {type(scorer).__name__}"
             )

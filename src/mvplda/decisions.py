@@ -179,9 +179,7 @@ class Decision:
         return self.views.get("phrase")
 
     def to_dict(self) -> Json:
-        values = asdict(self)
-        values["faults"] = list(self.faults)
-        return values
+        return asdict(self)
 
     def sentence(self) -> str:
         """The decision in one sentence."""

@@ -194,11 +194,9 @@ def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
     shards = [os.fspath(path) for path in paths]
     if not shards:
         raise ParameterError("there are no shards: give at least one file")
-    again = [path for path, count in Counter(shards).items() if count > 1]
-    if again:
-        raise ParameterError(
-            f"{len(again)} shard(s) are named twice and would be counted twice: {min(again)}"
-        )
+    path, times = Counter(shards).most_common(1)[0]
+    if times > 1:
+        raise ParameterError(f"{path} is named twice and would be counted twice")
     return shards
 
 

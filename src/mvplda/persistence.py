@@ -310,8 +310,11 @@ class Persistent:
                     f"the {type(self).__name__} is not fitted: it has no {attribute}"
                 )
             value = getattr(self, attribute)
+            named = value if isinstance(value, dict) else {}
             if isinstance(value, np.ndarray):
-                arrays[attribute] = np.ascontiguousarray(value, dtype=np.float64)
+                arrays[attribute] = np.ascontiguousarray(value)
+            elif any(isinstance(part, np.ndarray) for part in named.values()):
+                arrays |= {f"{attribute}/{key}": part for key, part in named.items()}
             else:
                 values[attribute] = value.item() if isinstance(value, np.generic) else value
         state: Json = {"settings": settings, "values": values}
@@ -328,6 +331,10 @@ class Persistent:
         """The object whose state this is."""
         part = cls(**values["settings"])
         fitted = {**values["values"], **arrays}
+        for name, array in arrays.items():
+            attribute, slash, key = name.partition("/")
+            if slash:
+                fitted.setdefault(attribute, {})[key] = array
         for attribute in cls.FITTED:
             if attribute not in fitted:
                 raise FileFormatError(f"the {cls.__name__} has no {attribute}")

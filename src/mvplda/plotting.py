@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from ._optional import need
-from ._typing import FloatArray, Setting
+from ._typing import FloatArray, Json, Setting
 from .exceptions import LabelError
 from .kinds import DetectionCost, Kinds, detection_cost, target_kind
 from .metrics import ScoreCurve, bayes_error_rates
+from .metrics.curves import as_scores
 from .metrics.evaluation import split_by_kind
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from .metrics.evaluation import Evaluation
     from .metrics.intervals import Intervals
-    from .models import MultiviewPLDA, Scorer
+    from .models import BaseScorer, MultiviewPLDA
     from .scoring.profiles import SideLike
 
 __all__ = [
@@ -83,7 +84,7 @@ class _ScoreDisplay(Display):
 
     def __init__(self, scores: Mapping[str, ArrayLike]) -> None:
         self.target = target_kind(scores)
-        self.scores: dict[str, FloatArray] = {k: np.asarray(v) for k, v in scores.items()}
+        self.scores: dict[str, FloatArray] = {k: as_scores(v, k) for k, v in scores.items()}
 
     @property
     def others(self) -> dict[str, FloatArray]:
@@ -106,7 +107,7 @@ class _ScoreDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Scorer,
+        estimator: BaseScorer,
         X: ArrayLike,
         y: Kinds,
         *,
@@ -192,11 +193,11 @@ class ScoreHistogramDisplay(_ScoreDisplay):
         ends = np.array([np.quantile(own, [0.002, 0.998]) for own in shown.values()])
         bins = np.linspace(ends[:, 0].min(), ends[:, 1].max(), 90)
         for i, (kind, own) in enumerate(shown.items()):
-            counts, edges = np.histogram(np.clip(own, bins[0], bins[-1]), bins)
-            shares = counts / len(own)
+            values = np.clip(own, bins[0], bins[-1])
+            shares = np.full(len(own), 1 / len(own))
             colour = colour_of(kind, i)
-            axes.stairs(shares, edges, fill=True, alpha=0.35, label=kind, color=colour)
-            axes.stairs(shares, edges, color=colour)
+            fill: Json = {"histtype": "stepfilled", "facecolor": (colour, 0.35)}
+            axes.hist(values, bins.tolist(), weights=shares, label=kind, edgecolor=colour, **fill)
         axes.axvline(0, **THIN)
         axes.set(xlabel=LLR, ylabel="share of the trials of a kind")
         legend_below(axes, 4)

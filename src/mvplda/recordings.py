@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from . import training
 from ._progress import Progress
-from ._typing import Array, FloatArray, IntArray, Json, Names, PathLike, Setting
+from ._typing import Array, FloatArray, IntArray, Json, PathLike, Setting
 from .bundle import Bundle
 from .decisions import Decision, OperatingPoint, without_doubt
 from .exceptions import DataError, LabelError, ParameterError
@@ -22,7 +22,7 @@ from .extractors.extractor import Extracted, load_extractor
 from .extractors.recordings import list_recordings, read_names
 from .io.files import OnDisk, fail, lines_of
 from .io.vectors import VectorSet
-from .labels import encode_labels
+from .labels import by_appearance, encode_labels
 from .voices import (
     MARK,
     MODEL_FILE,
@@ -129,15 +129,14 @@ def setup(
 
 def _left_out(names: Sequence[str], extracted: Extracted) -> list[str]:
     """Which recordings cannot be used and why, and how many have each fault."""
-    why = [" ".join(reason.split()) for _, reason in extracted.skipped]
+    lines = [f"Left out: {' '.join(reason.split())}" for _, reason in extracted.skipped]
+    faults: Counter[str] = Counter()
     for row, quality in zip(extracted.rows, extracted.qualities, strict=True):
+        faults.update(quality.warnings)
         if not quality.usable:
-            why.append(f"{names[row]}: no voice that could be used.")
-    faults = Counter(fault for quality in extracted.qualities for fault in quality.warnings)
-    lines = [f"Left out: {reason}" for reason in why[:10]]
-    if faults:
-        lines.append(f"Quality: {', '.join(f'{n} {fault}' for fault, n in faults.items())}.")
-    return lines
+            lines.append(f"Left out: {names[row]}: no voice that could be used.")
+    counts = ", ".join(f"{n} {fault}" for fault, n in faults.items())
+    return [*lines[:10], *([f"Quality: {counts}."] if counts else [])]
 
 
 def setup_vectors(
@@ -170,7 +169,7 @@ def setup_vectors(
         told.append("Where people say what they like, ask about the voice: --same speaker.")
     elif len(names) >= ENOUGH_PEOPLE:
         told.append(f"{phrases} phrases: the model is about voices and words.")
-    blocks = blocks or training.blocks_of(name, vectors.shape[1]) or {"vectors": vectors.shape[1]}
+    blocks = blocks or training.blocks_of(name, vectors.shape[1])
     options: Json = {
         "enrolment": enrolment,
         "fars": (far, *(one for one in training.FARS if one != far)),
@@ -187,7 +186,8 @@ def setup_vectors(
         expert = None if shipped is None else shipped.scorer
         bundle = training.train(vectors, columns, blocks=blocks, default=expert, **options)
         if default is not None:
-            bundle = _better(bundle, default, told)
+            cosine = training.train(vectors, columns, model="cosine", blocks=blocks, **options)
+            bundle = _best(default, bundle, cosine, told)
     else:
         few = f"A model of {len(names)} people is not trained ({ENOUGH_PEOPLE} are the least)"
         if default is not None:
@@ -198,37 +198,37 @@ def setup_vectors(
             voices = {"speaker": columns["speaker"]}
             bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
     people = columns["speaker"].astype(str)
-    ids, kept = _marked(people, marks or range(len(vectors)), told)
-    report = "\n".join([*told, *report_lines(bundle, far), ADVICE])
-    bundle.card = {**dict(bundle.card or {}), "report": report}
-    return Setup(bundle, report, VectorSet(ids, vectors[kept], name), people[kept].tolist())
-
-
-def _marked(people: Names, marks: Sequence[object], told: list[str]) -> tuple[Names, IntArray]:
-    """Ids of vectors by their owners and marks, and the rows that are no copies of others."""
-    ids = [f"{who}{MARK}{mark}" for who, mark in zip(people, marks, strict=True)]
+    pairs = zip(people, marks or range(len(vectors)), strict=True)
+    ids = [f"{who}{MARK}{mark}" for who, mark in pairs]
     kept = np.sort(np.unique(ids, return_index=True)[1])
     if len(kept) < len(ids):
         told.append(f"{len(ids) - len(kept)} recordings are copies of others and were left out.")
-    return np.array(ids)[kept], kept
+    report = "\n".join([*told, *report_lines(bundle, far), ADVICE])
+    bundle.card = {**dict(bundle.card or {}), "report": report}
+    book = VectorSet(np.array(ids)[kept], vectors[kept], name)
+    return Setup(bundle, report, book, people[kept].tolist())
 
 
-def _better(committee: Bundle, default: Bundle, told: list[str]) -> Bundle:
-    """Of two models that were measured in the same trials, the one with fewer errors."""
-    titles = {"a committee trained on your people": committee, "the default model": default}
+def _best(default: Bundle, committee: Bundle, cosine: Bundle, told: list[str]) -> Bundle:
+    """Of models that were measured in the same trials, the one with fewer errors; cosine is the floor."""
+    titles = {
+        "the default model": default,
+        "a committee trained on your people": committee,
+        "cosine": cosine,
+    }
+    used, least = "the default model", np.zeros(2)
     lines = []
-    errors = []
     for title, bundle in titles.items():
         held = (bundle.card or {}).get("held_out")
         if held is None:
             told.append("Errors cannot be compared: the default model is used.")
             return default
         first = next(iter(held["errors"].values()))
-        errors.append((max(first["eer"].values()), first["cllr"]))
-        lines.append("  {}: EER of the worst kind {:.2%}, Cllr {:.3f}".format(title, *errors[-1]))
-    # the committee is calibrated by the very trials: a smaller Cllr alone is not enough
-    (eer, cllr), (default_eer, default_cllr) = errors
-    used = list(titles)[not (eer <= default_eer and cllr < default_cllr)]
+        errors = np.array([max(first["eer"].values()), first["cllr"]])
+        lines.append("  {}: EER of the worst kind {:.2%}, Cllr {:.3f}".format(title, *errors))
+        # what is calibrated by the very trials has a smaller Cllr anyway: that alone is not enough
+        if bundle is default or (errors[0] <= least[0] and errors[1] < least[1]):
+            used, least = title, errors
     told += [f"Compared on people who were held out in turn; used is {used}:", *lines]
     return titles[used]
 
@@ -354,46 +354,44 @@ def find_people(
     sittings = [turn.recording for turn in turns]
     labels = sitting_labels(bundle, sittings)
     overlap = np.array([[one.overlaps(other) for other in turns] for one in turns])
-    names = [(turn.recording, turn.name or i) for i, turn in enumerate(turns)]
-    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    members = np.equal.outer(np.arange(len(number)), [number[name] for name in names])
-    bundle = bundle.deployed(bundle.enrol(X, members.argmax(axis=0), labels))
+    names = [f"{turn.recording} {turn.name or i}" for i, turn in enumerate(turns)]
+    owner = by_appearance(np.unique(names, return_inverse=True)[1])
+    bundle = bundle.deployed(bundle.enrol(X, owner, labels))
     doubt = bundle.doubt(question)
-
-    def compare(some: IntArray, others: IntArray) -> Array:
-        """LLRs of groups; minus infinity where turns of theirs overlap, and of a group with itself."""
-        profiles = bundle.enrol(X, members.argmax(axis=0), labels)
-        rows = profiles.take(profiles.number(some))
-        columns = profiles.take(profiles.number(others))
-        llrs = without_doubt(np.asarray(bundle.answer(rows, columns, question).llr), doubt)
-        llrs[members[some] @ overlap @ members[others].T] = -np.inf
-        llrs[np.equal.outer(some, others)] = -np.inf
-        return llrs
-
     point = bundle.point(question, **wanted)
     # with more groups there are more chances to be wrong
     limits = without_doubt(np.array([point.threshold, point.reject]), doubt)
-    accept, reject = limits + np.log(max(len(members) - 1, 1))
-    alive = np.arange(len(members))
-    llrs = compare(alive, alive)
+    accept, reject = limits + np.log(max(int(owner.max()), 1))
+
+    def compare(owner: IntArray, rows: IntArray) -> Array:
+        """LLRs of some groups with all; minus infinity where turns overlap, and of a group with itself."""
+        profiles = bundle.enrol(X, owner, labels)
+        groups = np.arange(owner.max() + 1)
+        every = profiles.take(profiles.number(groups))
+        answer = bundle.answer(every.take(rows), every, question)
+        llrs = without_doubt(np.asarray(answer.llr), doubt)
+        members = np.equal.outer(groups, owner)
+        llrs[members[rows] @ overlap @ members.T] = -np.inf
+        llrs[np.equal.outer(rows, groups)] = -np.inf
+        return llrs
+
+    llrs = compare(owner, np.arange(owner.max() + 1))
     while True:
+        groups = np.arange(len(llrs))
         best = llrs.argmax(axis=1)
-        changed = [
-            i for i in alive if i < best[i] and best[best[i]] == i and llrs[i, best[i]] >= accept
-        ]
-        if not changed:
+        is_mutual = (groups < best) & (best[best] == groups)
+        merged = np.flatnonzero(is_mutual & (llrs.max(axis=1) >= accept))
+        if not len(merged):
             break
-        for i in changed:
-            j = best[i]
-            members[i] |= members[j]
-            members[j] = False
-            llrs[j] = llrs[:, j] = -np.inf
-        alive = np.flatnonzero(members.any(axis=1))
-        again = compare(np.array(changed), alive)
-        llrs[np.ix_(changed, alive)] = again
-        llrs[np.ix_(alive, changed)] = again.T
-    order = alive[np.argsort(-members[alive].sum(axis=1), kind="stable")]
-    person = members[order].argmax(axis=0)
+        for i in merged:
+            owner[owner == best[i]] = i
+        left, owner = np.unique(owner, return_inverse=True)
+        llrs = llrs[np.ix_(left, left)]
+        changed = np.flatnonzero(np.isin(left, merged))
+        llrs[changed] = compare(owner, changed)
+        llrs[:, changed] = llrs[changed].T
+    order = np.argsort(-np.bincount(owner), kind="stable")
+    person = np.argsort(order)[owner]
     left = np.triu(llrs[np.ix_(order, order)], 1)
     ask = [(float(left[i, j]), int(i), int(j)) for i, j in np.argwhere(left > reject)]
     fits = leave_one_out(bundle, X, person.tolist(), sittings)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import Bunch
 
 from ._typing import Array, RandomState
 from .exceptions import ParameterError
@@ -18,24 +18,6 @@ ENROLLED, TESTED = 3, 2
 """Vectors of a held-out speaker and a phrase that make a profile, and that are tested."""
 
 Labels = dict[str, NDArray[np.int64]]
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Speakers that are not trained on: their vectors to enrol and to test.
-
-    enrol, enrol_labels : three vectors a speaker and phrase, and their labels
-    ids : the profile of every vector of `enrol`, one a speaker and phrase: ``enrol(X, ids)``
-    test, test_labels : two more vectors a speaker and phrase, and their labels
-    truth : the model that all vectors were drawn from
-    """
-
-    enrol: Array
-    enrol_labels: Labels
-    ids: NDArray[np.int64]
-    test: Array
-    test_labels: Labels
-    truth: MultiviewPLDA
 
 
 def make_two_views(
@@ -63,7 +45,11 @@ def make_two_views(
     -------
     X : (n_speakers * n_phrases * n_each, dimension)
     labels : {"speaker": numbers, "phrase": numbers}
-    unseen : HeldOut, where `held_out` is given
+    unseen : where `held_out` is given, a Bunch of the speakers that are not trained on
+        enrol, enrol_labels : three vectors a speaker and phrase, and their labels
+        ids : the profile of every vector of `enrol`, one a speaker and phrase: ``enrol(X, ids)``
+        test, test_labels : two more vectors a speaker and phrase, and their labels
+        truth : the model that all vectors were drawn from
 
     Examples
     --------
@@ -89,7 +75,9 @@ def make_two_views(
     enrol = unseen & (session < ENROLLED)
     test = unseen & (session >= ENROLLED) & (session < ENROLLED + TESTED)
     ids = who[enrol] * n_phrases + what[enrol]
-    return *part(~unseen), HeldOut(*part(enrol), ids, *part(test), truth)
+    names = ("enrol", "enrol_labels", "test", "test_labels")
+    parts = dict(zip(names, part(enrol) + part(test), strict=True))
+    return *part(~unseen), Bunch(ids=ids, truth=truth, **parts)
 
 
 def known_model(

@@ -152,21 +152,18 @@ def count_named(column: ArrayLike) -> int:
 
 
 def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> None:
-    """Refuse what no model can be trained on; all that is wrong in one message."""
-    problems = []
+    """Refuse what no model can be trained on."""
     if X.ndim != 2 or len(X) < 2:
-        problems.append(f"there is one vector, or none: vectors have shape (n, D); got {X.shape}")
-    elif not np.isfinite(X.astype(np.float64)).all():
-        problems.append("the vectors contain NaN or infinity")
+        raise DataError(f"there is one vector, or none: vectors have shape (n, D); got {X.shape}")
+    if not np.isfinite(X.astype(np.float64)).all():
+        raise DataError("the vectors contain NaN or infinity")
     if not labels and needed:
-        problems.append("there are no labels: name the speaker of every vector")
+        raise DataError("there are no labels: name the speaker of every vector")
     for view, column in labels.items():
         if column.shape != X.shape[:1]:
-            problems.append(f"there are {len(X)} vectors and {column.shape} labels of {view}")
-        elif count_named(column) < 2:
-            problems.append(f"{view} has one class ({column[0]!r}): a model needs several")
-    if problems:
-        raise DataError("; ".join(problems))
+            raise DataError(f"there are {len(X)} vectors and {column.shape} labels of {view}")
+        if count_named(column) < 2:
+            raise DataError(f"{view} has one class ({column[0]!r}): a model needs several")
 
 
 def make_committee(
@@ -282,14 +279,14 @@ class HeldOut:
         )
         self.X = X
         self.labels = labels
-        self.trials = [trials for _, trials in dealt]
+        self.trials = dealt
         self.models = []
         line = Progress(f"{title}: holding people out", len(dealt))
-        for number, (fold, _) in enumerate(dealt, 1):
+        for number, trials in enumerate(dealt, 1):
             if title:
                 line.step(number)
-            others = {view: column[fold.train] for view, column in labels.items()}
-            self.models.append(model_of(X[fold.train], others))
+            others = {view: column[trials.train] for view, column in labels.items()}
+            self.models.append(model_of(X[trials.train], others))
         if not dealt:
             return
         self.truth = np.concatenate([trials.kinds for trials in self.trials])

@@ -24,7 +24,7 @@ from .exceptions import (
 from .extractors.extractor import Extracted, Extractor, load_extractor
 from .extractors.sound import Source
 from .io.vectors import VectorSet, read_columns, read_vectors
-from .models import Scorer
+from .models import BaseScorer
 from .persistence import atomic_write, load
 from .scoring.profiles import Profiles
 from .scoring.question import Question
@@ -65,7 +65,7 @@ def load_model(path: PathLike) -> Bundle:
     held = load(file_in(path, MODEL_FILE))
     if isinstance(held, Bundle):
         return held
-    if not isinstance(held, Scorer):
+    if not isinstance(held, BaseScorer):
         raise FileFormatError(
             f"{path} holds a {type(held).__name__}; expected a model, such as mvplda train or setup writes"
         )

@@ -39,7 +39,7 @@ def test_from_shards_to_a_model(tmp_path: Path, shards: Any) -> None:
     _, paths = shards
     done = run("stats", *paths, *ASKED, "-o", tmp_path / "s.safetensors")
     assert "shards 4/4" in done.stderr
-    assert "900 vectors of width 6" in done.stderr
+    assert "vectors: 900\ndimension: 6\n" in done.stderr
     assert "vectors without label" in done.stderr
     statistics, sources = load_with_sources(tmp_path / "s.safetensors")
     assert (sources["shards"], sources["vectors"]) == (4, 900)

@@ -43,9 +43,9 @@ def test_the_file_says_what_it_is(path: Path) -> None:
     tensors, metadata = persistence.read_tensors(path)
     assert (metadata["format"], metadata["version"]) == ("mvplda", "1")
     about = json.loads(metadata["object"])
-    assert (about["class"], about["views"], about["dimension"]) == ("MultiviewPLDA", {"a": 2}, 4)
-    assert set(tensors) >= {"mean", "noise", "loading/a", "log_likelihoods"}
-    assert load_file(path)["loading/a"].shape == (4, 2)
+    assert (about["class"], about["values"]["views_"]) == ("MultiviewPLDA", {"a": 2})
+    assert set(tensors) >= {"mean_", "noise_", "loadings_/a", "log_likelihoods_"}
+    assert load_file(path)["loadings_/a"].shape == (4, 2)
 
 
 def test_unchanged_metadata_still_loads(path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_file_with_parts_missing_or_changed(path: Path, changes: Any, words: s
 
 
 @pytest.mark.parametrize(
-    "change", [{"class": "Rocket"}, {"settings": {"colour": 1}}, {"views": {"b": 2}}]
+    "change", [{"class": "Rocket"}, {"settings": {"colour": 1}}, {"values": {"views_": {"b": 2}}}]
 )
 def test_a_sealed_file_that_makes_no_sense(path: Path, change: dict[str, Any]) -> None:
     tensors, metadata = persistence.read_tensors(path)

@@ -9,7 +9,7 @@ import pytest
 from dense_scoring import cell_classes, joint_log_density
 from scipy.linalg import block_diag
 
-from mvplda import Committee, CosineScorer, MultiviewPLDA, Recognised
+from mvplda import Committee, CosineScorer, MultiviewPLDA
 
 COLUMNS = {"voice": (0, 4), "words": (4, 7), "phrase only": (7, 9)}
 RANKS: dict[str, dict[str, int]] = {
@@ -95,7 +95,7 @@ RNG = np.random.default_rng(4)
 E = 2 * RNG.normal(size=(7, 9))
 T = 2 * RNG.normal(size=(6, 9))
 IDS = [0, 0, 1, 1, 1, 2, 3]
-HEARD = Recognised(RNG.dirichlet(np.ones(5), 6), (*PHRASES, None))
+HEARD = dict(zip((*PHRASES, None), RNG.dirichlet(np.ones(5), 6).T, strict=True))
 ONE_PHRASE = {"phrase": ["a", "a", "b", "b", "b", "c", "new"]}
 MIXED = {"phrase": ["a", "b", "b", "b", "c", "c", "new"]}
 SAID = {"phrase": ["a", "b", "c", "d", "a", "new"]}
@@ -178,7 +178,7 @@ def test_a_recogniser_that_says_the_same_of_all_classes_changes_nothing() -> Non
     angle = {"speaker": 0.0, "phrase": 0.0, "together": 4.5}
     committee.factors_ = {"voice": own, "words": {**own, "together": 0.8}, "angle": angle}
     profiles = committee.enrol(E[:, :9], IDS, ONE_PHRASE).select([0, 1, 2])
-    flat = Recognised(np.ones((6, 5)), (*PHRASES, None))
+    flat = dict.fromkeys((*PHRASES, None), np.ones(6))
     for same in (None, "speaker", "phrase"):
         hard = committee.llr(profiles, T, same=same, known="phrase", dtype=np.float64)
         soft = committee.llr(

@@ -40,19 +40,19 @@ def dense_log_ratio(
     block = slice(start, start + BLOCKS[name][0])
     centre = (model.mean_ + model.shift_)[block]
     D = len(centre)
-    spread = model.spreads_[name]
+    own, noise = (part[name].astype(float) for part in (model.own_, model.noise_))
     domain = model.doubt_[name] / D / (1 - centre @ centre) * np.eye(D)
 
     def about(u: np.ndarray) -> np.ndarray:
         return (u - centre) / np.sqrt(1 - 2 * u @ centre + centre @ centre)
 
     share = sum(c**2 for c in counts) / sum(counts) ** 2
-    other = spread.other * np.eye(D)
-    A = spread.own + share * other + spread.noise / sum(counts) + domain
-    B = spread.own + other + spread.noise + domain
+    other = model.other_[name] * np.eye(D)
+    A = own + share * other + noise / sum(counts) + domain
+    B = own + other + noise + domain
     both = np.concatenate([about(e[block]), about(t[block])])
     logs = []
-    for shared in (spread.own + domain, domain):
+    for shared in (own + domain, domain):
         covariance = np.block([[A, shared], [shared, B]])
         logs.append(multivariate_normal.logpdf(both, cov=covariance))
     return float(logs[0] - logs[1])
@@ -102,13 +102,13 @@ def test_the_domain_has_the_exact_posterior(model: DomainPLDA) -> None:
     V = np.empty((n, n))
     for i in range(n):
         for j in range(n):
-            V[i, j] = v.domain + v.speaker * (profiles.owner[i] == profiles.owner[j])
-            V[i, j] += v.phrase * (codes[i] == codes[j])
-        V[i, i] += v.cell + v.take / profiles.weights[i]
+            V[i, j] = v["domain"] + v["speaker"] * (profiles.owner[i] == profiles.owner[j])
+            V[i, j] += v["phrase"] * (codes[i] == codes[j])
+        V[i, i] += v["cell"] + v["take"] / profiles.weights[i]
     means = profiles.y[:, :6] / profiles.weights[:, None] - model.mean_[:6]
-    gain = v.domain * np.linalg.solve(V, np.ones(n))
+    gain = v["domain"] * np.linalg.solve(V, np.ones(n))
     np.testing.assert_allclose(deployed.shift_[:6], gain @ means, atol=1e-12)
-    assert deployed.doubt_["voice"] == pytest.approx(v.domain * (1 - gain.sum()), rel=1e-9)
+    assert deployed.doubt_["voice"] == pytest.approx(v["domain"] * (1 - gain.sum()), rel=1e-9)
 
 
 def test_one_person_a_thousand_times_tells_little_of_the_domain(model: DomainPLDA) -> None:
@@ -119,7 +119,7 @@ def test_one_person_a_thousand_times_tells_little_of_the_domain(model: DomainPLD
     for name in model.variances_:
         assert everybody.doubt_[name] < often.doubt_[name]
     v = model.variances_["voice"]
-    least = 1 / (1 / v.domain + 1 / (v.speaker + v.phrase + v.cell))
+    least = 1 / (1 / v["domain"] + 1 / (v["speaker"] + v["phrase"] + v["cell"]))
     assert often.doubt_["voice"] == pytest.approx(least, rel=0.01)
 
 
@@ -187,7 +187,7 @@ def test_a_fitted_model_is_an_expert_of_a_committee(tmp_path):
     np.testing.assert_array_equal(expert.mean_, model.deployed(enrolled).settled().mean_)
     assert np.abs(expert.mean_ - model.mean_).max() > 0.01
     for name in BLOCKS:
-        np.testing.assert_array_equal(expert.spreads_[name].own, model.spreads_[name].own)
+        np.testing.assert_array_equal(expert.own_[name], model.own_[name])
     committee.save(tmp_path / "committee.safetensors")
     again = load(tmp_path / "committee.safetensors")
     np.testing.assert_allclose(

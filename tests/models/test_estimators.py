@@ -142,17 +142,6 @@ def test_the_callback_sees_every_iteration() -> None:
     np.testing.assert_array_equal(seen[-1].parameters.noise, model.noise_)
 
 
-def test_progress_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    X, labels = speakers_and_phrases()
-    MultiviewPLDA(VIEWS).fit(X, labels)
-    assert capsys.readouterr() == ("", "")
-    model = MultiviewPLDA(VIEWS, verbose=1).fit(X, labels)
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert len(printed.err.splitlines()) == model.n_iter_
-    assert f"{model.log_likelihoods_[-1] / len(X):.4f}" in printed.err.splitlines()[-1]
-
-
 def test_stopping_early_is_said() -> None:
     X, labels = speakers_and_phrases()
     with pytest.warns(ConvergenceWarning, match="max_iter=2"):

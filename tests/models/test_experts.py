@@ -14,7 +14,7 @@ from mvplda import Bundle, MultiviewPLDA, Question, make_committee
 from mvplda.exceptions import FewSpeakersWarning, LabelError, ParameterError
 from mvplda.models.baselines import CascadeScorer, CosineScorer
 from mvplda.models.committee import RIDGE, Committee, weigh_experts
-from mvplda.models.scorer import Scorer
+from mvplda.models.scorer import BaseScorer
 from mvplda.preprocessing import standard_chain
 
 VIEWS = {"speaker": None, "phrase": None, "speaker:phrase": None}
@@ -94,7 +94,7 @@ def learnt() -> tuple[Committee, np.ndarray, dict]:
 
 def test_it_is_a_scorer_whose_calls_agree(learnt):
     model, X, _ = learnt
-    assert isinstance(model, Scorer)
+    assert isinstance(model, BaseScorer)
     ids = np.repeat(np.arange(10), 2)
     profiles, tests = model.enrol(X[:20], ids), X[30:60]
     for question in QUESTIONS:

@@ -10,7 +10,7 @@ import pytest
 
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.kinds import trial_kinds
-from mvplda.models.heldout import deal_folds, held_out_trials
+from mvplda.models.heldout import held_out_trials
 
 VIEWS = ("speaker", "phrase", "channel")
 
@@ -29,16 +29,17 @@ def test_trials_are_those_of_naive_counting(views: int, limited: bool) -> None:
         most = {"most_tests": 30, "most_trials": 40}
     dealt = held_out_trials(labels, folds=4, enrolment=2, **most)
     assert len(dealt) == 4
-    for fold, trials in dealt:
-        held = set(labels["speaker"][~fold.train].tolist())
-        assert held.isdisjoint(labels["speaker"][fold.train].tolist())
+    for trials in dealt:
+        rows_held = np.flatnonzero(~trials.train)
+        held = set(labels["speaker"][rows_held].tolist())
+        assert held.isdisjoint(labels["speaker"][trials.train].tolist())
         cells: dict[tuple[Any, ...], list[int]] = {}
-        for row in fold.rows.tolist():
+        for row in rows_held.tolist():
             cells.setdefault(tuple(labels[v][row] for v in labels), []).append(row)
         enrolled = {row for rows in cells.values() for row in rows[: min(2, len(rows) // 2)]}
         assert set(trials.enrol.tolist()) == enrolled
         assert len(trials.enrol) == len(enrolled)
-        tests = set(fold.rows.tolist()) - enrolled
+        tests = set(rows_held.tolist()) - enrolled
         assert set(trials.test.tolist()) <= tests
         assert len(trials.test) == (min(30, len(tests)) if limited else len(tests))
         # every profile is one cell, whole
@@ -53,24 +54,19 @@ def test_trials_are_those_of_naive_counting(views: int, limited: bool) -> None:
                 shared = tuple(v for v in labels if labels[v][first] == labels[v][test])
                 every[trials.hypotheses.index(shared)] += 1
         drawn: Counter[int] = Counter()
-        stands_for: Counter[int] = Counter()
-        for (profile, test), kind, weight in zip(
-            trials.pairs.tolist(), trials.kinds.tolist(), trials.weights.tolist(), strict=True
-        ):
+        for (profile, test), kind in zip(trials.pairs.tolist(), trials.kinds.tolist(), strict=True):
             first, row = trials.profiles[profile], trials.test[test]
             shared = tuple(v for v in labels if labels[v][first] == labels[v][row])
             assert trials.hypotheses[kind] == shared
             drawn[kind] += 1
-            stands_for[kind] += weight
-        assert len({tuple(pair) for pair in trials.pairs.tolist()}) == len(trials)
+        assert len({tuple(pair) for pair in trials.pairs.tolist()}) == len(trials.pairs)
         assert drawn == {k: min(n, 40) if limited else n for k, n in every.items()}
-        assert stands_for == pytest.approx(dict(every))
         masks = trial_kinds(
             {v: labels[v][trials.profiles] for v in labels},
             {v: labels[v][trials.test] for v in labels},
         )
         for number, mask in enumerate(masks.values()):
-            assert mask.ravel()[trials.places[trials.kinds == number]].all()
+            assert mask[tuple(trials.pairs[trials.kinds == number].T)].all()
 
 
 def test_names_have_no_part_in_folds_or_trials() -> None:
@@ -79,34 +75,9 @@ def test_names_have_no_part_in_folds_or_trials() -> None:
         view: np.array([f"{(7 * code) % 101:03d}" for code in column])
         for view, column in labels.items()
     }
-    for (one, first), (other, second) in zip(
-        held_out_trials(labels), held_out_trials(renamed), strict=True
-    ):
-        np.testing.assert_array_equal(one.train, other.train)
-        for name in ("enrol", "ids", "test", "pairs", "kinds", "weights"):
+    for first, second in zip(held_out_trials(labels), held_out_trials(renamed), strict=True):
+        for name in ("train", "enrol", "ids", "test", "pairs", "kinds"):
             np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
-
-
-def test_groups_are_held_out_whole_and_only_eligible_vectors_are_tried() -> None:
-    labels = labels_of(np.random.default_rng(12))
-    people = labels["speaker"] // 2  # every other class is the same person at another speed
-    seen = people < 4
-    eligible = ~seen & (labels["speaker"] % 2 == 0)
-    dealt = held_out_trials(labels, groups=[f"p{p}" for p in people], eligible=eligible)
-    assert dealt
-    for fold, trials in dealt:
-        assert not np.isin(people[~fold.train], people[fold.train]).any()
-        assert not seen[~fold.train].any()
-        tried = np.concatenate([trials.enrol, trials.test])
-        assert eligible[tried].all()
-        assert not fold.train[tried].any()
-
-
-def test_without_eligible_people_all_are_dealt() -> None:
-    labels = labels_of(np.random.default_rng(13))
-    dealt = held_out_trials(labels, eligible=labels["speaker"] < 2)
-    held = np.stack([~fold.train for fold, _ in dealt])
-    assert (held.sum(axis=0) == 1).all()
 
 
 def test_vectors_without_a_label_make_no_trial() -> None:
@@ -117,14 +88,8 @@ def test_vectors_without_a_label_make_no_trial() -> None:
     for phrase, missing in ((none, None), (np.where(gone, -1, labels["phrase"]), -1)):
         dealt = held_out_trials({**labels, "phrase": phrase}, missing=missing)
         assert dealt
-        for _, trials in dealt:
+        for trials in dealt:
             assert not gone[np.concatenate([trials.enrol, trials.test])].any()
-
-
-def test_enrolment_takes_turns() -> None:
-    labels = {"speaker": np.repeat(np.arange(12), 10)}
-    for _, trials in held_out_trials(labels, folds=3, enrolment=[1, 3]):
-        assert np.bincount(trials.ids).tolist() == [1, 3, 1, 3]
 
 
 def test_too_few_people_make_no_folds() -> None:
@@ -135,10 +100,9 @@ def test_too_few_people_make_no_folds() -> None:
 
 def test_folds_have_about_the_same_number_of_people() -> None:
     people = np.random.default_rng(3).integers(50, size=500)
-    folds = deal_folds(people, 4, np.random.default_rng(0), least=4)
-    sizes = [len(np.unique(people[~fold.train])) for fold in folds]
-    assert sorted(sizes) == [12, 12, 13, 13]
-    assert len(deal_folds(people % 9, 4, np.random.default_rng(0), least=4)) == 2
+    for some, expected in ((people, [12, 12, 13, 13]), (people % 9, [4, 5])):
+        dealt = held_out_trials({"speaker": some}, folds=4)
+        assert sorted(len(np.unique(some[~trials.train])) for trials in dealt) == expected
 
 
 @pytest.mark.parametrize(
@@ -148,8 +112,6 @@ def test_folds_have_about_the_same_number_of_people() -> None:
         ({"folds": True}, "folds is a whole number"),
         ({"enrolment": 0}, "enrolment is a whole number"),
         ({"enrolment": 1.5}, "enrolment is a whole number"),
-        ({"groups": [1, 2]}, r"groups of shape \(2,\)"),
-        ({"eligible": np.ones(400)}, "true or false of each"),
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, Any], message: str) -> None:

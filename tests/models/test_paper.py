@@ -96,7 +96,7 @@ def test_a_step_from_anywhere_is_the_printed_one(
     start = perturbed(p.parameters, np.random.default_rng(0))
     design, origin = p.design(noise)
     cell = ":".join(p.views)
-    statistics = SufficientStatistics.from_arrays(p.X, p.labels, views=(cell,), origin=origin)
+    statistics = SufficientStatistics.from_arrays(p.X, p.labels, views=(cell,)).about(origin)
     cells = statistics.for_views((cell,), "full" if noise == "full" else "diagonal").on_host()
     current = posterior(design, about(start, origin))
     found = PublishedEM(cells, noise_model(noise, 4), **reading).m_step(design.sums, current)

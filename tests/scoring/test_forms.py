@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda import MultiviewPLDA, Recognised
-from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda import MultiviewPLDA
+from mvplda.exceptions import DataError, ParameterError
 from mvplda.scoring import worlds as worlds_module
 from mvplda.scoring.blocks import Several
 from mvplda.scoring.forms import multiply
 from mvplda.scoring.latents import LatentSpace, latent_term, vector_term
+from mvplda.scoring.question import log_posteriors
 
 
 def random_model(D: int, ranks: dict[str, int], seed: int = 0) -> MultiviewPLDA:
@@ -98,28 +99,18 @@ def test_worlds_that_share_a_product_are_added_up_with_care(wide: bool) -> None:
 
 
 def test_what_a_recogniser_may_give() -> None:
-    good = Recognised([[0.5, 0.5, 0.0]], ("x", "y", "z"))
-    logs = good.logs("phrase", 3, 1)
+    logs = log_posteriors("phrase", {"x": [0.5], "y": [0.5], "z": [0.0]}, 1)
     np.testing.assert_allclose(logs, [[0.0, 0.0, -np.inf, -np.inf, np.log(2 / 3)]])
-    weighted = Recognised([[0.5, 0.25, 0.25]], ("x", "y", "z"), prior=[0.5, 0.25, 0.25])
-    np.testing.assert_allclose(weighted.logs("phrase", 3, 1)[0, [0, 1, 2, 4]], 0.0)
     wrong = [
-        (Recognised([[0.5, -0.1]], ("x", "y")), "probabilities"),
-        (Recognised([[np.inf, 0.1]], ("x", "y")), "probabilities"),
-        (Recognised([[0.0, 0.0]], ("x", "y")), "not all 0"),
-        (Recognised([[0.5, 0.5]], ("x", "y"), prior=[1.0, 0.0]), "positive"),
-        (Recognised([[0.5, 0.5]], ("x", "y"), prior=[1.0, np.inf]), "positive"),
-        (Recognised([[0.5, 0.5]], ("x", "y"), prior=[1.0]), "positive"),
-        (Recognised([[0.5, 0.5], [1, 0]], ("x", "y")), "a row a test"),
+        ({"x": [0.5], "y": [-0.1]}, "probabilities"),
+        ({"x": [np.inf], "y": [0.1]}, "probabilities"),
+        ({"x": [0.0], "y": [0.0]}, "not all 0"),
+        ({"x": [0.5, 1], "y": [0.5, 0]}, "one number a test"),
+        ({}, "one number a test"),
     ]
     for one, message in wrong:
         with pytest.raises(DataError, match=message):
-            one.logs("phrase", 2, 1)
-    for names in (("x", "x"), ()):
-        with pytest.raises(LabelError, match="each class once"):
-            Recognised([[0.5, 0.5]], names).named("phrase", None)
-    with pytest.raises(LabelError, match="has no classes"):
-        Recognised([[0.5, 0.5]]).named("phrase", None)
+            log_posteriors("phrase", one, 1)
 
 
 def test_too_many_possibilities_are_refused_and_as_many_as_allowed_are_not(

@@ -10,7 +10,7 @@ import pytest
 from dense_scoring import cell_classes, joint_log_density, log_mean
 from problems import crossed, draw, random_parameters
 
-from mvplda import Committee, MultiviewPLDA, Question, Recognised
+from mvplda import Committee, MultiviewPLDA, Question
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
 
 VIEWS = {
@@ -109,10 +109,8 @@ def test_posteriors_are_a_mixture_of_dense_densities(name, same):
     )  # several sessions, one and two phrases
     tests = np.array([5, 20, 33])
     posteriors = rng.dirichlet(np.ones(5), 3)
-    for said, prior in (
-        (posteriors, np.ones(5)),
-        (Recognised(posteriors, list("abcde"), np.arange(1.0, 6)), np.arange(1.0, 6)),
-    ):
+    for prior in (np.ones(5), np.arange(1.0, 6)):
+        said = by_class(posteriors / prior)
         asked: dict[str, Any] = {"same": same, "dtype": np.float64}
         found = model.llr(profiles, X[tests], known="phrase", recognised={"phrase": said}, **asked)
         for i, profile in enumerate(profiles.ids):
@@ -173,7 +171,7 @@ def test_sure_posteriors_are_labels_and_equal_ones_say_nothing(name):
     what = labels["phrase"]
     rows, tests = np.array([0, 1, 8, 16, 31]), np.arange(3, 40, 5)
     profiles = model.enrol(X[rows], ["x", "x", "x", "y", "z"], {"phrase": what[rows]})
-    sure = (what[tests][:, None] == np.array(list("abcde"))).astype(float)
+    sure = by_class((what[tests][:, None] == np.array(list("abcde"))).astype(float))
     asked: dict[str, Any] = {"same": "speaker", "dtype": np.float64}
     labelled = model.llr(
         profiles, model.enrol(X[tests], labels={"phrase": what[tests]}), known=["phrase"], **asked
@@ -212,32 +210,29 @@ def test_what_is_no_posterior_is_refused():
     profiles = model.enrol(X[:2], labels={"phrase": labels["phrase"][:2]})
     good = np.full((3, 5), 0.2)
     for wrong, match in (
-        (np.ones((3, 4)), r"\(3, 5\); got \(3, 4\)"),
-        (-good, "probabilities"),
-        (good * [[1], [1], [0]], "not all 0"),
-        (np.where(good > 0, np.nan, 0), "probabilities"),
-        (Recognised(good, prior=np.zeros(5)), "positive number a class"),
+        (by_class(np.ones((4, 5))), "3 for each class"),
+        (by_class(-good), "probabilities"),
+        (by_class(good * [[1], [1], [0]]), "not all 0"),
+        (by_class(np.where(good > 0, np.nan, 0)), "probabilities"),
         ({"a": [1.0, 0, 0], "b": [1.0]}, "one number a test"),
     ):
         with pytest.raises(DataError, match=match):
             model.llr(profiles, X[2:5], known="phrase", recognised={"phrase": wrong})
-    with pytest.raises(LabelError, match="name each class once"):
-        model.llr(
-            profiles, X[2:5], known="phrase", recognised={"phrase": Recognised(good, list("aabcd"))}
-        )
+    with pytest.raises(ParameterError, match=r"\{class: \(tests,\) posteriors\}; got ndarray"):
+        model.llr(profiles, X[2:5], known="phrase", recognised={"phrase": good})
     with pytest.raises(LabelError, match="no view of the model"):
         model.llr(profiles, X[2:5], recognised={"words": good})
     with pytest.raises(ParameterError, match="profiles have no labels"):
-        model.llr(X[:2], X[2:5], known="phrase", recognised={"phrase": good})
+        model.llr(X[:2], X[2:5], known="phrase", recognised={"phrase": by_class(good)})
     with pytest.raises(ParameterError, match="give one of the two"):
         model.llr(
             profiles,
             model.enrol(X[2:5], labels={"phrase": list("abc")}),
             known="phrase",
-            recognised={"phrase": good},
+            recognised={"phrase": by_class(good)},
         )
     with pytest.raises(ParameterError, match="cannot be kept"):
-        Question(recognised={"phrase": good}).to_dict()
+        Question(recognised={"phrase": by_class(good)}).to_dict()
 
 
 def test_a_committee_mixes_what_its_experts_say_together():
@@ -246,7 +241,7 @@ def test_a_committee_mixes_what_its_experts_say_together():
     rows, tests = np.array([0, 1, 8, 16, 31]), np.arange(3, 40, 5)
     rng = np.random.default_rng(4)
     said = np.column_stack([rng.dirichlet(np.ones(5), len(tests)), np.full(len(tests), 0.05)])
-    posteriors = Recognised(said, (*"abcde", None))
+    posteriors = by_class(said, (*"abcde", None))
     ids = ["x", "x", "y", "z", "w"]
     phrases = np.array(["a", "a", *what[rows[2:]]])
     one, two = (clone_of(model, n) for n in (1, 2))
@@ -297,6 +292,10 @@ def test_a_committee_mixes_what_its_experts_say_together():
         two.llr(X[:2], X[tests], known="phrase", recognised={"phrase": sure})
 
 
+def by_class(posteriors, classes="abcde"):
+    return dict(zip(classes, posteriors.T, strict=True))
+
+
 def clone_of(model, n):
     """A committee of n times the same fitted expert, whose factors are not all the same."""
     committee = Committee({str(i): model for i in range(n)}, factors=None)
@@ -318,7 +317,7 @@ def test_a_long_list_of_trials_may_have_impossible_ones():
     said = np.tile([0.5, 0.0, 0.5], (len(X), 1))
     asked = {
         "known": {"phrase": claims},
-        "recognised": {"phrase": Recognised(said, ("a", "b", None))},
+        "recognised": {"phrase": by_class(said, ("a", "b", None))},
     }
     matrix = model.llr(profiles, X, **asked)
     assert np.isneginf(matrix[1::2]).all()

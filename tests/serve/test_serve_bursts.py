@@ -1,9 +1,12 @@
-"""Calls of one key that come all at once are counted once each."""
+"""What comes at once: calls of one key, and instances that start on one database."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,8 +14,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from mvplda.serve.app import Runtime
-from mvplda.serve.keys import Caller
+from mvplda.serve.app import Runtime, open_store
+from mvplda.serve.keys import Caller, Master
 from mvplda.serve.settings import Settings
 
 
@@ -32,3 +35,32 @@ def test_a_burst_takes_no_more_calls_than_it_makes() -> None:
 
     asyncio.run(burst())
     assert sum(taken) == 100
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_instances_that_start_at_once_share_keys(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "MVPLDA_API_KEYS", "shop:verify:0123456789abcdef desk:enrol:fedcba9876543210"
+    )
+    database = None
+    if kind == "postgresql":
+        database = request.getfixturevalue("postgres").new_database()
+    settings = Settings(data=tmp_path, database=database)
+    master = Master(b"m" * 32, "a test")
+    together = Barrier(6)
+
+    def start(_: int) -> list[str]:
+        together.wait()
+        store = open_store(settings)
+        store.bind(master.mark)
+        found = sorted(store.key_names())
+        store.close()
+        return found
+
+    # on a new database, and on one that has everything
+    for _ in range(2):
+        with ThreadPoolExecutor(6) as pool:
+            found = list(pool.map(start, range(6)))
+        assert found == [["desk", "shop"]] * 6

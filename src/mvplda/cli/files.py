@@ -13,6 +13,7 @@ from . import Written
 
 if TYPE_CHECKING:
     from .._typing import Json
+    from ..statistics import SufficientStatistics
 
 
 @click.command()
@@ -36,7 +37,7 @@ def info(file: str, as_json: bool) -> None:
 
     of_vectors = _names_vectors(file) or is_stream(file)
     about = _about_vectors(file) if of_vectors else _about_safetensors(file)
-    click.echo(json.dumps(about, indent=2) if as_json else "\n".join(_lines(about)))
+    click.echo(json.dumps(about, indent=2) if as_json else "\n".join(text_lines(about)))
 
 
 def _names_vectors(file: str) -> bool:
@@ -46,11 +47,11 @@ def _names_vectors(file: str) -> bool:
     return is_kaldi(file) or file.lower().removesuffix(".gz").endswith(SUFFIXES)
 
 
-def _lines(about: Json, indent: str = "") -> Iterator[str]:
+def text_lines(about: Json, indent: str = "") -> Iterator[str]:
     for name, value in about.items():
         if isinstance(value, dict):
             yield f"{indent}{name}:"
-            yield from _lines(value, indent + "  ")
+            yield from text_lines(value, indent + "  ")
         else:
             shown = f"{value:.4g}" if isinstance(value, float) else value
             yield f"{indent}{name}: {shown}"
@@ -76,6 +77,7 @@ def _about_safetensors(file: str) -> Json:
     """By the format that the file says it has."""
     from ..exceptions import FileFormatError
     from ..persistence import FORMAT, load, read_metadata
+    from ..statistics.record import load_with_sources
 
     try:
         metadata = read_metadata(file)
@@ -90,7 +92,10 @@ def _about_safetensors(file: str) -> Json:
         held = load(file)
         return {"kind": held.KIND, **held.describe(), "fingerprint": metadata["fingerprint"]}
     if found == "mvplda-statistics":
-        return _about_statistics(file)
+        statistics, sources = load_with_sources(file)
+        about = about_statistics(statistics)
+        whole = metadata["fingerprint"]
+        return {"kind": "statistics", **about, "sources": sources or {}, "fingerprint": whole}
     origin = f"of the format {found!r}" if found else "not one that mvplda wrote"
     raise FileFormatError(
         f"{file} is a safetensors file, but {origin}: info describes models, bundles, profiles, calibrators and "
@@ -98,27 +103,15 @@ def _about_safetensors(file: str) -> Json:
     )
 
 
-def _about_statistics(file: str) -> Json:
-    from ..persistence import read_metadata
-    from ..statistics.record import load_with_sources
-
-    statistics, sources = load_with_sources(file)
-    unlabelled = {view: int(statistics.classes[view].anonymous) for view in statistics.views}
-    pairs = statistics.cooccurrence.items()
+def about_statistics(statistics: SufficientStatistics) -> Json:
+    """Sizes and classes, in plain values."""
+    unlabelled = {view: own.anonymous for view, own in statistics.classes.items()}
     return {
-        "kind": "statistics",
         "vectors": statistics.n,
         "dimension": statistics.dimension,
         "second moment": statistics.second_moment,
-        "classes": {
-            view: len(statistics.counts[view]) - unlabelled[view] for view in statistics.views
-        },
+        "classes": {view: len(own) - own.anonymous for view, own in statistics.classes.items()},
         "vectors without label": unlabelled,
-        "cells filled": {
-            f"{a} x {b}": int(table.nnz) for (a, b), table in pairs if ":" not in a + b
-        },
-        "sources": sources or {},
-        "fingerprint": read_metadata(file)["fingerprint"],
     }
 
 

@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import click
 
@@ -22,17 +22,16 @@ def option_of(name: str, field: Any) -> Callable[[Any], Any]:
     if get_origin(kind) in (types.UnionType, Union):
         kind = next(one for one in get_args(kind) if one is not type(None))
     option = "--" + name.replace("_", "-")
-    default = field.get_default(call_default_factory=True)
     text = f"{field.description}  [env: MVPLDA_{name.upper()}]"
     if kind is bool:
         return click.option(f"{option}/--no-{option[2:]}", name, default=None, help=text)
     if name == "extractors":
         return click.option("-x", "--extractor", name, multiple=True, help=text)
+    default = field.get_default(call_default_factory=True)
     if isinstance(default, (int, float, str, Path)):
         text += f"  [default: {default}]"
-    metavar = {int: "INTEGER", float: "NUMBER", Path: "PATH"}.get(kind, "TEXT")
-    if get_origin(kind) is Literal:
-        metavar = f"[{'|'.join(get_args(kind))}]"
+    names = {int: "INTEGER", float: "NUMBER", Path: "PATH"}
+    metavar = "|".join(get_args(kind)) or names.get(kind, "TEXT")
     return click.option(option, name, metavar=metavar, help=text)
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .._typing import Json, Names
     from ..bundle import Bundle
     from ..io.vectors import VectorSet
-    from ..statistics import SufficientStatistics
     from . import Pairs, Texts
 
 
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
     multiple=True,
     type=KeyValue(),
     help="NAME=VALUE: a setting of the model's class, such as noise=full, max_iter=50, prior=isotropic, "
-    "prior_strength=auto.",
+    "prior_strength=0.6.",
 )
 @click.option(
     "--reduce",
@@ -317,6 +316,7 @@ def stats(
     from ..labels import base_columns
     from ..statistics import merge
     from ..statistics.record import holds_statistics, load_with_sources, save_statistics
+    from .files import about_statistics, text_lines
 
     loaded = {path: load_with_sources(path) for path in shards if holds_statistics(path)}
     rest = [path for path in shards if path not in loaded]
@@ -335,7 +335,7 @@ def stats(
     result = merge(list(parts.values()), list(parts))
     save_statistics(result, output, sources)
     if not quiet:
-        click.echo("\n".join(_described(result)), err=True)
+        click.echo("\n".join(text_lines(about_statistics(result))), err=True)
 
 
 def _one_extractor(noted: Mapping[str, str | None]) -> str | None:
@@ -346,15 +346,6 @@ def _one_extractor(noted: Mapping[str, str | None]) -> str | None:
     for path in others:
         compare_extractors(first, noted[first], path, noted[path])
     return noted[first]
-
-
-def _described(statistics: SufficientStatistics) -> list[str]:
-    lines = [f"{statistics.n} vectors of width {statistics.dimension}"]
-    for view in statistics.views:
-        unlabelled = statistics.classes[view].anonymous
-        without = f", {unlabelled} vectors without label" if unlabelled else ""
-        lines.append(f"{view}: {len(statistics.counts[view]) - unlabelled} classes{without}")
-    return lines
 
 
 @click.command()

@@ -129,9 +129,9 @@ def verify(
         f"{_basis(bundle, decision.calibrated, point)}",
     ]
     for name, p in decision.probabilities.items():
-        shared = f"same {name.replace('+', ' and ')}"
-        if name == "nothing":
-            shared = "nothing is the same"
+        shared = (
+            "nothing is the same" if name == "nothing" else f"same {name.replace('+', ' and ')}"
+        )
         lines.append(f"  {shared}: {100 * p:.2f} %")
     lines += _faults(decision.faults)
     if {q.digest for q in test.qualities} & {q.digest for q in enrolled.qualities}:

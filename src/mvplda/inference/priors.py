@@ -31,7 +31,7 @@ class MaximumLikelihood:
     Every prior has what this one has. It is made for one fit, from its data.
 
     kind : its name among the settings of an estimator; None: no prior
-    full_rank : whether loadings are factors of full rank, so that there is no rank to choose
+    full_rank : whether loadings are factors of full rank, so that there is no rank to choose, and the noise is full
     needless : warnings about the design that do not hold under the prior
     """
 
@@ -44,11 +44,6 @@ class MaximumLikelihood:
     def of(cls, sums: Sums[AnyArray], noise: NoiseModel, strengths: tuple[float, ...]) -> Self:
         """The prior for these data; strengths are of every view and of the noise."""
         return cls(noise)
-
-    @staticmethod
-    def noise_kind(asked: str) -> str:
-        """The kind of noise, where another is asked for."""
-        return asked
 
     def start(
         self, sums: Sums[AnyArray], ranks: tuple[int, ...], init: str, rng: np.random.Generator
@@ -116,10 +111,6 @@ class IsotropicPrior:
     @classmethod
     def of(cls, sums: Sums[AnyArray], noise: NoiseModel, strengths: tuple[float, ...]) -> Self:
         return cls(moment_components(sums), strengths)
-
-    @staticmethod
-    def noise_kind(asked: str) -> str:
-        return "full"
 
     @property
     def targets(self) -> tuple[float, ...]:

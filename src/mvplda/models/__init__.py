@@ -4,7 +4,7 @@ from .baselines import CascadeScorer, CosineScorer
 from .committee import Committee
 from .domain import DomainPLDA
 from .multiview import PLDA, MultiviewPLDA
-from .scorer import SCORERS, BaseScorer, Scorer, find_scorers
+from .scorer import SCORERS, BaseScorer, find_scorers
 
 __all__ = [
     "PLDA",
@@ -15,6 +15,5 @@ __all__ = [
     "CosineScorer",
     "DomainPLDA",
     "MultiviewPLDA",
-    "Scorer",
     "find_scorers",
 ]

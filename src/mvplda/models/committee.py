@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names
 from ..backend import as_vectors
-from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
+from ..exceptions import FewSpeakersWarning, MvpldaWarning, ParameterError
 from ..labels import base_columns
 from ..persistence import Tensors
 from ..scoring.engine import Memory, log_likelihoods
@@ -108,31 +108,16 @@ class Committee(BaseScorer, BaseEstimator):
 
     # -- training ------------------------------------------------------------
 
-    def fit(
-        self,
-        X: Any,
-        y: Labels | None = None,
-        *,
-        groups: ArrayLike | None = None,
-        trials: ArrayLike | None = None,
-    ) -> Self:
+    def fit(self, X: Any, y: Labels | None = None) -> Self:
         """Fit every expert to its columns, and learn their factors from classes that were held out.
 
         Parameters
         ----------
         X, y : vectors, and labels of every view
-        groups : (n,) people who are held out together; None: the classes of the first view
-        trials : (n,) bool, vectors of which held-out trials may be made: those of people that no extractor was
-            trained on, where there are such, and of recordings. None: all
         """
         self._check_settings()
         labels = needed_labels(y)
         vectors = as_vectors(X)
-        n = len(vectors)
-        if groups is not None and np.shape(groups) != (n,):
-            raise DataError(f"there are {n} vectors and groups of shape {np.shape(groups)}")
-        if trials is not None and (np.shape(trials) != (n,) or np.asarray(trials).dtype != bool):
-            raise DataError(f"trials is true or false of each of the {n} vectors")
         # scikit-learn's rule: settings stay as they were given
         experts = {name: clone(expert) for name, expert in self.experts.items()}
         self._adopt(experts, vectors.shape[1])
@@ -144,7 +129,7 @@ class Committee(BaseScorer, BaseEstimator):
             with warnings.catch_warnings():
                 # few people, or scores apart: the factors allow for it
                 warnings.simplefilter("ignore", MvpldaWarning)
-                is_learnt = self._learn(vectors, labels, groups, trials)
+                is_learnt = self._learn(vectors, labels)
             if not is_learnt:
                 warnings.warn(
                     "too few classes to hold any out, or no two vectors of one cell: experts are added up as they are, "
@@ -203,13 +188,7 @@ class Committee(BaseScorer, BaseEstimator):
         allowed = names_of((self.speaks_of or {}).get(name, own))
         return tuple(v for v in self.views_ if v in own and v in allowed)
 
-    def _learn(
-        self,
-        X: FloatArray,
-        labels: dict[str, Names],
-        groups: ArrayLike | None,
-        eligible: ArrayLike | None,
-    ) -> bool:
+    def _learn(self, X: FloatArray, labels: dict[str, Names]) -> bool:
         """Factors from trials of held-out classes; False where there are none."""
         views = tuple(self.views_)
         dealt = held_out_trials(
@@ -217,16 +196,14 @@ class Committee(BaseScorer, BaseEstimator):
             views,
             folds=self.folds,
             enrolment=self.enrolment,
-            groups=groups,
-            eligible=eligible,
             missing=self.missing,
         )
         said = []
         kinds = []
-        for held, trials in dealt:
+        for trials in dealt:
             # a fold is a committee of its own, trained on the other people
             fold = clone(self).set_params(factors=None)
-            fold.fit(X[held.train], {view: column[held.train] for view, column in labels.items()})
+            fold.fit(X[trials.train], {v: column[trials.train] for v, column in labels.items()})
             profiles = fold.enrol(X[trials.enrol], trials.ids)
             # factors are learnt for trials as they will be asked
             claims = {view: labels[view][trials.profiles] for view in names_of(self.known)}

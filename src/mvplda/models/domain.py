@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from copy import copy
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -22,21 +21,23 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, Columns, IntArray, Json, Labels, Names
+from .._typing import AnyArray, Array, Columns, FloatArray, IntArray, Json, Labels, Names
 from ..backend import as_vectors, like
 from ..exceptions import DataError, LabelError
-from ..persistence import State, Tensors, fingerprint
+from ..persistence import fingerprint
 from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.latents import PairTerm, vector_term
 from ..scoring.profiles import Profiles
 from ..scoring.worlds import Matches, Reading, Table
 from .scorer import BaseScorer, kept, needed_labels, side_by_side
 
-STRENGTHS = {"own": 0.85, "noise": 0.92}
+OWN_STRENGTH, NOISE_STRENGTH = 0.85, 0.92
 """Share of the isotropic target in the covariance of a block's own view and of its noise; others are isotropic."""
 
 LARGEST = 4.0
 """No variance of vectors of length 1 is larger."""
+
+VARIANCES = ("speaker", "phrase", "cell", "take", "domain")
 
 MOST_CELLS = 600
 """Enrolled cells that a domain is learnt from, at most: more make no difference."""
@@ -57,35 +58,6 @@ class InDomain:
         return self.model.deployed(self.model.enrol(X, y[people], labels or None)).settled()
 
 
-@dataclass(frozen=True)
-class Variances:
-    """Total variances of the unit-length vectors of one block, for the posterior of a domain.
-
-    speaker, phrase, cell, take : of what people, phrases, a person's way of saying a phrase, and takes differ by
-    domain : of domains
-    """
-
-    speaker: float
-    phrase: float
-    cell: float
-    take: float
-    domain: float
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Covariances of one block about its domain, scaled to length 1.
-
-    own : (D, D) of the classes of its own view
-    other : variance per column of what the other views add to a class of cells
-    noise : (D, D) of takes
-    """
-
-    own: Array
-    other: float
-    noise: Array
-
-
 class DomainPLDA(BaseScorer, BaseEstimator):
     """A model of blocks of unit-length embeddings, each about one view, in a domain that enrolments tell.
 
@@ -102,11 +74,16 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     ----------
     views_ : dict of {view: 0}
     mean_ : (D,) mean of the training domains' means
-    spreads_ : dict of {name: Spread}
-    variances_ : dict of {name: Variances}
+    own_ : dict of {name: (D, D) covariance of the classes of the block's own view}, scaled to length 1
+    other_ : dict of {name: variance per column of what the other views add to a class of cells}
+    noise_ : dict of {name: (D, D) covariance of takes}
+    variances_ : dict of {name: total variances of speakers, phrases, cells (a person's way of saying a phrase), takes
+        and domains}, for the posterior of a domain
     shift_ : (D,) posterior mean of the domain in use; zeros until it was `deployed`
     doubt_ : dict of {name: posterior variance of the domain in use, all columns together}
     """
+
+    FITTED = ("views_", "mean_", "shift_", "own_", "other_", "noise_", "variances_", "doubt_")
 
     def __init__(
         self,
@@ -138,17 +115,22 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         domains = labels.get(self.domain, np.zeros(len(vectors), dtype=np.int64))
         self.views_ = dict.fromkeys(views, 0)
         self.mean_ = np.zeros(width)
-        self.shift_ = np.zeros(width)
-        self.spreads_: dict[str, Spread] = {}
-        self.variances_: dict[str, Variances] = {}
+        self.own_: dict[str, FloatArray] = {}
+        self.other_: dict[str, float] = {}
+        self.noise_: dict[str, FloatArray] = {}
+        self.variances_: dict[str, dict[str, float]] = {}
         # lengths of embeddings say how clear a recording is, not whose it is
         unit = self.project(vectors.astype(np.float64))
         for name, columns, view in self._columns():
             others = [labels[other] for other in views if other != view]
             rest = np.zeros(len(vectors)) if not others else others[0]
             self._fit_block(name, unit[:, columns], columns, labels[view], rest, domains)
-        self.doubt_ = {name: one.domain for name, one in self.variances_.items()}
+        self._forget_domain()
         return self
+
+    def _forget_domain(self) -> None:
+        self.shift_ = np.zeros_like(self.mean_)
+        self.doubt_ = {name: v["domain"] for name, v in self.variances_.items()}
 
     def _fit_block(
         self,
@@ -175,11 +157,9 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         self.mean_[columns] = np.mean(means, axis=0)
         view, other, cell, noise = (np.mean(parts, axis=0) for parts in zip(*after, strict=True))
         # few classes overstate what sets classes apart: covariances are drawn to isotropic ones
-        self.spreads_[name] = Spread(
-            _as_kept(shrunk(view, STRENGTHS["own"])),
-            float(np.trace(other) + np.trace(cell)) / D,
-            _as_kept(shrunk(noise, STRENGTHS["noise"])),
-        )
+        self.own_[name] = shrunk(view, OWN_STRENGTH)
+        self.other_[name] = float(np.trace(other) + np.trace(cell)) / D
+        self.noise_[name] = shrunk(noise, NOISE_STRENGTH)
         # the posterior of a domain is about vectors before they are scaled about it
         traces = np.mean([[np.trace(part) for part in parts] for parts in before], axis=0)
         is_speaker = next(iter(self.views_)) == self.blocks[name][1]
@@ -188,7 +168,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         spread = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
         delta = (self.delta or {}).get(name, spread)
         numbers = np.clip([speaker, phrase, *traces[2:], delta], 1e-6, LARGEST)
-        self.variances_[name] = Variances(*numbers.tolist())
+        self.variances_[name] = dict(zip(VARIANCES, numbers.tolist(), strict=True))
 
     # -- evidence and the domain -----------------------------------------------
 
@@ -231,8 +211,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         if len(rows) > MOST_CELLS:
             rows = np.sort(np.random.default_rng(0).permutation(rows)[:MOST_CELLS])
         other = copy(self)
-        other.shift_ = np.zeros_like(self.shift_)
-        other.doubt_ = {name: one.domain for name, one in self.variances_.items()}
+        other._forget_domain()
         if not len(rows):
             return other
         weights = profiles.weights[rows]
@@ -247,11 +226,11 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             phrases = np.equal.outer(codes, codes)
         for name, columns, _ in self._columns():
             v = self.variances_[name]
-            V = v.speaker * people + v.phrase * phrases
-            V[np.diag_indices(len(rows))] += v.cell + v.take / weights
+            V = v["speaker"] * people + v["phrase"] * phrases
+            V[np.diag_indices(len(rows))] += v["cell"] + v["take"] / weights
             # what recurs (people, phrases) counts once, however often it is recorded
             share = np.linalg.solve(V, np.ones(len(rows)))  # V^-1 1
-            precision = 1.0 / v.domain + share.sum()
+            precision = 1.0 / v["domain"] + share.sum()
             other.shift_[columns] = share @ (means[:, columns] - self.mean_[columns]) / precision
             other.doubt_[name] = float(1.0 / precision)
         return other
@@ -269,7 +248,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         for name, columns, view in self._columns():
             centre = (self.mean_ + self.shift_)[columns]
             doubt = self.doubt_[name] / len(centre)
-            forms = UnitForms(view, centre, self.spreads_[name], doubt)
+            covariances = self.own_[name], self.other_[name], self.noise_[name]
+            forms = UnitForms(view, centre, *covariances, doubt)
             parts.append(Part(forms, columns, {view: 1.0}, {}))
         return JointForms(tuple(self.views_), parts)
 
@@ -297,61 +277,19 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         blocks = {"blocks": list(self.blocks)}
         return kept(self, "key", (self.mean_,), lambda: fingerprint({"mean": self.mean_}, blocks))
 
-    def get_state(self) -> State:
-        check_is_fitted(self, "mean_")
-        arrays: Tensors = {"mean": self.mean_, "shift": self.shift_}
-        for name, spread in self.spreads_.items():
-            # half the size, and what is kept in memory was rounded alike
-            arrays[f"own/{name}"] = spread.own.astype(np.float32)
-            arrays[f"noise/{name}"] = spread.noise.astype(np.float32)
-        values = {
-            "settings": {
-                "blocks": {name: list(about) for name, about in self.blocks.items()},
-                "domain": self.domain,
-                "delta": None if self.delta is None else dict(self.delta),
-            },
-            "views": list(self.views_),
-            "other": {name: spread.other for name, spread in self.spreads_.items()},
-            "variances": {name: vars(one) for name, one in self.variances_.items()},
-            "doubt": self.doubt_,
-        }
-        return arrays, values
-
-    @classmethod
-    def from_state(cls, arrays: Tensors, values: Json) -> Self:
-        settings = dict(values["settings"])
-        settings["blocks"] = {
-            name: (int(columns), str(view)) for name, (columns, view) in settings["blocks"].items()
-        }
-        scorer = cls(**settings)
-        scorer.views_ = dict.fromkeys(values["views"], 0)
-        scorer.mean_ = arrays["mean"]
-        scorer.shift_ = arrays["shift"]
-        scorer.variances_ = {name: Variances(**one) for name, one in values["variances"].items()}
-        scorer.doubt_ = {name: float(one) for name, one in values["doubt"].items()}
-        scorer.spreads_ = {}
-        for name in scorer.blocks:
-            own = np.asarray(arrays[f"own/{name}"], dtype=np.float64)
-            noise = np.asarray(arrays[f"noise/{name}"], dtype=np.float64)
-            scorer.spreads_[name] = Spread(own, float(values["other"][name]), noise)
-        return scorer
-
     def check_state(self) -> None:
-        check_is_fitted(self, "mean_")
         width = sum(columns for columns, _ in self.blocks.values())
         fits = self.mean_.shape == self.shift_.shape == (width,)
         for name, (columns, view) in self.blocks.items():
-            spread = self.spreads_[name]
-            fits &= spread.own.shape == spread.noise.shape == (columns, columns)
-            variances = vars(self.variances_[name]).values()
+            variances = self.variances_[name]
             # vectors of length 1 cannot vary by more, and what is enrolled only narrows the domain
-            fits &= view in self.views_ and 0 <= spread.other <= LARGEST
-            fits &= min(variances) > 0 and max(variances) <= LARGEST
-            fits &= 0 <= self.doubt_[name] <= self.variances_[name].domain
-            for matrix in (spread.own, spread.noise):
-                fits &= bool(np.isfinite(matrix).all()) and np.allclose(matrix, matrix.T)
-                fits = fits and float(np.linalg.eigvalsh(matrix)[0]) > 0
-        if not (fits and np.isfinite(self.mean_).all() and np.isfinite(self.shift_).all()):
+            fits &= view in self.views_ and 0 <= self.other_[name] <= LARGEST
+            fits &= min(variances.values()) > 0 and max(variances.values()) <= LARGEST
+            fits &= 0 <= self.doubt_[name] <= variances["domain"]
+            for matrix in (self.own_[name], self.noise_[name]):
+                fits = fits and matrix.shape == (columns, columns)
+                fits = fits and np.allclose(matrix, matrix.T) and np.linalg.eigvalsh(matrix)[0] > 0
+        if not fits:
             raise DataError("its arrays do not make a model of domains")
 
 
@@ -398,15 +336,11 @@ def _positive(matrix: Array) -> Array:
     return np.asarray((vectors * np.maximum(values, 1e-9)) @ vectors.T)
 
 
-def shrunk(matrix: Array, strength: float) -> Array:
-    """The matrix drawn towards the isotropic one of equal trace."""
+def shrunk(matrix: Array, strength: float) -> FloatArray:
+    """The matrix drawn towards the isotropic one of equal trace, in the precision of files."""
     D = len(matrix)
-    return np.asarray((1 - strength) * matrix + strength * np.trace(matrix) / D * np.eye(D))
-
-
-def _as_kept(matrix: Array) -> Array:
-    """In the precision of files, so that a model that was saved gives the same scores to the bit."""
-    return matrix.astype(np.float32).astype(np.float64)
+    drawn = (1 - strength) * matrix + strength * np.trace(matrix) / D * np.eye(D)
+    return np.asarray(drawn, dtype=np.float32)
 
 
 class UnitSide(NamedTuple):
@@ -421,15 +355,26 @@ class UnitForms:
     """Pair forms of one block about its own view, in a domain that is known up to a variance.
 
     centre : (D,) mean and domain
+    own, other, noise : covariances, as `DomainPLDA` has them
     doubt : posterior variance of the domain, per column
     """
 
     is_llr = True
 
-    def __init__(self, view: str, centre: Array, spread: Spread, doubt: float) -> None:
+    def __init__(
+        self,
+        view: str,
+        centre: Array,
+        own: FloatArray,
+        other: float,
+        noise: FloatArray,
+        doubt: float,
+    ) -> None:
         self.base: tuple[str, ...] = (view,)
         self.centre = centre
-        self.spread = spread
+        self.own = own.astype(np.float64)
+        self.other = other
+        self.noise = noise.astype(np.float64)
         self._square = float(centre @ centre)
         # vectors are scaled to length 1 about the centre, from a mean square of 1 - |centre|^2
         self.doubt = doubt / max(1.0 - self._square, 0.05)
@@ -478,7 +423,7 @@ class UnitForms:
         domain = self.doubt * np.eye(len(self.centre))
         A = self._covariance(*e[1:]) + domain
         B = self._covariance(*t[1:]) + domain
-        both = vector_term(A, B, domain + self.spread.own)
+        both = vector_term(A, B, domain + self.own)
         # the domain is shared by people who have nothing else in common
         apart = vector_term(A, B, domain)
         return PairTerm(
@@ -491,5 +436,5 @@ class UnitForms:
 
     def _covariance(self, takes: float, cells: float) -> Array:
         """Of the mean of some takes of some cells."""
-        other = self.spread.other / cells * np.eye(len(self.centre))
-        return np.asarray(self.spread.own + other + self.spread.noise / takes)
+        other = self.other / cells * np.eye(len(self.centre))
+        return np.asarray(self.own + other + self.noise / takes)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from inspect import signature
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, IntArray, Json, Labels, Names, PathLike
+from .._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from ..backend import as_vectors, cast, dtype_name, empty, is_torch, namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import label_columns
@@ -64,32 +64,6 @@ class Identification(NamedTuple):
     scores: Names
 
 
-@runtime_checkable
-class Scorer(Protocol):
-    """A back-end: makes profiles of vectors, and says how likely two profiles are of one class.
-
-    `MultiviewPLDA`, `PLDA`, `CosineScorer`, `CascadeScorer`, `Committee` and `Bundle` are scorers. The sides of a
-    score are profiles, or arrays of single vectors. A question is a `Question`, or the keyword
-    arguments that make one; what a scorer cannot be asked, it refuses.
-
-    A fitted scorer has `views_`, a dict whose keys are its views, and `width_in`, the width of its vectors.
-    The easiest way to one of your own is to inherit from `BaseScorer` and to write `fit`, `views_`, `width_in`,
-    `project` and `forms`; an entry point of the group ``mvplda.scorers`` makes it known to files and commands.
-    """
-
-    fit: Callable[..., Self]
-    evidence: Callable[..., AnyArray]
-    enrol: Callable[..., Profiles]
-    profiles: Callable[..., Profiles]
-    llr: Callable[..., AnyArray]
-    llr_trials: Callable[..., AnyArray]
-    log_likelihoods: Callable[..., dict[Hypothesis, AnyArray]]
-    hypotheses: Callable[..., dict[Hypothesis, AnyArray]]
-    identify: Callable[..., Identification]
-    save: Callable[[PathLike], None]
-    load: Callable[[PathLike], Self]
-
-
 SCORERS: dict[str, type[BaseScorer]] = {}
 """The scorers that can be asked for by name. Each enters itself."""
 
@@ -103,7 +77,11 @@ def find_scorers() -> dict[str, type[BaseScorer]]:
 
 
 class BaseScorer(Persistent):
-    """What every scorer can do with its evidence and its forms.
+    """A back-end: makes profiles of vectors, and says how likely two profiles are of one class.
+
+    `MultiviewPLDA`, `PLDA`, `CosineScorer`, `CascadeScorer`, `Committee` and `Bundle` are scorers. The sides of a
+    score are profiles, or arrays of single vectors. A question is a `Question`, or the keyword
+    arguments that make one; what a scorer cannot be asked, it refuses.
 
     A new scorer is one file: a class with `fit`, `views_`, `width_in`, `project`, `forms` and `_key`, and a line in
     ``mvplda/models/__init__.py`` that imports it, or an entry point. ``tests/models/test_scorers.py`` has one, and
@@ -504,11 +482,7 @@ class BaseScorer(Persistent):
             carried = enrolled_names(profiles, view, question.claims(view))
             tested = tests.labels.get(view)
             if view in recognised:
-                listed = recognised[view].classes is not None or training is not None
-                classes = training if listed else self.known_names(view)
-                tested, comparison.heard[view] = heard_labels(
-                    view, recognised[view], classes, tests
-                )
+                tested, comparison.heard[view] = heard_labels(view, recognised[view], tests)
             numbers, own_numbers, trained = match_names(view, carried, tested, training)
             comparison.enrol.names[view] = numbers
             columns = None

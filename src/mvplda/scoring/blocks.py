@@ -22,9 +22,6 @@ from ..backend import cast, dtype_name, in_parallel, is_torch, namespace, to_hos
 BLOCK = 512
 """Rows and columns of the blocks in which a matrix is made."""
 
-THIN_ROWS, SMALL_PRODUCT = 32, 10**6
-"""Of thin factors so many rows are multiplied at a time: products of fewer multiplications are not packed by BLAS."""
-
 LOG2_E = 1.0 / math.log(2.0)
 
 HIGHEST = 80.0
@@ -93,7 +90,7 @@ class Product:
     several: Several | None = None
 
     def block(self, rows: Index, columns: Index) -> AnyArray:
-        value = _multiply(self.left[rows], self.right[columns])
+        value = self.left[rows] @ self.right[columns].T
         if self.several is not None:
             value += cast(self.several.block(rows, columns), dtype_name(value))
         return value
@@ -169,16 +166,6 @@ class Terms:
 
     def pairs(self, rows: AnyArray, columns: AnyArray) -> list[AnyArray | float]:
         return self.ratios(lambda product: product.pairs(rows, columns))
-
-
-def _multiply(left: AnyArray, right: AnyArray) -> AnyArray:
-    """left right'."""
-    n, width = left.shape
-    # BLAS packs large products, which costs more than thin ones take
-    if is_torch(left) or n % THIN_ROWS or THIN_ROWS * len(right) * width >= SMALL_PRODUCT:
-        return left @ right.T
-    stacked = left.reshape(-1, THIN_ROWS, width) @ np.ascontiguousarray(right.T)
-    return stacked.reshape(n, -1)
 
 
 def _row_dots(of_left: AnyArray, of_right: AnyArray, rows: Any, columns: Any) -> AnyArray:

@@ -7,8 +7,9 @@ between two profiles is settled when they are compared.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +19,7 @@ from ..backend import like, sum_rows, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, encode_labels, exact_names, label_columns, row_keys
 from ..persistence import Persistent, State, Tensors
-from .question import Recognised, check_view
+from .question import check_view, log_posteriors
 
 Enrolment = Literal["exact", "average"]
 
@@ -334,18 +335,21 @@ def enrolled_names(profiles: Profiles, view: str, claims: ArrayLike | None) -> C
 
 
 def heard_labels(
-    view: str, said: Recognised, training: Names | None, tests: Profiles
+    view: str, said: Mapping[Any, ArrayLike], tests: Profiles
 ) -> tuple[CellLabels, Array]:
     """The classes of a recogniser's posteriors, as labels of its columns, and the logarithms of the posteriors."""
     if view in tests.labels:
         raise ParameterError(
             f"the tests have labels of view {view!r}, and posteriors besides: give one of the two"
         )
-    names = np.array(said.named(view, training), dtype=object)
-    logs = said.logs(view, len(names), len(tests))
-    is_named = np.array([name is not None for name in names])
-    codes = np.where(is_named, np.cumsum(is_named) - 1, -1)
-    return CellLabels(exact_names(names[is_named], f"classes of view {view!r}"), codes), logs
+    if not isinstance(said, Mapping):
+        raise ParameterError(
+            f"posteriors of view {view!r} are {{class: (tests,) posteriors}}; got {type(said).__name__}"
+        )
+    logs = log_posteriors(view, said, len(tests))
+    names = np.empty(len(said), dtype=object)
+    names[:] = list(said)
+    return as_cell_labels(view, names, len(names)), logs
 
 
 def match_names(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import compress, product
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._typing import AnyArray, Array, IntArray, Json, Names
+from .._typing import AnyArray, Array, IntArray, Json
 from ..backend import cast, dtype_name, is_torch, like, namespace
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kinds import SPOOF
@@ -37,8 +37,10 @@ class Question:
     priors : {views that are the same: weight} over hypotheses, e.g. {("speaker",): 2, ("phrase",): 1, (): 1}
     known : views whose classes were seen in training and stand for themselves: {view: class of every
         profile}, or the names of views in which the profiles have labels
-    recognised : {view: what a recogniser says of the class of every test}: a `Recognised`, or an array (tests, classes)
-        of posteriors, in the order of the training classes, or a dict of {class: (tests,) posteriors}
+    recognised : {view: {class: (tests,) posteriors}}, what a recogniser says of the class of every test beside what the
+        vectors say; None among the classes is "none of these", and a class that is not listed is ruled out. Only
+        ratios count: divide by the recogniser's prior where it did not take all classes for equally likely. What it
+        heard and the vectors must be independent given the class (docs/math.md, section 9.10)
     countermeasure : one number for every test, or one for all: natural-log likelihood ratio of a person's
         voice against a spoof, such as a replay or a synthetic voice. Spoofs of the target are then among what should
         be rejected, and the LLR must be calibrated for the sum to mean anything
@@ -59,7 +61,7 @@ class Question:
     known: Mapping[str, object] | Iterable[str] | str | None = None
     countermeasure: ArrayLike | None = None
     spoof_prior: float | None = None
-    recognised: Mapping[str, Any] | None = None
+    recognised: Mapping[str, Mapping[Any, ArrayLike]] | None = None
 
     def __repr__(self) -> str:
         return f"Question({', '.join(f'{name}={value!r}' for name, value in self.parts().items())})"
@@ -73,9 +75,6 @@ class Question:
             keep("priors", {tuple(views): weight for views, weight in self.priors})
         if self.known is not None and not isinstance(self.known, Mapping):
             keep("known", names_of(self.known))
-        if self.recognised is not None:
-            said = self.recognised.items()
-            keep("recognised", {view: Recognised.of(posteriors) for view, posteriors in said})
         if self.countermeasure is not None:
             keep("countermeasure", np.asarray(self.countermeasure, dtype=np.float64))
             if np.isnan(self.countermeasure).any():
@@ -273,87 +272,22 @@ class Question:
         return {h: namespace(part).exp(part - total) for h, part in parts.items()}
 
 
-@dataclass(frozen=True, eq=False)
-class Recognised:
-    """What a recogniser says of the class of every test, beside what the vectors say.
-
-    Only ratios count: posteriors need not add up to 1. They become likelihoods where the recogniser's prior is
-    divided out, and stand for themselves where it took all classes for equally likely. What the recogniser heard and
-    the vectors must be independent given the class (docs/math.md, section 9.10).
-
-    Parameters
-    ----------
-    posteriors : (tests, classes)
-    classes : names of the classes, None among them for "none of these"; by default the training classes of the view.
-        A class that is not listed is ruled out
-    prior : (classes,) what the recogniser took for their probabilities beforehand; None: all the same
-
-    Examples
-    --------
-    >>> from mvplda import Recognised
-    >>> Recognised.of({"yes": [0.9, 0.2], "no": [0.1, 0.8]}).classes
-    ('yes', 'no')
-    """
-
-    posteriors: ArrayLike
-    classes: Sequence[object] | None = None
-    prior: ArrayLike | None = None
-
-    @classmethod
-    def of(cls, said: object) -> Recognised:
-        """Of posteriors as such, or as {class: (tests,)}."""
-        if isinstance(said, Recognised):
-            return said
-        if not isinstance(said, Mapping):
-            return cls(np.asarray(said))
-        columns = [np.asarray(column, dtype=np.float64) for column in said.values()]
-        if len({column.shape for column in columns}) != 1:
-            raise DataError("posteriors by class are one number a test each: {class: (tests,)}")
-        return cls(np.stack(columns, axis=1), tuple(said))
-
-    def take(self, numbers: IntArray) -> Recognised:
-        return replace(self, posteriors=np.asarray(self.posteriors)[numbers])
-
-    def named(self, view: str, training: Names | None) -> tuple[object, ...]:
-        """The classes, by name; None is "none of these"."""
-        if self.classes is not None:
-            names = tuple(np.asarray(self.classes, dtype=object).tolist())
-        elif training is not None:
-            names = tuple(training.tolist())
-        else:
-            raise LabelError(
-                f"the model has no classes of view {view!r}: name those of the posteriors"
-            )
-        if len(set(names)) < len(names) or not names:
-            raise LabelError(
-                f"posteriors of view {view!r} name each class once, and at least one; got {list(names)}"
-            )
-        return names
-
-    def logs(self, view: str, n_classes: int, n_tests: int) -> Array:
-        """(tests, classes + 2) log-likelihoods: of the classes, of a class that is not listed, and of any class."""
-        said = np.asarray(self.posteriors, dtype=np.float64)
-        if said.shape != (n_tests, n_classes):
-            raise DataError(
-                f"posteriors of view {view!r} have a row a test and a column a class, {(n_tests, n_classes)}; got "
-                f"{said.shape}"
-            )
-        prior = np.ones(n_classes)
-        if self.prior is not None:
-            prior = np.asarray(self.prior, dtype=np.float64)
-        if prior.shape != (n_classes,) or not (np.isfinite(prior) & (prior > 0)).all():
-            raise DataError(
-                f"the prior of a recogniser is a positive number a class, {(n_classes,)}; got {prior}"
-            )
-        if not (np.isfinite(said) & (said >= 0)).all() or not (said.sum(axis=1) > 0).all():
-            raise DataError(
-                f"posteriors of view {view!r} are probabilities, at least 0 and not all 0 of a test"
-            )
-        # a recogniser's prior is divided out: what is left is a likelihood
-        ratio = said / prior
-        ratio /= ratio.max(axis=1, keepdims=True)
-        with np.errstate(divide="ignore"):
-            return np.log(np.column_stack([ratio, np.zeros(n_tests), ratio.mean(axis=1)]))
+def log_posteriors(view: str, said: Mapping[Any, ArrayLike], n_tests: int) -> Array:
+    """(tests, classes + 2) logs of posteriors: of the classes, of a class that is not listed, and of any class."""
+    columns = [np.asarray(column, dtype=np.float64) for column in dict(said).values()]
+    if {column.shape for column in columns} != {(n_tests,)}:
+        raise DataError(
+            f"posteriors of view {view!r} are {{class: one number a test}}, {n_tests} for each class"
+        )
+    shares = np.stack(columns, axis=1)
+    if not (np.isfinite(shares) & (shares >= 0)).all() or not (shares.sum(axis=1) > 0).all():
+        raise DataError(
+            f"posteriors of view {view!r} are probabilities, at least 0 and not all 0 of a test"
+        )
+    # only ratios count
+    shares /= shares.max(axis=1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        return np.log(np.column_stack([shares, np.zeros(n_tests), shares.mean(axis=1)]))
 
 
 def make_question(question: Question | Json | None, asked: Json) -> Question:

@@ -114,6 +114,13 @@ KEY_TABLES = (
 )
 # Statements that bring tables from a version to the next; TABLES has the newest, and new tables and indexes need none.
 MIGRATIONS: tuple[str, ...] = ()
+PUT_MASTER = (
+    "INSERT INTO meta (name, value) VALUES ('master', :master) ON CONFLICT (name) DO NOTHING"
+)
+PUT_KEY = (
+    "INSERT INTO api_keys (hash, name, role, created) VALUES (:hash, :name, :role, :created) "
+    "ON CONFLICT (hash) DO UPDATE SET role = excluded.role"
+)
 # Take calls out of a minute's share, if so many are left; what lies beyond a minute was written by a wrong
 # clock.
 SPEND = (
@@ -308,10 +315,9 @@ class Store:
     def bind(self, master: str) -> None:
         """Remember the mark of the master key, or refuse another one than was remembered."""
         with self.write() as work:
-            known = self.meta("master", work)
-            if known is None:
-                work.insert("meta", name="master", value=master)
-            elif known != master:
+            # of instances that start at once, one puts it
+            work.run(PUT_MASTER, master=master)
+            if self.meta("master", work) != master:
                 raise ParameterError(
                     "the master key is another one than that which this database was made with"
                 )
@@ -339,15 +345,16 @@ class Store:
     def put_api_key(self, name: str, role: str, key: str | None = None) -> str:
         """Store the hash of a key, in place of one of the same name; the key itself is not stored."""
         key = key or new_api_key()
+        own = {"hash": key_hash(key), "name": name}
         with self.write() as work:
-            work.run("DELETE FROM api_keys WHERE name = :name", name=name)
-            query = "SELECT name FROM api_keys WHERE hash = :hash"
-            same = work.value(query, hash=key_hash(key))
-            if same is not None:
+            work.run("DELETE FROM api_keys WHERE name = :name AND hash <> :hash", **own)
+            same = work.value("SELECT name FROM api_keys WHERE hash = :hash", hash=own["hash"])
+            if same not in (None, name):
                 raise ParameterError(
                     f"the API key of {name!r} is that of {same!r} already: each has one of its own"
                 )
-            work.insert("api_keys", hash=key_hash(key), name=name, role=role, created=work.now)
+            # instances that start at once have the same keys in their environment
+            work.run(PUT_KEY, **own, role=role, created=work.now)
         return key
 
     def drop_api_key(self, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -49,12 +49,12 @@ class Reading:
 class Vectors:
     """Vectors of a corpus, and what is known of how they were made.
 
-    blocks : {extractor: columns}, where several stand side by side
+    blocks : {extractor: columns}; empty for a network that was trained here
     skipped : (id, reason) of utterances without a vector
     """
 
     vectors: VectorSet
-    blocks: dict[str, int] | None = None
+    blocks: dict[str, int] = field(default_factory=dict)
     skipped: tuple[tuple[str, str], ...] = ()
 
 
@@ -96,6 +96,7 @@ def run_experiment(
         made = extract_corpus(corpus, extractors, reading, output / UNFINISHED)
     else:
         made = _network_vectors(corpus, configuration, output, reading)
+    # after the vectors: a later run takes both for whole
     write_atomically(output / "configuration.toml", to_toml(configuration.to_dict()).encode())
     if not vectors:
         write_vectors(output / "vectors.npz", made.vectors)
@@ -108,7 +109,8 @@ def run_experiment(
     X = np.zeros((len(corpus), made.vectors.X.shape[1]), dtype=np.float32)
     there = np.isin(corpus.ids, made.vectors.ids)
     X[there] = made.vectors.X[made.vectors.rows(corpus.ids[there])]
-    task = Task(corpus, X, made.blocks)
+    blocks = made.blocks if len(made.blocks) > 1 else {}
+    task = Task(corpus, X, blocks)
     title = f"{corpus.name}, {made.vectors.extractor or 'vectors from elsewhere'}"
     say(f"\n{title}: {len(task.train)} training vectors of dimension {task.train.shape[1]}\n")
     results, best = run_systems(task, configuration, say)
@@ -137,17 +139,15 @@ def _network_vectors(
     """Vectors of a network that is trained here, or was by an earlier run with the same configuration."""
     vectors = output / "vectors.npz"
     written = output / "configuration.toml"
-    if vectors.is_file() and written.is_file():
-        if written.read_text(encoding="utf-8") == to_toml(configuration.to_dict()):
-            reading.say(f"vectors of an earlier run with the same configuration: {vectors}")
-            made = read_vectors(vectors)
-            lacking = np.setdiff1d(corpus.ids, made.ids).tolist()
-            return Vectors(made, skipped=tuple((name, "no vector") for name in lacking))
-    training = configuration.training
-    if not training.checkpoint:
-        training = replace(training, checkpoint=str(output / CHECKPOINT))
-    configuration = replace(configuration, training=training)
-    trained = train_on_corpus(corpus, configuration, output / "extractor.onnx", reading)
+    wanted = to_toml(configuration.to_dict())
+    if vectors.is_file() and written.is_file() and written.read_text(encoding="utf-8") == wanted:
+        reading.say(f"vectors of an earlier run with the same configuration: {vectors}")
+        made = read_vectors(vectors)
+        lacking = np.setdiff1d(corpus.ids, made.ids).tolist()
+        return Vectors(made, skipped=tuple((name, "no vector") for name in lacking))
+    place = configuration.training.checkpoint or str(output / CHECKPOINT)
+    resumable = configuration.with_changes({"training.checkpoint": place})
+    trained = train_on_corpus(corpus, resumable, output / "extractor.onnx", reading)
     (output / CHECKPOINT).unlink(missing_ok=True)
     return trained
 
@@ -192,14 +192,12 @@ def extract_corpus(
         unfinished=unfinished,
     )
     unfinished.unlink()
-    left = np.setdiff1d(np.arange(len(corpus)), made.rows)
-    reasons = [reason for _, reason in made.skipped]
-    skipped = tuple(zip(corpus.ids[left].tolist(), reasons, strict=True))
-    blocks = None
-    if len(extractor.networks) > 1:
-        blocks = {f"{one.name} ({i})": one.dimension for i, one in enumerate(extractor.networks, 1)}
+    # what was skipped is in the order of the corpus
+    left = np.delete(corpus.ids, made.rows).tolist()
+    skipped = [(name, reason) for name, (_, reason) in zip(left, made.skipped, strict=True)]
+    blocks = {name: stop - start for name, (start, stop) in extractor.blocks.items()}
     vectors = VectorSet(corpus.ids[made.rows], made.X, extractor.name)
-    return Vectors(vectors, blocks, skipped=skipped)
+    return Vectors(vectors, blocks, tuple(skipped))
 
 
 def _clips(corpus: Corpus) -> tuple[Clip, ...]:
@@ -213,11 +211,10 @@ def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> Vectors:
     blocks: dict[str, Names] = {}
     for file in files:
         for name, X in _blocks_of(Path(file), corpus).items():
+            # two files may have vectors of one extractor
             blocks[name if name not in blocks else f"{name} ({len(blocks) + 1})"] = X
     X = np.concatenate(list(blocks.values()), axis=1)
-    widths = None
-    if len(blocks) > 1:
-        widths = {name: int(block.shape[1]) for name, block in blocks.items()}
+    widths = {name: int(block.shape[1]) for name, block in blocks.items()}
     return Vectors(VectorSet(corpus.ids, X, "+".join(blocks)), widths)
 
 
@@ -225,17 +222,12 @@ def _blocks_of(file: Path, corpus: Corpus) -> dict[str, Names]:
     if file.suffix == ".npz":
         with np.load(file) as arrays:
             tables = [name for name in arrays if arrays[name].ndim == 2]
+            # without ids, utterances are called by their rows
             if len(tables) > 1 and "ids" not in arrays:
                 rows = corpus.ids.astype(np.int64)
                 return {name: arrays[name][rows].astype(np.float32) for name in tables}
-    vectors = read_vectors(file)
-    if not np.isin(corpus.ids, vectors.ids).any():
-        raise DataError(
-            f"none of the corpus's {len(corpus)} utterances, such as {str(corpus.ids[0])!r}, is among the "
-            f"{len(vectors)} vectors of {file}, such as {str(vectors.ids[0])!r}"
-        )
-    X = vectors.X[vectors.rows(corpus.ids)].astype(np.float32)
-    return {vectors.extractor or file.stem: X}
+    vectors = read_vectors(file).select(corpus.ids)
+    return {vectors.extractor or file.stem: vectors.X.astype(np.float32)}
 
 
 def run_systems(
@@ -252,6 +244,7 @@ def run_systems(
     best = None
     for system in systems_named(settings.systems, len(task.views)):
         variants = [("", configuration.backend)]
+        # a grid is of readings of the paper: other systems have one row
         if system.raw is not None:
             variants = list(configuration.variants())
         for suffix, backend in variants:
@@ -290,6 +283,7 @@ def _run_seeds(
         drawn = sample.scores(scores)
         evaluation = evaluate(scores, task.kinds)
         runs.append((evaluation, sample.intervals(drawn, settings)))
+        # the table, the model and the comparisons are of the first seed
         if not seed:
             first = model
             result = SystemResult(
@@ -324,6 +318,7 @@ class TrialSample:
     @classmethod
     def of(cls, task: Task, most: int = MOST_TRIALS) -> TrialSample:
         """Up to so many trials of every kind."""
+        # one seed for all systems: they are compared on the same trials
         rng = np.random.default_rng(0)
         places = []
         weights = {}
@@ -341,6 +336,7 @@ class TrialSample:
         enrolled = task.model_labels[speaker]
         both = np.concatenate([enrolled, task.test_labels[speaker]])
         codes = np.unique(both, return_inverse=True)[1].astype(np.int32)
+        # numbers, not names: there are millions of trials
         row, column = np.divmod(where, len(task.test))
         return cls(where, kinds, weights, (codes[row], codes[len(enrolled) + column]))
 

@@ -20,15 +20,15 @@ from .._typing import Array, IntArray
 from ..distributed import ordered_map
 from ..exceptions import DataError
 from ..extractors import Extractor, load_extractor
+from ..extractors.quality import Part
 from ..extractors.recipe import Output
 from ..extractors.sound import read_audio
-from ..extractors.speech import Part
 from .corpora import Corpus, load_corpus
 from .frames import in_room, over_channel, with_noise
 
 Samples = NDArray[np.float32]
 RATE = 16000
-COLUMNS = ("domain", "speaker", "phrase", "condition", "take")
+COLUMNS = ("vectors", "domain", "speaker", "phrase", "condition", "take")
 EXTRACTORS = ("campplus", "words")
 CONDITIONS = ("telephone", "noise", "room", "mixed")
 DOMAINS = {
@@ -142,6 +142,7 @@ def _extractor() -> Extractor:
 
 def vectors_of_person(corpus: Corpus, rows: IntArray) -> list[tuple[Any, ...]]:
     """Columns of a file, row by row: all recordings of one person, clean and in one condition each."""
+    # a seed of the person's own: the order in which people are done does not matter
     rng = np.random.default_rng(int(rows[0]))
     speaker = str(corpus.labels["speaker"][rows[0]])
     table = []
@@ -167,10 +168,9 @@ def write_vectors(folder: Path, name: str, root: Path) -> None:
     for done, part in enumerate(ordered_map(work, rows), 1):
         table += part
         progress.step(done)
-    vectors, *labels = zip(*table, strict=True)
-    columns: dict[str, Any] = dict(zip(COLUMNS, labels, strict=True))
+    columns: dict[str, Any] = dict(zip(COLUMNS, zip(*table, strict=True), strict=True))
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, vectors=np.asarray(vectors, dtype=np.float32), **columns)
+    np.savez_compressed(path, **columns)
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,9 @@ def read_material(folder: Path) -> Material:
             raise DataError(f"{path} is not there: make vectors of {name} first")
         with np.load(path) as arrays:
             table = dict(arrays)
-        labels = [table[key] for key in COLUMNS[:-1]]
+        labels = [table[key] for key in COLUMNS[1:-1]]
         cells = np.array(["|".join(cell) for cell in zip(*labels, strict=True)])
+        # takes are numbered within their cells, in their order
         order = np.lexsort((table.pop("take"), cells))
         number = np.empty(len(cells), dtype=np.int64)
         number[order] = np.arange(len(cells)) - np.searchsorted(cells[order], cells[order])

@@ -121,7 +121,9 @@ def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]], level: float
         ends = [(end.low, end.estimate, end.high) for end in around if end is not None]
         if len(ends) < len(runs) or len(runs) < 2 or not (values > 0).all():
             continue
-        low, estimate, high = np.log(np.maximum(ends, 1e-9)).mean(axis=0)
+        # averaged before logarithms are taken: in some runs the lower end may be zero
+        low, estimate, high = np.log(np.maximum(np.mean(ends, axis=0), 1e-9))
+        # few seeds: their deviation is uncertain, too
         width = student.ppf((1 + level) / 2, len(runs) - 1) / math.sqrt(len(runs))
         seeds = width * np.log(values).std(ddof=1)
         rows[kind]["low"] = mean * math.exp(-math.hypot(estimate - low, seeds))
@@ -309,6 +311,7 @@ def digest_of(path: Path) -> str:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     digest = hashlib.sha256()
+    # names and sizes: to read a whole corpus would take longer than many an experiment
     for file in sorted(path.rglob("*")):
         if file.is_file():
             digest.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())

@@ -166,9 +166,10 @@ class Corpus:
             columns = self.labels_at(rows, self.views)
             counts = [f"{len(np.unique(values))} of {view}" for view, values in columns.items()]
             lines.append(f"{what}: {len(rows)} utterances; {', '.join(counts)}")
-        listed = "" if protocol.trials is None else f", {len(protocol.trials)} listed trials"
-        lines.append(f"{len(protocol.enrol)} enrolments, {len(protocol.test)} tests{listed}")
-        return "\n".join(lines)
+        counts = [f"{len(protocol.enrol)} enrolments", f"{len(protocol.test)} tests"]
+        if protocol.trials is not None:
+            counts.append(f"{len(protocol.trials)} listed trials")
+        return "\n".join([*lines, ", ".join(counts)])
 
 
 class ProtocolOptions(TypedDict, total=False):
@@ -271,6 +272,7 @@ def enrolments(
             f"per_model is the number of utterances of an enrolment, at least 1; got {per_model}"
         )
     rows = np.asarray(rows, dtype=np.int64)
+    # stable: utterances of one session stay in their order
     if sessions is not None:
         rows = rows[np.argsort(session_order(sessions)[rows], kind="stable")]
     enrol = {}

@@ -40,13 +40,12 @@ class Listing(NamedTuple):
     clips: tuple[Clip, ...] | None
     fields: Columns
 
-    def labels(self, views: Sequence[str] | None = None) -> Columns:
-        """The columns of views; all but the session if none are named."""
-        views = views or [name for name in self.fields if name not in NO_VIEWS]
+    def labels(self, views: Sequence[str]) -> Columns:
+        """The columns of views."""
         missing = [view for view in views if view not in self.fields]
-        if missing or not views:
+        if missing:
             raise ParameterError(
-                f"there is no field {', '.join(missing) or 'that is a view'}; there are {', '.join(self.fields)}"
+                f"there is no field {missing[0]!r}; there are {', '.join(self.fields)}"
             )
         return {view: self.fields[view] for view in views}
 
@@ -79,12 +78,18 @@ def folder(
     views : the fields that are views, the speaker first; None takes them as the pattern does
     protocol : see `ProtocolOptions`
     """
-    root = Path(root)
-    index = root if root.is_file() else root / INDEX
-    listing = read_table(index) if index.is_file() else match_files(root, pattern or PATTERN)
+    listing = read_listing(root, pattern or PATTERN)
     session = listing.fields.get("session")
-    labels = listing.labels(views)
-    return build_corpus(root.stem, listing.ids, labels, listing.clips, session, **protocol)
+    labels = listing.labels(views or [name for name in listing.fields if name not in NO_VIEWS])
+    return build_corpus(Path(root).stem, listing.ids, labels, listing.clips, session, **protocol)
+
+
+def read_listing(root: PathLike, pattern: str) -> Listing:
+    """A table, a folder with an ``index.csv``, which is one, or else sound files by a pattern."""
+    index = Path(root)
+    if index.is_dir():
+        index /= INDEX
+    return read_table(index) if index.is_file() else match_files(root, pattern)
 
 
 def match_files(root: PathLike, pattern: str) -> Listing:

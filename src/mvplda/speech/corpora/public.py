@@ -25,7 +25,7 @@ from .corpus import (
     register_corpus,
     training_rows,
 )
-from .folder import INDEX, Listing, match_files, read_table
+from .folder import Listing, match_files, read_listing
 
 VIEWS = ("speaker", "phrase")
 TRAINING_SPEAKERS = tuple(
@@ -90,9 +90,11 @@ def cvau(
     speakers = labels["speaker"]
     both = np.intersect1d(speakers[session == enrol], speakers[session == test])
     chosen = np.isin(speakers, both)
+    # who occurs in one campaign only cannot be tested across them
     train = ~chosen
     train[chosen] = training_rows({"speaker": speakers[chosen]}, training, random_state)
     rows = np.flatnonzero(~train & np.isin(session, [enrol, test]))
+    # takes order a cell: sessions are campaigns here
     takes = listing.fields["take"]
     tested = None if enrol == test else session == test
     models, tests = enrolments(labels, takes, rows, per_model, tested)
@@ -150,22 +152,21 @@ def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
     root : the downloaded repository, its ``data`` folder, or a packed folder: an ``index.csv``
         of file, start, length, speaker, phrase and session
     """
-    root = Path(root)
-    data = root / "data" if (root / "data").is_dir() else root
-    if (root / INDEX).is_file():
-        listing = read_table(root / INDEX)
-    elif (data / "01").is_dir():
-        listing = match_files(data, "{speaker}/{phrase}_{speaker}_{session}.wav")
-    else:
-        raise DataError(
-            f"AudioMNIST is not there: looked for {root / INDEX} and {data / '01'}. Download the "
-            "AudioMNIST repository and give its folder (data/<speaker>/<digit>_<speaker>_<repetition>.wav), or a "
-            "packed folder with an index.csv"
+    data = Path(root) / "data"
+    try:
+        listing = read_listing(
+            data if data.is_dir() else root, "{speaker}/{phrase}_{speaker}_{session}.wav"
         )
+    except DataError as error:
+        raise DataError(
+            f"AudioMNIST is not there: {error}. Download the AudioMNIST repository and give its folder "
+            "(data/<speaker>/<digit>_<speaker>_<repetition>.wav), or a packed folder with an index.csv"
+        ) from error
+    columns = listing.labels(("phrase", "speaker", "session"))
+    # as the files of the repository are called, also where they are packed
+    ids = np.array(["_".join(parts) for parts in zip(*columns.values(), strict=True)])
+    session = columns["session"]
     labels = listing.labels(VIEWS)
-    session = listing.labels(["session"])["session"]
-    columns = zip(labels["phrase"], labels["speaker"], session, strict=True)
-    ids = np.array(["_".join(parts) for parts in columns])
     if protocol.get("training") is None:
         protocol["training"] = np.intersect1d(TRAINING_SPEAKERS, labels["speaker"]).tolist()
     return build_corpus(
