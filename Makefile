@@ -50,7 +50,7 @@ serve-demo: $(SERVE_STAMP)
 	$(SERVE)/bin/mvplda serve --demo
 
 demo: $(STAMP)
-	$(BIN)/mvplda demo --output demo-output
+	$(BIN)/mvplda experiment synthetic --output demo-output
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -17,8 +17,8 @@ import soundfile
 
 from mvplda.exceptions import FetchError
 from mvplda.extractors import Extractor, load_extractor
+from mvplda.extractors.extractor import cached_file
 from mvplda.extractors.sound import golden_signal
-from mvplda.extractors.weights import cached_file
 
 from .timing import best_of, extra_memory, in_another_process
 

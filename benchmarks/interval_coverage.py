@@ -20,12 +20,12 @@ from scipy.special import ndtr
 
 from mvplda.kinds import detection_costs
 from mvplda.metrics import compare_systems, evaluate, speaker_intervals, trial_kinds
+from mvplda.metrics.catalogue import Interval
 from mvplda.metrics.curves import Hull, pool
-from mvplda.metrics.jackknife import Interval
 
 COSTS = detection_costs(("default", "sre21", "1,1,0.001", "1,1,0.1"))
 FARS = (0.01, 0.001)
-UNSTATED = ("act_dcf", "min_dcf_threshold")
+UNSTATED = ("act_dcf",)
 """Metrics without an interval, or whose truth is another one in every round."""
 Trials = tuple[Any, Any, Any]
 """Scores of the trials, who is enrolled in each, and who is tested."""

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from ._optional import need
-from ._typing import FloatArray, Setting
+from ._typing import FloatArray, Json, Setting
 from .exceptions import LabelError
 from .kinds import DetectionCost, Kinds, detection_cost, target_kind
 from .metrics import ScoreCurve, bayes_error_rates
@@ -196,8 +196,8 @@ class ScoreHistogramDisplay(_ScoreDisplay):
             values = np.clip(own, bins[0], bins[-1])
             shares = np.full(len(own), 1 / len(own))
             colour = colour_of(kind, i)
-            fill = {"histtype": "stepfilled", "facecolor": (colour, 0.35), "edgecolor": colour}
-            axes.hist(values, bins, weights=shares, label=kind, **fill)
+            fill: Json = {"histtype": "stepfilled", "facecolor": (colour, 0.35)}
+            axes.hist(values, bins.tolist(), weights=shares, label=kind, edgecolor=colour, **fill)
         axes.axvline(0, **THIN)
         axes.set(xlabel=LLR, ylabel="share of the trials of a kind")
         legend_below(axes, 4)

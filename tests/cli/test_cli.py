@@ -29,7 +29,7 @@ def test_help_imports_nothing_heavy():
     code = "import sys, mvplda.cli; print([m for m in ('sklearn', 'torch', 'matplotlib', 'scipy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    assert "demo" in mvplda("--help").stdout
+    assert "setup" in mvplda("--help").stdout
 
 
 def test_errors_are_one_line(tmp_path):

@@ -88,7 +88,6 @@ def test_every_file_of_score_is_looked_at(root, tmp_path, monkeypatch):
     [
         ["experiment", "folder", "{root}"],
         ["reproduce", "folder", "{root}"],
-        ["demo"],
     ],
 )
 def test_a_folder_that_is_a_file_is_said_before_the_work(root, tmp_path, command):

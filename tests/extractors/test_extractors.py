@@ -24,11 +24,11 @@ from mvplda.exceptions import (
     ParameterError,
 )
 from mvplda.extractors import Extractor, families
+from mvplda.extractors.extractor import NAMES, cached_file, get_weights
 from mvplda.extractors.network import OnnxNetwork, make_frames, prepared
+from mvplda.extractors.quality import Part
 from mvplda.extractors.recipe import Golden, read_recipe, recipe_from, to_toml
 from mvplda.extractors.sound import golden_signal
-from mvplda.extractors.speech import Part
-from mvplda.extractors.weights import NAMES, cached_file, get_weights
 
 load_extractor: Any = (
     mvplda.load_extractor

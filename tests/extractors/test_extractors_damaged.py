@@ -12,7 +12,7 @@ pytest.importorskip("av", reason="PyAV is not installed, which makes some of the
 from benchmarks import damaged
 from mvplda.exceptions import FetchError
 from mvplda.extractors import load_extractor
-from mvplda.extractors.weights import cached_file
+from mvplda.extractors.extractor import cached_file
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "audiomnist"
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from mvplda.exceptions import AudioError
 from mvplda.extractors import load_extractor, measure
-from mvplda.extractors.quality import QualitySettings, measure_parts
-from mvplda.extractors.speech import SHIFT_S, Part
+from mvplda.extractors.quality import SHIFT_S, Part, QualitySettings, measure_parts
 
 T = np.arange(3 * RATE) / RATE
 NOISE = 0.1 * np.random.default_rng(0).normal(size=len(T))

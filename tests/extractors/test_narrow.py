@@ -11,8 +11,8 @@ from extractor_problems import RATE, network, voice
 from mvplda import load_extractor
 from mvplda.exceptions import FileFormatError
 from mvplda.extractors.network import OnnxNetwork
+from mvplda.extractors.quality import Part, bandwidth_hz
 from mvplda.extractors.recipe import Output
-from mvplda.extractors.speech import Part, bandwidth_hz
 
 soxr = pytest.importorskip("soxr", reason="soxr is not installed, which resamples")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import mvplda.extractors
 from mvplda.exceptions import FetchError
 from mvplda.extractors import families
+from mvplda.extractors.extractor import NAMES, cached_file
 from mvplda.extractors.network import OnnxNetwork
 from mvplda.extractors.sound import golden_signal
-from mvplda.extractors.weights import NAMES, cached_file
 
 FOLDER = Path(mvplda.extractors.__file__).parent / "recipes"
 

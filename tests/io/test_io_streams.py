@@ -122,8 +122,8 @@ def test_gzip_beside_the_suffix_and_without(vectors: VectorSet, tmp_path: Path, 
 def test_trials_from_streams(tmp_path: Path, format: str, stream: Any) -> None:
     kinds = np.array(["target", "nontarget", "target"])
     trials = Trials(np.array(["m1", "m2", "m1"]), np.array(["a", "b", "c"]), kinds)
-    write_trials(tmp_path / "trials", trials, format)
-    found = read_trials(stream((tmp_path / "trials").read_bytes()))
+    write_trials(tmp_path / f"trials.{format}", trials)
+    found = read_trials(stream((tmp_path / f"trials.{format}").read_bytes()))
     assert (found.enrol.tolist(), found.test.tolist()) == (
         trials.enrol.tolist(),
         trials.test.tolist(),
@@ -134,8 +134,9 @@ def test_trials_from_streams(tmp_path: Path, format: str, stream: Any) -> None:
 @pytest.mark.parametrize("format", ["kaldi", "csv"])
 def test_scores_from_streams(tmp_path: Path, format: str, stream: Any) -> None:
     scores = Scores(np.array(["m1", "m2"]), np.array(["a", "b"]), np.array([1.5, -2.0]))
-    write_scores(tmp_path / "scores", scores, format)
-    assert read_scores(stream((tmp_path / "scores").read_bytes())).score.tolist() == [1.5, -2.0]
+    path = tmp_path / f"scores.{format}"
+    write_scores(path, scores)
+    assert read_scores(stream(path.read_bytes())).score.tolist() == [1.5, -2.0]
 
 
 def test_errors_of_streams_have_lines(stream: Any) -> None:

@@ -49,7 +49,6 @@ FORMS: dict[str, tuple[str, Callable[[Path], None]]] = {
         lambda path: np.savez(path, X=np.asfortranarray(X), ids=IDS),
     ),
     "bytes as ids": ("x.npz", lambda path: np.savez(path, X=X, ids=np.array(IDS, dtype="S3"))),
-    "one vector a key": ("x.npz", lambda path: np.savez(path, **dict(zip(IDS, X, strict=True)))),
 }
 
 

@@ -36,8 +36,7 @@ class Overlap(Metric):
 
     name, heading, percent, headline = "overlap", "Overlap %", True, True
 
-    def notes(self):
-        return ("Overlap: targets below zero.",)
+    notes = ("Overlap: targets below zero.",)
 
     def value(self, curve):
         return float(curve.rates(0.0)[0])
@@ -128,7 +127,7 @@ def test_too_few_trials_by_the_rule_of_three(tmp_path):
 
 def test_an_interval_of_a_threshold_by_hand():
     """Jackknife the false-alarm rate at the threshold, and look up the thresholds of its ends."""
-    from mvplda.metrics.jackknife import jackknife_interval
+    from mvplda.metrics.catalogue import jackknife_interval
 
     scores, same, enrol, test = simulate(np.random.default_rng(5), speakers=25, mean=2.0)
     row = speaker_intervals(scores, same, enrol, test, far=[0.05]).intervals["Total"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -36,11 +35,8 @@ def test_of_one_kind_it_is_the_operating_point_of_the_tables():
     point = threshold_for(scores, same, 0.01, who, test)
     row = speaker_intervals(scores, same, who, test, far=[0.01]).intervals["Total"]
     threshold = row["threshold_at_far/0.01"]
-    assert (point.threshold, point.low, point.high) == (
-        threshold.estimate,
-        threshold.low,
-        threshold.high,
-    )
+    assert point.threshold == threshold.estimate
+    assert threshold.low < threshold.estimate < threshold.high
 
 
 def test_few_speakers_can_show_no_low_rate():
@@ -50,10 +46,9 @@ def test_few_speakers_can_show_no_low_rate():
     few = threshold_for(scores[enrolled], same[enrolled], 0.01, who[enrolled], test)
     assert few.speakers == 10
     assert few.least_far == pytest.approx(1 - 0.05 ** (1 / 10))
-    assert few.too_few
     assert "with 10 speakers you cannot show a false-alarm rate below 26 %" in str(few.warning())
     enough = threshold_for(scores, same, 0.2, who, test)
-    assert (enough.too_few, enough.warning()) == (False, None)
+    assert enough.warning() is None
 
 
 def test_a_side_of_one_speaker_has_rates_of_which_nothing_is_known():
@@ -68,8 +63,6 @@ def test_no_score_may_be_high_enough():
     )
     assert math.isinf(point.threshold)
     assert point.frr.estimate == 1
-    assert point.to_dict()["threshold"] is None
-    json.dumps(point.to_dict(), allow_nan=False)
 
 
 @pytest.mark.parametrize("far", [0.0, 1.0, -0.1, math.nan])

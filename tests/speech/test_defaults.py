@@ -7,7 +7,7 @@ import pytest
 
 from mvplda import load
 from mvplda.exceptions import DataError
-from mvplda.extractors.speech import Part, bandwidth_hz
+from mvplda.extractors.quality import Part, bandwidth_hz
 from mvplda.speech import defaults, recordings
 from mvplda.voices import DEFAULT_MODEL
 

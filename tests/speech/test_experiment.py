@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mvplda.exceptions import LabelError, ParameterError
-from mvplda.metrics.jackknife import Interval
+from mvplda.metrics.catalogue import Interval
 from mvplda.speech.corpora import build_corpus, load_corpus
 from mvplda.speech.experiment import Reading, read_corpus_vectors, run_experiment, run_systems
 from mvplda.speech.results import digest_of, over_seeds, provenance
@@ -125,6 +125,12 @@ def test_a_run_leaves_its_table_its_model_and_where_they_come_from(tmp_path):
     assert results["best"].evaluation["Total"]["eer"] < 0.2
     assert "| best |" in (tmp_path / "out" / "table.md").read_text()
     assert (tmp_path / "out" / "model.safetensors").is_file()
+    results.write_page(tmp_path / "out" / "page.html", "drawn")
+    page = (tmp_path / "out" / "page.html").read_text()
+    assert "the angle between the mean of the enrolment vectors" in page
+    assert results.finding().startswith(f"Best system: {results.best().title}, ")
+    if results.best().name != "plda-cell":
+        assert "% fewer than PLDA" in results.finding()
     assert read_configuration(tmp_path / "out" / "configuration.toml") == configuration
 
 
@@ -305,6 +311,12 @@ def test_intervals_over_seeds_add_variances():
     same = over_seeds(runs(0.1, 0.1, 0.1))["IC"]
     assert same["low"] == pytest.approx(0.05)
     assert same["high"] == pytest.approx(0.2)
+    # a lower end of zero in one run of three leaves two thirds of the lower end of the others
+    none: Any = Around(0.1)
+    none.of = lambda kind, name: Interval(0.1, 0.0, 0.2)
+    one_zero = over_seeds([*runs(0.1, 0.1), (Errors(IC={"eer": 0.1}), none)])["IC"]
+    assert one_zero["low"] == pytest.approx(2 / 3 * 0.05)
+    assert one_zero["high"] == pytest.approx(0.2)
     varied = over_seeds(runs(0.05, 0.1, 0.15))["IC"]
     assert varied["eer"] == pytest.approx(0.1)
     assert varied["low"] < 0.05

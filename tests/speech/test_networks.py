@@ -116,7 +116,7 @@ def test_a_training_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path)
 def test_what_cannot_be_trained_on_is_named():
     features, _ = toy()
     with pytest.raises(LabelError, match="at least 2"):
-        train(features, {"speaker": ["a"] * len(features)}, PAPER)
+        train(features, {"speaker": np.array(["a"] * len(features))}, PAPER)
     with pytest.raises(ParameterError, match="device"):
         training.choose_device("abacus")
 

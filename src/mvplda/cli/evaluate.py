@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from .._typing import FloatArray, Json
     from ..io.trials import Scores, Trials
     from ..kinds import Coded
+    from ..metrics.catalogue import Interval
     from ..metrics.comparison import Comparison
     from ..metrics.evaluation import Evaluation
     from ..metrics.intervals import Intervals
-    from ..metrics.jackknife import Interval
     from ..metrics.thresholds import GroupErrors
     from . import Texts
 

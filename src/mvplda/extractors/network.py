@@ -16,9 +16,9 @@ from .._optional import need
 from .._typing import FloatArray, PathLike
 from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
 from ..persistence import write_atomically
+from .quality import Part, bandwidth_hz
 from .recipe import Features, Golden, Match, Recipe, families, read_recipe, to_toml
 from .sound import Sound, golden_signal
-from .speech import Part, bandwidth_hz
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

@@ -24,7 +24,6 @@ from .files import (
     as_text,
     fail,
     is_number,
-    joined,
     plain,
     read_table,
     rows_of_batch,
@@ -64,32 +63,28 @@ def chosen(names: Sequence[str], usual: Sequence[str]) -> str | None:
 
 
 class NpzReader(Reader):
-    """Named arrays: vectors (n, D) and beside them ids and labels (n,); or one vector a key."""
+    """Named arrays: vectors (n, D) and beside them ids and labels (n,)."""
 
     def __init__(self, source: OnDisk) -> None:
         self.source = source
         self.path = source.name
         with wrap_reader_errors(self.path, ARCHIVE), zipfile.ZipFile(source.file) as file:
             headers = {n.removesuffix(".npy"): _header(file.open(n)) for n in file.namelist()}
-        self.keys = list(headers)
-        self.columns = tuple(key for key, (shape, _) in headers.items() if len(shape) == 1)
         tables = [key for key, (shape, _) in headers.items() if len(shape) == 2]
-        self.key = chosen(tables, VECTORS)
-        if self.key is not None:
-            shape, dtype = headers[self.key]
-            if dtype.kind not in "fiu":
-                fail(self.path, f"expected vectors (n, D) of floats; got shape {shape} of {dtype}")
-            self.id_column = usual_name(self.columns, IDS)
-            self.has_ids = self.id_column is not None
-        elif tables or not all(dtype.kind in "fiu" for _, dtype in headers.values()):
-            shapes = ", ".join(f"{key} {shape}" for key, (shape, _) in headers.items())
+        key = chosen(tables, VECTORS)
+        if key is None or headers[key][1].kind not in "fiu":
+            arrays = ", ".join(
+                f"{name} {shape} of {dtype}" for name, (shape, dtype) in headers.items()
+            )
             fail(
                 self.path,
-                "expected an array 'X', vectors as (n, D) and ids as (n,), or one vector of floats a key; "
-                f"there are {shapes or 'no arrays'}",
+                "expected an array 'X', vectors of floats as (n, D), and ids as (n,); "
+                f"there are {arrays or 'no arrays'}",
             )
-        else:
-            self.columns = ()  # one vector a key
+        self.key = key
+        self.columns = tuple(name for name, (shape, _) in headers.items() if len(shape) == 1)
+        self.id_column = usual_name(self.columns, IDS)
+        self.has_ids = self.id_column is not None
 
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
         with (
@@ -97,14 +92,10 @@ class NpzReader(Reader):
             np.load(self.source.file, allow_pickle=False) as archive,
         ):
             labels = {column: archive[column] for column in columns}
-            if self.key is None:
-                X = joined(self.path, [(key, archive[key][None]) for key in self.keys])
-                names = np.array(self.keys)
-            else:
-                X = np.ascontiguousarray(archive[self.key])
-                names = np.arange(len(X)).astype(str)
-                if self.id_column is not None:
-                    names = as_names(self.path, archive[self.id_column].tolist())
+            X = np.ascontiguousarray(archive[self.key])
+            names = np.arange(len(X)).astype(str)
+            if self.id_column is not None:
+                names = as_names(self.path, archive[self.id_column].tolist())
         for column, values in {**labels, "ids": names}.items():
             if len(values) != len(X):
                 reason = f"{len(values)} values of {column!r} for {len(X)} vectors"

@@ -17,7 +17,7 @@ Lists are read and written some lines at a time, and their ids are held as numbe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -54,8 +54,6 @@ from .files import (
 )
 
 TRIALS = ("kaldi", "voxceleb", "rsr2015", "table")
-SCORES = ("kaldi", "table")
-WRITTEN = ("kaldi", "csv")
 LINES = {
     "kaldi": ([2, 3], "'enrol test' or 'enrol test target|nontarget'"),
     "voxceleb": ([3], "'1 enrol test'"),
@@ -167,7 +165,8 @@ def read_trials(path: PathLike, format: str | None = None) -> Trials:
     path : file, pipe, or ``-`` for standard input
     format : one of kaldi, voxceleb, rsr2015, table; None looks into the file
     """
-    _check_format(format, TRIALS)
+    if format is not None and format not in TRIALS:
+        raise ParameterError(f"the format is one of {', '.join(TRIALS)}; got {format!r}")
     source = OnDisk(path)
     format = format or _seen_trials(source)
     kind = Coder()
@@ -192,17 +191,16 @@ def read_trials(path: PathLike, format: str | None = None) -> Trials:
     return Trials(enrol, test, coded.renamed(meant))
 
 
-def read_scores(path: PathLike, format: str | None = None) -> Scores:
-    """Read scores from a file, a pipe or ``-``, standard input; without a format, it is seen from the contents."""
-    _check_format(format, SCORES)
+def read_scores(path: PathLike) -> Scores:
+    """Read scores from a file, a pipe or ``-``, standard input; the format is seen from the contents."""
     source = OnDisk(path)
     scores = []
 
     def add(values: Sequence[Any], lines: Sequence[int]) -> None:
         scores.append(as_numbers(path, values, lines, "the score"))
 
-    table = format == "table" or (format is None and is_table(source, ENROL, SCORE))
-    pairs = _read_pairs(source, "table" if table else "scores", SCORE, add)
+    format = "table" if is_table(source, ENROL, SCORE) else "scores"
+    pairs = _read_pairs(source, format, SCORE, add)
     if not scores:
         fail(path, "expected a column called score", 1)
     return Scores(*pairs, np.concatenate(scores))
@@ -278,41 +276,30 @@ def _rsr2015_blocks(source: OnDisk) -> Iterator[Columns]:
         yield [models, utterances, kinds], lines
 
 
-def write_trials(path: PathLike, trials: Trials, format: str | None = None) -> None:
-    """Write a trial list, all or nothing: kaldi or csv; without a format, by the suffix, else Kaldi's."""
+def write_trials(path: PathLike, trials: Trials) -> None:
+    """Write a trial list, all or nothing: as CSV by the suffix, else as Kaldi's."""
     columns = {"enrol": trials.enrol, "test": trials.test}
     if trials.kind is not None:
         columns["kind"] = trials.kind
-    _write(path, columns, format, map(" ".join, rows_of(*columns.values())))
+    _write(path, columns)
 
 
-def write_scores(path: PathLike, scores: Scores, format: str | None = None) -> None:
-    """Write scores as kaldi or csv, all or nothing; ``-`` is standard output.
+def write_scores(path: PathLike, scores: Scores) -> None:
+    """Write scores, all or nothing: as CSV by the suffix, else as Kaldi's; ``-`` is standard output.
 
-    Without a format, CSV by the suffix, else Kaldi's. Text holds the digits that
-    give every number back, and no more: at most 9 for those of float32.
+    Text holds the digits that give every number back, and no more: at most 9 for those of float32.
     """
-    columns = {"enrol": scores.enrol, "test": scores.test, "score": scores.score}
-    lines = (f"{e} {t} {s!r}" for e, t, s in rows_of(*columns.values()))
-    _write(path, columns, format, lines)
+    _write(path, {"enrol": scores.enrol, "test": scores.test, "score": scores.score})
 
 
-def _write(
-    path: PathLike, columns: Mapping[str, Any], format: str | None, lines: Iterable[str]
-) -> None:
-    _check_format(format, WRITTEN)
-    if format == "csv" or (format is None and suffix_of(path) == ".csv"):
+def _write(path: PathLike, columns: Mapping[str, Any]) -> None:
+    if suffix_of(path) == ".csv":
         write_table(path, columns)
         return
     for column in columns.values():
         if isinstance(column, Coded):
             check_ids(column.used)  # a kind that is not known is empty, which a line cannot hold
-    write_text(path, lines)
-
-
-def _check_format(format: str | None, known: Sequence[str]) -> None:
-    if format is not None and format not in known:
-        raise ParameterError(f"the format is one of {', '.join(known)}; got {format!r}")
+    write_text(path, (" ".join(map(str, row)) for row in rows_of(*columns.values())))
 
 
 class Matched(NamedTuple):

@@ -2,7 +2,7 @@
 
 ==================== ======================================================================
 ``.scp``, ``.ark``   Kaldi, binary or text; also ``scp:``, ``ark:``, ``ark,t:``, ``ark,scp:a,b``
-``.npz``             arrays ``X`` and ``ids``, or one vector a key
+``.npz``             arrays ``X`` and ``ids``
 ``.parquet``         a column of ids and one of vectors (lists, fixed-size lists, or fixed-size
                      binary of 32-bit floats)
 ``.csv``             a header, a column of ids and one column for every dimension

@@ -4,9 +4,8 @@ Conventions are NIST's: a *miss* is a target below the threshold, a *false
 alarm* a non-target at or above it; scores are natural-log likelihood ratios.
 
 curves : sorted scores, the convex hull of the ROC, EER, Cllr, minCllr, Bayes error over the prior
-catalogue : every metric with its interval, in one list
+catalogue : every metric with its interval, in one list; the formula of an interval over speakers
 evaluation : the tables by kind of trial
-jackknife : the formula of an interval over speakers
 intervals : trials that are weighed again when speakers are left out or drawn; the intervals of the tables
 comparison : whether one system beats another
 thresholds : a threshold for a wanted false-alarm rate and what it costs; errors of groups of people; errors of 1:N

@@ -7,7 +7,7 @@ cancels, so percentiles will do; in a single system's error rate it does not.
 Replicates of n speakers spread too little, by sqrt(1 - 1/n), and what is known of their
 spread is worth Student's t of n - 1 degrees of freedom. Percentiles are expanded by both: an
 end for which the normal asks z is taken where t sqrt(n / (n - 1)) is. The p-value is in step. Where
-impostors are not enrolled, n is the number of speakers who count (:mod:`mvplda.metrics.jackknife`).
+impostors are not enrolled, n is the number of speakers who count (:mod:`mvplda.metrics.catalogue`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from .._typing import Array, RandomState
 from ..exceptions import DataError, ParameterError
 from ..kinds import Costs, Kinds
-from .catalogue import metrics_of
+from .catalogue import check_level, metrics_of
 from .intervals import WeightedTrials, plain, weighted_trials
-from .jackknife import check_level
 
 KNOWN = 0.9
 """Where fewer of the resamples than these have both targets and non-targets, there are too few speakers for a test."""

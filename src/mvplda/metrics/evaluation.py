@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +15,13 @@ from ..kinds import (
     Costs,
     DetectionCost,
     Kinds,
-    Mask,
     as_masks,
     detection_costs,
     ordered_kinds,
     target_kind,
 )
 from .catalogue import ERRORS, FARS, Metric, metrics_of
-from .curves import Curve, Scores, Side, as_scores, eer
+from .curves import Curve, Scores, Side, as_scores
 
 if TYPE_CHECKING:
     from .intervals import Intervals
@@ -83,7 +82,7 @@ class Evaluation:
         shares = ", ".join(f"{kind} {share:.4g}" for kind, share in self.weights.items())
         lines = [
             f"Every row is {self.target} against the non-targets of that kind.",
-            *dict.fromkeys(note for metric in self.metrics for note in metric.notes()),
+            *dict.fromkeys(note for metric in self.metrics for note in metric.notes),
             f"{TOTAL} pools all non-target trials as they come; shares: {shares}.",
         ]
         if intervals is not None:
@@ -184,16 +183,6 @@ def split_by_kind(
     return chosen, targets, parts
 
 
-def eer_by_kind(scores: ArrayLike, kinds: Mapping[str, Mask]) -> dict[str, float]:
-    """EER of the targets (TC) against every other kind, and against all of them (Total)."""
-    scores = np.asarray(scores)
-    target = target_kind(kinds)
-    targets = scores[kinds[target]]
-    result = {kind: eer(targets, scores[kinds[kind]]) for kind in ordered_kinds(kinds, target)}
-    result[TOTAL] = eer(targets, scores[~kinds[target]])
-    return result
-
-
 def evaluate(
     scores: ArrayLike,
     kinds: Kinds,
@@ -241,6 +230,11 @@ def evaluate(
             values |= {metric.name: metric.value(curve) for metric in stated}
         rows[kind] = Measures(len(targets), len(scored), values)
     return Evaluation(rows, metrics, costs, chosen)
+
+
+def eer_by_kind(scores: ArrayLike, kinds: Kinds) -> dict[str, float]:
+    """EER of the targets (TC) against every other kind, and against all of them (Total)."""
+    return {kind: row["eer"] for kind, row in evaluate(scores, kinds, far=()).rows.items()}
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,7 +1,7 @@
 """Confidence intervals of every metric by kind of trial, by a jackknife over speakers; and the trials that are sorted
 once, and weighed again for every choice of speakers.
 
-The formulas are in :mod:`mvplda.metrics.jackknife` and :mod:`mvplda.metrics.catalogue`;
+The formulas are in :mod:`mvplda.metrics.catalogue` and :mod:`mvplda.metrics.catalogue`;
 ``python -m benchmarks intervals`` measures how often the intervals hold the truth.
 
 What would the evaluation have been with other speakers? A bootstrap draws as many as
@@ -37,10 +37,9 @@ from numpy.typing import ArrayLike, NDArray
 from .._typing import Array, Names
 from ..exceptions import LabelError, ParameterError
 from ..kinds import Coded, Costs, Kinds, as_masks
-from .catalogue import COARSEST, FARS, Metric, metrics_of
+from .catalogue import COARSEST, FARS, Interval, Metric, check_level, effective_number, metrics_of
 from .curves import Curve, Scores, Side, ranks_at_targets, softplus
 from .evaluation import TOTAL, split_by_kind
-from .jackknife import Interval, check_level, effective_number
 
 Codes = NDArray[np.int32]
 Sides = tuple[ArrayLike, ArrayLike]

@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 from .._typing import Array
 from ..exceptions import DataError
 from ..kinds import Kinds, as_masks, target_kind
-from .catalogue import check_rate, threshold_ends
+from .catalogue import Interval, check_level, check_rate, effective_number, rate_interval, unmet
 from .curves import ScoreCurve
 from .evaluation import TOTAL
 from .intervals import (
@@ -25,7 +25,6 @@ from .intervals import (
     speaker_codes,
     weighted_trials,
 )
-from .jackknife import Interval, check_level, effective_number, rate_interval, unmet
 
 
 @dataclass(frozen=True)
@@ -33,52 +32,31 @@ class ThresholdPoint:
     """A threshold, the errors there by kind, and how little the speakers can show.
 
     threshold : the lowest score that is accepted; infinite if no score is high enough
-    low, high : interval of the threshold
     wanted : the false-alarm rate that was asked for, of every kind of impostor
     worst : the kind that needs the highest threshold
     far : false-alarm rate of every kind at the threshold
     frr : miss rate at the threshold
     least_far : the least false-alarm rate of the worst kind that so many speakers could show
-    speakers : how many speakers count for the worst kind, see :mod:`mvplda.metrics.jackknife`
-    level : how often the intervals are to hold
+    speakers : how many speakers count for the worst kind, see :mod:`mvplda.metrics.catalogue`
     """
 
     threshold: float
-    low: float
-    high: float
     wanted: float
     worst: str
     far: dict[str, Interval]
     frr: Interval
     least_far: float
     speakers: float
-    level: float
-
-    @property
-    def too_few(self) -> bool:
-        """Whether there are too few speakers to show the wanted rate."""
-        return self.wanted < self.least_far
 
     def warning(self) -> str | None:
-        """What to say where there are too few speakers; None where there are enough."""
-        if not self.too_few:
+        """What to say where there are too few speakers to show the wanted rate; None where there are enough."""
+        if self.wanted >= self.least_far:
             return None
         return (
             f"too few: with {self.speakers:.0f} speakers you cannot show a false-alarm rate below "
             f"{100 * self.least_far:.2g} %, and {100 * self.wanted:g} % was asked for; "
             "use the threshold as a first guess, and measure again with more speakers"
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; what is not finite is None."""
-        return {
-            **plain(self),
-            "worst": self.worst,
-            "far": {kind: plain(rate) for kind, rate in self.far.items()},
-            "frr": plain(self.frr),
-            "too_few": self.too_few,
-            "warning": self.warning(),
-        }
 
 
 def threshold_for(
@@ -102,10 +80,9 @@ def threshold_for(
 
     Notes
     -----
-    The rates are intervals over speakers at the threshold, which stays where it is. The interval of
-    the threshold goes from where the worst kind's rate would be at its upper end to where it would be
-    at its lower end. By the rule of three n speakers of whom none was accepted wrongly may be so
-    lucky with a rate of 3 / n: less than that cannot be shown.
+    The rates are intervals over speakers at the threshold, which stays where it is. By the rule of three
+    n speakers of whom none was accepted wrongly may be so lucky with a rate of 3 / n: less than that
+    cannot be shown.
 
     Examples
     --------
@@ -126,19 +103,15 @@ def threshold_for(
     worst = max(thresholds, key=lambda kind: thresholds[kind])
     threshold = thresholds[worst]
     rates = {kind: _rates_at(threshold, trials, level) for kind, trials in rows.items()}
-    low, high = threshold_ends(rows[worst].whole(), rates[worst][1])
     speakers = rows[worst].speakers()[1]
     return ThresholdPoint(
         threshold=threshold,
-        low=min(low, threshold),
-        high=max(high, threshold),
         wanted=far,
         worst=worst,
         far={kind: both[1] for kind, both in rates.items()},
         frr=rates[worst][0],
         least_far=unmet(level, speakers),
         speakers=speakers,
-        level=level,
     )
 
 

@@ -96,6 +96,7 @@ def run_experiment(
         made = extract_corpus(corpus, extractors, reading, output / UNFINISHED)
     else:
         made = _network_vectors(corpus, configuration, output, reading)
+    # after the vectors: a later run takes both for whole
     write_atomically(output / "configuration.toml", to_toml(configuration.to_dict()).encode())
     if not vectors:
         write_vectors(output / "vectors.npz", made.vectors)
@@ -221,6 +222,7 @@ def _blocks_of(file: Path, corpus: Corpus) -> dict[str, Names]:
     if file.suffix == ".npz":
         with np.load(file) as arrays:
             tables = [name for name in arrays if arrays[name].ndim == 2]
+            # without ids, utterances are called by their rows
             if len(tables) > 1 and "ids" not in arrays:
                 rows = corpus.ids.astype(np.int64)
                 return {name: arrays[name][rows].astype(np.float32) for name in tables}
@@ -242,6 +244,7 @@ def run_systems(
     best = None
     for system in systems_named(settings.systems, len(task.views)):
         variants = [("", configuration.backend)]
+        # a grid is of readings of the paper: other systems have one row
         if system.raw is not None:
             variants = list(configuration.variants())
         for suffix, backend in variants:
@@ -280,6 +283,7 @@ def _run_seeds(
         drawn = sample.scores(scores)
         evaluation = evaluate(scores, task.kinds)
         runs.append((evaluation, sample.intervals(drawn, settings)))
+        # the table, the model and the comparisons are of the first seed
         if not seed:
             first = model
             result = SystemResult(
@@ -314,6 +318,7 @@ class TrialSample:
     @classmethod
     def of(cls, task: Task, most: int = MOST_TRIALS) -> TrialSample:
         """Up to so many trials of every kind."""
+        # one seed for all systems: they are compared on the same trials
         rng = np.random.default_rng(0)
         places = []
         weights = {}
@@ -331,6 +336,7 @@ class TrialSample:
         enrolled = task.model_labels[speaker]
         both = np.concatenate([enrolled, task.test_labels[speaker]])
         codes = np.unique(both, return_inverse=True)[1].astype(np.int32)
+        # numbers, not names: there are millions of trials
         row, column = np.divmod(where, len(task.test))
         return cls(where, kinds, weights, (codes[row], codes[len(enrolled) + column]))
 

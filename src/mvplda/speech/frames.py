@@ -21,9 +21,9 @@ from ..backend import cores
 from ..distributed import ordered_map
 from ..exceptions import AudioError
 from ..extractors.network import make_frames, prepared
+from ..extractors.quality import Part
 from ..extractors.recipe import Recipe
 from ..extractors.sound import Clip, read_audio
-from ..extractors.speech import Part
 
 __all__ = ["extract_features"]
 

@@ -78,6 +78,7 @@ class PaperBody(nn.Module):
 
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
         batch, longest, width = frames.shape
+        # inside the graph, so that the exported network takes frames as they come
         frames = (frames - self.shift) / self.deviation
         centre = torch.arange(longest, device=frames.device).expand(batch, longest)
         last = (lengths - 1)[:, None].expand(batch, longest)
@@ -114,6 +115,7 @@ class Heads(nn.Module):
 
     def forward(self, hidden: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
         """The loss, and (views,) the shares of what was right."""
+        # the loss in full precision, whatever the layers have
         hidden = hidden.float()
         losses = []
         right = []

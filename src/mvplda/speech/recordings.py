@@ -20,9 +20,9 @@ from .._typing import Array, IntArray
 from ..distributed import ordered_map
 from ..exceptions import DataError
 from ..extractors import Extractor, load_extractor
+from ..extractors.quality import Part
 from ..extractors.recipe import Output
 from ..extractors.sound import read_audio
-from ..extractors.speech import Part
 from .corpora import Corpus, load_corpus
 from .frames import in_room, over_channel, with_noise
 
@@ -142,6 +142,7 @@ def _extractor() -> Extractor:
 
 def vectors_of_person(corpus: Corpus, rows: IntArray) -> list[tuple[Any, ...]]:
     """Columns of a file, row by row: all recordings of one person, clean and in one condition each."""
+    # a seed of the person's own: the order in which people are done does not matter
     rng = np.random.default_rng(int(rows[0]))
     speaker = str(corpus.labels["speaker"][rows[0]])
     table = []

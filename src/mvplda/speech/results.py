@@ -51,6 +51,22 @@ PACKAGES = (
 )
 
 
+EXPLAINED = {
+    "cosine": "the angle between the mean of the enrolment vectors and the test vector",
+    "plda-cell": "PLDA whose classes are the combinations of both labels: the usual baseline",
+    "plda-speaker": "PLDA of speakers, whatever the phrase",
+    "plda-prior": "PLDA of the combinations with an isotropic prior, on vectors of length 1",
+    "jplda-printed": "joint PLDA, trained and scored by the paper's formulas as published",
+    "jplda-alone": "the paper's score of the speaker, whatever the phrase",
+    "jplda-exact": "joint PLDA, trained by exact EM and scored exactly",
+    "jplda-interaction": "joint PLDA with full noise and a view for how a speaker says a phrase",
+    "jplda-prior": "the same with an isotropic prior, on vectors of length 1",
+    "best": "a committee of two models per extractor, weighted and calibrated by held-out speakers, as mvplda train "
+    "makes it",
+}
+"""Systems in a line, by name. Reduced are principal components, raw are the vectors as they come."""
+
+
 @dataclass(frozen=True)
 class SystemResult:
     """What one system reached.
@@ -121,7 +137,9 @@ def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]], level: float
         ends = [(end.low, end.estimate, end.high) for end in around if end is not None]
         if len(ends) < len(runs) or len(runs) < 2 or not (values > 0).all():
             continue
-        low, estimate, high = np.log(np.maximum(ends, 1e-9)).mean(axis=0)
+        # averaged before logarithms are taken: in some runs the lower end may be zero
+        low, estimate, high = np.log(np.maximum(np.mean(ends, axis=0), 1e-9))
+        # few seeds: their deviation is uncertain, too
         width = student.ppf((1 + level) / 2, len(runs) - 1) / math.sqrt(len(runs))
         seeds = width * np.log(values).std(ddof=1)
         rows[kind]["low"] = mean * math.exp(-math.hypot(estimate - low, seeds))
@@ -237,6 +255,19 @@ class Results:
         for name, content in files.items():
             write_atomically(folder / name, content.encode())
 
+    def finding(self) -> str:
+        """The best system, its errors, and how many fewer these are than of PLDA, or of the first system."""
+        best = self.best()
+        text = f"Best system: {best.title}, {draw.headline(best.evaluation, best.intervals)}"
+        usual = [own for own in self.systems if own.name in ("plda-cell", "plda-cell-raw")]
+        other = (usual or self.systems)[0]
+        errors = [own.evaluation["Total"]["eer"] for own in (best, other)]
+        if errors[0] < errors[1]:
+            fewer = 100 * (1 - errors[0] / errors[1])
+            text += f", {fewer:.0f} % fewer than {other.title} ({100 * errors[1]:.2f} %)"
+        kinds = ", ".join(self.kinds[:-1])
+        return f"{text}. Errors are equal error rates (EER) of {kinds} together."
+
     def write_page(self, path: Path, source: str) -> None:
         """Write the page and, beside it, its plot."""
         folder = draw.folder_beside(path)
@@ -252,22 +283,30 @@ class Results:
             rows.append([name, *named[title].cells(draw.INTERVAL), f"{named[title].seconds:.1f}"])
         best = self.best()
         about = (best.evaluation, best.intervals)
+        words = {own.title: explained(own.name) for own in self.systems}
+        words |= {kind: text for kind, text in draw.KIND_WORDS.items() if kind in self.kinds}
         head, *others = self.claims()
         compared = [[html.escape(cell) for cell in row] for row in others]
         notes = best.evaluation.definitions(best.intervals)
         notes.append(f"Data: {source}.")
         notes += [f"Not used: {note}" for note in self.notes[:20]]
-        finding = html.escape(f"Best system: {best.title}, {draw.headline(*about)}.")
         body = (
-            f'<p class="finding">{finding}</p>'
+            f'<p class="finding">{html.escape(self.finding())}</p>'
             f"<p>{'<br>'.join(map(html.escape, self.summary.splitlines()))}</p>"
             f"<h2>What to do next</h2>{draw.notes_list(draw.advice(*about), 'advice')}"
             f"{draw.thresholds_table(*about)}<h2>Systems</h2>"
             f"{draw.html_table(['EER, %', *self.columns, 's'], rows, self.systems.index(best))}{plot}"
-            f"<h2>Compared</h2>{draw.html_table(head, compared)}{draw.notes_list(notes)}"
+            f"<h2>Compared</h2>{draw.html_table(head, compared)}"
+            f"<h2>What the names mean</h2>{draw.words_list(words)}{draw.notes_list(notes)}"
             f"{draw.fold_away('The configuration', to_toml(self.configuration))}"
         )
         draw.write_page(path, self.title, body)
+
+
+def explained(name: str) -> str:
+    """What a system is."""
+    name = name.partition(";")[0].removesuffix("-raw").removesuffix("-plain")
+    return EXPLAINED.get(name, "")
 
 
 def seeds_cell(row: Card) -> str:
@@ -309,6 +348,7 @@ def digest_of(path: Path) -> str:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     digest = hashlib.sha256()
+    # names and sizes: to read a whole corpus would take longer than many an experiment
     for file in sorted(path.rglob("*")):
         if file.is_file():
             digest.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())

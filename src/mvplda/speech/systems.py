@@ -118,6 +118,7 @@ class Task:
     @property
     def components(self) -> int:
         """Components for a full noise: no more than half of what varies within cells can tell."""
+        # a full noise has as many free numbers as components squared
         rows, width = self.train.shape
         within = rows - self.classes[self.cell]
         return int(max(min(COMPONENTS, width, rows - 1, within // 2), min(2, width)))
@@ -217,6 +218,7 @@ def _paper(
         tol=0,
         random_state=settings.random_state,
     )
+    # readings of the published formulas are no options of the model: nobody else needs them
     body = settings.e_step == "body"
     model.published_em = partial(PublishedEM, body=body, together=settings.m_step == "together")
     chain = None
@@ -242,6 +244,7 @@ def with_interaction(task: Task, settings: BackendSettings) -> Bundle:
 def _with_prior(task: Task, *views: str) -> Bundle:
     """Full-rank loadings under an isotropic prior, on vectors of unit length."""
     strengths = dict.fromkeys([*views, "noise"], STRENGTH)
+    # of phrases that training has, tests have no others: their loadings need little help
     strengths |= {view: KNOWN_STRENGTH for view in task.views[1:] if view in views}
     model = MultiviewPLDA(
         dict.fromkeys(views), prior="isotropic", prior_strength=strengths, max_iter=20

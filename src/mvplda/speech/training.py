@@ -150,6 +150,7 @@ def estimated_hours(
     features: FeatureSet, labels: Columns, network: PaperNetwork, training: Training
 ) -> float:
     """Hours that a training will take, by the second of two epochs over a few utterances."""
+    # the first epoch has the start of the device in it
     rows = np.random.default_rng(0).permutation(len(features))[:TIMED]
     few = features.take(rows)
     trial = train(
@@ -187,6 +188,7 @@ class Run:
         # every epoch has a seed of its own: one that was resumed is the same as one that was not
         rng = np.random.default_rng([training.random_state, 4, number])
         steps = max(1, len(self.source.frames) // training.batch)
+        # kept on the device: a number that is read in every step would stop it
         losses = []
         hits = []
         for step, (stacked, codes) in enumerate(self.source.batches(training.batch, rng)):

@@ -272,6 +272,7 @@ def enrolments(
             f"per_model is the number of utterances of an enrolment, at least 1; got {per_model}"
         )
     rows = np.asarray(rows, dtype=np.int64)
+    # stable: utterances of one session stay in their order
     if sessions is not None:
         rows = rows[np.argsort(session_order(sessions)[rows], kind="stable")]
     enrol = {}

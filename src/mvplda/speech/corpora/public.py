@@ -90,9 +90,11 @@ def cvau(
     speakers = labels["speaker"]
     both = np.intersect1d(speakers[session == enrol], speakers[session == test])
     chosen = np.isin(speakers, both)
+    # who occurs in one campaign only cannot be tested across them
     train = ~chosen
     train[chosen] = training_rows({"speaker": speakers[chosen]}, training, random_state)
     rows = np.flatnonzero(~train & np.isin(session, [enrol, test]))
+    # takes order a cell: sessions are campaigns here
     takes = listing.fields["take"]
     tested = None if enrol == test else session == test
     models, tests = enrolments(labels, takes, rows, per_model, tested)

@@ -182,6 +182,7 @@ def synthetic(
 
 def _make(root: Path, settings: dict[str, int], verbose: bool) -> None:
     """Write the corpus; the manifest comes last, so that a folder without it is not whole."""
+    # before anything is written, not in a process of its own
     for module in ("espeakng_loader", "soundfile", "soxr"):
         need(module)
     root.mkdir(parents=True, exist_ok=True)
