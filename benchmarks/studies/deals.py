@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -125,21 +126,26 @@ def main(data: Path, only: tuple[str, ...], system: tuple[str, ...], jobs: int) 
         chosen = tuple(one for one in (*ALONE, *systems) if not system or one in system)
         file = data / ("cvau.npz" if name.startswith("cvau") else "speech_commands.npz")
         figures = json.loads(path.read_text())["systems"] if path.is_file() else {}
-        pairs = [(one, deal) for one in reversed(chosen) for deal in range(DEALS)]
-        work = (delayed(run_deal)(name, data, deal, one) for one, deal in pairs)
-        done = dict(zip(pairs, Parallel(n_jobs=jobs)(work), strict=True))
-        for one in chosen:
+        order = (*ALONE, *systems)
+        # the slowest begin, and a file is there from the first system on
+        work = (
+            delayed(run_deal)(name, data, deal, one)
+            for one in reversed(chosen)
+            for deal in range(DEALS)
+        )
+        done = Parallel(n_jobs=jobs, return_as="generator")(work)
+        command = f"python -m benchmarks.studies.deals DATA --only {name}"
+        command += "".join(f" --system {one}" for one in system)
+        made = {**provenance([file]), "command": command}
+        for one in reversed(chosen):
             own = SYSTEMS[ALONE.get(one, one)]
             heading = own.heading(BackendSettings(), ("speaker", "phrase"))
             if one in ALONE:
                 heading += ", CAM++ alone"
-            runs = [done[one, deal] for deal in range(DEALS)]
-            figures[one] = {"title": heading, "seeds": over_seeds(runs)}
-        command = f"python -m benchmarks.studies.deals DATA --only {name}"
-        command += "".join(f" --system {one}" for one in system)
-        made = {**provenance([file]), "command": command}
-        results = {"title": title, "provenance": made, "systems": figures}
-        path.write_text(json.dumps(results, indent=1) + "\n")
+            figures[one] = {"title": heading, "seeds": over_seeds(list(islice(done, DEALS)))}
+            rows = {each: figures[each] for each in order if each in figures}
+            results = {"title": title, "provenance": made, "systems": rows}
+            path.write_text(json.dumps(results, indent=1) + "\n")
         for row in figures.values():
             print(row["title"], [seeds_cell(cell) for cell in row["seeds"].values()])
 
