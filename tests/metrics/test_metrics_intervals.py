@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -247,7 +248,8 @@ def test_one_speaker_with_half_of_the_errors_may_stand_for_many_more():
     rates = np.array([0.35, *[0.011] * 28])
     without = (rates.sum() - rates) / 28
     found = jackknife_interval(rates.mean(), without, of_hull=True, unseen=0.1, most=0.5)
-    least, most = 0.011 + beta.ppf([0.025, 0.975], [1, 2], [29, 28]) * (0.35 - 0.011)
+    shares: Any = beta.ppf([0.025, 0.975], [1, 2], [29, 28])
+    least, most = 0.011 + shares * (0.35 - 0.011)
     assert found.low < least
     assert most < found.high <= rates.mean() + 0.1
 

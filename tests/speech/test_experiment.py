@@ -314,7 +314,8 @@ def test_intervals_over_seeds_add_variances():
     # a lower end of zero in one run of three leaves two thirds of the lower end of the others
     none: Any = Around(0.1)
     none.of = lambda kind, name: Interval(0.1, 0.0, 0.2)
-    one_zero = over_seeds([*runs(0.1, 0.1), (Errors(IC={"eer": 0.1}), none)])["IC"]
+    three: Any = [*runs(0.1, 0.1), (Errors(IC={"eer": 0.1}), none)]
+    one_zero = over_seeds(three)["IC"]
     assert one_zero["low"] == pytest.approx(2 / 3 * 0.05)
     assert one_zero["high"] == pytest.approx(0.2)
     varied = over_seeds(runs(0.05, 0.1, 0.15))["IC"]
