@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mvplda import PLDA, Committee, MultiviewPLDA, load
-from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.exceptions import LabelError, ParameterError
 
 VIEWS = {"speaker": 2, "phrase": 2}
 
@@ -97,14 +97,6 @@ def test_one_view_may_be_named_by_itself():
         for views in ("phrase", ["phrase"])
     )
     np.testing.assert_array_equal(one.llr(E, T), two.llr(E, T))
-
-
-def test_groups_and_trials_are_one_a_vector():
-    X, y, _, _ = _data()
-    committee = Committee({"one": MultiviewPLDA(VIEWS)})
-    for wrong in ({"groups": [1, 2]}, {"trials": np.arange(30)}, {"trials": np.arange(72)}):
-        with pytest.raises(DataError, match="72 vectors"):
-            committee.fit(X, y, **wrong)
 
 
 def test_factors_are_kept(tmp_path):

@@ -700,6 +700,8 @@ def check_settings(model: MultiviewPLDA) -> None:
         value = getattr(model, name)
         if not isinstance(value, Real) or not least <= float(value) < most:
             raise ParameterError(f"{name} is a number in [{least}, {most}); got {value!r}")
+    if model.callback is not None and not callable(model.callback):
+        raise ParameterError(f"callback is a function, or None; got {model.callback!r}")
     # True is an Integral, too
     whole = isinstance(model.max_iter, Integral) and not isinstance(model.max_iter, bool)
     if not whole or model.max_iter < 0:
