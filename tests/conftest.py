@@ -46,6 +46,17 @@ def fingerprints() -> dict[str, str]:
     }
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = [item for item in items if item.get_closest_marker("cuda")]
+    if not wanted:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        config.hook.pytest_deselected(items=wanted)
+        items[:] = [item for item in items if item not in wanted]
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.stash[BEFORE] = fingerprints()
 

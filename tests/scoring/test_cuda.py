@@ -84,7 +84,7 @@ def test_kernels_of_statistics():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.cuda
 @pytest.mark.parametrize(("dtype", "most"), [(np.float32, 2e-6), (np.float64, 1e-11)])
 def test_statistics_on_cuda_agree_with_numpy(dtype, most):
     from mvplda import SufficientStatistics
@@ -111,7 +111,7 @@ def test_statistics_on_cuda_agree_with_numpy(dtype, most):
     )
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.cuda
 @pytest.mark.parametrize("noise", ["diagonal", "full", "isotropic"])
 @pytest.mark.parametrize("views", [{"a": 3}, {"a": 3, "b": 2}, {"a": 2, "b": 2, "a:b": 1}])
 def test_a_fit_on_cuda_is_that_of_numpy(views, noise):
@@ -132,7 +132,7 @@ def test_a_fit_on_cuda_is_that_of_numpy(views, noise):
         np.testing.assert_allclose(model.loadings_[view], expected.loadings_[view], atol=1e-6)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.cuda
 @pytest.mark.parametrize("views", [{"a": 2}, {"a": 3, "b": 2}, {"a": 2, "b": 1, "a:b": 1}])
 def test_cuda_agrees_with_numpy(views):
     from test_scoring import D, any_model
