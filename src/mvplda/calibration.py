@@ -139,6 +139,7 @@ class LinearCalibrator(Persistent, BaseEstimator):
         return np.asarray(self.slope_ * _finite(scores) + self.intercept_)
 
     def check_state(self) -> None:
+        self.slope_, self.intercept_ = float(self.slope_), float(self.intercept_)
         check_answers(self, self.transform, 1)
 
 
