@@ -25,7 +25,7 @@ from .exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from .labels import encode_labels
 from .metrics import cllr, eer, threshold_for
 from .metrics.curves import min_cllr
-from .models import SCORERS, Committee, MultiviewPLDA
+from .models import Committee, MultiviewPLDA, find_scorers
 from .models.committee import scorer_of
 from .models.domain import DomainPLDA, InDomain
 from .models.heldout import held_out_trials
@@ -63,12 +63,13 @@ REDUCED = 150
 
 def model_names() -> list[str]:
     """What `train` makes: a committee, and every scorer that is registered, by plugins too."""
-    return [COMMITTEE, *SCORERS]
+    return [COMMITTEE, *find_scorers()]
 
 
 def needs_labels(model: str) -> bool:
     """Whether a model of this name is fitted to labels; an unknown one is refused elsewhere."""
-    return model not in SCORERS or SCORERS[model].NEEDS_LABELS
+    scorer = find_scorers().get(model)
+    return scorer is None or scorer.NEEDS_LABELS
 
 
 def train(
@@ -127,12 +128,12 @@ def train(
             warnings.simplefilter("ignore", MvpldaWarning)
             bundle.fit(vectors, columns)
         _keep_few_posteriors(committee, next(iter(columns)))
-    elif model in SCORERS:
+    elif model in find_scorers():
         chain = None
         if reduce is not None and needs_labels(model):
             chain = standard_chain(reduce)
         wanted = ranks if ranks and needs_labels(model) else dict.fromkeys(columns)
-        scorer = SCORERS[model].with_ranks(wanted, options)
+        scorer = find_scorers()[model].with_ranks(wanted, options)
         bundle = Bundle(chain, scorer, extractor).fit(vectors, columns or None)
     else:
         raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")

@@ -17,6 +17,8 @@ from cli_files import fails, said_by, scoring, training, vector_files, write_map
 from mvplda import MultiviewPLDA, metrics
 from mvplda._optional import need
 from mvplda.cli import main
+from mvplda.extractors.recipe import families
+from mvplda.models import SCORERS
 
 
 @pytest.fixture(autouse=True)
@@ -299,6 +301,30 @@ def test_groups_and_a_word_about_calibration(root, tmp_path):
     err = said_by("evaluate", tmp_path / "wrong", "--trials", root / "trials", code=0).err
     assert "not calibrated" in err
     assert "mvplda calibrate" in err
+
+
+def test_an_installed_package_adds_scorers_and_recipes(root, tmp_path, monkeypatch):
+    place = tmp_path / "site"
+    for folder in ("added-1.dist-info", "added"):
+        (place / folder).mkdir(parents=True)
+    (place / "added-1.dist-info" / "METADATA").write_text("Name: added\nVersion: 1\n")
+    (place / "added-1.dist-info" / "entry_points.txt").write_text(
+        "[mvplda.scorers]\nbend = added\n[mvplda.recipes]\nours = added\n"
+    )
+    (place / "added" / "__init__.py").write_text(
+        "from mvplda import CosineScorer\n\nclass Bend(CosineScorer):\n    NAME = 'bend'\n"
+    )
+    (place / "added" / "ours.toml").write_text("[samples]\nmargin_s = 0.2\n")
+    monkeypatch.syspath_prepend(place)
+    monkeypatch.setattr("mvplda._optional._LOADED", set())
+    families.cache_clear()
+    try:
+        assert families()["ours"].samples.margin_s == 0.2
+        said_by("train", root / "x.npz", "--model", "bend", "-o", tmp_path / "a", code=0)
+        assert "Bend" in said_by("info", tmp_path / "a", code=0).out
+    finally:
+        families.cache_clear()
+        SCORERS.pop("bend", None)
 
 
 def test_a_plugin_adds_a_scorer(root, tmp_path, monkeypatch):

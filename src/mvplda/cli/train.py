@@ -165,10 +165,10 @@ def train(
 
 def _from_statistics(path: str, model: str, ranks: Json, options: Json) -> Bundle:
     from ..bundle import Bundle
-    from ..models import SCORERS
+    from ..models import find_scorers
     from ..statistics.record import load_with_sources
 
-    kind: Any = SCORERS.get(model)
+    kind: Any = find_scorers().get(model)
     if not hasattr(kind, "fit_statistics"):
         raise click.UsageError(
             f"{path} holds statistics, which --model {model} cannot be fitted to: take multiview or plda"

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from importlib import resources
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
@@ -258,9 +259,11 @@ def filled(record: _Record, values: Mapping[str, object], where: str) -> _Record
 
 @cache
 def families() -> dict[str, Recipe]:
-    """The recipes that come with mvplda, by name."""
+    """The recipes that come with mvplda, and with packages that an entry point ``mvplda.recipes`` names."""
     recipes = {}
-    for file in sorted((resources.files(__package__) / "recipes").iterdir(), key=str):
+    places = [resources.files(__package__) / "recipes"]
+    places += [resources.files(entry.value) for entry in entry_points(group="mvplda.recipes")]
+    for file in sorted((file for place in places for file in place.iterdir()), key=str):
         name, _, suffix = file.name.rpartition(".")
         if suffix == "toml":
             recipes[name] = filled(Recipe(name), tomllib.loads(file.read_text("utf-8")), name)

@@ -7,7 +7,6 @@ posteriors of hypotheses are made of these once, here, for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 from weakref import WeakKeyDictionary
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from .._optional import load_entry_points
 from .._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from ..backend import as_vectors, cast, dtype_name, empty, is_torch, namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
@@ -70,9 +70,7 @@ SCORERS: dict[str, type[BaseScorer]] = {}
 
 def find_scorers() -> dict[str, type[BaseScorer]]:
     """All scorers by name, those of other packages too (entry points of the group ``mvplda.scorers``)."""
-    for entry in entry_points(group="mvplda.scorers"):
-        if entry.name not in SCORERS:
-            SCORERS[entry.name] = entry.load()
+    load_entry_points("scorers")
     return SCORERS
 
 
