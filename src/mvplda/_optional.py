@@ -4,8 +4,8 @@ A plugin is code outside of this package that adds scorers, corpora and recipes 
 names its modules under the entry points ``mvplda.scorers`` and ``mvplda.corpora``. They are imported when one of these
 is chosen by its name, or a file names a class that this package does not have. ``mvplda.recipes`` names a package that
 holds recipes, .toml files (a network of another project is an ONNX file with a recipe). A module registers what it has
-as the modules of this package do: a scorer by inheriting from `BaseScorer` with a ``NAME``, others by entering a name in
-the registry.
+as the modules of this package do: a scorer by inheriting from `BaseScorer` with a ``NAME``, others by entering a
+name in the registry.
 """
 
 from __future__ import annotations
