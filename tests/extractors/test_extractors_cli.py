@@ -188,8 +188,6 @@ def test_an_experiment_on_vectors_of_extractors(place, extractors):
         "out",
         "-q",
         "--no-report",
-        "--workers",
-        1,
         *changes,
         *chosen,
     )
