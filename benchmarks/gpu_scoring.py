@@ -93,8 +93,8 @@ def main(path: str | None) -> None:
         "torch": torch.__version__,
     }
     small64, small32 = (random_terms(3000, 2500, d) for d in (torch.float64, torch.float32))
-    exact = small64.block(slice(None), slice(None))
-    eager = small32.block(slice(None), slice(None))
+    (exact,) = small64.block(slice(None), slice(None))
+    (eager,) = small32.block(slice(None), slice(None))
     got = torch.full((3000, 2500), float("nan"), device="cuda")
     JointScorer(small32).fill(got)
     results["max_error_fused"] = float((got.double() - exact).abs().max())
@@ -120,8 +120,7 @@ def main(path: str | None) -> None:
 
     report("write the result alone (fill_)", lambda: out.fill_(1.0))
     torch.backends.cuda.matmul.allow_tf32 = False
-    products = (*terms.numerator.products, *terms.denominator.products)
-    product = [(f.left, f.right.T) for f in products]
+    product = [(f.left, f.right.T) for f in terms.products]
 
     def three() -> None:
         for left, right in product:
@@ -135,7 +134,7 @@ def main(path: str | None) -> None:
     def eager_all() -> None:
         for start in range(0, size, 2048):
             rows = slice(start, start + 2048)
-            out[rows] = terms.block(rows, slice(None))
+            (out[rows],) = terms.block(rows, slice(None))
 
     report("eager torch, float32", eager_all)
     for strip in STRIPS:
