@@ -259,7 +259,7 @@ def filled(record: _Record, values: Mapping[str, object], where: str) -> _Record
 
 @cache
 def families() -> dict[str, Recipe]:
-    """The recipes that come with mvplda, and with packages that an entry point ``mvplda.recipes`` names."""
+    """The recipes that come with mvplda, and with packages that an entry point names, by name."""
     recipes = {}
     places = [resources.files(__package__) / "recipes"]
     places += [resources.files(entry.value) for entry in entry_points(group="mvplda.recipes")]
