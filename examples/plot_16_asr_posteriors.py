@@ -43,9 +43,8 @@ for d in (0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0):
     posteriors = softmax(evidence, axis=1)
     guess = posteriors.argmax(axis=1)
     right.append(100 * np.mean(guess == what))
-    soft.append(
-        error(model.llr(profiles, tests, recognised={"phrase": posteriors}, **asked))
-    )
+    heard = {"phrase": dict(enumerate(posteriors.T))}  # by class
+    soft.append(error(model.llr(profiles, tests, recognised=heard, **asked)))
     hard.append(
         error(
             model.llr(profiles, model.enrol(tests, labels={"phrase": guess}), **asked)
