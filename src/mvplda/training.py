@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -111,6 +112,7 @@ def train(
     columns = {view: np.asarray(column) for view, column in labels.items()}
     check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
     options = dict(settings or {})
+    title = f"fitting {model} to {len(vectors)} vectors"
     if model == COMMITTEE:
         check_names(Committee, options, ("experts", "columns"))
         options.setdefault("enrolment", enrolment)
@@ -123,7 +125,7 @@ def train(
         if default is not None:
             committee.experts = {**committee.experts, "default model": InDomain(default)}
         bundle = Bundle(None, committee, extractor)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), shown(title, committee, progress):
             # The card says, once, that people are few.
             warnings.simplefilter("ignore", MvpldaWarning)
             bundle.fit(vectors, columns)
@@ -134,7 +136,9 @@ def train(
             chain = standard_chain(reduce)
         wanted = ranks if ranks and needs_labels(model) else dict.fromkeys(columns)
         scorer = find_scorers()[model].with_ranks(wanted, options)
-        bundle = Bundle(chain, scorer, extractor).fit(vectors, columns or None)
+        bundle = Bundle(chain, scorer, extractor)
+        with shown(title, scorer, progress):
+            bundle.fit(vectors, columns or None)
     else:
         raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
     counts = {view: len(np.unique(column.astype(str))) for view, column in columns.items()}
@@ -145,6 +149,25 @@ def train(
         options = {"enrolment": enrolment, "folds": folds, "fars": fars, "progress": progress}
         calibrate(bundle, vectors, columns, **options)
     return bundle
+
+
+@contextmanager
+def shown(title: str, scorer: Setting, progress: bool) -> Iterator[None]:
+    """Lines on standard error while a scorer is fitted: that it is, and every iteration where it has some."""
+    if not progress:
+        yield
+        return
+    line = Progress(title, 1)
+    line.step(0)
+    watched = getattr(scorer, "callback", "none") is None
+    if watched:
+        scorer.callback = lambda one: line.step(
+            0, f"iteration {one.number}, {one.gain_per_vector:+.1e} nats per vector"
+        )
+    yield
+    if watched:
+        scorer.callback = None
+    line.step(1)
 
 
 def count_named(column: ArrayLike) -> int:

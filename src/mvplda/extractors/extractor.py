@@ -68,6 +68,12 @@ class Extracted:
     skipped: list[tuple[str, str]]
     sittings: list[str] = field(default_factory=list)
 
+    def acquisition(self) -> str:
+        """Failure to acquire (ISO/IEC 19795-1): how many recordings could not be read, or hold no voice to use."""
+        failed = len(self.skipped) + sum(not quality.usable for quality in self.qualities)
+        total = len(self.skipped) + len(self.qualities)
+        return f"failure to acquire: {failed} of {total} recordings ({failed / total:.1%})"
+
 
 class Extractor:
     """Networks side by side: a recording in, a vector out.
