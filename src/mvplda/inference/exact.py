@@ -67,6 +67,7 @@ class Elimination:
         loads = xp.outer(xp.cached(design.leaf_counts[0]), lam)
         self.delta = 1.0 / (1.0 + loads)  # (E4)
         self.log_determinant = float(xp.cached(design.leaf_counts[2]) @ xp.log1p(loads).sum(axis=1))
+        self._products: list[tuple[int, AnyArray]] = []
         # Every view eliminated leaves a Schur complement for the next, and adds its log-determinant: leaf, root, rest.
         M = self._rest_after_leaf()
         self.root = self._root()
@@ -182,12 +183,8 @@ class Elimination:
                 first = gram.T if few_counts else gram.T @ self.delta
                 taken = first @ (self.delta @ products if few_counts else products)
                 block[j : j + step] -= xp.permute(taken.reshape(-1, K, r, q), (0, 2, 1, 3))
-        if self._one_number:
-            self._products = []
-            weight = self._g(self.plan.rest[0], self.plan.leaf).item() ** 2
-            for rows, block in self._weighted_products():
-                self._products.append((rows, block))
-                M[rows, rows.start :] -= weight * block.real  # (E5), on and above the diagonal
+        if self.design.direct and self.width == r_e == 1:
+            self._take_products(M)
         elif self.design.direct:
             G = np.concatenate([self._g(l, self.plan.leaf) for l in self.others])  # (w, r_e)
             for count, among, met in self._leaf_classes():
@@ -195,47 +192,43 @@ class Elimination:
                 M[among] -= (Y * self.delta[count]) @ Y.T  # (E5), one class at a time
         return M
 
-    @property
-    def _one_number(self) -> bool:
-        """Whether leaf and rest have one number per class: products of sparse tables then do for all leaf classes."""
-        return self.design.direct and self.width == self.delta.shape[1] == 1
+    def _take_products(self, M: AnyArray) -> None:
+        """(E5) where leaf and rest have one number per class, on and above the diagonal: by products of sparse tables.
 
-    def _weighted_products(self) -> Iterator[tuple[slice, AnyArray]]:
-        """Rows on and above the diagonal of sum_t delta_t n_t n_t', and of sum_t nu_t delta_t^2 n_t n_t' times i.
-
-        n_t is the row of leaf class t in the table of the rest. One product has both sums, as they have the same
-        filled cells; an eighth of the rows at a time leaves out most of what is below the diagonal.
+        n_t is the row of leaf class t in the table of the rest. The products are of sum_t delta_t n_t n_t', which is
+        taken off, and in the imaginary part of sum_t nu_t delta_t^2 n_t n_t', which has the same filled cells and which
+        the covariances need. An eighth of the rows at a time leaves out most of what is below the diagonal.
         """
         table = self.design.leaf_tables[self.plan.rest[0]]
-        values, group, _ = self.design.leaf_counts
-        delta = self.delta[:, 0]
-        weights = (delta + 1j * values * delta**2)[group]
-        weighted = sparse.csr_array(table.T @ sparse.diags_array(weights))
-        step = -(-table.shape[1] // 8)
-        for start in range(0, table.shape[1], step):
-            rows = slice(start, start + step)
-            yield rows, (weighted[rows] @ table[:, start:]).toarray()
+        weights = self._weights[0] + 1j * self._weights[1]
+        weighted = sparse.csr_array(table.T * weights[self.design.leaf_counts[1]])
+        square = self._g(self.plan.leaf, self.plan.rest[0]).item() ** 2
+        step = -(-len(M) // 8)
+        for start in range(0, len(M), step):
+            block = (weighted[start : start + step] @ table[:, start:]).toarray()
+            M[start : start + step, start:] -= square * block.real
+            self._products.append((start, block))
 
-    def _add_one_number(self, S: AnyArray, by_class: list[AnyArray]) -> None:
-        """The leaf's covariances with itself and with the rest, where both have one number per class (5.5)."""
-        e = self.plan.leaf
-        (l,) = self.plan.rest
-        values, _, size = self.design.leaf_counts
-        g = self._g(e, l).item()
-        # sum_t delta_t n_t' V n_t, and i times sum_t nu_t delta_t^2 n_t' V n_t. Right of the square on the diagonal
-        # every entry stands for two.
-        total = 0j
-        for rows, block in self._products:
-            right = len(block)
-            V = self.V[rows, rows.start :]
-            total += np.einsum("ij,ij->", block[:, :right], V[:, :right])
-            total += 2 * np.einsum("ij,ij->", block[:, right:], V[:, right:])
+    @property
+    def _weights(self) -> AnyArray:
+        """(2, C) delta and nu delta^2, where the leaf has one number per class."""
         delta = self.delta[:, 0]
-        S[self.where[e], self.where[e]] = (size * values) @ delta + g**2 * total.imag  # (E10)
-        set_both(S, self.where[e], self.where[l], np.array([[-g * total.real]]))  # (E11)
-        # delta^2 = delta - lambda nu delta^2, for delta = 1 / (1 + nu lambda)
-        squared = total.real - self._g(e, e).item() * total.imag
-        by_class[e] = np.array([[size @ delta + g**2 * squared]])
+        return np.stack([delta, self.design.leaf_counts[0] * delta**2])
+
+    def _phi_of_products(self) -> AnyArray:
+        """(C,) some Phi_nu with the right sums over counts, of delta Phi and of nu delta^2 Phi.
+
+        (E10) and (E11) are these sums and that of delta^2 Phi = delta Phi - lambda nu delta^2 Phi, so that any such
+        Phi does; of the Phi_nu themselves the products tell nothing.
+        """
+        total = 0j
+        for start, block in self._products:
+            side = len(block)
+            V = self.V[start : start + side, start:]
+            # right of the square on the diagonal every entry stands for two
+            total += np.einsum("ij,ij->", block[:, :side], V[:, :side])
+            total += 2 * np.einsum("ij,ij->", block[:, side:], V[:, side:])
+        return np.linalg.lstsq(self._weights, np.array([total.real, total.imag]))[0]
 
     def _leaf_classes(self) -> Iterator[tuple[int, Any, AnyArray]]:
         """Of every leaf class: which count it has, the rest's latents that it meets, and how often each, (k, w)."""
@@ -298,10 +291,9 @@ class Elimination:
             # phi_nu of two rest views: the blocks of V, weighted by the Gram table of the count.
             gram = xp.cached_columns(self.design.grams[l, m], slice(0, J * K))
             set_both(phi, columns[l], columns[m], (gram @ flat[l, m]).reshape(-1, r, q))
-        if self._one_number:
-            self._add_one_number(S, by_class)
-            return S, tuple(by_class)
-        if self.design.direct:
+        if self._products:
+            phi[:, 0, 0] = self._phi_of_products()
+        elif self.design.direct:
             for count, among, times in self._leaf_classes():
                 phi[count] += times.T @ self.V[among] @ times
         if self.root is not None:
