@@ -18,7 +18,7 @@ from ._optional import need
 from ._typing import FloatArray, Json, Setting
 from .exceptions import LabelError
 from .kinds import DetectionCost, Kinds, detection_cost, target_kind
-from .metrics import ScoreCurve, bayes_error_rates
+from .metrics import ScoreCurve
 from .metrics.curves import as_scores
 from .metrics.evaluation import split_by_kind
 
@@ -235,11 +235,11 @@ class BayesErrorDisplay(_ScoreDisplay):
 
     def _draw(self, axes: Axes) -> None:
         others = np.concatenate(list(self.others.values()))
-        rates = bayes_error_rates(self.scores[self.target], others)
-        actual, minimum = rates.normalised()
-        axes.plot(rates.log_odds, actual, color=PALETTE[4], label="actual")
+        log_odds = np.linspace(-10, 10, 201)
+        actual, least = ScoreCurve(self.scores[self.target], others).bayes_errors(log_odds)
+        axes.plot(log_odds, actual, color=PALETTE[4], label="actual")
         best = "after the best recalibration"
-        axes.plot(rates.log_odds, minimum, "--", color=PALETTE[0], label=best)
+        axes.plot(log_odds, least, "--", color=PALETTE[0], label=best)
         axes.axhline(1, **THIN)
         axes.axvline(np.log(0.01 / 0.99), linestyle=":", **THIN)
         axes.set(

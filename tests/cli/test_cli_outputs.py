@@ -303,6 +303,43 @@ def test_groups_and_a_word_about_calibration(root, tmp_path):
     assert "mvplda calibrate" in err
 
 
+def test_attempts_and_searches(tmp_path):
+    """Two enrolled people and a stranger; the first attempt of every session fails."""
+    scores = {
+        "ann": {"a1": -1, "a2": 3, "b1": -2, "b2": 1, "e1": 0, "e2": 2},
+        "bob": {"a1": -3, "a2": -2, "b1": 0, "b2": 4, "e1": -1, "e2": -2},
+    }
+    owner = {"a": "ann", "b": "bob", "e": "eve"}
+    trials, lines = "", ""
+    for model, row in scores.items():
+        for test, score in row.items():
+            kind = "target" if owner[test[0]] == model else "nontarget"
+            trials += f"{model} {test} {kind}\n"
+            lines += f"{model} {test} {score}\n"
+    (tmp_path / "trials").write_text(trials)
+    (tmp_path / "scores").write_text(lines)
+    for name, of in (("utt2spk", lambda t: owner[t[0]]), ("utt2session", lambda t: t[0])):
+        (tmp_path / name).write_text("".join(f"{t} {of(t)}\n" for t in scores["ann"]))
+    call = ["evaluate", tmp_path / "scores", "--trials", tmp_path / "trials", "--far", "0.5"]
+    plain = json.loads(said_by(*call, "--json", code=0).out)["kinds"]["Total"]
+    assert (plain["n_targets"], plain["n_nontargets"]) == (4, 8)
+    call += ["--sessions", tmp_path / "utt2session"]
+    once = json.loads(said_by(*call, "--attempts", 1, "--json", code=0).out)["kinds"]["Total"]
+    more = json.loads(said_by(*call, "--json", code=0).out)["kinds"]["Total"]
+    assert (once["n_targets"], once["n_nontargets"]) == (2, 4)
+    # first attempts: -1, 0 against -2, 0, -3, -1; the best of two: 3, 4 against 1, 2, -2, -1
+    assert (round(once["eer"], 3), more["eer"]) == (0.333, 0.0)
+    del call[-2:]
+    assert "--test-speakers" in fails(*call, "--identification", code=2)
+    call += ["--test-speakers", tmp_path / "utt2spk", "--identification"]
+    found = json.loads(said_by(*call, "--json", code=0).out)["identification"]
+    # strangers reach 0 and 2; from 2 on one of two is named, and a2 and b2 of four are
+    assert found == [{"threshold": 1.0, "fpir": 0.5, "fnir": 0.5}]
+    assert "FPIR %  FNIR %  threshold" in said_by(*call, code=0).out
+    (tmp_path / "trials").write_text(trials.replace("bob e1 nontarget\n", ""))
+    assert "1 of 12 pairs" in fails(*call)
+
+
 def test_an_installed_package_adds_scorers_and_recipes(root, tmp_path, monkeypatch):
     place = tmp_path / "site"
     for folder in ("added-1.dist-info", "added"):

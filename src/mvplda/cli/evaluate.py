@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +30,6 @@ RATE = click.FloatRange(0, 1, min_open=True, max_open=True)
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full."
 )
-FAR_ABOVE = 1.5
-"""An actual cost of so many times the least one shows scores that are not calibrated."""
 
 
 @click.command()
@@ -80,6 +79,23 @@ FAR_ABOVE = 1.5
     "(test id, group, as in utt2gender). Needs --test-speakers.",
 )
 @click.option(
+    "--sessions",
+    help="Evaluate transactions, not trials: tests of one session, as this file has them (test id, session), are "
+    "attempts, and one that is accepted is enough.",
+)
+@click.option(
+    "--attempts",
+    type=click.IntRange(min=1),
+    default=3,
+    help="Allow so many attempts in a session; later ones are left out.",
+)
+@click.option(
+    "--identification",
+    is_flag=True,
+    help="Show the errors of searches, too, at every --far: FNIR and FPIR of ISO/IEC 19795-1, where every test is "
+    "compared with every model and nobody's model may be its own. Needs --test-speakers.",
+)
+@click.option(
     "--report",
     type=Written(),
     help="Write a page to this file, and its plots and tables to a folder beside it.",
@@ -95,6 +111,9 @@ def evaluate(
     enrol_phrases: str | None,
     test_phrases: str | None,
     by: str | None,
+    sessions: str | None,
+    attempts: int,
+    identification: bool,
     report: str | None,
     as_json: bool,
 ) -> None:
@@ -112,8 +131,8 @@ def evaluate(
     systems = named_systems(scores)
     if (enrol_phrases is None) != (test_phrases is None):
         raise click.UsageError("kinds of trials need both --enrol-phrases and --test-phrases")
-    if by is not None and (test_speakers is None or not far):
-        raise click.UsageError("--by needs --test-speakers and a --far")
+    if (by is not None or identification) and (test_speakers is None or not far):
+        raise click.UsageError("--by and --identification need --test-speakers and a --far")
     if report is not None and len(systems) > 1:
         raise click.UsageError("--report is for one system: give one score file")
     from .. import metrics
@@ -126,6 +145,14 @@ def evaluate(
     if enrol_phrases is not None and test_phrases is not None:
         trials = with_phrases(trials, enrol_phrases, test_phrases)
     scored = {lead: values} | {name: matched(trials, systems[name]) for name in others}
+    if sessions is not None:
+        made = labels_in(sessions, trials.test, "session")
+        for name, own in scored.items():
+            rows, scored[name] = metrics.transactions(
+                own, trials.kinds, trials.enrol, made, attempts
+            )
+        trials = trials[rows]
+        values = scored[lead]
     kinds = trials.kinds
     sides = speakers_of(trials, enrol_speakers, test_speakers)
     found = Found({k: metrics.evaluate(v, kinds, costs=costs, far=far) for k, v in scored.items()})
@@ -139,12 +166,17 @@ def evaluate(
             )
         if by is not None:
             found.groups = by_group(trials, values, sides, by, far[0])
+        if identification:
+            found.searches = search_errors(trials, values, sides, far)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:
         click.echo("\n".join(found.lines()))
     result = found.results[lead]
-    warn_uncalibrated(result)
+    if shown := result.uncalibrated():
+        click.echo(
+            f"mvplda: the scores are not calibrated: {shown}; run mvplda calibrate", err=True
+        )
     if report is not None:
         by_kind = {kind: values[kinds == kind] for kind in kinds.used}
         title = Path(systems[lead]).name
@@ -160,6 +192,7 @@ class Found:
     intervals: dict[str, Intervals] = field(default_factory=dict)
     tests: dict[str, Comparison] = field(default_factory=dict)
     groups: GroupErrors | None = None
+    searches: list[dict[str, float]] = field(default_factory=list)
 
     def to_dict(self) -> Json:
         """Plain values for JSON; those of a single system without its name."""
@@ -169,6 +202,8 @@ class Found:
         lead, *others = about
         if self.groups is not None:
             about[lead]["groups"] = self.groups.to_dict()
+        if self.searches:
+            about[lead]["identification"] = self.searches
         if not others:
             return dict(about[lead])
         against = {f"{lead} against {name}": test.to_dict() for name, test in self.tests.items()}
@@ -179,7 +214,8 @@ class Found:
         lead, *others = self.results
         if not others:
             table = self.results[lead].table(intervals=self.intervals.get(lead))
-            return [table] if self.groups is None else [table, *group_lines(self.groups)]
+            groups = [] if self.groups is None else group_lines(self.groups)
+            return [table, *groups, *search_lines(self.searches)]
         lines = side_by_side(self.results, self.intervals)
         if not self.intervals:
             return [*lines, "No intervals and no comparison: they need --test-speakers."]
@@ -251,23 +287,47 @@ def group_lines(groups: GroupErrors) -> list[str]:
     return lines
 
 
+def search_errors(
+    trials: Trials, values: FloatArray, sides: Sides, far: Sequence[float]
+) -> list[dict[str, float]]:
+    """FNIR of rank 1 at the thresholds of some FPIR, from a list that has every model against every test."""
+    import numpy as np
+
+    from ..exceptions import LabelError
+    from ..metrics import identification_curve
+
+    _, models, row = np.unique(trials.enrol.codes, return_index=True, return_inverse=True)
+    _, tests, column = np.unique(trials.test.codes, return_index=True, return_inverse=True)
+    scores = np.full((len(models), len(tests)), np.nan)
+    scores[row, column] = values
+    missing = np.isnan(scores).sum()
+    if missing:
+        raise LabelError(
+            f"{missing} of {scores.size} pairs of a model and a test are not in the list: a search has a test against "
+            "all models (mvplda score without --trials scores them)"
+        )
+    curve = identification_curve(scores, sides[0][models], sides[1][tests])
+    rows = []
+    for rate in far:
+        threshold = curve.threshold_for(rate)
+        fnir, fpir = curve.rates(threshold)
+        rows.append({"threshold": threshold, "fpir": float(fpir), "fnir": float(fnir)})
+    return rows
+
+
+def search_lines(searches: Sequence[dict[str, float]]) -> list[str]:
+    """Errors of identification, one row per threshold."""
+    from ..metrics.evaluation import aligned
+
+    rows = [["FPIR %", "FNIR %", "threshold"]]
+    for one in searches:
+        rates = [f"{100 * one[name]:.2f}" for name in ("fpir", "fnir")]
+        rows.append([*rates, f"{one['threshold']:.3f}"])
+    return ["Identification, the best candidate:", *aligned(rows)] if searches else []
+
+
 def _percent(rate: Interval) -> list[float]:
     return [100 * value for value in (rate.estimate, rate.low, rate.high)]
-
-
-def warn_uncalibrated(result: Evaluation) -> None:
-    """A line where decisions at Bayes' threshold cost far more than they could."""
-    total = result["Total"]
-    for cost in result.costs:
-        least = total[f"min_dcf/{cost.name}"]
-        actual = total[f"act_dcf/{cost.name}"]
-        if actual > FAR_ABOVE * least + 0.01:
-            click.echo(
-                f"mvplda: the scores are not calibrated: actDCF {cost.name} is {actual:.3f}, minDCF {least:.3f}; "
-                "run mvplda calibrate",
-                err=True,
-            )
-            return
 
 
 def side_by_side(results: dict[str, Evaluation], intervals: dict[str, Intervals]) -> list[str]:

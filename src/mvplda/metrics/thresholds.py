@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from .._typing import Array
-from ..exceptions import DataError
-from ..kinds import Kinds, as_masks, target_kind
+from .._typing import Array, FloatArray, IntArray
+from ..exceptions import DataError, ParameterError
+from ..kinds import Coded, Kinds, as_masks, target_kind
 from .catalogue import Interval, check_level, check_rate, effective_number, rate_interval, unmet
 from .curves import ScoreCurve
 from .evaluation import TOTAL
@@ -295,11 +295,64 @@ def identification_curve(
     >>> [float(rate) for rate in curve.rates(2.5)]  # bob is missed, eve is not taken for anybody
     [0.5, 0.0]
     """
+    if rank < 1:
+        raise ParameterError(f"rank is how many candidates are returned, at least 1; got {rank}")
     array = np.asarray(scores)
     _, enrolled, searched = both_sides(enrol_speakers, test_speakers, array.shape, "speakers")
     same = enrolled == searched
     known = same.any(axis=0)
+    if known.all() or not known.any():
+        raise DataError(
+            f"of {len(known)} searches {known.sum()} are of people who are enrolled: FNIR needs such searches, FPIR "
+            "needs searches of people who are not enrolled"
+        )
     own = np.where(same, array, -np.inf).max(axis=0)
     before = (~same & (array >= own)).sum(axis=0)
     found = np.where(before < rank, own, -np.inf)
     return ScoreCurve(found[known], array.max(axis=0)[~known])
+
+
+# Errors where a claimant may try more than once.
+
+
+def transactions(
+    scores: ArrayLike, kinds: Kinds, profiles: ArrayLike, attempts_of: ArrayLike, most: int = 3
+) -> tuple[IntArray, FloatArray]:
+    """Trials as attempts of transactions, which are accepted where one of the first `most` attempts is.
+
+    Parameters
+    ----------
+    scores, kinds : (n,) of trials, in the order in which they were made
+    profiles : (n,) the profile of every trial
+    attempts_of : (n,) the transaction that every trial is an attempt of, such as the session of its test
+
+    Returns
+    -------
+    rows : the first trial of every transaction
+    best : the best score among its attempts, which is at or above a threshold where one of them is
+
+    Examples
+    --------
+    >>> from mvplda.metrics import transactions
+    >>> rows, best = transactions([-1.0, 2.0, 0.5], ["target"] * 3, ["ann"] * 3, ["mon", "mon", "tue"], most=2)
+    >>> rows.tolist(), best.tolist()
+    ([0, 2], [2.0, 0.5])
+    """
+    if most < 1:
+        raise ParameterError(f"a transaction has at least one attempt; got {most}")
+    array = np.asarray(scores)
+    codes = np.stack([Coded.of(one).codes for one in (profiles, attempts_of)])
+    _, rows, which = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+    kind = Coded.of(kinds).codes
+    if (kind != kind[rows][which]).any():
+        raise DataError(
+            "a transaction has attempts of several kinds: all are of one person's claim"
+        )
+    order = np.argsort(which, kind="stable")
+    number = np.empty_like(order)
+    sizes = np.bincount(which)
+    number[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    allowed = number < most
+    best = np.full(len(rows), -np.inf, array.dtype)
+    np.maximum.at(best, which[allowed], array[allowed])
+    return rows, best
