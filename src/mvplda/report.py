@@ -16,7 +16,6 @@ from .metrics.evaluation import Evaluation
 from .persistence import write_atomically
 from .plotting import (
     INK,
-    BayesErrorDisplay,
     DetDisplay,
     Display,
     ScoreHistogramDisplay,
@@ -167,7 +166,6 @@ def write_report(
         "det": DetDisplay(scores, result.costs[0]),
         "histograms": ScoreHistogramDisplay(scores),
         "tippett": TippettDisplay(scores),
-        "calibration": BayesErrorDisplay(scores),
     }
     cells, written = write_pictures(displays, folder)
     markdown = result.table("markdown", intervals=intervals)

@@ -6,10 +6,10 @@ held out. The same held-out people calibrate every question, and show the errors
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -125,7 +125,9 @@ def train(
         if default is not None:
             committee.experts = {**committee.experts, "default model": InDomain(default)}
         bundle = Bundle(None, committee, extractor)
-        with warnings.catch_warnings(), shown(title, committee, progress):
+        if progress:
+            show_fit(title, committee)
+        with warnings.catch_warnings():
             # The card says, once, that people are few.
             warnings.simplefilter("ignore", MvpldaWarning)
             bundle.fit(vectors, columns)
@@ -137,8 +139,9 @@ def train(
         wanted = ranks if ranks and needs_labels(model) else dict.fromkeys(columns)
         scorer = find_scorers()[model].with_ranks(wanted, options)
         bundle = Bundle(chain, scorer, extractor)
-        with shown(title, scorer, progress):
-            bundle.fit(vectors, columns or None)
+        if progress:
+            show_fit(title, scorer)
+        bundle.fit(vectors, columns or None)
     else:
         raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
     counts = {view: len(np.unique(column.astype(str))) for view, column in columns.items()}
@@ -151,23 +154,13 @@ def train(
     return bundle
 
 
-@contextmanager
-def shown(title: str, scorer: Setting, progress: bool) -> Iterator[None]:
-    """Lines on standard error while a scorer is fitted: that it is, and every iteration where it has some."""
-    if not progress:
-        yield
-        return
-    line = Progress(title, 1)
-    line.step(0)
-    watched = getattr(scorer, "callback", "none") is None
-    if watched:
-        scorer.callback = lambda one: line.step(
-            0, f"iteration {one.number}, {one.gain_per_vector:+.1e} nats per vector"
+def show_fit(title: str, scorer: Setting) -> None:
+    """Write a line to standard error, and one for every iteration of a scorer that has some."""
+    print(title, file=sys.stderr, flush=True)
+    if hasattr(scorer, "callback"):
+        scorer.callback = lambda one: print(
+            f"iteration {one.number}: {one.gain_per_vector:+.1e} nats per vector", file=sys.stderr
         )
-    yield
-    if watched:
-        scorer.callback = None
-    line.step(1)
 
 
 def count_named(column: ArrayLike) -> int:

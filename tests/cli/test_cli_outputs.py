@@ -131,9 +131,7 @@ def test_a_report_of_infinite_scores_and_few_kinds(tmp_path, kinds):
     page = ["--report", tmp_path / "page.html"]
     done = said_by("evaluate", tmp_path / "scores", "--trials", tmp_path / "trials", *page, code=0)
     assert "warning" not in done.err
-    assert {"det.svg", "histograms.svg", "calibration.svg"} <= set(
-        os.listdir(tmp_path / "page-files")
-    )
+    assert {"det.svg", "histograms.svg", "tippett.svg"} <= set(os.listdir(tmp_path / "page-files"))
     assert "views.svg" not in os.listdir(tmp_path / "page-files")
 
 
@@ -330,14 +328,14 @@ def test_attempts_and_searches(tmp_path):
     # first attempts: -1, 0 against -2, 0, -3, -1; the best of two: 3, 4 against 1, 2, -2, -1
     assert (round(once["eer"], 3), more["eer"]) == (0.333, 0.0)
     del call[-2:]
-    assert "--test-speakers" in fails(*call, "--identification", code=2)
-    call += ["--test-speakers", tmp_path / "utt2spk", "--identification"]
+    call.append("--identification")
     found = json.loads(said_by(*call, "--json", code=0).out)["identification"]
-    # strangers reach 0 and 2; from 2 on one of two is named, and a2 and b2 of four are
-    assert found == [{"threshold": 1.0, "fpir": 0.5, "fnir": 0.5}]
-    assert "FPIR %  FNIR %  threshold" in said_by(*call, code=0).out
+    # the best of strangers are 0 and 2; from 2 on one of two is named, and a2 and b2 of four
+    assert found == {"FPIR 0.5": {"threshold": 2.0, "FNIR": 0.5}}
+    assert "FPIR 0.5: " in said_by(*call, code=0).out
     (tmp_path / "trials").write_text(trials.replace("bob e1 nontarget\n", ""))
-    assert "1 of 12 pairs" in fails(*call)
+    (tmp_path / "scores").write_text(lines.replace("bob e1 -1\n", ""))
+    assert "against all 2 models" in fails(*call)
 
 
 def test_an_installed_package_adds_scorers_and_recipes(root, tmp_path, monkeypatch):

@@ -101,7 +101,9 @@ def test_identification_by_looking_at_every_search(rank):
     searched = rng.integers(0, 18, size=200)  # six people are not enrolled
     scores = rng.normal(size=(24, 200)) + 1.5 * (enrolled[:, None] == searched)
     scores = scores.round(1)  # ties
-    curve = identification_curve(scores, enrolled, searched, rank=rank)
+    same = enrolled[:, None] == searched
+    tests = np.broadcast_to(np.arange(200), same.shape)
+    curve = identification_curve(scores.ravel(), same.ravel(), tests.ravel(), rank=rank)
     for threshold in (-10.0, 0.0, 1.0, 1.7, 2.5, np.inf):
         missed, falsely = [], []
         for search, who in enumerate(searched):
@@ -121,9 +123,9 @@ def test_identification_by_looking_at_every_search(rank):
 
 def test_searches_that_cannot_be_measured():
     with pytest.raises(ParameterError, match="at least 1; got 0"):
-        identification_curve([[1.0, 0.0]], ["ann"], ["ann", "eve"], rank=0)
+        identification_curve([1.0, 0.0], [True, False], ["a", "e"], rank=0)
     with pytest.raises(DataError, match="of 2 searches 2 are of people who are enrolled"):
-        identification_curve([[1.0, 0.0]], ["ann"], ["ann", "ann"])
+        identification_curve([1.0, 0.0], [True, True], ["a", "b"])
 
 
 @pytest.mark.parametrize("most", [1, 2, 9])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,7 +93,7 @@ JSON = click.option(
     "--identification",
     is_flag=True,
     help="Show the errors of searches, too, at every --far: FNIR and FPIR of ISO/IEC 19795-1, where every test is "
-    "compared with every model and nobody's model may be its own. Needs --test-speakers.",
+    "compared with every model; tests without a target are of people who are not enrolled.",
 )
 @click.option(
     "--report",
@@ -131,8 +131,8 @@ def evaluate(
     systems = named_systems(scores)
     if (enrol_phrases is None) != (test_phrases is None):
         raise click.UsageError("kinds of trials need both --enrol-phrases and --test-phrases")
-    if (by is not None or identification) and (test_speakers is None or not far):
-        raise click.UsageError("--by and --identification need --test-speakers and a --far")
+    if by is not None and (test_speakers is None or not far):
+        raise click.UsageError("--by needs --test-speakers and a --far")
     if report is not None and len(systems) > 1:
         raise click.UsageError("--report is for one system: give one score file")
     from .. import metrics
@@ -156,6 +156,8 @@ def evaluate(
     kinds = trials.kinds
     sides = speakers_of(trials, enrol_speakers, test_speakers)
     found = Found({k: metrics.evaluate(v, kinds, costs=costs, far=far) for k, v in scored.items()})
+    if identification:
+        found.searches = search_errors(trials, values, far)
     if sides is not None:
         for name, own in scored.items():
             ends = metrics.speaker_intervals(own, kinds, *sides, costs=costs, far=far)
@@ -166,8 +168,6 @@ def evaluate(
             )
         if by is not None:
             found.groups = by_group(trials, values, sides, by, far[0])
-        if identification:
-            found.searches = search_errors(trials, values, sides, far)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:
@@ -192,7 +192,7 @@ class Found:
     intervals: dict[str, Intervals] = field(default_factory=dict)
     tests: dict[str, Comparison] = field(default_factory=dict)
     groups: GroupErrors | None = None
-    searches: list[dict[str, float]] = field(default_factory=list)
+    searches: Json | None = None
 
     def to_dict(self) -> Json:
         """Plain values for JSON; those of a single system without its name."""
@@ -202,7 +202,7 @@ class Found:
         lead, *others = about
         if self.groups is not None:
             about[lead]["groups"] = self.groups.to_dict()
-        if self.searches:
+        if self.searches is not None:
             about[lead]["identification"] = self.searches
         if not others:
             return dict(about[lead])
@@ -215,7 +215,8 @@ class Found:
         if not others:
             table = self.results[lead].table(intervals=self.intervals.get(lead))
             groups = [] if self.groups is None else group_lines(self.groups)
-            return [table, *groups, *search_lines(self.searches)]
+            searches = [f"{one}: {each}" for one, each in (self.searches or {}).items()]
+            return [table, *groups, *searches]
         lines = side_by_side(self.results, self.intervals)
         if not self.intervals:
             return [*lines, "No intervals and no comparison: they need --test-speakers."]
@@ -287,43 +288,27 @@ def group_lines(groups: GroupErrors) -> list[str]:
     return lines
 
 
-def search_errors(
-    trials: Trials, values: FloatArray, sides: Sides, far: Sequence[float]
-) -> list[dict[str, float]]:
-    """FNIR of rank 1 at the thresholds of some FPIR, from a list that has every model against every test."""
+def search_errors(trials: Trials, values: FloatArray, far: Iterable[float]) -> Json:
+    """FNIR of the best candidate at the thresholds for some FPIR, from a list of every model against every test."""
     import numpy as np
 
     from ..exceptions import LabelError
     from ..metrics import identification_curve
 
-    _, models, row = np.unique(trials.enrol.codes, return_index=True, return_inverse=True)
-    _, tests, column = np.unique(trials.test.codes, return_index=True, return_inverse=True)
-    scores = np.full((len(models), len(tests)), np.nan)
-    scores[row, column] = values
-    missing = np.isnan(scores).sum()
-    if missing:
+    models = len(np.unique(trials.enrol.codes))
+    if (np.bincount(trials.test.codes) != models).any():
         raise LabelError(
-            f"{missing} of {scores.size} pairs of a model and a test are not in the list: a search has a test against "
-            "all models (mvplda score without --trials scores them)"
+            f"a search has a test against all {models} models, and the list leaves some out: score without --trials"
         )
-    curve = identification_curve(scores, sides[0][models], sides[1][tests])
-    rows = []
+    curve = identification_curve(values, trials.target, trials.test)
+    errors: Json = {}
     for rate in far:
         threshold = curve.threshold_for(rate)
-        fnir, fpir = curve.rates(threshold)
-        rows.append({"threshold": threshold, "fpir": float(fpir), "fnir": float(fnir)})
-    return rows
-
-
-def search_lines(searches: Sequence[dict[str, float]]) -> list[str]:
-    """Errors of identification, one row per threshold."""
-    from ..metrics.evaluation import aligned
-
-    rows = [["FPIR %", "FNIR %", "threshold"]]
-    for one in searches:
-        rates = [f"{100 * one[name]:.2f}" for name in ("fpir", "fnir")]
-        rows.append([*rates, f"{one['threshold']:.3f}"])
-    return ["Identification, the best candidate:", *aligned(rows)] if searches else []
+        errors[f"FPIR {rate:g}"] = {
+            "threshold": threshold,
+            "FNIR": float(curve.rates(threshold)[0]),
+        }
+    return errors
 
 
 def _percent(rate: Interval) -> list[float]:

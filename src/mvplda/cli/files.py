@@ -49,19 +49,12 @@ def info(file: str, as_json: bool) -> None:
 
 
 def _about_folder(folder: Path) -> Json:
-    """The people, model and report that setup wrote into a folder."""
-    from ..exceptions import FileFormatError
+    """The report, people and model that setup wrote into a folder."""
     from ..voices import MODEL_FILE, ProfileBook
 
-    if not (folder / MODEL_FILE).is_file():
-        raise FileFormatError(
-            f"{folder} is a folder without {MODEL_FILE}, as mvplda setup writes, and without a list of vectors (.scp)"
-        )
     about = _about_safetensors(str(folder / MODEL_FILE))
-    # the report is shown as lines
     report = about["bundle"]["card"].pop("report", "").splitlines()
-    book = ProfileBook(folder)
-    return {"report": dict(enumerate(report, 1)), "profiles": book.counts(), "model": about}
+    return {"report": report, "profiles": ProfileBook(folder).counts(), **about}
 
 
 def _names_vectors(file: str) -> bool:
@@ -76,6 +69,8 @@ def text_lines(about: Json, indent: str = "") -> Iterator[str]:
         if isinstance(value, dict):
             yield f"{indent}{name}:"
             yield from text_lines(value, indent + "  ")
+        elif isinstance(value, list) and name == "report":
+            yield from value
         else:
             shown = f"{value:.4g}" if isinstance(value, float) else value
             yield f"{indent}{name}: {shown}"

@@ -167,7 +167,7 @@ def _from_statistics(path: str, model: str, ranks: Json, options: Json, progress
     from ..bundle import Bundle
     from ..models import find_scorers
     from ..statistics.record import load_with_sources
-    from ..training import shown
+    from ..training import show_fit
 
     kind: Any = find_scorers().get(model)
     if not hasattr(kind, "fit_statistics"):
@@ -176,9 +176,9 @@ def _from_statistics(path: str, model: str, ranks: Json, options: Json, progress
         )
     statistics, about = load_with_sources(path)
     scorer = kind.with_ranks(ranks or dict.fromkeys(statistics.views), options)
-    with shown(f"fitting {model} to statistics of {statistics.n} vectors", scorer, progress):
-        scorer.fit_statistics(statistics)
-    return Bundle(None, scorer, (about or {}).get("extractor"))
+    if progress:
+        show_fit(f"fitting {model} to statistics of {statistics.n} vectors", scorer)
+    return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
 
 
 def _sizes(given: Mapping[str, str], full: bool = True) -> Json:
