@@ -327,6 +327,8 @@ def _ratio(test: PairedTest) -> str:
 def provenance(inputs: Iterable[str | Path] = ()) -> Json:
     """Version, commit, date, platform, packages, threads, command and SHA-256 of the inputs."""
     installed = {one.name: one.version for one in distributions()}
+    # with "-m module", which sys.argv does not have
+    words = [Path(word).name if os.path.isabs(word) else word for word in sys.orig_argv]
     return {
         "schema": SCHEMA,
         "mvplda": __version__,
@@ -337,7 +339,7 @@ def provenance(inputs: Iterable[str | Path] = ()) -> Json:
         "packages": {name: installed[name] for name in PACKAGES if name in installed},
         "cores": cores(),
         "threads": os.environ.get("OMP_NUM_THREADS", ""),
-        "command": " ".join(Path(word).name if os.path.isabs(word) else word for word in sys.argv),
+        "command": " ".join(words).replace("python mvplda ", "mvplda ", 1),
         "inputs": {Path(path).name: digest_of(Path(path)) for path in inputs},
     }
 
