@@ -181,7 +181,6 @@ SETTINGS = {
 """Settings of the exact joint model: where each value was measured, and what to do."""
 DOMAINS = {
     "noisy-telephone": "telephone and noise",
-    "gsm": "GSM",
     "telephone": "telephone band",
     "noise": "noise",
     "room": "room",
