@@ -42,10 +42,15 @@ systems = {
 fig, axes = plt.subplots(figsize=(8, 6), layout="constrained")
 here = {kind: mask[judge] for kind, mask in kinds.items()}
 log_odds = np.linspace(-10, 10, 201)
+prior = 1 / (1 + np.exp(-log_odds))
+without = np.minimum(prior, 1 - prior)  # the cost of deciding without scores
 colours = ("#D55E00", "#E69F00", "#0072B2")
 for (name, values), colour in zip(systems.items(), colours, strict=True):
     targets, impostors = values[here["TC"]], values[here["IC"]]
-    actual, least = ScoreCurve(targets, impostors).bayes_errors(log_odds)
+    curve = ScoreCurve(targets, impostors)
+    miss, false_alarm = curve.rates(-log_odds)
+    actual = (prior * miss + (1 - prior) * false_alarm) / without
+    least = curve.hull.least(prior, 1 - prior)[0] / without
     label = f"{name}: Cllr {cllr(targets, impostors):.3f}"
     axes.plot(log_odds, actual, color=colour, label=label)
 axes.plot(log_odds, least, "--", color="#333333", label="best possible")

@@ -172,8 +172,6 @@ def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> No
     """Refuse what no model can be trained on."""
     if X.ndim != 2 or len(X) < 2:
         raise DataError(f"there is one vector, or none: vectors have shape (n, D); got {X.shape}")
-    if not np.isfinite(X.astype(np.float64)).all():
-        raise DataError("the vectors contain NaN or infinity")
     if not labels and needed:
         raise DataError("there are no labels: name the speaker of every vector")
     for view, column in labels.items():

@@ -297,7 +297,7 @@ def test_what_setup_and_info_say(tmp_path):
     assert "  ann: 6" in told
     assert "CosineScorer" in told
     empty = run("info", tmp_path)
-    assert (empty.exit_code, "without model.safetensors" in empty.output) == (1, True)
+    assert (empty.exit_code, "model.safetensors" in empty.output) == (1, True)
     unknown = run("verify", "a.wav", "b.wav", "-x", "nonsense")
     assert "there is no extractor 'nonsense': expected an ONNX file or one of" in unknown.output
     assert "default model" not in unknown.output

@@ -146,12 +146,7 @@ def evaluate(
         trials = with_phrases(trials, enrol_phrases, test_phrases)
     scored = {lead: values} | {name: matched(trials, systems[name]) for name in others}
     if sessions is not None:
-        made = labels_in(sessions, trials.test, "session")
-        for name, own in scored.items():
-            rows, scored[name] = metrics.transactions(
-                own, trials.kinds, trials.enrol, made, attempts
-            )
-        trials = trials[rows]
+        trials, scored = in_sessions(trials, scored, sessions, attempts)
         values = scored[lead]
     kinds = trials.kinds
     sides = speakers_of(trials, enrol_speakers, test_speakers)
@@ -254,6 +249,21 @@ def with_phrases(trials: Trials, enrol: str, test: str) -> Trials:
     wrong = rows_in(models.names, tests.names.tolist())[models.codes] != tests.codes
     kinds = Coded(np.array(["TC", "TW", "IC", "IW"]), 2 * ~trials.target + wrong)
     return Trials(trials.enrol, trials.test, kinds)
+
+
+def in_sessions(
+    trials: Trials, scored: dict[str, FloatArray], path: str, attempts: int
+) -> tuple[Trials, dict[str, FloatArray]]:
+    """The first trial of every session, and the best score of its attempts by every system."""
+    from ..metrics import transactions
+
+    made = labels_in(path, trials.test, "session")
+    best = {
+        name: transactions(own, trials.kinds, trials.enrol, made, attempts)
+        for name, own in scored.items()
+    }
+    rows, _ = next(iter(best.values()))
+    return trials[rows], {name: own for name, (_, own) in best.items()}
 
 
 def by_group(

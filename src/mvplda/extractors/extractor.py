@@ -70,9 +70,8 @@ class Extracted:
 
     def acquisition(self) -> str:
         """Failure to acquire (ISO/IEC 19795-1): how many recordings could not be read, or hold no voice to use."""
-        failed = len(self.skipped) + sum(not quality.usable for quality in self.qualities)
-        total = len(self.skipped) + len(self.qualities)
-        return f"failure to acquire: {failed} of {total} recordings ({failed / total:.1%})"
+        acquired = [quality.usable for quality in self.qualities] + [False] * len(self.skipped)
+        return f"failure to acquire: {acquired.count(False)} of {len(acquired)} recordings"
 
 
 class Extractor:

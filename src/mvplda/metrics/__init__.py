@@ -3,7 +3,7 @@
 Conventions are NIST's: a *miss* is a target below the threshold, a *false
 alarm* a non-target at or above it; scores are natural-log likelihood ratios.
 
-curves : sorted scores, the convex hull of the ROC, EER, Cllr, minCllr, Bayes error over the prior
+curves : sorted scores, the convex hull of the ROC, EER, Cllr, minCllr
 catalogue : every metric with its interval, in one list; the formula of an interval over speakers
 evaluation : the tables by kind of trial
 intervals : trials that are weighed again when speakers are left out or drawn; the intervals of the tables

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
-from scipy.special import expit, ndtr
+from scipy.special import ndtr
 
 from .._typing import Array, FloatArray
 from ..exceptions import DataError
@@ -105,7 +105,7 @@ class Side:
     def share_below(self, thresholds: ArrayLike) -> Array:
         """What is rejected at every threshold, as a share of all: what lies below it; everything at +infinity."""
         rejected = count_below(self.scores, thresholds)
-        rejected = np.where(np.isposinf(thresholds), len(self.scores), rejected)
+        rejected = np.where(np.equal(thresholds, np.inf), len(self.scores), rejected)
         return np.asarray(self.below[rejected] / self.total)
 
     def largest_share(self) -> float:
@@ -186,19 +186,6 @@ class Curve:
     def min_cllr(self) -> float:
         """Cllr after the best rising recalibration."""
         return self.hull.min_cllr()
-
-    def bayes_errors(self, log_odds: ArrayLike) -> tuple[Array, Array]:
-        """Actual and least error probability at prior log-odds, both costs 1, over that of deciding without scores.
-
-        Where the actual one is above the least, the scores are poorly calibrated; above 1 they do harm.
-        """
-        grid = np.asarray(log_odds, dtype=np.float64)
-        prior = expit(grid)
-        rest = expit(-grid)
-        without = np.minimum(prior, rest)
-        miss, false_alarm = self.rates(-grid)
-        least, _ = self.hull.least(prior, rest)
-        return (prior * miss + rest * false_alarm) / without, least / without
 
     def steps(self, max_points: int | None = 2000) -> tuple[Array, Array, Array]:
         """Thresholds, miss and false-alarm rates of the raw curve (not its hull), thresholds rising.
