@@ -1,7 +1,7 @@
 """What each error in the paper's formulas costs: EM, score and enrolment, as published or exact.
 
-``python -m benchmarks.studies.errata DATA [-o results/errata]``. DATA holds audiomnist_jvectors.npz. On vectors that are
-simulated from the model itself, and on j-vectors of AudioMNIST, as they are and on 200 principal components.
+``python -m benchmarks.studies.errata DATA [-o results/errata]``. DATA holds audiomnist_jvectors.npz. On vectors that
+are simulated from the model itself, and on j-vectors of AudioMNIST, as they are and on 200 principal components.
 """
 
 from __future__ import annotations
