@@ -43,6 +43,9 @@ ENOUGH_PEOPLE = 10
 ADVICE = "Enrol people on two days if you can: it saves half of the errors or more, and more takes of one day do not."
 """Measured on C-VAU: results/days."""
 
+UNKNOWN = 30
+"""An interval of more people of 100 than this is said to be one."""
+
 IMPOSTORS = {"IW": "other speaker and phrase", "IC": "other speaker", "TW": "other phrase"}
 """Kinds of trials of the default model that should be rejected, in words."""
 
@@ -136,7 +139,8 @@ def _left_out(names: Sequence[str], extracted: Extracted) -> list[str]:
         if not quality.usable:
             lines.append(f"Left out: {names[row]}: no voice that could be used.")
     counts = ", ".join(f"{n} {fault}" for fault, n in faults.items())
-    return [*lines[:10], *([f"Quality: {counts}."] if counts else [])]
+    quality_lines = [f"Quality: {counts}."] if counts else []
+    return [f"{extracted.acquisition().capitalize()}.", *lines[:10], *quality_lines]
 
 
 def setup_vectors(
@@ -161,6 +165,12 @@ def setup_vectors(
     if "speaker" not in columns or encode_labels(columns).classes["speaker"].anonymous:
         raise LabelError("name the speaker of every vector: profiles are made of them")
     names, counts = np.unique(columns["speaker"], return_counts=True)
+    if len(names) < 2:
+        raise DataError(
+            f"there is one person, {str(names[0])!r}: a threshold needs others to tell from. Give recordings of at "
+            f"least 2 people, better 20 (8 to measure errors, {ENOUGH_PEOPLE} to train a model), a folder per person; "
+            "to compare two recordings, mvplda verify needs no setup"
+        )
     told = [*notes, f"{len(names)} people, {counts.min()} to {counts.max()} recordings each."]
     phrases = training.count_named(columns["phrase"]) if "phrase" in columns else 0
     if phrases < 2:
@@ -181,8 +191,6 @@ def setup_vectors(
         default = training.deploy(shipped, vectors, columns, **options)
     options["extractor"] = name
     if len(names) >= ENOUGH_PEOPLE:
-        if progress:
-            Progress(f"training a committee on {len(names)} people", 1).step(0)
         expert = None if shipped is None else shipped.scorer
         bundle = training.train(vectors, columns, blocks=blocks, default=expert, **options)
         if default is not None:
@@ -269,18 +277,20 @@ def point_sentence(key: str, point: OperatingPoint) -> str:
         source = f"{point.people} of your people: {point.basis}"
     return (
         f"Same {key.replace('+', ' and ').replace('|', ', ')}? Accept from the LLR {point.threshold:.2f} on, for "
-        f"{100 * (point.far or 0):g} % false acceptances: of 100 owners {_of_100(measured['frr'])} are not accepted; "
-        f"of 100 impostors of the worst kind ({IMPOSTORS.get(worst, worst)}) {_of_100(rates[worst])} pass "
-        f"(95 % intervals, measured on {source})."
+        f"{100 * (point.far or 0):g} % false acceptances: of 100 owners {_of_100(measured['frr'])} not accepted; "
+        f"of 100 impostors of the worst kind ({IMPOSTORS.get(worst, worst)}) {_of_100(rates[worst])} accepted "
+        f"(measured on {source})."
     )
 
 
 def _of_100(interval: Sequence[float]) -> str:
-    """The interval of a rate, [estimate, lower end, upper end], in whole people of 100."""
-    low, high = (round(100 * end) for end in interval[1:])
+    """A rate and its 95 % interval, [estimate, lower end, upper end], in whole people of 100."""
+    rate, low, high = (round(100 * end) for end in interval)
+    if high - low > UNKNOWN:
+        return f"{rate} were (with so few people it may be any number from {low} to {high})"
     if low == high:
-        return f"about {low}"
-    return f"{low} to {high}"
+        return f"about {rate} are"
+    return f"about {rate} ({low} to {high}) are"
 
 
 # People across recordings: which turns are of the same person, by the exact LLRs of groups of turns.

@@ -18,6 +18,7 @@ from mvplda.cli import main
 from mvplda.exceptions import FileFormatError, LabelError
 from mvplda.extractors.recordings import guess_pattern, list_recordings, read_names
 from mvplda.io.vectors import read_vectors
+from mvplda.recordings import _of_100
 from mvplda.voices import ProfileBook
 
 load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files only
@@ -281,6 +282,34 @@ def test_setup_from_vectors(tmp_path):
     bundle = load(tmp_path / "voices" / "model.safetensors")
     assert "speaker+phrase" in bundle.calibrations
     assert len(read_vectors(tmp_path / "voices" / "profiles.npz")) == 144
+
+
+def test_what_setup_and_info_say(tmp_path):
+    X = np.random.default_rng(0).normal(size=(12, 4))
+    np.savez(tmp_path / "one.npz", X=X, speaker=["ann"] * 12)
+    alone = run("setup", tmp_path / "one.npz", "-o", tmp_path / "voices")
+    assert (alone.exit_code, "one person, 'ann'" in alone.output) == (1, True)
+    assert "at least 2 people" in alone.output
+    np.savez(tmp_path / "two.npz", X=X, speaker=["ann", "bob"] * 6)
+    assert run("setup", tmp_path / "two.npz", "-o", tmp_path / "voices").exit_code == 0
+    told = run("info", tmp_path / "voices").output
+    assert "2 people, 6 to 6 recordings each." in told
+    assert "  ann: 6" in told
+    assert "CosineScorer" in told
+    empty = run("info", tmp_path)
+    assert (empty.exit_code, "model.safetensors" in empty.output) == (1, True)
+    unknown = run("verify", "a.wav", "b.wav", "-x", "nonsense")
+    assert "there is no extractor 'nonsense': expected an ONNX file or one of" in unknown.output
+    assert "default model" not in unknown.output
+
+
+def test_the_words_for_few_people():
+    assert (
+        _of_100([0.2, 0.0, 0.86])
+        == "20 were (with so few people it may be any number from 0 to 86)"
+    )
+    assert _of_100([0.011, 0.0, 0.03]) == "about 1 (0 to 3) are"
+    assert _of_100([0.0, 0.0, 0.001]) == "about 0 are"
 
 
 def test_a_pattern_can_be_given(place):

@@ -249,7 +249,7 @@ def add(
     from ..exceptions import AudioError
     from ..extractors import load_extractor
     from ..persistence import check_writable
-    from ..voices import ProfileBook, extractor_names, load_model
+    from ..voices import SITTING, ProfileBook, default_bundle, extractor_names, load_model
 
     book = ProfileBook(file)
     check_writable(book.path)
@@ -272,7 +272,14 @@ def add(
     marks = [quality.digest for quality in extracted.qualities]
     book.add(name, network.name, extracted.X, marks, sitting)
     warn(qualities)
-    for path, llr in _misfits(book, list(listed), model):
+    bundle = default_bundle(book.extractor) if model is None else load_model(model)
+    if sitting is not None and bundle is not None and SITTING not in bundle.views:
+        click.echo(
+            f"mvplda: warning: the model has no view {SITTING!r}: the name of the sitting is kept in {book.path}, and "
+            "changes none of its answers",
+            err=True,
+        )
+    for path, llr in _misfits(book, list(listed), bundle):
         click.echo(
             f"mvplda: warning: {path} does not fit the other recordings of {name} (LLR {llr:.1f}) and counts less",
             err=True,
@@ -280,11 +287,12 @@ def add(
     click.echo(f"{name}: {book.counts()[name]} recording(s) in {book.path}", err=True)
 
 
-def _misfits(book: ProfileBook, added: Sequence[str], model: str | None) -> list[tuple[str, float]]:
+def _misfits(
+    book: ProfileBook, added: Sequence[str], bundle: Bundle | None
+) -> list[tuple[str, float]]:
     """Which of the recordings that were added last do not fit the others of their profile, by their LLRs."""
-    from ..voices import default_bundle, load_model, take_weights
+    from ..voices import take_weights
 
-    bundle = default_bundle(book.extractor) if model is None else load_model(model)
     if bundle is None:
         return []
     fits = book.fits(bundle)[-len(added) :]
