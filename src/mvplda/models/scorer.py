@@ -7,6 +7,7 @@ posteriors of hypotheses are made of these once, here, for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 from weakref import WeakKeyDictionary
@@ -340,8 +341,13 @@ class BaseScorer(Persistent):
         """
         question = make_question(question, asked)
 
-        def compare(enrol: SideLike, test: SideLike) -> Comparison:
-            return self._compare(enrol, test, question, np.float64)
+        def compare(enrol: Profiles, test: Profiles) -> Comparison:
+            # vectors for an engine are arrays, also of profiles that are tensors
+            sides = [
+                replace(side, y=to_host(side.y)) if is_torch(side.y) else side
+                for side in (enrol, test)
+            ]
+            return self._compare(*sides, question, np.float64)
 
         # any test will do to see what tests look like: a profile as if it were one
         cell = to_host(profiles.y[:1]) * (takes / profiles.weights[0])
@@ -350,7 +356,7 @@ class BaseScorer(Persistent):
 
     def queries(self, tests: SideLike, index: SearchIndex) -> NDArray[np.float32]:
         """Vectors of tests, whose products with those of an index are LLRs or bounds of them."""
-        return index.queries(self._sides(index.examples, tests)[1])
+        return index.queries(tests if isinstance(tests, Profiles) else self.enrol(tests))
 
     def log_likelihoods(
         self,
