@@ -420,11 +420,7 @@ def _enrol_turns(file: str, network: str, turns: Sequence[Turn], extracted: Extr
     from ..voices import ProfileBook
 
     book = ProfileBook(file)
-    rows: dict[tuple[str, str], list[int]] = {}
-    for row, turn in enumerate(turns):
-        rows.setdefault((turn.name, turn.recording), []).append(row)
-    for (name, recording), own in rows.items():
-        marks = [extracted.qualities[row].digest for row in own]
-        book.add(name, network, extracted.X[own], marks, recording)
+    for turn, vector, quality in zip(turns, extracted.X, extracted.qualities, strict=True):
+        book.add(turn.name, network, vector[None], [quality.digest], turn.recording)
     for name in dict.fromkeys(turn.name for turn in turns):
         click.echo(f"{name}: {book.counts()[name]} recording(s) in {book.path}", err=True)

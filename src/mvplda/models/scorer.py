@@ -343,11 +343,11 @@ class BaseScorer(Persistent):
 
         def compare(enrol: Profiles, test: Profiles) -> Comparison:
             # vectors for an engine are arrays, also of profiles that are tensors
-            sides = [
-                replace(side, y=to_host(side.y)) if is_torch(side.y) else side
-                for side in (enrol, test)
-            ]
-            return self._compare(*sides, question, np.float64)
+            if is_torch(enrol.y):
+                enrol = replace(enrol, y=to_host(enrol.y))
+            if is_torch(test.y):
+                test = replace(test, y=to_host(test.y))
+            return self._compare(enrol, test, question, np.float64)
 
         # any test will do to see what tests look like: a profile as if it were one
         cell = to_host(profiles.y[:1]) * (takes / profiles.weights[0])
