@@ -2,12 +2,11 @@
 
     python -m benchmarks.studies.people cvau.npz vectors/audiomnist.npz rooms.npz --out results/people/results.json
 
-The last file is made by `benchmarks.studies.rooms`.
-
-C-VAU: eight turns of every campaign of those people whom the default model was not trained on. AudioMNIST: six digits
-of everybody in either of two recordings (half a second each), one by one and with the names that a diariser gives
-within one. In rooms: six turns of two to three seconds of everybody in either of two meetings, each of which shares
-a room, a microphone and a channel; people whom the default model was not trained on. Judged by pairs of turns: precision (merged and of one person) and recall (of one person and merged);
+The last file is made by `benchmarks.studies.rooms`. C-VAU: eight turns of every campaign of those people whom the
+default model was not trained on. AudioMNIST: six digits of everybody in either of two recordings (half a second each),
+one by one and with the names that a diariser gives within one. In rooms: six turns of two to three seconds of everybody
+in either of two meetings, each of which shares a room, a microphone and a channel; people whom the default model was
+not trained on. Evaluated by pairs of turns: precision (merged and of one person) and recall (of one person and merged);
 and by what is asked.
 """
 
