@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import psycopg
-from pgvector.psycopg import register_vector
 
 from mvplda.speech.results import provenance
 
@@ -32,6 +30,9 @@ def best_of(queries: np.ndarray, search: Callable[[np.ndarray], object]) -> floa
 
 
 def main() -> None:
+    import psycopg
+    from pgvector.psycopg import register_vector
+
     parser = argparse.ArgumentParser()
     parser.add_argument("database")
     parser.add_argument("--out", type=Path, required=True)
