@@ -253,7 +253,8 @@ class Model:
         """Profiles of stored sums; without labels, all phrases of a profile are one. Sittings stay apart."""
         # labels cost time: where everybody has one sitting, and no question is about it, there is nothing to tell
         apart = self.has_sittings and (
-            SITTING in self.bundle.views or any(len(sittings(own)) > 1 for own in cells)
+            SITTING in self.bundle.views
+            or any(len({cell.sitting for cell in own}) > 1 for own in cells)
         )
         cells = [together(own, labelled, apart) for own in cells]
         flat = [cell for own in cells for cell in own]
@@ -356,10 +357,6 @@ class Model:
             "knownPhrases": sorted(self.known_phrases.values()),
             "notice": self.notice,
         }
-
-
-def sittings(cells: Sequence[Cell]) -> set[str]:
-    return {cell.sitting for cell in cells}
 
 
 def together(cells: Sequence[Cell], phrases: bool = False, apart: bool = False) -> list[Cell]:
