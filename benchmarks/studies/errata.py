@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.report import study_command
 from benchmarks.studies.readings import jvectors
 from mvplda import MultiviewPLDA, make_two_views
-from mvplda.metrics import eer_by_kind, trial_kinds
+from mvplda.metrics import evaluate, trial_kinds
 from mvplda.metrics.evaluation import markdown_rows
 from mvplda.preprocessing import Reduction
 from mvplda.speech.experiment import read_corpus_vectors
@@ -54,6 +54,10 @@ def fitted(
     return model.fit(X, labels)
 
 
+def errors_by_kind(scores: np.ndarray, kinds: Mapping[str, np.ndarray]) -> dict[str, float]:
+    return {kind: row["eer"] for kind, row in evaluate(scores, kinds, far=()).rows.items()}
+
+
 def simulated() -> list[dict[str, Any]]:
     X, labels, unseen = make_two_views(held_out=70, random_state=0)
     claimed = {view: own[::3] for view, own in unseen.enrol_labels.items()}
@@ -66,7 +70,8 @@ def simulated() -> list[dict[str, Any]]:
         if em not in models:
             models[em] = fitted(views, X, labels, em, 10 if em == "exact" else 100)
         profiles = models[em].enrol(unseen.enrol, unseen.ids, method=enrolment)
-        errors = eer_by_kind(models[em].llr(profiles, unseen.test, scoring=score), kinds)
+        scores = models[em].llr(profiles, unseen.test, scoring=score)
+        errors = errors_by_kind(scores, kinds)
         rows.append({"EM": em, "score": score, "enrolment": enrolment, **errors})
     return rows
 
@@ -87,7 +92,7 @@ def on_speech(data: Path) -> list[dict[str, Any]]:
         for row in rows:
             profiles = models[row["EM"]].enrol(enrol, task.enrol_ids, method="average")
             scores = models[row["EM"]].llr(profiles, test, scoring=row["score"])
-            row[name] = eer_by_kind(scores, task.kinds)
+            row[name] = errors_by_kind(scores, task.kinds)
     return rows
 
 
