@@ -225,7 +225,8 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
         exception_handlers={HTTPException: refuse, RequestValidationError: refuse},
     )
     app.state.runtime = runtime
-    app.include_router(router)
+    # not by include_router, which looks for the path of every call twice
+    app.router.routes += router.routes
     app.mount("/", StaticFiles(directory=PAGE_FOLDER, html=True), name="page")
     app.add_middleware(Access, settings=settings, is_open=is_open, metrics=runtime.metrics)
     return app
