@@ -143,7 +143,7 @@ def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]], level: float
         width = student.ppf((1 + level) / 2, len(runs) - 1) / math.sqrt(len(runs))
         seeds = width * np.log(values).std(ddof=1)
         rows[kind]["low"] = mean * math.exp(-math.hypot(estimate - low, seeds))
-        rows[kind]["high"] = mean * math.exp(math.hypot(high - estimate, seeds))
+        rows[kind]["high"] = min(0.5, mean * math.exp(math.hypot(high - estimate, seeds)))
     return rows
 
 
@@ -180,28 +180,32 @@ class Results:
     def table(self, group: str | None = None) -> str:
         """EER with intervals, one row per system; of one group, without.
 
-        Where the paper's systems were run, its figures stand in front of ours, and below a line what it does not have.
+        Where the paper's systems were run, its figures, which are of no group, stand in front of ours, and below a
+        line what it does not have.
         """
         corpus = str(self.configuration.get("corpus", {}).get("name"))
-        figures = PUBLISHED.get(corpus, PUBLISHED["rsr2015"])
-        published = dict(zip(PAPER_SYSTEMS, figures, strict=True))
+        if corpus not in PUBLISHED:
+            corpus = "rsr2015"
+        published = dict(zip(PAPER_SYSTEMS, PUBLISHED[corpus], strict=True))
         rows = [[f"EER, %, {group}" if group else "EER, %", *self.kinds]]
         beside = [[f"{kind}, paper" for kind in self.kinds]]
+        under = 0
         for system in self.systems:
             if group is not None:
                 system = replace(system, evaluation=system.groups[group], intervals=None, seeds={})
             rows.append([system.title, *system.errors()])
+            theirs = [""] * len(self.kinds)
             if system.name in published:
-                beside.append([f"{figure:.2f}" for figure in published[system.name]])
-        if len(beside) == 1:
+                theirs = [f"{figure:.2f}" for figure in published[system.name]]
+                under = len(rows)
+            beside.append(theirs)
+        if group or not under:
             return "\n".join(aligned(rows))
-        # the paper's systems are the first ones
-        under = len(beside)
-        beside += [[""] * len(self.kinds)] * (len(rows) - under)
         for row, theirs in zip(rows, beside, strict=True):
             row[1:] = chain.from_iterable(zip(theirs, row[1:], strict=True))
         lines = aligned(rows)
         lines.insert(under, "-" * len(lines[0]))
+        lines.append(f"paper: arXiv 1704.06061, on {corpus}")
         return "\n".join(lines)
 
     def best(self) -> SystemResult:
@@ -327,6 +331,8 @@ def _ratio(test: PairedTest) -> str:
 def provenance(inputs: Iterable[str | Path] = ()) -> Json:
     """Version, commit, date, platform, packages, threads, command and SHA-256 of the inputs."""
     installed = {one.name: one.version for one in distributions()}
+    # with "-m module", which sys.argv does not have
+    words = [Path(word).name if os.path.isabs(word) else word for word in sys.orig_argv[1:]]
     return {
         "schema": SCHEMA,
         "mvplda": __version__,
@@ -337,7 +343,7 @@ def provenance(inputs: Iterable[str | Path] = ()) -> Json:
         "packages": {name: installed[name] for name in PACKAGES if name in installed},
         "cores": cores(),
         "threads": os.environ.get("OMP_NUM_THREADS", ""),
-        "command": " ".join(Path(word).name if os.path.isabs(word) else word for word in sys.argv),
+        "command": " ".join(["python", *words]).replace("python mvplda ", "mvplda ", 1),
         "inputs": {Path(path).name: digest_of(Path(path)) for path in inputs},
     }
 
