@@ -320,8 +320,9 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
     rng = np.random.default_rng(1)
     sizes: list[float] = []
     counts: list[int] = []
+    files: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
-        process = start(Path(folder))
+        process = start(Path(folder), demo=False)
         try:
             client = Client(f"http://127.0.0.1:{PORT}", timeout=3600)
             names, width = enrolled(client, 5, rng)
@@ -357,7 +358,7 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
             connection = http.client.HTTPConnection("127.0.0.1", PORT)
             asked, turn, began = 0, 0, time.time()
             while not sizes or time.time() < began + 60 * minutes:
-                until = asked + 1000
+                until = asked + 500
                 while asked < until:
                     for method, path, body, headers in kinds(turn):
                         try:
@@ -376,10 +377,9 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
                     time.sleep(pause)
                 sizes.append(_resident(process.pid))
                 counts.append(asked)
-                print(
-                    f"{(time.time() - began) / 60:.1f} min, {asked} calls, {sizes[-1]} MiB",
-                    flush=True,
-                )
+                files.append(len(list(Path(f"/proc/{process.pid}/fd").iterdir())))
+                so_far = f"{(time.time() - began) / 60:.1f} min, {asked} calls"
+                print(f"{so_far}, {sizes[-1]} MiB, {files[-1]} files", flush=True)
         finally:
             process.terminate()
             process.wait()
@@ -392,7 +392,9 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
     found = {
         "minutes": (time.time() - began) / 60,
         "calls": asked,
-        "failed": sum(statuses.get(s, 0) for s in (500, 503)),
+        "failed": sum(count for status, count in statuses.items() if status >= 500),
+        "files first": files[0],
+        "files last": files[-1],
     }
     found |= {
         "MiB first": sizes[0],

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 Top = Annotated[int, Query(ge=1, le=1000)]
 Text = Annotated[str | None, Query(max_length=200)]
 router = APIRouter(
-    responses=problems(400, 401, 403, 404, 408, 409, 410, 413, 415, 422, 429, 503, 507)
+    generate_unique_id_function=lambda route: route.name,
+    responses=problems(400, 401, 403, 404, 408, 409, 410, 413, 415, 422, 429, 503, 507),
 )
 SOUND_TYPES = ("application/octet-stream", "video/webm", "application/ogg")
 VECTOR = {"vector": [0.01, -0.02], "phrase": schemas.PASS_PHRASE}
