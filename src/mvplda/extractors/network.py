@@ -129,7 +129,8 @@ class OnnxNetwork:
             cut = np.stack([frames[start : start + windows.frames] for start in starts])
             blocks = [self._run(cut[k : k + AT_ONCE]) for k in range(0, len(cut), AT_ONCE)]
             vectors = np.concatenate(blocks)
-        return vectors.reshape(3, in_a_third, -1).mean(axis=1).reshape(1, -1)
+        thirds: Frames = vectors.reshape(3, in_a_third, -1).mean(axis=1)
+        return thirds.reshape(1, -1)
 
     def frames(self, samples: Sound) -> NDArray[np.float32]:
         """(T, bins) frames of prepared samples, as the network gets them."""
