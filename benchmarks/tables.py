@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.studies.errata import simulated_rows, speech_rows
 from mvplda.speech.results import KINDS, PUBLISHED, seeds_cell
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -117,6 +118,22 @@ def readings(name: str) -> list[str]:
             cells.append(text)
         rows.append([system["title"], *cells])
     return _lines(["EER, %: mean (least to most) of seeds", "IC", "Total"], rows)
+
+
+def errata() -> list[str]:
+    """EM, score and enrolment, as published or exact, on simulated vectors."""
+    head, *rows = simulated_rows(_read("errata/results.json")["rows"]["simulated"])
+    return _lines(head, rows, left=3)
+
+
+def errata_on_speech() -> list[str]:
+    """The same on j-vectors, below PLDA."""
+    head, *rows = speech_rows(_read("errata/results.json")["rows"]["j-vectors"])
+    systems = _read("paper/jvectors/results.json")["systems"]
+    cells = []
+    for name in ("plda-cell-raw", "plda-cell"):
+        cells += [_eer(systems[name], kind) for kind in ("IC", "Total")]
+    return _lines(head, [["PLDA (speaker x phrase), rank 40", "", *cells], *rows], left=2)
 
 
 def ratios(kind: str) -> list[str]:
@@ -387,6 +404,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "readings, j-vectors": lambda: readings("jvectors-readings"),
     "readings, simulated": lambda: readings("drawn-readings"),
     "priors, simulated": lambda: readings("drawn-priors"),
+    "errata, simulated": errata,
+    "errata, j-vectors": errata_on_speech,
     "paper, raw": lambda: by_kind(RAW, True),
     "paper, reduced": lambda: by_kind(REDUCED, False),
     "paper, shares in IC": lambda: ratios("IC"),

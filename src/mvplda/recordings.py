@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -353,6 +355,21 @@ def read_turns(path: PathLike) -> list[Turn]:
     return turns
 
 
+def read_named(path: PathLike) -> list[Turn]:
+    """Turns of the people who were named on the page of `people_page`, which saves them; each has that name."""
+    try:
+        saved = json.loads(Path(path).read_text(encoding="utf-8"))
+        turns = [Turn(**{**turn, "name": who}) for who, spoken in saved.items() for turn in spoken]
+    except (ValueError, TypeError, AttributeError):
+        fail(path, "expected {name: turns}, as the page of mvplda people saves it")
+    for one, other in combinations(turns, 2):
+        if one.name == other.name and one._replace(name="").overlaps(other):
+            raise DataError(
+                f"{path}: {one.name!r} speaks twice at {other.start:g} s of {one.recording}: two people have one name"
+            )
+    return turns
+
+
 def find_people(
     bundle: Bundle, X: FloatArray, turns: Sequence[Turn], **wanted: float | None
 ) -> People:
@@ -416,7 +433,8 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>People</ti
 <p>Nothing is kept until you confirm it: listen, name those whom you know, and save the names. Turns in red do not fit
 the others of their person.</p>{ask}<form onsubmit="return keep(this)">{people}<button>Save names</button></form>
 <script>function keep(form){{const link=document.createElement("a");
-const names=Object.fromEntries([...new FormData(form)].filter(pair=>pair[1]));
+const names={{}};for(const input of form.querySelectorAll("input")){{const name=input.value.trim();
+if(name)names[name]=(names[name]||[]).concat(JSON.parse(input.dataset.turns))}}
 link.href="data:application/json,"+encodeURIComponent(JSON.stringify(names));
 link.download="names.json";link.click();return false}}</script></html>
 """
@@ -428,15 +446,18 @@ def people_page(people: People, turns: Sequence[Turn], sounds: Mapping[str, Path
     sounds : file of every recording
     """
     rows: dict[int, str] = {}
+    spoken: dict[int, list[Json]] = {}
     for turn, person, fit in zip(turns, people.person.tolist(), people.fits.tolist(), strict=True):
         source = f"{escape(str(sounds[turn.recording]))}#t={turn.start:.2f},{turn.end:.2f}"
         odd = ' class="odd"' if fit < 0 else ""
+        spoken.setdefault(person, []).append(turn._asdict())
         rows[person] = rows.get(person, "") + (
             f"<tr{odd}><td>{escape(turn.recording)}<td>{turn.start:.2f} to {turn.end:.2f} s<td>{fit:+.1f}"
             f'<td><audio controls preload="none" src="{source}"></audio></tr>'
         )
     listed = "".join(
-        f'<h2>Person {person + 1} <input name="{person + 1}" placeholder="name"></h2><table>{rows[person]}</table>'
+        f'<h2>Person {person + 1} <input placeholder="name" data-turns="{escape(json.dumps(spoken[person]))}"></h2>'
+        f"<table>{rows[person]}</table>"
         for person in sorted(rows)
     )
     asked = "".join(

@@ -47,7 +47,7 @@ MARK = "#"
 SITTING = "recording"
 """The view of a model whose classes are sittings: takes of one share room, microphone and mood."""
 
-FITTING = 4.0
+FITTING = 3.0
 """Logarithm of the odds that a take is of the person whose it should be."""
 
 MOST_OTHERS = 20

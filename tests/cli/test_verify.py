@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from html import unescape
 from typing import Any
 
 import numpy as np
@@ -334,7 +336,23 @@ def test_people_of_several_recordings_and_a_page_to_confirm_them(place):
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     numbers = {recording: person for person, recording, *_ in rows}
     assert numbers["one"] == numbers["again"] != numbers["other"]
-    assert (place / "people.html").read_text().count("<audio") == 3
+    page = (place / "people.html").read_text()
+    assert page.count("<audio") == 3
+    # what its button saves where the first is called Ann, and the second Bob
+    spoken = [json.loads(unescape(turns)) for turns in re.findall('data-turns="(.*?)"', page)]
+    (place / "names.json").write_text(json.dumps({"Ann": spoken[0], "Bob": spoken[1]}))
+    sounds = ["one.wav", "again.wav", "other.wav"]
+    done = run("people", *sounds, *COSINE, "--names", "names.json", "-o", "voices.npz")
+    assert done.stderr.endswith(
+        "Ann: 2 recording(s) in voices.npz\nBob: 1 recording(s) in voices.npz\n"
+    )
+    assert ProfileBook("voices.npz").of("Ann").sittings == ["one", "again"]
+    (place / "names.json").write_text(json.dumps({"Ann": spoken[0] + spoken[0]}))
+    done = run("people", *sounds, *COSINE, "--names", "names.json", "-o", "more.npz")
+    assert "two people have one name" in done.output
+    (place / "names.json").write_text('{"Ann": 3}')
+    done = run("people", *sounds, *COSINE, "--names", "names.json", "-o", "more.npz")
+    assert "as the page of mvplda people saves it" in done.output
     # a diariser's turns; two of them at the same time
     lines = [
         f"SPEAKER one 1 {start} 1.5 <NA> <NA> s{k} <NA> <NA>" for k, start in enumerate((0, 1))

@@ -14,7 +14,7 @@ from domain_problems import Place, domain_bundle, make_place
 from service_problems import MASTER_KEY, Bench, make_bench, sqlite_store
 
 from mvplda.serve import templates
-from mvplda.serve.model import Cell, Model
+from mvplda.serve.model import NO_POINT, Cell, Model
 from mvplda.serve.service import Service
 
 TEXTS = ("open the door", "close the door", "seven green apples")
@@ -63,7 +63,8 @@ def test_few_shifted_people_are_accepted_and_strangers_are_not(bench: Bench) -> 
             cells = bench.service.templates.cells(work, bench.service.profiles.row(work, name))
         for vector in place.say(30 + person, 0, 10):
             test = Cell("open-the-door", model.share(vector[None])[0], 1)
-            undeployed.append(float(model.answers([(cells, test, None)])[0].llr_of("speaker")))
+            decision = model.decisions([(cells, test, None, NO_POINT)])[0]
+            undeployed.append(decision.llrs["speaker"])
     assert own.count("accept") >= 0.9 * len(own)
     assert others.count("accept") == 0
     # without its domain the model takes strangers of this place for the owner more often than not
@@ -135,3 +136,28 @@ def test_who_is_not_enrolled_is_not_named(bench: Bench) -> None:
             assert found["identified"] in (None, names[person])
     assert named == 0
     assert own >= 18
+
+
+def test_a_search_by_inner_products_finds_whom_all_llrs_find(bench: Bench) -> None:
+    place = make_place(12, size=0.2)
+    names = [enrol(bench, place, person, 1 + person % 2) for person in range(26)]
+    for person in range(0, 26, 3):  # profiles of other numbers of takes
+        bench.calls.enrol(names[person], place.say(person, 0)[0], fields={"phrase": TEXTS[0]})
+    service = bench.service
+    with service.store.read() as work:
+        model = service.profiles.domain.deployed(work)
+        cells = service.templates.some_cells(work, names)
+    every = model.side([cells[name] for name in names], True)
+    for person in (0, 7, 13, 30):
+        vector = place.say(person, 1)[0]
+        found = bench.calls(
+            "POST", "/v1/identify", json={"vector": vector.tolist(), "top": 4}
+        ).json()
+        llrs = model.voices(every, model.share(vector[None])[0])
+        best = np.argsort(-llrs)[:4]
+        assert [one["profileId"] for one in found["candidates"]] == [names[i] for i in best]
+        shown = [one["llr"] for one in found["candidates"]]
+        np.testing.assert_allclose(shown, llrs[best], atol=1e-6)
+        assert found["profilesCount"] == 26
+        probabilities = [one["probability"] for one in found["candidates"]]
+        assert sum(probabilities) + found["noneOfThem"] == pytest.approx(1, abs=0.01)
