@@ -19,7 +19,7 @@ from ._typing import Array, Block, Card, IntArray, Json, Labels, Names, Setting
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
-from .exceptions import ParameterError
+from .exceptions import LabelError, ParameterError
 from .labels import base_columns
 from .models.scorer import BaseScorer
 from .persistence import (
@@ -164,8 +164,8 @@ class Bundle(BaseScorer, BaseEstimator):
         question : a `Question`, or the keyword arguments that make one; None: the same in every view?
         pairs : (n, 2) row of a profile and row of a test; None: all
         """
-        question = make_question(question, {})
         profiles, tests = self._sides(enrol, test)
+        question = self._informed(make_question(question, {}), profiles)
         listed: IntArray | None = None
         if pairs is not None:
             listed = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
@@ -187,6 +187,24 @@ class Bundle(BaseScorer, BaseEstimator):
         }
         key = question_key(question, self.views)
         return Answer(logs, np.asarray(llr), question, key, calibrator is not None, weights)
+
+    def _informed(self, question: Question, profiles: Profiles) -> Question:
+        """The question with what a deployment knows of the profiles' classes, where all of them are known."""
+        scorer = self.fitted_scorer
+        if not scorer.has_domain or question.known is not None or question.recognised:
+            return question
+        known = []
+        for view in question.same or self.views:
+            carried = profiles.labels.get(view)
+            if carried is None or not len(carried.names) or view in (question.given or ()):
+                continue
+            try:
+                names = scorer.known_names(view)
+            except LabelError:  # nothing was enrolled with names
+                continue
+            if np.isin(carried.names, names).all():
+                known.append(view)
+        return replace(question, known=known) if known else question
 
     def calibration(self, question: Question | None = None) -> HypothesisCalibrator | None:
         """The calibration for a question, if there is one."""

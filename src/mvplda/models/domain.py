@@ -8,22 +8,37 @@ speaker, a network of words about the phrase. Scaled to length 1, a block is
 where d is the same for all recordings of one domain: language, microphones, rooms, length of the phrases. What is
 enrolled in a deployment tells d (`deployed`); what is left of it is integrated out. Vectors are then scaled to length
 1 again about mean + d, since embeddings of long phrases vary less than those of single words.
+
+Phrases that are enrolled by name are known classes of the deployment (`known=["phrase"]`): whoever says one of them
+tells what it sounds like, and what it is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from copy import copy
-from typing import NamedTuple, Self
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, Columns, FloatArray, IntArray, Json, Labels, Names
+from .._typing import (
+    AnyArray,
+    Array,
+    BoolArray,
+    Columns,
+    FloatArray,
+    IntArray,
+    Json,
+    Labels,
+    Names,
+)
 from ..backend import as_vectors, like, sum_rows
 from ..exceptions import DataError, LabelError
+from ..labels import exact_names
 from ..persistence import fingerprint
 from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.latents import PairTerm, vector_term
@@ -39,8 +54,18 @@ LARGEST = 4.0
 
 VARIANCES = ("speaker", "phrase", "cell", "take", "domain")
 
+SMALLEST_SQUARE = 0.05
+"""No domain leaves vectors of length 1 a smaller mean square about its centre."""
+
 MOST_CELLS = 600
 """Enrolled cells that a domain is learnt from, at most: more make no difference."""
+
+UNNAMED = 0.008
+"""Variance of a domain about which nothing is learnt, for want of names of its classes, such as the phrases: where all
+may say one phrase, what is the phrase and what the domain cannot be told apart."""
+
+KNOWN_NOISE = 1.5
+"""Tests of known classes are so much noisier than training: chosen on corpora that were left out."""
 
 
 class InDomain:
@@ -69,6 +94,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         The column of labels that names the domain (corpus) of training vectors.
     delta : dict of {name: variance of domains}
         Total variance of the means of domains, by block.
+    factors : dict of {name: share of a block's columns that count}
+        The noise of columns hangs together: as evidence they are worth fewer.
 
     Attributes
     ----------
@@ -81,19 +108,36 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         and domains}, for the posterior of a domain
     shift_ : (D,) posterior mean of the domain in use; zeros until it was `deployed`
     doubt_ : dict of {name: posterior variance of the domain in use, all columns together}
+    names_ : dict of {view: names of the classes that the deployment knows}
+    class_means_, class_doubts_ : dict of {view: (classes, D) posterior means, (classes,) variances of one column}, of
+        vectors scaled about the domain
     """
 
-    FITTED = ("views_", "mean_", "shift_", "own_", "other_", "noise_", "variances_", "doubt_")
+    FITTED = (
+        "views_",
+        "mean_",
+        "shift_",
+        "own_",
+        "other_",
+        "noise_",
+        "variances_",
+        "doubt_",
+        "names_",
+        "class_means_",
+        "class_doubts_",
+    )
 
     def __init__(
         self,
         blocks: Mapping[str, tuple[int, str]],
         domain: str = "domain",
         delta: Mapping[str, float] | None = None,
+        factors: Mapping[str, float] | None = None,
     ) -> None:
         self.blocks = blocks
         self.domain = domain
         self.delta = delta
+        self.factors = factors
 
     # -- training ------------------------------------------------------------
 
@@ -130,7 +174,15 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     def _forget_domain(self) -> None:
         self.shift_ = np.zeros_like(self.mean_)
-        self.doubt_ = {name: v["domain"] for name, v in self.variances_.items()}
+        first = next(iter(self.views_))
+        self.doubt_ = {}
+        for name, _, view in self._columns():
+            delta = self.variances_[name]["domain"]
+            # profiles are people, whatever else has no names
+            self.doubt_[name] = delta if view == first else min(delta, UNNAMED)
+        self.names_: dict[str, list[Any]] = {}
+        self.class_means_: dict[str, Array] = {}
+        self.class_doubts_: dict[str, Array] = {}
 
     def _fit_block(
         self,
@@ -214,26 +266,75 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         other._forget_domain()
         if not len(rows):
             return other
-        weights = profiles.weights[rows]
-        means = np.asarray(profiles.y)[rows] / weights[:, None]
-        people = np.equal.outer(profiles.owner[rows], profiles.owner[rows])
-        # without labels it may be one phrase that all say: then nothing is known of others
-        phrases = np.ones_like(people)
-        second = list(self.views_)[-1]
-        # with labels, people who say different phrases tell more of the domain
-        if second in profiles.labels:
-            codes = profiles.labels[second].codes[rows]
-            phrases = np.equal.outer(codes, codes)
-        for name, columns, _ in self._columns():
-            v = self.variances_[name]
-            V = v["speaker"] * people + v["phrase"] * phrases
-            V[np.diag_indices(len(rows))] += v["cell"] + v["take"] / weights
-            # what recurs (people, phrases) counts once, however often it is recorded
-            share = np.linalg.solve(V, np.ones(len(rows)))  # V^-1 1
-            precision = 1.0 / v["domain"] + share.sum()
-            other.shift_[columns] = share @ (means[:, columns] - self.mean_[columns]) / precision
-            other.doubt_[name] = float(1.0 / precision)
+        some = Enrolled.of(profiles, rows, tuple(self.views_))
+        for name, columns, view in self._columns():
+            here = self._place(name, some)
+            if view in some.names:
+                classes = self._classes(name, some, here)
+                # a name may say nothing: then every cell is a class of its own
+                unnamed = some.without_names(view)
+                there = self._place(name, unnamed)
+                if classes.evidence >= self._classes(name, unnamed, there).evidence:
+                    other.names_[view] = some.names[view]
+                    other.class_means_[view] = classes.means
+                    other.class_doubts_[view] = classes.doubts
+                else:
+                    here = there
+            other.shift_[columns] = here.shift
+            other.doubt_[name] = here.doubt
         return other
+
+    def _place(self, name: str, some: Enrolled) -> Place:
+        """The posterior of the domain, from vectors as they are."""
+        columns, view = next((c, view) for block, c, view in self._columns() if block == name)
+        v = self.variances_[name]
+        V = some.covariance(v["speaker"], v["phrase"], v["cell"], v["take"])
+        # what recurs (people, phrases) counts once, however often it is recorded
+        share = np.linalg.solve(V, np.ones(len(V)))  # V^-1 1
+        # without labels it may be one phrase that all say: then little can be learnt of the domain
+        delta = v["domain"] if view in some.same else min(v["domain"], UNNAMED)
+        precision = 1.0 / delta + share.sum()
+        means = some.means[:, columns]
+        shift = share @ (means - self.mean_[columns]) / precision
+        return Place(means, self.mean_[columns] + shift, shift, float(1.0 / precision))
+
+    def _classes(self, name: str, some: Enrolled, place: Place) -> Classes:
+        """The posterior of every class that is enrolled by name, of vectors scaled about the domain.
+
+        With z the scaled cells, p the mean of training there and K their covariance, domain included, the class c has
+        the mean p + k' K^-1 (z - p) and the variance k_cc - k' K^-1 k, where k is its covariance with the cells.
+        """
+        scaled, square = about(place.means, place.centre)
+        training = -place.shift / np.sqrt(square.mean())
+        own, other, cell, noise = self._known_variances(name)
+        domain = self.variances_[name]["domain"] / _mean_square(place.centre)
+        # names are of a view behind the first, whose classes are the profiles
+        K = domain + some.covariance(other, own, cell, noise)
+        k = domain + own * some.members(self.blocks[name][1])  # (classes, cells)
+        weights = np.linalg.solve(K, k.T).T
+        apart = scaled - training
+        variances = domain + own - np.sum(weights * k, axis=1)
+        misfit = np.linalg.slogdet(K)[1] + np.trace(np.linalg.solve(K, apart @ apart.T))
+        return Classes(training + weights @ apart, variances / len(place.centre), -float(misfit))
+
+    def _known_variances(self, name: str) -> tuple[float, float, float, float]:
+        """Total variances of scaled vectors: the block's own view, the other, cells, and takes of tests."""
+        v = self.variances_[name]
+        D = len(self.own_[name])
+        is_speaker = next(iter(self.views_)) == self.blocks[name][1]
+        rest = v["phrase"] if is_speaker else v["speaker"]
+        cell = self.other_[name] * D * v["cell"] / (rest + v["cell"])
+        noise = KNOWN_NOISE * float(np.trace(self.noise_[name]))
+        return float(np.trace(self.own_[name])), self.other_[name] * D - cell, cell, noise
+
+    @property
+    def classes_(self) -> dict[str, Names]:
+        return {view: exact_names(names) for view, names in self.names_.items()}
+
+    def known_names(self, view: str) -> Names:
+        if view not in self.names_:
+            raise LabelError(f"nothing that is enrolled has names of the view {view!r}")
+        return self.classes_[view]
 
     # -- scoring -----------------------------------------------------------------
 
@@ -241,7 +342,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         if not hasattr(self, "mean_"):
             check_is_fitted(self, "mean_")
         # kept with the matrices that they have made, for as long as mean and domain are these
-        return kept(self, "forms", (self.mean_, self.shift_, self.doubt_), self._make_forms)
+        parts = (self.mean_, self.shift_, self.doubt_, self.class_means_)
+        return kept(self, "forms", parts, self._make_forms)
 
     def _make_forms(self) -> JointForms:
         parts = []
@@ -249,8 +351,16 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             centre = (self.mean_ + self.shift_)[columns]
             doubt = self.doubt_[name] / len(centre)
             covariances = self.own_[name], self.other_[name], self.noise_[name]
-            forms = UnitForms(view, centre, *covariances, doubt)
-            parts.append(Part(forms, columns, {view: 1.0}, {}))
+            known = None
+            numbers = {}
+            if view in self.names_:
+                own, other, cell, noise = (v / len(centre) for v in self._known_variances(name))
+                means, doubts = self.class_means_[view], self.class_doubts_[view]
+                known = KnownClasses(means, doubts, own, other + cell, cell, noise)
+                numbers = {view: range(len(means))}
+            forms = UnitForms(view, centre, *covariances, doubt, known)
+            factor = (self.factors or {}).get(name, 1.0)
+            parts.append(Part(forms, columns, {view: factor}, numbers))
         return JointForms(tuple(self.views_), parts)
 
     @property
@@ -291,6 +401,90 @@ class DomainPLDA(BaseScorer, BaseEstimator):
                 fits = fits and np.allclose(matrix, matrix.T) and np.linalg.eigvalsh(matrix)[0] > 0
         if not fits:
             raise DataError("its arrays do not make a model of domains")
+
+
+class Place(NamedTuple):
+    """Means of cells (C, D), and the posterior of their domain: mean and domain (D,), the domain itself, variance."""
+
+    means: Array
+    centre: Array
+    shift: Array
+    doubt: float
+
+
+class Classes(NamedTuple):
+    """Posterior means (classes, D) and variances (classes,) of known classes; the larger evidence, the likelier."""
+
+    means: Array
+    doubts: Array
+    evidence: float
+
+
+@dataclass(frozen=True, eq=False)
+class Enrolled:
+    """Cells of profiles that a domain is learnt from.
+
+    means, weights : (C, D), (C,) of the cells
+    same : {view: (C, C) whether two cells are of one class}; a view without labels is missing
+    names : {view: names of its classes}, of labelled views
+    codes : {view: (C,) class of every cell, -1 where its label is missing}
+    """
+
+    means: Array
+    weights: Array
+    views: tuple[str, ...]
+    same: dict[str, BoolArray]
+    names: dict[str, list[Any]]
+    codes: dict[str, IntArray]
+
+    @classmethod
+    def of(cls, profiles: Profiles, rows: IntArray, views: tuple[str, ...]) -> Self:
+        weights = profiles.weights[rows]
+        means = np.asarray(profiles.y)[rows] / weights[:, None]
+        # a profile is one person
+        owner = profiles.owner[rows]
+        same = {views[0]: np.equal.outer(owner, owner)}
+        names: dict[str, list[Any]] = {}
+        codes: dict[str, IntArray] = {}
+        for view in views[1:]:
+            if view not in profiles.labels:
+                continue
+            labels = profiles.labels[view]
+            numbers, codes[view] = np.unique(labels.codes[rows], return_inverse=True)
+            codes[view] = codes[view].reshape(-1) - np.count_nonzero(numbers < 0)
+            names[view] = labels.names[numbers[numbers >= 0]].tolist()
+            # cells without a label are classes of their own
+            own = np.where(codes[view] < 0, -1 - np.arange(len(rows)), codes[view])
+            same[view] = np.equal.outer(own, own)
+        return cls(means, weights, views, same, {v: n for v, n in names.items() if n}, codes)
+
+    def covariance(self, first: float, second: float, cell: float, take: float) -> Array:
+        """(C, C) of the cells' means, from total variances of the classes of two views, of cells, and of takes."""
+        everything = np.ones((len(self.weights),) * 2)
+        V = first * self.same[self.views[0]] + second * self.same.get(self.views[-1], everything)
+        V[np.diag_indices(len(V))] += cell + take / self.weights
+        return np.asarray(V)
+
+    def without_names(self, view: str) -> Self:
+        """The same where every cell is a class of its own."""
+        same = {**self.same, view: np.eye(len(self.weights), dtype=bool)}
+        return replace(self, same=same, names={**self.names, view: []})
+
+    def members(self, view: str) -> BoolArray:
+        """(classes, C) whether a cell is of a class."""
+        return np.equal.outer(np.arange(len(self.names[view])), self.codes[view])
+
+
+def _mean_square(centre: Array) -> float:
+    """Of vectors of length 1 about their centre."""
+    return max(1.0 - float(centre @ centre), SMALLEST_SQUARE)
+
+
+def about(means: AnyArray, centre: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Means of vectors of length 1 scaled about a centre, and the squares by which: the vectors' mean square there."""
+    # |u| = 1 for every take, so that the mean square about the centre follows from their mean
+    square = 1.0 - 2.0 * (means @ centre) + centre @ centre
+    return (means - centre) / square[:, None].clip(min=1e-6) ** 0.5, square
 
 
 def moments(X: Array, own: Names, rest: Names) -> tuple[Array, Array, Array, Array]:
@@ -350,10 +544,73 @@ class UnitSide(NamedTuple):
     cells: float
 
 
+class KnownClasses(NamedTuple):
+    """Classes of a deployment, in a model whose covariances are isotropic.
+
+    A test of the class c has the mean m_c; where the profile's own takes e are of the class, too, it is expected at
+    m_c + g (e - m_c), for people have their own way of saying a phrase: g = cell / (variance of e about its class).
+
+    means : (classes, D) posterior means m
+    doubts : (classes,) their variances, of one column, as are all of the following
+    own : of a class of which nothing is known
+    within : of cells about their class
+    cell : of what all takes of a person and a class share
+    noise : of takes
+    """
+
+    means: Array
+    doubts: Array
+    own: float
+    within: float
+    cell: float
+    noise: float
+
+    def alone(self, side: UnitSide, number: int) -> Quadratic:
+        """log N(x; m, v) - log N(x; 0, u): as a class, against nothing known."""
+        m = self.means[number]
+        D = len(m)
+        v = float(self.doubts[number]) + self._spread(side)
+        u = self.own + self._spread(side)
+        constant = 0.5 * D * np.log(u / v) - 0.5 * float(m @ m) / v
+        squares = np.full(D, 0.5 / u - 0.5 / v)
+        key = ("known", number, *side[1:])
+        return Quadratic(key, side.vectors, squares, m / v, float(constant))
+
+    def form(self, e: UnitSide, t: UnitSide, number: int, where: tuple[int, int]) -> PairForm:
+        """log N(t; m + g (e - m), s) - log N(t; m, v): the profile's own takes, against the class alone."""
+        m = self.means[number]
+        D = len(m)
+        shared = self.cell / e.cells
+        g = shared / self._spread(e)
+        doubt = float(self.doubts[number])
+        v = doubt + self._spread(t)
+        s = (1.0 - g) ** 2 * doubt + self._spread(t) - g * shared
+        size = float(m @ m)
+        constant = 0.5 * (D * np.log(v / s) + size / v - (1.0 - g) ** 2 * size / s)
+        key = ("known", number, *e[1:], *t[1:])
+        one = np.ones(D)
+        row = Quadratic(
+            (where[0], key),
+            e.vectors,
+            -0.5 * g**2 / s * one,
+            -g * (1.0 - g) / s * m,
+            float(constant),
+        )
+        column = Quadratic(
+            (where[1], key), t.vectors, (0.5 / v - 0.5 / s) * one, ((1.0 - g) / s - 1.0 / v) * m
+        )
+        return PairForm((*where, key), g / s * one, one, row, column)
+
+    def _spread(self, side: UnitSide) -> float:
+        """Variance of the mean of some takes of some cells about their class."""
+        return self.within / side.cells + self.noise / side.takes
+
+
 class UnitForms:
     """Pair forms of one block about its own view, in a domain that is known up to a variance.
 
     centre : (D,) mean and domain
+    known : classes that the deployment knows
     own, other, noise : covariances, as `DomainPLDA` has them
     doubt : posterior variance of the domain, per column
     """
@@ -368,15 +625,18 @@ class UnitForms:
         other: float,
         noise: FloatArray,
         doubt: float,
+        known: KnownClasses | None = None,
     ) -> None:
         self.base: tuple[str, ...] = (view,)
         self.centre = centre
         self.own = own.astype(np.float64)
         self.other = other
         self.noise = noise.astype(np.float64)
-        self._square = float(centre @ centre)
         # vectors are scaled to length 1 about the centre, from a mean square of 1 - |centre|^2
-        self.doubt = doubt / max(1.0 - self._square, 0.05)
+        self.doubt = doubt / _mean_square(centre)
+        if known is not None:
+            known = known._replace(own=known.own + self.doubt)
+        self.known = known
         # unlike a number, it is never that of other forms
         self._name = object()
         self._terms: dict[Hashable, PairTerm] = {}
@@ -389,15 +649,15 @@ class UnitForms:
             weights = [table.weights[cell] for cell in cells]
             count = sum(weights)
             mean = y[:, like(cells, y)].sum(1) / count
-            centre = like(self.centre, mean)
-            # |u| = 1 for every take, so that the mean square about the centre follows from their mean
-            square = 1.0 - 2.0 * (mean @ centre) + self._square
-            scaled = (mean - centre) / (square[:, None].clip(min=1e-6) ** 0.5)
+            scaled, _ = about(mean, like(self.centre, mean))
             sides.append(UnitSide(scaled, count, count**2 / sum(w**2 for w in weights)))
         return sides
 
     def alone(self, side: list[UnitSide], reading: Reading) -> list[Quadratic]:
-        return []
+        if self.known is None:
+            return []
+        classes = zip(side, reading[0], strict=True)
+        return [self.known.alone(one, number) for one, number in classes if number >= 0]
 
     def form(
         self, enrol: list[UnitSide], test: list[UnitSide], reading: Reading, matches: Matches
@@ -408,6 +668,10 @@ class UnitForms:
             if met < 0:
                 continue
             e, t = enrol[met], test[number]
+            trained = reading[0][met]
+            if self.known is not None and trained >= 0:
+                forms.append(self.known.form(e, t, trained, (met, number)))
+                continue
             key = (self._name, *e[1:], *t[1:])
             if key not in self._terms:
                 self._terms[key] = self._term(e, t)
