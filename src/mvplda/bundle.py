@@ -238,7 +238,9 @@ class Bundle(BaseScorer, BaseEstimator):
     @property
     def views(self) -> tuple[str, ...]:
         """The base views that hypotheses are made of; a scorer that has none compares ``speaker``."""
-        return base_columns(tuple(self.fitted_scorer.views_))
+        scorer = self.fitted_scorer
+        every = base_columns(tuple(scorer.views_))
+        return tuple(view for view in every if view not in scorer.nuisance_views)
 
     # -- files -------------------------------------------------------------------------
 

@@ -207,7 +207,7 @@ def _as_profile(bundle: Bundle, side: Extracted, name: str) -> Profiles:
 
 def sitting_labels(bundle: Bundle, sittings: ArrayLike) -> dict[str, ArrayLike] | None:
     """Labels of vectors by their sittings; None for a model that has no such view."""
-    return {SITTING: sittings} if SITTING in bundle.views else None
+    return {SITTING: sittings} if SITTING in bundle.forms().base else None
 
 
 def leave_one_out(

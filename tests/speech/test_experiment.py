@@ -13,7 +13,7 @@ from mvplda.exceptions import LabelError, ParameterError
 from mvplda.metrics.catalogue import Interval
 from mvplda.speech.corpora import build_corpus, load_corpus
 from mvplda.speech.experiment import Reading, read_corpus_vectors, run_experiment, run_systems
-from mvplda.speech.results import digest_of, over_seeds, provenance
+from mvplda.speech.results import KINDS, digest_of, over_seeds, provenance
 from mvplda.speech.settings import (
     RECIPES,
     BackendSettings,
@@ -135,16 +135,20 @@ def test_a_run_leaves_its_table_its_model_and_where_they_come_from(tmp_path):
 
 
 def test_the_papers_table_stands_beside_ours(task):
-    changes = {"evaluation.resamples": 0, "evaluation.systems": ["cosine-plain", "jplda-exact-raw"]}
+    names = ["cosine-plain", "cosine", "plda-cell-raw", "jplda-exact-raw"]
+    changes = {"evaluation.resamples": 0, "evaluation.systems": names}
     configuration = Configuration().with_changes(changes)
     results, _ = run_systems(task, configuration, lambda text: None)
-    head, cosine, line, exact = results.table().splitlines()
+    head, cosine, centred, cells, line, exact = results.table().splitlines()
+    # a system between those of the paper has none of its figures
+    assert len(centred.split()) == 2 + len(KINDS)
+    assert "6.50" in cells.split()
     assert "IC, paper" in head
     ours = f"{100 * results['cosine-plain'].evaluation['IC']['eer']:.2f}"
     assert cosine.split()[4:6] == ["7.86", ours]
     assert set(line) == {"-"}
     assert exact.startswith("jPLDA exact")
-    assert "paper" not in replace(results, systems=results.systems[1:]).table()
+    assert "paper" not in replace(results, systems=results.systems[3:]).table()
 
 
 def test_groups_are_evaluated_and_shown_each():

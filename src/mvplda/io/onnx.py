@@ -255,13 +255,13 @@ def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Quest
     one = Table.plain(base, 1.0)
     of_enrol = forms.side(several, enrol[:, None])
     of_test = forms.side(one, test[:, None])
-    ratio = question.ratio(base)
+    ratio = question.ratio(bundle.views)
     calibrator = bundle.calibration(question)
     nothing = (enrol.sum(1) * 0.0)[:, None] + (test.sum(1) * 0.0)[None, :]
     logs: dict[Hypothesis, Traced] = {}
     hypotheses = ratio.hypotheses
     if calibrator is not None:
-        hypotheses = tuple(possible_hypotheses(base, {}))
+        hypotheses = tuple(possible_hypotheses(bundle.views, {}))
     for h in hypotheses:
         # of one cell on either side, a hypothesis leaves one world
         (world,) = worlds(h, several, one, dict.fromkeys(base, Naming()))

@@ -317,7 +317,13 @@ class Committee(BaseScorer, BaseEstimator):
             own = _classes_of(scorer)
             numbers = {v: class_numbers(classes[v], own[v]) for v in self._may(name) if v in own}
             parts.append(Part(forms, columns, factors[name], numbers))
-        return JointForms(tuple(self.views_), parts)
+        return JointForms((*self.views_, *self.nuisance_views), parts)
+
+    @property
+    def nuisance_views(self) -> tuple[str, ...]:  # type: ignore[override]
+        every = [scorer_of(expert).nuisance_views for expert in self.experts_.values()]
+        views = dict.fromkeys(view for some in every for view in some)
+        return tuple(view for view in views if view not in self.views_)
 
     @property
     def classes_(self) -> dict[str, Names]:

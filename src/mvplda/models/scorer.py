@@ -96,6 +96,9 @@ class BaseScorer(Persistent):
     views_: dict[str, int]
     """Views of a fitted scorer, with their ranks where it has some."""
 
+    nuisance_views: tuple[str, ...] = ()
+    """Views that no question is about, such as sittings: labels tell the cells of a profile apart, and nothing else."""
+
     missing: object = None
     """A label that stands for "no label", besides None and NaN."""
 
@@ -437,11 +440,13 @@ class BaseScorer(Persistent):
         forms = self.forms() if scoring == "exact" else self.published_forms()
         # names on both sides leave nothing to be found out, unless they are what is asked about
         labelled = question.labelled(profiles.labels, tests.labels)
+        labelled = [view for view in labelled if view not in self.nuisance_views]
+        base = [view for view in forms.base if view not in self.nuisance_views]
         if every:
             facts = [view for view in labelled if view not in (question.same or ())]
-            ratio = Ratio(question.alternatives(forms.base, facts), {})
+            ratio = Ratio(question.alternatives(base, facts), {})
         else:
-            ratio = question.ratio(forms.base, labelled)
+            ratio = question.ratio(base, labelled)
         if question.countermeasure is not None:
             question.traces(len(tests))
             # a similarity and a ratio are not on one scale

@@ -14,7 +14,7 @@ from .._typing import Array
 from ..decisions import name_among, point_for
 from ..scoring.profiles import Profiles as Side
 from .keys import Caller
-from .model import VOICE, Cell, Heard, Integers, Model, whole
+from .model import VOICE, Cell, Heard, Integers, Model, together
 from .profiles import Profiles
 from .schemas import Json
 from .store import DAY, Work
@@ -193,7 +193,7 @@ class Index:
         voices: dict[str, Cell] = {}
         for start in range(0, len(enrolled), BATCH):
             some = self.people.templates.some_cells(work, enrolled[start : start + BATCH])
-            voices |= {name: whole(cells) for name, cells in some.items()}
+            voices |= {name: together(cells)[0] for name, cells in some.items()}
         if voices:
             self._add(list(voices), *self.people.model.sums(list(voices.values())))
         self._change = max([self._change, *(row.change for row in changed)])

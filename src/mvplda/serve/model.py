@@ -28,6 +28,7 @@ from ..scoring.question import Question
 from ..voices import (
     DEFAULT_EXTRACTORS,
     DEFAULT_MODEL,
+    SITTING,
     default_extractor,
     extractor_names,
     load_model,
@@ -70,11 +71,15 @@ Extract = Any
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """The recordings of one phrase in a profile: their sum, in whole numbers, and how many they are."""
+    """The recordings of one phrase and sitting in a profile: their sum, in whole numbers, and how many they are.
+
+    sitting : empty for a test, which is a sitting of its own
+    """
 
     phrase: str
     total: Integers
     count: int
+    sitting: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +177,7 @@ class Model:
                 f"the service needs a model with a view {SPEAKER!r}; got one with {list(bundle.views)}"
             )
         self.has_phrases = PHRASE in bundle.views
+        self.has_sittings = SITTING in bundle.forms().base
         self.width = bundle.width_in
         self.extractor_name = bundle.extractor
         if extractor is not None:
@@ -244,13 +250,20 @@ class Model:
         return y, np.array([cell.count for cell in cells], dtype=np.float64)
 
     def side(self, cells: Sequence[Sequence[Cell]], labelled: bool) -> Profiles:
-        """Profiles of stored sums; without labels, all cells of a profile are one."""
-        if not labelled:
-            cells = [[whole(own)] for own in cells]
+        """Profiles of stored sums; without labels, all phrases of a profile are one. Sittings stay apart."""
+        # labels cost time: where everybody has one sitting, and no question is about it, there is nothing to tell
+        apart = self.has_sittings and (
+            SITTING in self.bundle.views or any(len(sittings(own)) > 1 for own in cells)
+        )
+        cells = [together(own, labelled, apart) for own in cells]
         flat = [cell for own in cells for cell in own]
         owner = np.repeat(np.arange(len(cells)), [len(own) for own in cells])
-        labels = {PHRASE: [cell.phrase for cell in flat]} if labelled else None
-        return self.scorer.profiles(*self.sums(flat), owner, None, labels)
+        labels: dict[str, list[str]] = {}
+        if labelled:
+            labels[PHRASE] = [cell.phrase for cell in flat]
+        if apart:
+            labels[SITTING] = [cell.sitting for cell in flat]
+        return self.scorer.profiles(*self.sums(flat), owner, None, labels or None)
 
     # -- answers -------------------------------------------------------------
 
@@ -336,12 +349,24 @@ class Model:
         }
 
 
-def whole(cells: Sequence[Cell]) -> Cell:
-    """All recordings of a profile as one cell."""
+def sittings(cells: Sequence[Cell]) -> set[str]:
+    return {cell.sitting for cell in cells}
+
+
+def together(cells: Sequence[Cell], phrases: bool = False, apart: bool = False) -> list[Cell]:
+    """Recordings of a profile as one cell, or as one for each of its phrases, or of its sittings, or of both."""
     if len(cells) == 1:
-        return cells[0]
-    total = np.sum([cell.total for cell in cells], axis=0)
-    return Cell("", total, sum(cell.count for cell in cells))
+        return list(cells)
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        key = (cell.phrase if phrases else "", cell.sitting if apart else "")
+        groups.setdefault(key, []).append(cell)
+    return [
+        Cell(
+            phrase, np.sum([one.total for one in own], axis=0), sum(one.count for one in own), where
+        )
+        for (phrase, where), own in groups.items()
+    ]
 
 
 def point_fields(point: OperatingPoint) -> Json:

@@ -27,6 +27,8 @@ KEPT = (
     "Numbers made of your recordings, encrypted and rotated by a secret key; where it says vectorKept, those that "
     "the extractor made, encrypted; no sound."
 )
+# Seconds after which a recording is of another sitting than the one before.
+SITTING_S = 3600.0
 # Why a recording is refused; what cannot be read has a sentence of its own.
 SENTENCES = {
     "not_enough_speech": "There is too little speech in it: say the whole phrase.",
@@ -206,6 +208,7 @@ class Profiles:
             {
                 "enrollmentId": entry["number"],
                 "phrase": entry["phrase"],
+                "sitting": entry["sitting"],
                 "created": iso(entry["created"]),
                 "speechLength": entry["speech_s"],
                 "vectorKept": entry["vector"] is not None,
@@ -247,8 +250,18 @@ class Profiles:
 
     # -- recordings ----------------------------------------------------------
 
-    def enrol(self, work: Work, name: str, heard: Heard, phrase: str | None) -> Json:
-        """Add a recording; what is refused leaves the profile as it was."""
+    def enrol(
+        self,
+        work: Work,
+        name: str,
+        heard: Heard,
+        phrase: str | None,
+        sitting: str | None = None,
+    ) -> Json:
+        """Add a recording; what is refused leaves the profile as it was.
+
+        sitting : that it is of; None: that of the recording before, or another after an hour
+        """
         if heard.reason is not None or heard.vector is None:
             raise refused(heard.reason or "unreadable", heard)
         row = self._open_row(work, name)
@@ -258,7 +271,8 @@ class Profiles:
             raise Problem(422, "phrase", "give the phrase that was said: the profile has none")
         share = self.model.share(heard.vector[None])[0]
         llrs = self._fitting(work, row, heard, Cell(label, share, 1))
-        self.templates.put(work, row, label, share, heard, self.model.extractor_name)
+        cell = Cell(label, share, 1, sitting or self._sitting(work, name))
+        self.templates.put(work, row, cell, heard, self.model.extractor_name)
         self.templates.put_mark(work, name, heard)
         texts.setdefault(label, phrase or label)
         number = row["next_number"]
@@ -266,6 +280,14 @@ class Profiles:
         values = {"phrases": json.dumps(texts), "next_number": number + 1, "last_used": work.now}
         described = self._settle(work, row, "enrol", detail, **values, **self._made_with())
         return {**described, **detail, **llrs}
+
+    def _sitting(self, work: Work, name: str) -> str:
+        """Where none is named: recordings that come within an hour of each other are of one."""
+        query = "SELECT sitting, created FROM enrollments WHERE profile = :name ORDER BY number DESC LIMIT 1"
+        last = work.first(query, name=name)
+        if last is not None and work.now < last["created"] + SITTING_S:
+            return str(last["sitting"])
+        return str(iso(work.now))
 
     def _open_row(self, work: Work, name: str) -> Json:
         """A profile that takes one more recording."""

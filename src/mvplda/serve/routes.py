@@ -187,7 +187,7 @@ async def enrol(request: Request, app: App, profile_id: str, caller: Caller = EN
     """Add a recording, or a vector; what is refused (422, with a reason) leaves the profile as it was."""
     heard, asked = await recording(request, schemas.EnrolRequest)
     add = app.service.profiles.enrol
-    return await app.change(caller, add, profile_id, heard, asked.phrase)
+    return await app.change(caller, add, profile_id, heard, asked.phrase, asked.sitting)
 
 
 @router.delete("/v1/profiles/{profile_id}/enrollments/{number}", response_model=schemas.Profile)

@@ -63,6 +63,12 @@ class Recording(Body):
 
 class EnrolRequest(Recording):
     phrase: Phrase | None = None
+    sitting: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Room, microphone and day; without it, recordings within an hour are of one",
+    )
 
 
 class VerifyRequest(Recording):
@@ -188,6 +194,7 @@ class KeptEnrolment(Reply):
     phrase: str
     created: Time
     speechLength: float
+    sitting: str
     vectorKept: bool
     extractor: str | None
 

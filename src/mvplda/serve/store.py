@@ -71,6 +71,8 @@ CREATE TABLE IF NOT EXISTS enrollments (
     profile TEXT NOT NULL REFERENCES profiles (id),
     number INTEGER NOT NULL,
     phrase TEXT NOT NULL,
+    -- takes of one room, microphone and day share it
+    sitting TEXT NOT NULL,
     share BYTEA NOT NULL,
     vector BYTEA,
     extractor TEXT,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .._typing import Array
 from ..exceptions import ParameterError
 from .keys import NEW_MASTER, Master, Vault, make_key_file, mark_of, rotation
-from .model import Cell, Heard, Integers, Model
+from .model import Cell, Heard, Integers, Model, together
 from .schemas import Json, Problem
 from .settings import Settings
 from .store import DAY, Store, Work, rotated
@@ -69,8 +69,7 @@ class Templates:
         self,
         work: Work,
         row: Json,
-        phrase: str,
-        share: Integers,
+        cell: Cell,
         heard: Heard,
         extractor: str | None,
     ) -> None:
@@ -86,8 +85,9 @@ class Templates:
             "enrollments",
             profile=name,
             number=number,
-            phrase=phrase,
-            share=self.vault.seal(key, to_bytes(share), where),
+            phrase=cell.phrase,
+            sitting=cell.sitting,
+            share=self.vault.seal(key, to_bytes(cell.total), where),
             vector=vector,
             extractor=extractor,
             speech_s=heard.speech_s,
@@ -150,11 +150,11 @@ class Templates:
         return cells
 
     def _sums(self, rows: Iterable[Json], key: bytes) -> list[Cell]:
-        shares: dict[str, list[Integers]] = {}
+        takes = []
         for row in rows:
             share = to_numbers(self.opened(row, "share", key))
-            shares.setdefault(row["phrase"], []).append(share)
-        return [Cell(phrase, np.sum(own, axis=0), len(own)) for phrase, own in shares.items()]
+            takes.append(Cell(row["phrase"], share, 1, row["sitting"]))
+        return together(takes, phrases=True, apart=True)
 
     # -- recordings that come again ------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -199,7 +200,10 @@ class Verifier:
     def _complete(self, work: Work, row: Json) -> list[Cell]:
         """Sums of phrases that have as many recordings as are wanted: others do not count."""
         cells = self.templates.cells(work, row)
-        return [cell for cell in cells if cell.count >= self.settings.enrolments]
+        counts: Counter[str] = Counter()
+        for cell in cells:
+            counts[cell.phrase] += cell.count
+        return [cell for cell in cells if counts[cell.phrase] >= self.settings.enrolments]
 
     def point(self) -> OperatingPoint:
         """Where a call gives no operating point."""

@@ -187,17 +187,18 @@ class Results:
         published = dict(zip(PAPER_SYSTEMS, figures, strict=True))
         rows = [[f"EER, %, {group}" if group else "EER, %", *self.kinds]]
         beside = [[f"{kind}, paper" for kind in self.kinds]]
+        under = 0
         for system in self.systems:
             if group is not None:
                 system = replace(system, evaluation=system.groups[group], intervals=None, seeds={})
             rows.append([system.title, *system.errors()])
+            theirs = [""] * len(self.kinds)
             if system.name in published:
-                beside.append([f"{figure:.2f}" for figure in published[system.name]])
-        if len(beside) == 1:
+                theirs = [f"{figure:.2f}" for figure in published[system.name]]
+                under = len(rows)
+            beside.append(theirs)
+        if not under:
             return "\n".join(aligned(rows))
-        # the paper's systems are the first ones
-        under = len(beside)
-        beside += [[""] * len(self.kinds)] * (len(rows) - under)
         for row, theirs in zip(rows, beside, strict=True):
             row[1:] = chain.from_iterable(zip(theirs, row[1:], strict=True))
         lines = aligned(rows)
@@ -327,6 +328,8 @@ def _ratio(test: PairedTest) -> str:
 def provenance(inputs: Iterable[str | Path] = ()) -> Json:
     """Version, commit, date, platform, packages, threads, command and SHA-256 of the inputs."""
     installed = {one.name: one.version for one in distributions()}
+    # with "-m module", which sys.argv does not have
+    words = [Path(word).name if os.path.isabs(word) else word for word in sys.orig_argv[1:]]
     return {
         "schema": SCHEMA,
         "mvplda": __version__,
@@ -337,7 +340,7 @@ def provenance(inputs: Iterable[str | Path] = ()) -> Json:
         "packages": {name: installed[name] for name in PACKAGES if name in installed},
         "cores": cores(),
         "threads": os.environ.get("OMP_NUM_THREADS", ""),
-        "command": " ".join(Path(word).name if os.path.isabs(word) else word for word in sys.argv),
+        "command": " ".join(["python", *words]).replace("python mvplda ", "mvplda ", 1),
         "inputs": {Path(path).name: digest_of(Path(path)) for path in inputs},
     }
 
