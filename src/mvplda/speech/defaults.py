@@ -323,6 +323,9 @@ def make_bundle(material: Material, extractor: str) -> Bundle:
     for known in (None, ["phrase"]):
         trials = left_out(material, groups, named=known is not None)
         for views in IMPOSTORS:
+            # what is known of phrases is of use to questions about them
+            if known is not None and "phrase" not in views:
+                continue
             key = question_key(Question(views, known=known), VIEWS)
             bundle.calibrations[key] = trials.calibrator
             bundle.points[key] = [trials.point(views, far) for far in FARS]
