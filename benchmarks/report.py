@@ -6,20 +6,25 @@ import argparse
 import json
 import platform
 from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 import scipy
-from matplotlib.ticker import NullLocator
 from threadpoolctl import threadpool_info
 
 import mvplda
 from mvplda.speech.results import provenance
+
+# figures may be made where nothing can be drawn; --pictures draws them elsewhere
+if find_spec("matplotlib") is not None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullLocator
 
 PLAIN = {"facecolor": "white", "edgecolor": "none", "pad": 1}
 OURS, BARE, OTHERS = "#c44e52", "#8c8c8c", "#4c72b0"
@@ -40,6 +45,7 @@ def machine() -> dict[str, Any]:
         "scipy": scipy.__version__,
         "mvplda": mvplda.__version__,
         "blas": sorted(set(blas)),
+        "date": datetime.now(UTC).date().isoformat(),
         "clock": "CPU seconds, one BLAS thread, best of several rounds that take turns",
     }
 
@@ -81,8 +87,8 @@ def study_command(
 
 
 def draw(name: str, output: Path) -> list[Path]:
-    """Draw NAME.png from the figures in NAME.json."""
-    if name not in PLOTS:
+    """Draw NAME.png from the figures in NAME.json, where matplotlib is installed."""
+    if name not in PLOTS or find_spec("matplotlib") is None:
         return []
     picture = output / f"{name}.png"
     PLOTS[name](json.loads((output / f"{name}.json").read_text()), picture)

@@ -240,7 +240,13 @@ def fill(folder: Path, count: int) -> None:
             people.append({**row, **times, "id": name, "user_id": f"drawn {name}"})
             for number in (1, 2, 3):
                 sealed = vault.seal(keys[name], to_bytes(shares[k]), f"{name} {number}")
-                take = {"profile": name, "number": number, "phrase": phrase, "share": sealed}
+                take = {
+                    "profile": name,
+                    "number": number,
+                    "phrase": phrase,
+                    "sitting": "-",
+                    "share": sealed,
+                }
                 takes.append({**take, "speech_s": 1.0, "created": made})
         with service.store.write() as work:
             for person in people:

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.studies.errata import simulated_rows, speech_rows
 from mvplda.speech.results import KINDS, PUBLISHED, seeds_cell
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,7 +117,23 @@ def readings(name: str) -> list[str]:
                 text += f" ({100 * min(values):.2f} to {100 * max(values):.2f})"
             cells.append(text)
         rows.append([system["title"], *cells])
-    return _lines(["EER, %: mean (least to most) of five seeds", "IC", "Total"], rows)
+    return _lines(["EER, %: mean (least to most) of seeds", "IC", "Total"], rows)
+
+
+def errata() -> list[str]:
+    """EM, score and enrolment, as published or exact, on simulated vectors."""
+    head, *rows = simulated_rows(_read("errata/results.json")["rows"]["simulated"])
+    return _lines(head, rows, left=3)
+
+
+def errata_on_speech() -> list[str]:
+    """The same on j-vectors, below PLDA."""
+    head, *rows = speech_rows(_read("errata/results.json")["rows"]["j-vectors"])
+    systems = _read("paper/jvectors/results.json")["systems"]
+    cells = []
+    for name in ("plda-cell-raw", "plda-cell"):
+        cells += [_eer(systems[name], kind) for kind in ("IC", "Total")]
+    return _lines(head, [["PLDA (speaker x phrase), rank 40", "", *cells], *rows], left=2)
 
 
 def ratios(kind: str) -> list[str]:
@@ -148,29 +165,39 @@ def _ratio(test: dict[str, Any] | None) -> str:
 Rows = list[list[str]]
 
 CHOICES = {
-    "no labelled vectors": ("`CosineScorer()`", "campplus", "cosine"),
-    "tens of speakers": ('`MultiviewPLDA(views, prior="isotropic")`', "campplus", "joint, prior"),
-    "the same, and some seconds more": (
-        "`make_committee(...)`",
-        "campplus",
-        "best, phrase not known",
-    ),
-    "the same, phrases known from training": ("the same, `known=`", "campplus", "best"),
+    "no labelled vectors": ("`CosineScorer()`", "cosine", 40),
+    "tens of speakers": ('`MultiviewPLDA(views, prior="isotropic")`', "prior", 40),
+    "the same, and some seconds more": ("`make_committee(...)`", "committee", 40),
     "a network of voices and one of words": (
-        "`make_committee(...)` of both, `known=`",
-        "campplus + words",
-        "best",
+        "`make_committee(...)` of both",
+        "committee, words",
+        40,
     ),
-    "more than 800 speakers": (
+    "hundreds of speakers": ("the same", "committee, words", 800),
+    "more than 800 speakers, and little time": (
         "`MultiviewPLDA(views)`, with the interaction",
-        "campplus",
-        "joint, interaction",
+        "interaction",
+        800,
     ),
-    "only speakers, one phrase or free text": ("`PLDA(...)`", "campplus", "PLDA by speaker"),
+    "only speakers, one phrase or free text": ("`PLDA(...)`", "plda", 800),
 }
+"""What one has: what to use, and the system and number of training speakers of results/speakers."""
+SETTINGS = {
+    "recordings per profile": (
+        {"1": "drawn-one", "2": "drawn-two", "3": "drawn"},
+        "the cheapest gain: enrol three",
+    ),
+    "rank of a view": ("drawn-ranks", "too large costs nothing; leave it None"),
+    "principal components (0: all)": (
+        "drawn-components",
+        "reduce only where training vectors are few",
+    ),
+    "iterations of EM": ("drawn-iterations", "leave it: it starts from moments"),
+    "priors of the hypotheses": ("drawn-priors", "leave them"),
+}
+"""Settings of the exact joint model: where each value was measured, and what to do."""
 DOMAINS = {
     "noisy-telephone": "telephone and noise",
-    "gsm": "GSM",
     "telephone": "telephone band",
     "noise": "noise",
     "room": "room",
@@ -213,13 +240,40 @@ def _eer(system: dict[str, Any], kind: str) -> str:
 
 def choices() -> list[str]:
     """What a back-end gives for what one has."""
-    results = _read("backends/results.json")["rows"]
+    runs = _read("speakers/results.json")["rows"]["runs"]
     rows = []
-    for have, (use, vectors, system) in CHOICES.items():
-        errors = results[vectors][system]
-        rows.append([have, use, *(f"{errors[kind][0]:.2f}" for kind in ("Total", "other phrase"))])
-    heading = ["you have", "use", "same speaker *and* phrase", "same speaker, other phrase"]
-    return _lines(heading, rows, left=2)
+    for have, (use, system, number) in CHOICES.items():
+        own = [run["eer"] for run in runs if (run["system"], run["speakers"]) == (system, number)]
+        cells = []
+        for kind in ("Total", "voice"):
+            cells.append(f"{100 * sum(run[kind] for run in own) / len(own):.2f}")
+        if use == "`PLDA(...)`":
+            # that of the study's first question has speaker and word as its class
+            cells[0] = "-"
+        rows.append([have, use, str(number), *cells])
+    both = ["same speaker *and* word", "same speaker, other word"]
+    return _lines(["you have", "use", "measured with", *both], rows, left=2)
+
+
+def settings() -> list[str]:
+    """Total of the exact joint model by one setting at a time."""
+    rows = []
+    for name, (measured, advice) in SETTINGS.items():
+        errors = {}
+        if isinstance(measured, dict):
+            for value, folder in measured.items():
+                systems = _read(f"paper/{folder}/results.json")["systems"]
+                errors[value] = _eer(systems["jplda-exact-raw"], "Total")
+        else:
+            systems = _read(f"paper/{measured}/results.json")["systems"]
+            for system, figures in systems.items():
+                if system.startswith("jplda-exact"):
+                    # "jplda-exact-raw; paper_rank 20"
+                    value = system.partition("; ")[2].partition(" ")[2]
+                    errors[value] = _eer(figures, "Total")
+        cells = ", ".join(f"{value}: {error}" for value, error in errors.items())
+        rows.append([name, cells, advice])
+    return _lines(["setting", "Total, EER %", "advice"], rows, left=3)
 
 
 def speakers(number: int) -> list[str]:
@@ -356,12 +410,17 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "C-VAU": lambda: over_deals("cvau"),
     "Speech Commands": lambda: over_deals("speech-commands"),
     "readings, j-vectors": lambda: readings("jvectors-readings"),
+    "readings, simulated": lambda: readings("drawn-readings"),
+    "priors, simulated": lambda: readings("drawn-priors"),
+    "errata, simulated": errata,
+    "errata, j-vectors": errata_on_speech,
     "paper, raw": lambda: by_kind(RAW, True),
     "paper, reduced": lambda: by_kind(REDUCED, False),
     "paper, shares in IC": lambda: ratios("IC"),
     "paper, shares in Total": lambda: ratios("Total"),
     "default model": default_model,
     "choices": choices,
+    "settings": settings,
     "speakers, both": lambda: speakers(0),
     "speakers, voice": lambda: speakers(1),
     "domains": domains,

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from mvplda import MultiviewPLDA, make_two_views
 from mvplda.calibration import LinearCalibrator
-from mvplda.metrics import bayes_error_rates, cllr, trial_kinds
+from mvplda.metrics import ScoreCurve, cllr, trial_kinds
 
 X, labels, unseen = make_two_views(16, 8, 5, 100, (15, 7), held_out=80, random_state=2)
 model = MultiviewPLDA({"speaker": 15, "phrase": 7}, noise="full").fit(X, labels)
@@ -41,14 +41,19 @@ systems = {
 
 fig, axes = plt.subplots(figsize=(8, 6), layout="constrained")
 here = {kind: mask[judge] for kind, mask in kinds.items()}
+log_odds = np.linspace(-10, 10, 201)
+prior = 1 / (1 + np.exp(-log_odds))
+without = np.minimum(prior, 1 - prior)  # the cost of deciding without scores
 colours = ("#D55E00", "#E69F00", "#0072B2")
 for (name, values), colour in zip(systems.items(), colours, strict=True):
     targets, impostors = values[here["TC"]], values[here["IC"]]
-    rates = bayes_error_rates(targets, impostors)
-    actual, least = rates.normalised()
+    curve = ScoreCurve(targets, impostors)
+    miss, false_alarm = curve.rates(-log_odds)
+    actual = (prior * miss + (1 - prior) * false_alarm) / without
+    least = curve.hull.least(prior, 1 - prior)[0] / without
     label = f"{name}: Cllr {cllr(targets, impostors):.3f}"
-    axes.plot(rates.log_odds, actual, color=colour, label=label)
-axes.plot(rates.log_odds, least, "--", color="#333333", label="best possible")
+    axes.plot(log_odds, actual, color=colour, label=label)
+axes.plot(log_odds, least, "--", color="#333333", label="best possible")
 axes.set(
     xlabel="log prior odds of a target",
     ylabel="cost / cost without scores",

@@ -12,7 +12,7 @@ from held-out speakers.)
 import matplotlib.pyplot as plt
 import numpy as np
 from mvplda import Committee, CosineScorer, MultiviewPLDA
-from mvplda.metrics import eer_by_kind, trial_kinds
+from mvplda.metrics import evaluate, trial_kinds
 
 rng = np.random.default_rng(0)
 who, what, take = (a.ravel() for a in np.indices((80, 6, 5)))
@@ -58,7 +58,9 @@ errors = {}
 for name, system in systems.items():
     fitted = system.fit(X[train], y)
     scores = fitted.llr(X[enrol], X[test], dtype=np.float64)
-    errors[name] = {k: 100 * e for k, e in eer_by_kind(scores, kinds).items()}
+    errors[name] = {
+        k: 100 * row["eer"] for k, row in evaluate(scores, kinds).rows.items()
+    }
     shown = "  ".join(f"{kind} {e:5.2f} %" for kind, e in errors[name].items())
     print(f"{name:36}{shown}")
 

@@ -14,7 +14,7 @@ import warnings
 import matplotlib.pyplot as plt
 import numpy as np
 from mvplda import MultiviewPLDA, make_two_views
-from mvplda.metrics import eer_by_kind, trial_kinds
+from mvplda.metrics import evaluate, trial_kinds
 
 X, labels, unseen = make_two_views(
     100, 12, 5, 90, (12, 11), held_out=40, random_state=0
@@ -50,7 +50,9 @@ for name, settings in ways.items():
         ]
     )
     scores = model.llr(model.enrol(unseen.enrol, unseen.ids), unseen.test)
-    errors[name] = {kind: 100 * e for kind, e in eer_by_kind(scores, kinds).items()}
+    errors[name] = {
+        k: 100 * row["eer"] for k, row in evaluate(scores, kinds).rows.items()
+    }
     print(
         f"{name:24}"
         + "  ".join(f"{kind} {e:5.2f} %" for kind, e in errors[name].items())

@@ -16,7 +16,6 @@ import matplotlib.pyplot as plt
 
 from mvplda import plotting
 from mvplda.plotting import (
-    BayesErrorDisplay,
     DetDisplay,
     ExplainedVarianceDisplay,
     LatentSpaceDisplay,
@@ -25,7 +24,7 @@ from mvplda.plotting import (
 )
 
 plt.switch_backend("Agg")
-OF_SCORES = [BayesErrorDisplay, DetDisplay, ScoreHistogramDisplay, TippettDisplay]
+OF_SCORES = [DetDisplay, ScoreHistogramDisplay, TippettDisplay]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from mvplda.plotting import (
-    BayesErrorDisplay,
     DetDisplay,
     ScoreHistogramDisplay,
     SystemsDisplay,
@@ -122,8 +121,7 @@ def test_a_page_says_its_finding_first_and_what_the_kinds_mean(tmp_path):
     assert "<td>too few</td>" in page
     assert "<dt>TW</dt><dd>same speaker, other phrase</dd>" in page
     assert '<div class="scroll" tabindex="0"' in page
-    before = page[: page.index("<details>")]
-    assert "<pre>" not in before
+    assert "<pre>" not in page
 
 
 @pytest.mark.parametrize(("shift", "calibrated"), [(0.0, True), (5.0, False)])
@@ -145,9 +143,7 @@ def test_systems_have_their_colours():
     ]
 
 
-@pytest.mark.parametrize(
-    "display", [DetDisplay, ScoreHistogramDisplay, TippettDisplay, BayesErrorDisplay]
-)
+@pytest.mark.parametrize("display", [DetDisplay, ScoreHistogramDisplay, TippettDisplay])
 def test_legends_cover_no_data(display):
     rng = np.random.default_rng(0)
     scores = {"TC": rng.normal(2, 1, 300), "IC": rng.normal(-1, 1, 900)}

@@ -14,7 +14,7 @@ import pytest
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "search.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-OPTIONAL = ("faiss", "sqlite_vec", "psycopg")
+OPTIONAL = ("faiss", "sqlite_vec", "psycopg", "qdrant_client", "pymilvus")
 PREPARING = [
     block for block in BLOCKS if not any(name in block for name in (*OPTIONAL, "import json"))
 ]

@@ -20,8 +20,8 @@ from mvplda.speech.settings import Configuration
 
 OUTPUT = Path(__file__).parents[2] / "results" / "paper"
 RAW = ["cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw"]
-REDUCED = ["cosine", "plda-cell", "jplda-printed", "jplda-exact", "jplda-interaction", "plda-prior"]
-OTHERS = ["jplda-prior", "best", "plda-speaker", "jplda-alone", "jplda-alone-raw"]
+REDUCED = ["cosine", "plda-cell", "jplda-printed", "jplda-exact", "jplda-interaction"]
+ALONE = ["plda-speaker", "jplda-alone", "jplda-alone-raw"]
 READINGS = {
     "grid.start": ["random", "moments"],
     "grid.e_step": ["appendix", "body"],
@@ -35,7 +35,7 @@ SETTINGS = {**QUICK, "evaluation.systems": RAW[1:]}
 RUNS: dict[str, dict[str, Any]] = {
     "drawn": {"evaluation.systems": RAW},
     "huiting-drawn": {"evaluation.systems": RAW},
-    "jvectors": {"evaluation.systems": [*RAW, *REDUCED, *OTHERS]},
+    "jvectors": {"evaluation.systems": [*RAW, *REDUCED, *ALONE]},
     "jvectors-readings": {
         "evaluation.systems": ["jplda-printed"],
         "evaluation.resamples": 0,

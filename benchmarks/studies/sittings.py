@@ -1,16 +1,18 @@
-"""Takes of one sitting, counted as independent and with a view for sittings: C-VAU's campaigns.
+"""Takes of one sitting, counted as independent and with a view for sittings: C-VAU's campaigns, AudioMNIST in rooms.
 
-    python -m benchmarks.studies.sittings ../shared/data/cvau.npz --out results/sittings/results.json
+    python -m benchmarks.studies.sittings ../shared/data/cvau.npz scratch/rooms.npz --out results/sittings/results.json
 
-Voice vectors (CAM++) of length one. Profiles have 1, 3 or 10 takes of one campaign, tests are single takes of the
-others. People are dealt into four folds. For every fold, models are trained on all others; one calibration for all
-numbers of takes comes from the other folds, each held out in turn.
+The second file is made by `benchmarks.studies.rooms`. Profiles have 1, 3 or 10 takes of one campaign or room, tests are
+single takes of the others. People are dealt into four folds. For every fold, models are trained on the voice vectors
+(CAM++, of length one) of all others; one calibration for all numbers of takes comes from the other folds, each held
+out in turn. The default model is not trained again, and takes part with the people whom it was not trained on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,84 +21,145 @@ from mvplda import MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
 from mvplda.metrics.curves import cllr, min_cllr
 from mvplda.speech.results import provenance
+from mvplda.voices import DEFAULT_MODEL, load_model, sitting_labels
 
 TAKES = (1, 3, 10)
 FOLDS = 4
+VOICE = 192
 VIEWS = {"takes independent": ["speaker"], "sittings": ["speaker", "speaker:recording"]}
+
+
+class Corpus:
+    """Vectors with their speakers and sittings; `seen` are people of the default model."""
+
+    def __init__(self, X: np.ndarray, speakers: np.ndarray, sittings: np.ndarray, seen: list[str]):
+        self.X = X.astype(np.float64)
+        self.voice = self.X[:, :VOICE] / np.linalg.norm(self.X[:, :VOICE], axis=1, keepdims=True)
+        self.speakers = speakers.astype(str)
+        self.sittings = sittings.astype(str)
+        self.seen = seen
+
+    def folds(self, among: np.ndarray) -> list[np.ndarray]:
+        """Those with several sittings, dealt."""
+        several = [p for p in among if len(np.unique(self.sittings[self.speakers == p])) > 1]
+        people = np.random.default_rng(0).permutation(several)
+        return [people[fold::FOLDS] for fold in range(FOLDS)]
+
+    def trials(self, people: np.ndarray, takes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """(profiles, takes) rows of profiles, and rows of tests."""
+        rng = np.random.default_rng(seed)
+        enrolled, tests = [], []
+        for person in people:
+            for sitting in np.unique(self.sittings[self.speakers == person]):
+                rows = np.flatnonzero((self.speakers == person) & (self.sittings == sitting))
+                if len(rows) >= takes:
+                    enrolled += [rng.permutation(rows)[:takes] for _ in range(3)]
+                    tests.append(rng.permutation(rows)[:10])
+        return np.stack(enrolled), np.concatenate(tests)
+
+
+Score = Callable[[np.ndarray, np.ndarray, tuple[int, ...]], np.ndarray]
+"""LLRs of profiles and tests, by a model without some folds."""
+
+
+def plda(corpus: Corpus, folds: list[np.ndarray], views: list[str]) -> Score:
+    made: dict[tuple[int, ...], MultiviewPLDA] = {}
+
+    def score(enrolled: np.ndarray, tests: np.ndarray, left_out: tuple[int, ...]) -> np.ndarray:
+        key = tuple(sorted(left_out))
+        if key not in made:
+            rows = ~np.isin(corpus.speakers, np.concatenate([folds[fold] for fold in key]))
+            labels = {"speaker": corpus.speakers[rows], "recording": corpus.sittings[rows]}
+            labels = {view: labels[view] for view in ("speaker", "recording")[: len(views)]}
+            fresh = MultiviewPLDA(dict.fromkeys(views), prior="isotropic", prior_strength=0.7)
+            made[key] = fresh.fit(corpus.voice[rows], labels)
+        model = made[key]
+        sides = []
+        for rows in (enrolled, tests[:, None]):
+            flat = rows.ravel()
+            labels = {"recording": corpus.sittings[flat]} if len(views) > 1 else None
+            ids = np.repeat(np.arange(len(rows)), rows.shape[1])
+            sides.append(model.enrol(corpus.voice[flat], ids, labels))
+        return model.llr(*sides, same="speaker")
+
+    return score
+
+
+def default(corpus: Corpus) -> Score:
+    bundle = load_model(DEFAULT_MODEL)
+
+    def score(enrolled: np.ndarray, tests: np.ndarray, left_out: tuple[int, ...]) -> np.ndarray:
+        flat = enrolled.ravel()
+        people = bundle.enrol(corpus.X[flat], corpus.speakers[flat])
+        ids = np.repeat(np.arange(len(enrolled)), enrolled.shape[1])
+        labels = sitting_labels(bundle, corpus.sittings[flat])
+        profiles = bundle.enrol(corpus.X[flat], ids, labels)
+        return bundle.deployed(people).llr(profiles, corpus.X[tests], same="speaker")
+
+    return score
+
+
+def measure(corpus: Corpus, folds: list[np.ndarray], score: Score) -> dict[int, dict[str, float]]:
+    def scored(fold: int, takes: int, left_out: tuple[int, ...], seed: int):
+        """LLRs of profiles and tests of other sittings, and whether they are of one person."""
+        enrolled, tests = corpus.trials(folds[fold], takes, seed)
+        first = enrolled[:, :1]
+        other = corpus.sittings[first] != corpus.sittings[tests]
+        llrs = score(enrolled, tests, left_out)
+        return llrs[other], (corpus.speakers[first] == corpus.speakers[tests])[other]
+
+    pooled: dict[int, tuple[list, list, list]] = {takes: ([], [], []) for takes in TAKES}
+    for fold in range(FOLDS):
+        others = [other for other in range(FOLDS) if other != fold]
+        held = [scored(o, n, (fold, o), o) for o in others for n in TAKES]
+        calibrator = LinearCalibrator().fit(*(np.concatenate(p) for p in zip(*held, strict=True)))
+        for takes in TAKES:
+            llrs, targets = scored(fold, takes, (fold,), 100 + fold)
+            calibrated = np.asarray(calibrator.transform(llrs)).reshape(-1)
+            for part, values in zip(pooled[takes], (llrs, calibrated, targets), strict=True):
+                part.append(values)
+    results = {}
+    for takes, parts in pooled.items():
+        raw, calibrated, targets = (np.concatenate(part) for part in parts)
+        least = min_cllr(calibrated[targets], calibrated[~targets])
+        actual = cllr(calibrated[targets], calibrated[~targets])
+        results[takes] = {
+            "Cllr as it is": cllr(raw[targets], raw[~targets]),
+            "Cllr, one calibration": actual,
+            "minimum": least,
+            "ratio": actual / least,
+        }
+    return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("vectors", type=Path)
+    parser.add_argument("cvau", type=Path)
+    parser.add_argument("rooms", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    data = np.load(options.vectors)
-    X = data["camp"].astype(np.float64)
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    speakers = data["speaker"].astype(str)
-    campaigns = data["session"].astype(str)
-    several = [p for p in np.unique(speakers) if len(np.unique(campaigns[speakers == p])) > 1]
-    people = np.random.default_rng(0).permutation(several)
-    folds = [people[fold::FOLDS] for fold in range(FOLDS)]
-
-    def trials(model: MultiviewPLDA, tested: np.ndarray, takes: int, seed: int):
-        """LLRs of profiles and tests of other campaigns, and whether they are of one person."""
-        rng = np.random.default_rng(seed)
-        enrolled, ids, tests = [], [], []
-        for person in tested:
-            for campaign in np.unique(campaigns[speakers == person]):
-                rows = np.flatnonzero((speakers == person) & (campaigns == campaign))
-                if len(rows) < takes:
-                    continue
-                for number in range(3):
-                    enrolled.append(rng.permutation(rows)[:takes])
-                    ids += [f"{person} {campaign} {number}"] * takes
-                tests.append(rng.permutation(rows)[:10])
-        e, t = np.concatenate(enrolled), np.concatenate(tests)
-        has_sittings = "speaker:recording" in model.views_
-        labels = [{"recording": campaigns[rows]} if has_sittings else None for rows in (e, t)]
-        profiles = model.enrol(X[e], ids, labels[0])
-        llrs = model.llr(profiles, model.enrol(X[t], np.arange(len(t)), labels[1]), same="speaker")
-        first = e[::takes]
-        other = campaigns[first][:, None] != campaigns[t]
-        return llrs[other], (speakers[first][:, None] == speakers[t])[other]
-
-    results: dict = {"command": "python -m benchmarks.studies.sittings", "people": len(people)}
-    for name, views in VIEWS.items():
-        made: dict[tuple[int, ...], MultiviewPLDA] = {}
-
-        def model_without(*left_out: int, views=views, made=made) -> MultiviewPLDA:
-            key = tuple(sorted(left_out))
-            if key not in made:
-                rows = ~np.isin(speakers, np.concatenate([folds[fold] for fold in key]))
-                labels = {"speaker": speakers[rows], "recording": campaigns[rows]}
-                labels = {view: labels[view] for view in ("speaker", "recording")[: len(views)]}
-                fresh = MultiviewPLDA(dict.fromkeys(views), prior="isotropic", prior_strength=0.7)
-                made[key] = fresh.fit(X[rows], labels)
-            return made[key]
-
-        pooled = {takes: ([], [], []) for takes in TAKES}
-        for fold in range(FOLDS):
-            others = [other for other in range(FOLDS) if other != fold]
-            held = [trials(model_without(fold, o), folds[o], n, o) for o in others for n in TAKES]
-            joined = (np.concatenate(part) for part in zip(*held, strict=True))
-            calibrator = LinearCalibrator().fit(*joined)
-            for takes in TAKES:
-                llrs, targets = trials(model_without(fold), folds[fold], takes, 100 + fold)
-                pooled[takes][0].append(llrs)
-                pooled[takes][1].append(np.asarray(calibrator.transform(llrs)).reshape(-1))
-                pooled[takes][2].append(targets)
-        for takes, parts in pooled.items():
-            raw, calibrated, targets = (np.concatenate(part) for part in parts)
-            least = min_cllr(calibrated[targets], calibrated[~targets])
-            actual = cllr(calibrated[targets], calibrated[~targets])
-            results[f"{name}, {takes} takes"] = {
-                "Cllr as it is": cllr(raw[targets], raw[~targets]),
-                "Cllr, one calibration": actual,
-                "minimum": least,
-                "ratio": actual / least,
-            }
-            print(name, takes, results[f"{name}, {takes} takes"], flush=True)
+    cvau, rooms = np.load(options.cvau), np.load(options.rooms)
+    sound = options.cvau.with_suffix("")
+    seen = [path.name for path in sound.iterdir()] if sound.is_dir() else []
+    X = np.hstack([cvau["camp"], cvau["words"]])
+    # of AudioMNIST, every second person
+    heard = np.unique(rooms["speaker"])[::2].tolist()
+    corpora = {
+        "C-VAU, campaigns": Corpus(X, cvau["speaker"], cvau["session"], seen),
+        "AudioMNIST in rooms": Corpus(rooms["vectors"], rooms["speaker"], rooms["room"], heard),
+    }
+    results: dict = {"command": "python -m benchmarks.studies.sittings"}
+    for title, corpus in corpora.items():
+        every = np.unique(corpus.speakers)
+        folds = corpus.folds(every)
+        fresh = corpus.folds(every[~np.isin(every, corpus.seen)])
+        rows = {name: (folds, plda(corpus, folds, views)) for name, views in VIEWS.items()}
+        rows["the default model"] = (fresh, default(corpus))
+        for name, (dealt, score) in rows.items():
+            for takes, row in measure(corpus, dealt, score).items():
+                row["people"] = sum(map(len, dealt))
+                results[f"{title}, {name}, {takes} takes"] = row
+                print(title, name, takes, {k: round(v, 3) for k, v in row.items()}, flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     saved = {"title": "Takes of one sitting", "provenance": provenance(), "rows": results}
     options.out.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")

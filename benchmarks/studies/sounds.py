@@ -4,8 +4,8 @@
 ``python -m benchmarks.studies.sounds languages -o voices.npz`` lets espeak-ng's voices say sentences in five
 languages: 120 synthetic speakers, each of them in every language, every sentence with its own pitch, rate,
 microphone, room and noise; labels lie beside the vectors. ``python -m benchmarks.studies.sounds places AUDIOMNIST -o
-places/`` sends AudioMNIST's clips through telephones, codecs, rooms and noise, a file of vectors a place, and makes
-those that are not there; codecs need ffmpeg. Vectors come from an extractor that was fetched (``mvplda extractor get
+places/`` sends AudioMNIST's clips through telephones, rooms and noise, a file of vectors a place, and makes those
+that are not there. Vectors come from an extractor that was fetched (``mvplda extractor get
 campplus``); the places are for ``python -m benchmarks.studies.new_places``.
 """
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -105,14 +104,9 @@ LANGUAGES = {
 }
 SPEAKERS, SEED = 120, 17
 
-CODECS = {
-    "gsm": ["-ar", "8000", "-c:a", "libgsm", "-f", "gsm"],
-    "opus": ["-c:a", "libopus", "-b:a", "6k", "-application", "voip", "-f", "ogg"],
-    "mp3": ["-c:a", "libmp3lame", "-b:a", "16k", "-ar", "16000", "-f", "mp3"],
-}
 ADAPTING = 15
-SESSIONS = {"train": 10, "adapt": 13, "evaluate": 5}
-"""Repetitions of every digit: the 15 people who adapt have 20 minutes; of 20 who evaluate, 3 enrol and 2 test."""
+SESSIONS = {"train": 10, "adapt": 7, "evaluate": 5}
+"""Repetitions of every digit: the 15 people who adapt have 10 minutes; of 20 who evaluate, 3 enrol and 2 test."""
 
 
 def say_in_all(job: dict[str, Any]) -> tuple[int, np.ndarray, list[tuple[str, int]]]:
@@ -160,41 +154,10 @@ def places() -> dict[str, Callable[[list[np.ndarray], np.random.Generator], list
     return {
         "clean": lambda clips, rng: clips,
         "telephone": heard(telephone),
-        "gsm": lambda clips, rng: coded(clips, CODECS["gsm"]),
-        "opus": lambda clips, rng: coded(clips, CODECS["opus"]),
-        "mp3": lambda clips, rng: coded(clips, CODECS["mp3"]),
         "room": heard(Room(t60_s=(0.5, 0.7), direct_db=(-2, 4))),
         "noise": heard(Noise(snr_db=(5, 12), kinds=("pink",))),
         "noisy-telephone": heard(Noise(snr_db=(8, 15), kinds=("white", "pink")), telephone),
     }
-
-
-def coded(clips: list[np.ndarray], codec: list[str], gap: int = 4000) -> list[np.ndarray]:
-    """Clips through an encoder and back, joined with silence between them so that ffmpeg starts only twice."""
-    joined = np.concatenate([np.pad(clip, (gap, 0)) for clip in clips])
-    raw = (np.clip(joined, -1, 1) * 32767).astype("<i2").tobytes()
-    pcm = ["-f", "s16le", "-ar", str(RATE), "-ac", "1"]
-    there = subprocess.run(
-        ["ffmpeg", "-v", "error", *pcm, "-i", "-", *codec, "-"],
-        input=raw,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    back = subprocess.run(
-        ["ffmpeg", "-v", "error", "-f", codec[-1], "-i", "-", *pcm, "-"],
-        input=there.stdout,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    sound = np.frombuffer(back.stdout, "<i2") / 32768.0
-    # an encoder delays: the lag with the highest correlation puts the clips back where they were
-    size = 1 << (len(joined) + 4096).bit_length()
-    lag = np.argmax(
-        np.fft.irfft(np.fft.rfft(sound, size) * np.conj(np.fft.rfft(joined, size)), size)[:4096]
-    )
-    sound = np.pad(sound[lag:], (0, max(0, len(joined) - len(sound) + int(lag))))
-    ends = np.cumsum([gap + len(clip) for clip in clips])
-    return [sound[end - len(clip) : end] for end, clip in zip(ends, clips, strict=True)]
 
 
 def one_speaker(job: dict[str, Any]) -> np.ndarray:

@@ -18,7 +18,7 @@ from ._optional import need
 from ._typing import FloatArray, Json, Setting
 from .exceptions import LabelError
 from .kinds import DetectionCost, Kinds, detection_cost, target_kind
-from .metrics import ScoreCurve, bayes_error_rates
+from .metrics import ScoreCurve
 from .metrics.curves import as_scores
 from .metrics.evaluation import split_by_kind
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .scoring.profiles import SideLike
 
 __all__ = [
-    "BayesErrorDisplay",
     "DetDisplay",
     "ExplainedVarianceDisplay",
     "LatentSpaceDisplay",
@@ -222,31 +221,6 @@ class TippettDisplay(_ScoreDisplay):
             axes.step(np.sort(own), above, where="pre", color=colour_of(kind, i), label=kind)
         axes.axvline(0, **THIN)
         axes.set(xlabel=LLR, ylabel="trials with a higher score, %", ylim=(0, 100))
-        legend_below(axes, 4)
-
-
-class BayesErrorDisplay(_ScoreDisplay):
-    """Normalised Bayes error over the prior: the gap between the curves is poor calibration.
-
-    scores : mapping of {kind: (n,) scores}, the targets among them
-    """
-
-    CAPTION = "Bayes error over the prior: where the curves part, the scores are not calibrated."
-
-    def _draw(self, axes: Axes) -> None:
-        others = np.concatenate(list(self.others.values()))
-        rates = bayes_error_rates(self.scores[self.target], others)
-        actual, minimum = rates.normalised()
-        axes.plot(rates.log_odds, actual, color=PALETTE[4], label="actual")
-        best = "after the best recalibration"
-        axes.plot(rates.log_odds, minimum, "--", color=PALETTE[0], label=best)
-        axes.axhline(1, **THIN)
-        axes.axvline(np.log(0.01 / 0.99), linestyle=":", **THIN)
-        axes.set(
-            xlabel="log prior odds of a target (dotted: prior 0.01)",
-            ylabel="error / error without scores",
-            ylim=(0, min(2.0, max(1.1, float(np.nanmax(actual)) * 1.05))),
-        )
         legend_below(axes, 4)
 
 

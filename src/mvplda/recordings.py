@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,9 @@ ENOUGH_PEOPLE = 10
 
 ADVICE = "Enrol people on two days if you can: it saves half of the errors or more, and more takes of one day do not."
 """Measured on C-VAU: results/days."""
+
+UNKNOWN = 30
+"""An interval of more people of 100 than this is said to be one."""
 
 IMPOSTORS = {"IW": "other speaker and phrase", "IC": "other speaker", "TW": "other phrase"}
 """Kinds of trials of the default model that should be rejected, in words."""
@@ -139,7 +143,8 @@ def _left_out(names: Sequence[str], extracted: Extracted) -> list[str]:
         if not quality.usable:
             lines.append(f"Left out: {names[row]}: no voice that could be used.")
     counts = ", ".join(f"{n} {fault}" for fault, n in faults.items())
-    return [*lines[:10], *([f"Quality: {counts}."] if counts else [])]
+    quality_lines = [f"Quality: {counts}."] if counts else []
+    return [f"{extracted.acquisition().capitalize()}.", *lines[:10], *quality_lines]
 
 
 def setup_vectors(
@@ -164,6 +169,12 @@ def setup_vectors(
     if "speaker" not in columns or encode_labels(columns).classes["speaker"].anonymous:
         raise LabelError("name the speaker of every vector: profiles are made of them")
     names, counts = np.unique(columns["speaker"], return_counts=True)
+    if len(names) < 2:
+        raise DataError(
+            f"there is one person, {str(names[0])!r}: a threshold needs others to tell from. Give recordings of at "
+            f"least 2 people, better 20 (8 to measure errors, {ENOUGH_PEOPLE} to train a model), a folder per person; "
+            "to compare two recordings, mvplda verify needs no setup"
+        )
     told = [*notes, f"{len(names)} people, {counts.min()} to {counts.max()} recordings each."]
     phrases = training.count_named(columns["phrase"]) if "phrase" in columns else 0
     if phrases < 2:
@@ -184,8 +195,6 @@ def setup_vectors(
         default = training.deploy(shipped, vectors, columns, **options)
     options["extractor"] = name
     if len(names) >= ENOUGH_PEOPLE:
-        if progress:
-            Progress(f"training a committee on {len(names)} people", 1).step(0)
         expert = None if shipped is None else shipped.scorer
         bundle = training.train(vectors, columns, blocks=blocks, default=expert, **options)
         if default is not None:
@@ -283,18 +292,20 @@ def point_sentence(key: str, point: OperatingPoint) -> str:
         source = f"{point.people} of your people: {point.basis}"
     return (
         f"Same {key.replace('+', ' and ').replace('|', ', ')}? Accept from the LLR {point.threshold:.2f} on, for "
-        f"{100 * (point.far or 0):g} % false acceptances: of 100 owners {_of_100(measured['frr'])} are not accepted; "
-        f"of 100 impostors of the worst kind ({IMPOSTORS.get(worst, worst)}) {_of_100(rates[worst])} pass "
-        f"(95 % intervals, measured on {source})."
+        f"{100 * (point.far or 0):g} % false acceptances: of 100 owners {_of_100(measured['frr'])} not accepted; "
+        f"of 100 impostors of the worst kind ({IMPOSTORS.get(worst, worst)}) {_of_100(rates[worst])} accepted "
+        f"(measured on {source})."
     )
 
 
 def _of_100(interval: Sequence[float]) -> str:
-    """The interval of a rate, [estimate, lower end, upper end], in whole people of 100."""
-    low, high = (round(100 * end) for end in interval[1:])
+    """A rate and its 95 % interval, [estimate, lower end, upper end], in whole people of 100."""
+    rate, low, high = (round(100 * end) for end in interval)
+    if high - low > UNKNOWN:
+        return f"{rate} were (with so few people it may be any number from {low} to {high})"
     if low == high:
-        return f"about {low}"
-    return f"{low} to {high}"
+        return f"about {rate} are"
+    return f"about {rate} ({low} to {high}) are"
 
 
 # People across recordings: which turns are of the same person, by the exact LLRs of groups of turns.
@@ -354,6 +365,23 @@ def read_turns(path: PathLike) -> list[Turn]:
         if not 0 <= turn.start < turn.end < np.inf:
             fail(path, f"a turn from {turn.start:g} to {turn.end:g} s is none", number)
         turns.append(turn)
+    return turns
+
+
+def read_named(path: PathLike) -> list[Turn]:
+    """Turns of the people who were named on the page of `people_page`, which saves them; each has that name."""
+    try:
+        saved = json.loads(Path(path).read_text(encoding="utf-8"))
+        turns = [Turn(**{**turn, "name": who}) for who, spoken in saved.items() for turn in spoken]
+    except (ValueError, TypeError, AttributeError):
+        fail(path, "expected {name: turns}, as the page of mvplda people saves it")
+    for who in saved:
+        own = [turn._replace(name="") for turn in turns if turn.name == who]
+        for number, turn in enumerate(own):
+            if any(turn.overlaps(other) for other in own[:number]):
+                raise DataError(
+                    f"{path}: {who!r} speaks twice at {turn.start:g} s of {turn.recording}: two people have one name"
+                )
     return turns
 
 
@@ -420,7 +448,8 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>People</ti
 <p>Nothing is kept until you confirm it: listen, name those whom you know, and save the names. Turns in red do not fit
 the others of their person.</p>{ask}<form onsubmit="return keep(this)">{people}<button>Save names</button></form>
 <script>function keep(form){{const link=document.createElement("a");
-const names=Object.fromEntries([...new FormData(form)].filter(pair=>pair[1]));
+const names={{}};for(const input of form.querySelectorAll("input")){{const name=input.value.trim();
+if(name)names[name]=(names[name]||[]).concat(JSON.parse(input.dataset.turns))}}
 link.href="data:application/json,"+encodeURIComponent(JSON.stringify(names));
 link.download="names.json";link.click();return false}}</script></html>
 """
@@ -432,15 +461,18 @@ def people_page(people: People, turns: Sequence[Turn], sounds: Mapping[str, Path
     sounds : file of every recording
     """
     rows: dict[int, str] = {}
+    spoken: dict[int, list[Json]] = {}
     for turn, person, fit in zip(turns, people.person.tolist(), people.fits.tolist(), strict=True):
         source = f"{escape(str(sounds[turn.recording]))}#t={turn.start:.2f},{turn.end:.2f}"
         odd = ' class="odd"' if fit < 0 else ""
+        spoken.setdefault(person, []).append(turn._asdict())
         rows[person] = rows.get(person, "") + (
             f"<tr{odd}><td>{escape(turn.recording)}<td>{turn.start:.2f} to {turn.end:.2f} s<td>{fit:+.1f}"
             f'<td><audio controls preload="none" src="{source}"></audio></tr>'
         )
     listed = "".join(
-        f'<h2>Person {person + 1} <input name="{person + 1}" placeholder="name"></h2><table>{rows[person]}</table>'
+        f'<h2>Person {person + 1} <input placeholder="name" data-turns="{escape(json.dumps(spoken[person]))}"></h2>'
+        f"<table>{rows[person]}</table>"
         for person in sorted(rows)
     )
     asked = "".join(

@@ -16,7 +16,6 @@ from .metrics.evaluation import Evaluation
 from .persistence import write_atomically
 from .plotting import (
     INK,
-    BayesErrorDisplay,
     DetDisplay,
     Display,
     ScoreHistogramDisplay,
@@ -111,14 +110,10 @@ def finding(result: Evaluation, intervals: Intervals | None) -> str:
 
 def advice(result: Evaluation, intervals: Intervals | None) -> list[str]:
     """What to do next."""
-    cost = result.costs[0]
-    actual = result["Total"][f"act_dcf/{cost.name}"]
-    least = result["Total"][f"min_dcf/{cost.name}"]
     sentences = ["The scores are calibrated well enough to be used as likelihood ratios."]
-    if actual > 1.5 * least + 0.02:
+    if shown := result.uncalibrated():
         sentences = [
-            f"The scores are not calibrated: deciding by them costs {actual:.3f}, and {least:.3f} after the best "
-            f"recalibration (DCF {cost}). Run mvplda calibrate on scores of other speakers."
+            f"The scores are not calibrated: {shown}. Run mvplda calibrate on scores of other speakers."
         ]
     if intervals is None:
         sentences.append(
@@ -171,14 +166,12 @@ def write_report(
         "det": DetDisplay(scores, result.costs[0]),
         "histograms": ScoreHistogramDisplay(scores),
         "tippett": TippettDisplay(scores),
-        "calibration": BayesErrorDisplay(scores),
     }
     cells, written = write_pictures(displays, folder)
     markdown = result.table("markdown", intervals=intervals)
     write_atomically(folder / "table.md", markdown.encode())
     body = _tables(result, intervals)
-    folded = fold_away("The tables as markdown", markdown)
-    write_page(path, title, f"{body}{folded}<h2>Plots</h2>{cells}")
+    write_page(path, title, f"{body}<h2>Plots</h2>{cells}")
     return [path, *written, folder / "table.md"]
 
 
@@ -239,7 +232,7 @@ def _tables(result: Evaluation, intervals: Intervals | None) -> str:
     body += f"<h2>What to do next</h2>{notes_list(advice(result, intervals), 'advice')}"
     body += thresholds_table(result, intervals)
     for title, metrics in result.tables().items():
-        if title == THRESHOLDS:  # of the total they are above, by kind in the tables as markdown
+        if title == THRESHOLDS:  # of the total they are above, by kind in table.md
             continue
         # the counts come last, so that what was asked for stands beside the kind on a narrow screen
         grid = result.grid(metrics, intervals, INTERVAL)

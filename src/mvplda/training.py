@@ -6,6 +6,7 @@ held out. The same held-out people calibrate every question, and show the errors
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -111,6 +112,7 @@ def train(
     columns = {view: np.asarray(column) for view, column in labels.items()}
     check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
     options = dict(settings or {})
+    title = f"fitting {model} to {len(vectors)} vectors"
     if model == COMMITTEE:
         check_names(Committee, options, ("experts", "columns"))
         options.setdefault("enrolment", enrolment)
@@ -123,6 +125,8 @@ def train(
         if default is not None:
             committee.experts = {**committee.experts, "default model": InDomain(default)}
         bundle = Bundle(None, committee, extractor)
+        if progress:
+            show_fit(title, committee)
         with warnings.catch_warnings():
             # The card says, once, that people are few.
             warnings.simplefilter("ignore", MvpldaWarning)
@@ -134,7 +138,10 @@ def train(
             chain = standard_chain(reduce)
         wanted = ranks if ranks and needs_labels(model) else dict.fromkeys(columns)
         scorer = find_scorers()[model].with_ranks(wanted, options)
-        bundle = Bundle(chain, scorer, extractor).fit(vectors, columns or None)
+        bundle = Bundle(chain, scorer, extractor)
+        if progress:
+            show_fit(title, scorer)
+        bundle.fit(vectors, columns or None)
     else:
         raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
     counts = {view: len(np.unique(column.astype(str))) for view, column in columns.items()}
@@ -147,6 +154,15 @@ def train(
     return bundle
 
 
+def show_fit(title: str, scorer: Setting) -> None:
+    """Write a line to standard error, and one for every iteration of a scorer that has some."""
+    print(title, file=sys.stderr, flush=True)
+    if hasattr(scorer, "callback"):
+        scorer.callback = lambda one: print(
+            f"iteration {one.number}: {one.gain_per_vector:+.1e} nats per vector", file=sys.stderr
+        )
+
+
 def count_named(column: ArrayLike) -> int:
     """How many classes the labels of a view name; missing ones name none."""
     return len(encode_labels({"": column}).classes[""].names)
@@ -156,8 +172,6 @@ def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> No
     """Refuse what no model can be trained on."""
     if X.ndim != 2 or len(X) < 2:
         raise DataError(f"there is one vector, or none: vectors have shape (n, D); got {X.shape}")
-    if not np.isfinite(X.astype(np.float64)).all():
-        raise DataError("the vectors contain NaN or infinity")
     if not labels and needed:
         raise DataError("there are no labels: name the speaker of every vector")
     for view, column in labels.items():

@@ -48,7 +48,7 @@ PHRASE = "phrase"
 SITTING = "recording"
 """The view of a model whose classes are sittings: takes of one share room, microphone and mood."""
 
-FITTING = 4.0
+FITTING = 3.0
 """Logarithm of the odds that a take is of the person whose it should be."""
 
 MOST_OTHERS = 20
@@ -76,7 +76,7 @@ def load_model(path: PathLike) -> Bundle:
 def default_extractor(names: Sequence[str] = DEFAULT_EXTRACTORS) -> Extractor:
     """The extractors of the default model, or others in their place."""
     try:
-        return load_extractor(list(names), threads=1)
+        return load_extractor(names)
     except (OSError, FetchError, ParameterError) as error:
         raise ParameterError(
             f"the extractors of the default model are not here ({error}). Fetch them: mvplda extractor get "
@@ -119,6 +119,13 @@ class VoiceModel:
 
     def __post_init__(self) -> None:
         self.bundle.check_extractor(self.extractor.name, "the recordings")
+        width = self.bundle.width_in
+        if self.extractor.dimension != width:
+            raise DataError(
+                f"the model takes vectors of {width} dimensions, the extractor {self.extractor.name} makes "
+                f"{self.extractor.dimension}: the model was trained on other vectors. Name the extractor that made "
+                "those (-x), or train a model on vectors of this one (mvplda extract, then mvplda train)"
+            )
 
     @classmethod
     def load(cls, path: PathLike | None = None, extractors: Sequence[str] = ()) -> VoiceModel:
@@ -127,9 +134,8 @@ class VoiceModel:
         path : None: the model of the package
         """
         if path is None:
-            return cls(
-                load_model(DEFAULT_MODEL), default_extractor(extractors or DEFAULT_EXTRACTORS)
-            )
+            own = load_extractor(extractors) if extractors else default_extractor()
+            return cls(load_model(DEFAULT_MODEL), own)
         bundle = load_model(path)
         return cls(bundle, load_extractor(list(extractors) or extractor_names(bundle.extractor)))
 

@@ -80,7 +80,7 @@ def test_three_lines_from_kaldi_files_to_a_report(scored):
     assert "EER" in done.stdout
     assert "Total" in done.stdout
     page = (scored / "report.html").read_text()
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 3
     assert not re.search(r'(src|href)="https?:', page)
     for name in ("det.png", "det.svg", "table.md"):
         assert (scored / "report-files" / name).stat().st_size > 100

@@ -131,9 +131,7 @@ def test_a_report_of_infinite_scores_and_few_kinds(tmp_path, kinds):
     page = ["--report", tmp_path / "page.html"]
     done = said_by("evaluate", tmp_path / "scores", "--trials", tmp_path / "trials", *page, code=0)
     assert "warning" not in done.err
-    assert {"det.svg", "histograms.svg", "calibration.svg"} <= set(
-        os.listdir(tmp_path / "page-files")
-    )
+    assert {"det.svg", "histograms.svg", "tippett.svg"} <= set(os.listdir(tmp_path / "page-files"))
     assert "views.svg" not in os.listdir(tmp_path / "page-files")
 
 
@@ -301,6 +299,43 @@ def test_groups_and_a_word_about_calibration(root, tmp_path):
     err = said_by("evaluate", tmp_path / "wrong", "--trials", root / "trials", code=0).err
     assert "not calibrated" in err
     assert "mvplda calibrate" in err
+
+
+def test_attempts_and_searches(tmp_path):
+    """Two enrolled people and a stranger; the first attempt of every session fails."""
+    scores = {
+        "ann": {"a1": -1, "a2": 3, "b1": -2, "b2": 1, "e1": 0, "e2": 2},
+        "bob": {"a1": -3, "a2": -2, "b1": 0, "b2": 4, "e1": -1, "e2": -2},
+    }
+    owner = {"a": "ann", "b": "bob", "e": "eve"}
+    trials, lines = "", ""
+    for model, row in scores.items():
+        for test, score in row.items():
+            kind = "target" if owner[test[0]] == model else "nontarget"
+            trials += f"{model} {test} {kind}\n"
+            lines += f"{model} {test} {score}\n"
+    (tmp_path / "trials").write_text(trials)
+    (tmp_path / "scores").write_text(lines)
+    for name, of in (("utt2spk", lambda t: owner[t[0]]), ("utt2session", lambda t: t[0])):
+        (tmp_path / name).write_text("".join(f"{t} {of(t)}\n" for t in scores["ann"]))
+    call = ["evaluate", tmp_path / "scores", "--trials", tmp_path / "trials", "--far", "0.5"]
+    plain = json.loads(said_by(*call, "--json", code=0).out)["kinds"]["Total"]
+    assert (plain["n_targets"], plain["n_nontargets"]) == (4, 8)
+    call += ["--sessions", tmp_path / "utt2session"]
+    once = json.loads(said_by(*call, "--attempts", 1, "--json", code=0).out)["kinds"]["Total"]
+    more = json.loads(said_by(*call, "--json", code=0).out)["kinds"]["Total"]
+    assert (once["n_targets"], once["n_nontargets"]) == (2, 4)
+    # first attempts: -1, 0 against -2, 0, -3, -1; the best of two: 3, 4 against 1, 2, -2, -1
+    assert (round(once["eer"], 3), more["eer"]) == (0.333, 0.0)
+    del call[-2:]
+    call.append("--identification")
+    found = json.loads(said_by(*call, "--json", code=0).out)["identification"]
+    # the best of strangers are 0 and 2; from 2 on one of two is named, and a2 and b2 of four
+    assert found == {"FPIR 0.5": {"threshold": 2.0, "FNIR": 0.5}}
+    assert "FPIR 0.5: " in said_by(*call, code=0).out
+    (tmp_path / "trials").write_text(trials.replace("bob e1 nontarget\n", ""))
+    (tmp_path / "scores").write_text(lines.replace("bob e1 -1\n", ""))
+    assert "against all 2 models" in fails(*call)
 
 
 def test_an_installed_package_adds_scorers_and_recipes(root, tmp_path, monkeypatch):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from html import unescape
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from mvplda.cli import main
 from mvplda.exceptions import FileFormatError, LabelError
 from mvplda.extractors.recordings import guess_pattern, list_recordings, read_names
 from mvplda.io.vectors import read_vectors
+from mvplda.recordings import _of_100
 from mvplda.voices import ProfileBook
 
 load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files only
@@ -283,6 +286,34 @@ def test_setup_from_vectors(tmp_path):
     assert len(read_vectors(tmp_path / "voices" / "profiles.npz")) == 144
 
 
+def test_what_setup_and_info_say(tmp_path):
+    X = np.random.default_rng(0).normal(size=(12, 4))
+    np.savez(tmp_path / "one.npz", X=X, speaker=["ann"] * 12)
+    alone = run("setup", tmp_path / "one.npz", "-o", tmp_path / "voices")
+    assert (alone.exit_code, "one person, 'ann'" in alone.output) == (1, True)
+    assert "at least 2 people" in alone.output
+    np.savez(tmp_path / "two.npz", X=X, speaker=["ann", "bob"] * 6)
+    assert run("setup", tmp_path / "two.npz", "-o", tmp_path / "voices").exit_code == 0
+    told = run("info", tmp_path / "voices").output
+    assert "2 people, 6 to 6 recordings each." in told
+    assert "  ann: 6" in told
+    assert "CosineScorer" in told
+    empty = run("info", tmp_path)
+    assert (empty.exit_code, "model.safetensors" in empty.output) == (1, True)
+    unknown = run("verify", "a.wav", "b.wav", "-x", "nonsense")
+    assert "there is no extractor 'nonsense': expected an ONNX file or one of" in unknown.output
+    assert "default model" not in unknown.output
+
+
+def test_the_words_for_few_people():
+    assert (
+        _of_100([0.2, 0.0, 0.86])
+        == "20 were (with so few people it may be any number from 0 to 86)"
+    )
+    assert _of_100([0.011, 0.0, 0.03]) == "about 1 (0 to 3) are"
+    assert _of_100([0.0, 0.0, 0.001]) == "about 0 are"
+
+
 def test_a_pattern_can_be_given(place):
     record(place, 2, 2, 1)
     listed = list_recordings(["recordings"])
@@ -305,7 +336,23 @@ def test_people_of_several_recordings_and_a_page_to_confirm_them(place):
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     numbers = {recording: person for person, recording, *_ in rows}
     assert numbers["one"] == numbers["again"] != numbers["other"]
-    assert (place / "people.html").read_text().count("<audio") == 3
+    page = (place / "people.html").read_text()
+    assert page.count("<audio") == 3
+    # what its button saves where the first is called Ann, and the second Bob
+    spoken = [json.loads(unescape(turns)) for turns in re.findall('data-turns="(.*?)"', page)]
+    (place / "names.json").write_text(json.dumps({"Ann": spoken[0], "Bob": spoken[1]}))
+    sounds = ["one.wav", "again.wav", "other.wav"]
+    done = run("people", *sounds, *COSINE, "--names", "names.json", "-o", "voices.npz")
+    assert done.stderr.endswith(
+        "Ann: 2 recording(s) in voices.npz\nBob: 1 recording(s) in voices.npz\n"
+    )
+    assert ProfileBook("voices.npz").of("Ann").sittings == ["one", "again"]
+    (place / "names.json").write_text(json.dumps({"Ann": spoken[0] + spoken[0]}))
+    done = run("people", *sounds, *COSINE, "--names", "names.json", "-o", "more.npz")
+    assert "two people have one name" in done.output
+    (place / "names.json").write_text('{"Ann": 3}')
+    done = run("people", *sounds, *COSINE, "--names", "names.json", "-o", "more.npz")
+    assert "as the page of mvplda people saves it" in done.output
     # a diariser's turns; two of them at the same time
     lines = [
         f"SPEAKER one 1 {start} 1.5 <NA> <NA> s{k} <NA> <NA>" for k, start in enumerate((0, 1))

@@ -115,6 +115,23 @@ def test_recipes_survive_being_written(name):
     assert recipe_from(tomllib.loads(to_toml(recipe))) == recipe
 
 
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("simam-resnet", "wespeaker"),
+        ("eres2netv2", "3d-speaker"),
+        ("redimnet2", "raw-samples"),
+        ("w2v-bert", "raw-samples"),
+    ],
+)
+def test_networks_by_name_have_the_front_end_of_their_family(name, family):
+    recipe, usual = families()[name], families()[family]
+    assert recipe.source
+    assert recipe.licence
+    same = replace(recipe, network=replace(recipe.network, output=usual.network.output))
+    assert same.canonical() == usual.canonical()
+
+
 def test_names_that_are_not_there_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"no extractor 'campplu'.*campplus, "):

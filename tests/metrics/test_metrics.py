@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from mvplda.exceptions import DataError
-from mvplda.metrics import ScoreCurve, cllr, eer, eer_by_kind, trial_kinds
+from mvplda.metrics import ScoreCurve, cllr, eer, evaluate, trial_kinds
 from mvplda.metrics.curves import min_cllr
 
 scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12)
@@ -85,8 +85,13 @@ def test_kinds_of_trials():
     assert kinds["TW"].tolist() == [[False, True, False], [False, False, True]]
     assert kinds["IC"].tolist() == [[False, False, False], [True, False, False]]
     assert kinds["IW"].tolist() == [[False, False, True], [False, True, False]]
-    table = eer_by_kind(np.array([[3.0, 1, 0], [2, 0, 1]]), kinds)
-    assert table == {"IW": 0.0, "IC": 0.0, "TW": 0.0, "Total": 0.0}
+    table = evaluate(np.array([[3.0, 1, 0], [2, 0, 1]]), kinds)
+    assert {kind: row["eer"] for kind, row in table.rows.items()} == {
+        "IW": 0.0,
+        "IC": 0.0,
+        "TW": 0.0,
+        "Total": 0.0,
+    }
 
 
 def test_empty_and_nan_scores_are_errors():

@@ -7,11 +7,12 @@ import pytest
 from evaluation_problems import act_dcf, min_dcf, weighted_curve
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 from sklearn.metrics import det_curve, roc_curve
 
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.kinds import PRESETS, DetectionCost, detection_cost, detection_costs
-from mvplda.metrics import ScoreCurve, bayes_error_rates, cllr, eer
+from mvplda.metrics import ScoreCurve, cllr, eer
 from mvplda.metrics.catalogue import MinDCF
 from mvplda.metrics.curves import count_below, min_cllr
 
@@ -187,24 +188,35 @@ def test_presets_and_their_triples():
     assert len(detection_costs(["default", "default", "voxsrc"])) == 2
 
 
+def bayes_errors(targets, nontargets, log_odds):
+    """Actual and least error at prior log-odds, over that without scores."""
+    curve = ScoreCurve(targets, nontargets)
+    prior, rest = expit(log_odds), expit(-log_odds)
+    miss, false_alarm = curve.rates(-log_odds)
+    least, _ = curve.hull.least(prior, rest)
+    return np.stack([prior * miss + rest * false_alarm, least]) / np.minimum(prior, rest)
+
+
 def test_bayes_error_over_the_prior():
     targets, nontargets = draw()
     grid = np.array([-4.0, -1.0, 0.0, 2.5])
-    rates = bayes_error_rates(targets, nontargets, grid)
+    actual, least = bayes_errors(targets, nontargets, grid)
     for i, x in enumerate(grid):
-        prior = 1 / (1 + np.exp(-x))
-        cost = DetectionCost("here", prior)
-        default = min(prior, 1 - prior)
-        assert rates.default[i] == pytest.approx(default)
-        assert rates.actual[i] == pytest.approx(act_dcf(targets, nontargets, cost) * default)
-        assert rates.minimum[i] == pytest.approx(min_dcf(targets, nontargets, cost) * default)
-    assert (rates.minimum <= np.minimum(rates.actual, rates.default) + 1e-12).all()
-    assert bayes_error_rates(targets, nontargets).log_odds.shape == (201,)
-    # well calibrated scores lose next to nothing; shifted ones lose
-    good = bayes_error_rates(*_calibrated())
-    assert (good.actual - good.minimum).max() < 0.01
-    with pytest.raises(ParameterError, match="finite"):
-        bayes_error_rates(targets, nontargets, [np.inf])
+        cost = DetectionCost("here", 1 / (1 + np.exp(-x)))
+        assert actual[i] == pytest.approx(act_dcf(targets, nontargets, cost))
+        assert least[i] == pytest.approx(min_dcf(targets, nontargets, cost))
+    assert (least <= np.minimum(actual, 1) + 1e-12).all()
+    # well calibrated scores lose next to nothing
+    grid = np.linspace(-5, 5, 101)
+    actual, least = bayes_errors(*_calibrated(), grid)
+    assert ((actual - least) / (1 + np.exp(np.abs(grid)))).max() < 0.01
+
+
+def test_nothing_is_accepted_at_an_infinite_threshold():
+    curve = ScoreCurve([1.0, np.inf], [0.0, np.inf])
+    assert curve.threshold_for(0.1) == np.inf
+    assert [float(rate) for rate in curve.rates(np.inf)] == [1.0, 0.0]
+    assert [float(rate) for rate in curve.rates(1.0)] == [0.0, 0.5]
 
 
 def _calibrated():
@@ -218,11 +230,12 @@ def test_min_cllr_is_the_bayes_error_summed_over_all_priors():
     """Cllr is the integral of the Bayes error over the log-odds, divided by that of saying nothing, 2 log 2."""
     targets, nontargets = draw(n=50, m=60)
     grid = np.linspace(-40, 40, 80001)
-    rates = bayes_error_rates(targets, nontargets, grid)
-    assert np.trapezoid(rates.minimum, grid) / (2 * np.log(2)) == pytest.approx(
+    actual, least = bayes_errors(targets, nontargets, grid)
+    default = 1 / (1 + np.exp(np.abs(grid)))
+    assert np.trapezoid(least * default, grid) / (2 * np.log(2)) == pytest.approx(
         min_cllr(targets, nontargets), rel=1e-4
     )
-    assert np.trapezoid(rates.actual, grid) / (2 * np.log(2)) == pytest.approx(
+    assert np.trapezoid(actual * default, grid) / (2 * np.log(2)) == pytest.approx(
         cllr(targets, nontargets), rel=1e-3
     )
 

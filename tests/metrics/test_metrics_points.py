@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 from evaluation_problems import phrase_blind, simulate
 
-from mvplda.exceptions import ParameterError
-from mvplda.metrics import ScoreCurve, identification_curve, speaker_intervals, threshold_for
+from mvplda.exceptions import DataError, ParameterError
+from mvplda.metrics import (
+    ScoreCurve,
+    identification_curve,
+    speaker_intervals,
+    threshold_for,
+    transactions,
+)
 
 
 def test_the_threshold_is_that_of_the_kind_that_needs_the_highest():
@@ -95,7 +101,9 @@ def test_identification_by_looking_at_every_search(rank):
     searched = rng.integers(0, 18, size=200)  # six people are not enrolled
     scores = rng.normal(size=(24, 200)) + 1.5 * (enrolled[:, None] == searched)
     scores = scores.round(1)  # ties
-    curve = identification_curve(scores, enrolled, searched, rank=rank)
+    same = enrolled[:, None] == searched
+    tests = np.broadcast_to(np.arange(200), same.shape)
+    curve = identification_curve(scores.ravel(), same.ravel(), tests.ravel(), rank=rank)
     for threshold in (-10.0, 0.0, 1.0, 1.7, 2.5, np.inf):
         missed, falsely = [], []
         for search, who in enumerate(searched):
@@ -111,3 +119,36 @@ def test_identification_by_looking_at_every_search(rank):
         np.testing.assert_allclose(
             curve.rates(threshold), [np.mean(missed), np.mean(falsely)], atol=1e-12
         )
+
+
+def test_searches_that_cannot_be_measured():
+    with pytest.raises(ParameterError, match="at least 1; got 0"):
+        identification_curve([1.0, 0.0], [True, False], ["a", "e"], rank=0)
+    with pytest.raises(DataError, match="of 2 searches 2 are of people who are enrolled"):
+        identification_curve([1.0, 0.0], [True, True], ["a", "b"])
+
+
+@pytest.mark.parametrize("most", [1, 2, 9])
+def test_transactions_by_trying_one_attempt_after_the_other(most):
+    rng = np.random.default_rng(most)
+    profiles, sessions = rng.integers(0, 4, 60), rng.integers(0, 5, 60)
+    kinds = np.where((profiles + sessions) % 2 > 0, "target", "nontarget")
+    scores = rng.normal(size=60)
+    rows, best = transactions(scores, kinds, profiles, sessions, most)
+    threshold = 0.3
+    accepted = {}
+    tries: dict[tuple[int, int], int] = {}
+    for i in range(60):
+        one = (profiles[i], sessions[i])
+        tries[one] = tries.get(one, 0) + 1
+        if tries[one] <= most:
+            accepted[one] = accepted.get(one, False) or scores[i] >= threshold
+    assert {
+        (profiles[r], sessions[r]): b >= threshold for r, b in zip(rows, best, strict=True)
+    } == accepted
+    first = {one: min(np.flatnonzero((profiles == one[0]) & (sessions == one[1]))) for one in tries}
+    assert sorted(rows.tolist()) == sorted(first.values())
+    with pytest.raises(DataError, match="several kinds"):
+        transactions(scores, np.where(np.arange(60) % 2, "target", "nontarget"), profiles, sessions)
+    with pytest.raises(ParameterError, match="at least one attempt"):
+        transactions(scores, kinds, profiles, sessions, 0)

@@ -14,7 +14,7 @@ import pytest
 
 from mvplda import Bundle, MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
-from mvplda.metrics import cllr, eer_by_kind, trial_kinds
+from mvplda.metrics import cllr, evaluate, trial_kinds
 from mvplda.metrics.curves import min_cllr
 from mvplda.preprocessing import standard_chain
 
@@ -82,7 +82,7 @@ def trials(corpus: Corpus, bundle: Bundle, speakers: Any = None) -> Trials:
 
 
 def total(scores: Any, kinds: dict[str, np.ndarray]) -> float:
-    return 100 * eer_by_kind(scores, kinds)["Total"]
+    return 100 * evaluate(scores, kinds)["Total"]["eer"]
 
 
 def test_length_normalisation_lowers_the_error(corpus: Corpus, bundles: dict[str, Bundle]) -> None:

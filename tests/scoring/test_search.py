@@ -160,3 +160,20 @@ def test_more_profiles_tests_of_several_takes_and_labels() -> None:
         index.encode(model.enrol(X[:30], ["one"] * 30))
     with pytest.raises(ParameterError, match="score the candidates"):
         model.index(enrolled, known=["phrase"])
+
+
+def test_tensors_are_indexed_as_arrays():
+    torch = pytest.importorskip("torch")
+    model = MultiviewPLDA(VIEWS, **QUICK).fit(X, LABELS)
+    vectors, owners = people(20)
+    profiles = model.enrol(vectors, owners)
+    tensors = model.enrol(torch.from_numpy(vectors), owners)
+    index = model.index(tensors, same="speaker")
+    np.testing.assert_array_equal(index.vectors, model.index(profiles, same="speaker").vectors)
+    tests = torch.from_numpy(X[:5])
+    queries = model.queries(tests, index)
+    np.testing.assert_array_equal(queries, model.queries(X[:5], index))
+    every = np.tile(np.arange(20), (5, 1))
+    best = index.rerank(tensors, model.enrol(tests), every, top=3)
+    exact = model.identify(profiles, X[:5], same="speaker", top=3)
+    np.testing.assert_allclose(best.scores, exact.scores, rtol=1e-5)

@@ -135,3 +135,28 @@ def test_who_is_not_enrolled_is_not_named(bench: Bench) -> None:
             assert found["identified"] in (None, names[person])
     assert named == 0
     assert own >= 18
+
+
+def test_a_search_by_inner_products_finds_whom_all_llrs_find(bench: Bench) -> None:
+    place = make_place(12, size=0.2)
+    names = [enrol(bench, place, person, 1 + person % 2) for person in range(26)]
+    for person in range(0, 26, 3):  # profiles of other numbers of takes
+        bench.calls.enrol(names[person], place.say(person, 0)[0], fields={"phrase": TEXTS[0]})
+    service = bench.service
+    with service.store.read() as work:
+        model = service.profiles.domain.deployed(work)
+        cells = service.templates.some_cells(work, names)
+    every = model.side([cells[name] for name in names], True)
+    for person in (0, 7, 13, 30):
+        vector = place.say(person, 1)[0]
+        found = bench.calls(
+            "POST", "/v1/identify", json={"vector": vector.tolist(), "top": 4}
+        ).json()
+        llrs = model.voices(every, model.share(vector[None])[0])
+        best = np.argsort(-llrs)[:4]
+        assert [one["profileId"] for one in found["candidates"]] == [names[i] for i in best]
+        shown = [one["llr"] for one in found["candidates"]]
+        np.testing.assert_allclose(shown, llrs[best], atol=1e-6)
+        assert found["profilesCount"] == 26
+        probabilities = [one["probability"] for one in found["candidates"]]
+        assert sum(probabilities) + found["noneOfThem"] == pytest.approx(1, abs=0.01)

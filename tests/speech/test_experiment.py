@@ -139,7 +139,7 @@ def test_the_papers_table_stands_beside_ours(task):
     changes = {"evaluation.resamples": 0, "evaluation.systems": names}
     configuration = Configuration().with_changes(changes)
     results, _ = run_systems(task, configuration, lambda text: None)
-    head, cosine, centred, cells, line, exact = results.table().splitlines()
+    head, cosine, centred, cells, line, exact, source = results.table().splitlines()
     # a system between those of the paper has none of its figures
     assert len(centred.split()) == 2 + len(KINDS)
     assert "6.50" in cells.split()
@@ -148,6 +148,7 @@ def test_the_papers_table_stands_beside_ours(task):
     assert cosine.split()[4:6] == ["7.86", ours]
     assert set(line) == {"-"}
     assert exact.startswith("jPLDA exact")
+    assert source == "paper: arXiv 1704.06061, on rsr2015"
     assert "paper" not in replace(results, systems=results.systems[3:]).table()
 
 

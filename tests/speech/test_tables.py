@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 
@@ -34,6 +35,14 @@ def test_every_table_is_on_a_page():
     pages = "".join(page.read_text(encoding="utf-8") for page in tables.documents())
     named = {match[1] for match in tables.MARKED.finditer(pages)}
     assert set(tables.TABLES) <= named
+
+
+STUDIES = sorted((tables.ROOT / "benchmarks/studies").glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+def test_studies_are_of_this_version(file):
+    importlib.import_module(f"benchmarks.studies.{file.stem}")
 
 
 FILES = sorted(tables.RESULTS.rglob("results.json"))

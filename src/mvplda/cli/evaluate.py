@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +30,6 @@ RATE = click.FloatRange(0, 1, min_open=True, max_open=True)
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full."
 )
-FAR_ABOVE = 1.5
-"""An actual cost of so many times the least one shows scores that are not calibrated."""
 
 
 @click.command()
@@ -80,6 +79,23 @@ FAR_ABOVE = 1.5
     "(test id, group, as in utt2gender). Needs --test-speakers.",
 )
 @click.option(
+    "--sessions",
+    help="Evaluate transactions, not trials: tests of one session, as this file has them (test id, session), are "
+    "attempts, and one that is accepted is enough.",
+)
+@click.option(
+    "--attempts",
+    type=click.IntRange(min=1),
+    default=3,
+    help="Allow so many attempts in a session; later ones are left out.",
+)
+@click.option(
+    "--identification",
+    is_flag=True,
+    help="Show the errors of searches, too, at every --far: FNIR and FPIR of ISO/IEC 19795-1, where every test is "
+    "compared with every model; tests without a target are of people who are not enrolled.",
+)
+@click.option(
     "--report",
     type=Written(),
     help="Write a page to this file, and its plots and tables to a folder beside it.",
@@ -95,6 +111,9 @@ def evaluate(
     enrol_phrases: str | None,
     test_phrases: str | None,
     by: str | None,
+    sessions: str | None,
+    attempts: int,
+    identification: bool,
     report: str | None,
     as_json: bool,
 ) -> None:
@@ -126,9 +145,14 @@ def evaluate(
     if enrol_phrases is not None and test_phrases is not None:
         trials = with_phrases(trials, enrol_phrases, test_phrases)
     scored = {lead: values} | {name: matched(trials, systems[name]) for name in others}
+    if sessions is not None:
+        trials, scored = in_sessions(trials, scored, sessions, attempts)
+        values = scored[lead]
     kinds = trials.kinds
     sides = speakers_of(trials, enrol_speakers, test_speakers)
     found = Found({k: metrics.evaluate(v, kinds, costs=costs, far=far) for k, v in scored.items()})
+    if identification:
+        found.searches = search_errors(trials, values, far)
     if sides is not None:
         for name, own in scored.items():
             ends = metrics.speaker_intervals(own, kinds, *sides, costs=costs, far=far)
@@ -144,7 +168,10 @@ def evaluate(
     else:
         click.echo("\n".join(found.lines()))
     result = found.results[lead]
-    warn_uncalibrated(result)
+    if shown := result.uncalibrated():
+        click.echo(
+            f"mvplda: the scores are not calibrated: {shown}; run mvplda calibrate", err=True
+        )
     if report is not None:
         by_kind = {kind: values[kinds == kind] for kind in kinds.used}
         title = Path(systems[lead]).name
@@ -160,6 +187,7 @@ class Found:
     intervals: dict[str, Intervals] = field(default_factory=dict)
     tests: dict[str, Comparison] = field(default_factory=dict)
     groups: GroupErrors | None = None
+    searches: Json | None = None
 
     def to_dict(self) -> Json:
         """Plain values for JSON; those of a single system without its name."""
@@ -169,6 +197,8 @@ class Found:
         lead, *others = about
         if self.groups is not None:
             about[lead]["groups"] = self.groups.to_dict()
+        if self.searches is not None:
+            about[lead]["identification"] = self.searches
         if not others:
             return dict(about[lead])
         against = {f"{lead} against {name}": test.to_dict() for name, test in self.tests.items()}
@@ -179,7 +209,9 @@ class Found:
         lead, *others = self.results
         if not others:
             table = self.results[lead].table(intervals=self.intervals.get(lead))
-            return [table] if self.groups is None else [table, *group_lines(self.groups)]
+            groups = [] if self.groups is None else group_lines(self.groups)
+            searches = [f"{one}: {each}" for one, each in (self.searches or {}).items()]
+            return [table, *groups, *searches]
         lines = side_by_side(self.results, self.intervals)
         if not self.intervals:
             return [*lines, "No intervals and no comparison: they need --test-speakers."]
@@ -219,6 +251,21 @@ def with_phrases(trials: Trials, enrol: str, test: str) -> Trials:
     return Trials(trials.enrol, trials.test, kinds)
 
 
+def in_sessions(
+    trials: Trials, scored: dict[str, FloatArray], path: str, attempts: int
+) -> tuple[Trials, dict[str, FloatArray]]:
+    """The first trial of every session, and the best score of its attempts by every system."""
+    from ..metrics import transactions
+
+    made = labels_in(path, trials.test, "session")
+    best = {
+        name: transactions(own, trials.kinds, trials.enrol, made, attempts)
+        for name, own in scored.items()
+    }
+    rows, _ = next(iter(best.values()))
+    return trials[rows], {name: own for name, (_, own) in best.items()}
+
+
 def by_group(
     trials: Trials, values: FloatArray, sides: Sides, path: str, far: float
 ) -> GroupErrors:
@@ -251,23 +298,31 @@ def group_lines(groups: GroupErrors) -> list[str]:
     return lines
 
 
+def search_errors(trials: Trials, values: FloatArray, far: Iterable[float]) -> Json:
+    """FNIR of the best candidate at the thresholds for some FPIR, from a list of every model against every test."""
+    import numpy as np
+
+    from ..exceptions import LabelError
+    from ..metrics import identification_curve
+
+    models = len(np.unique(trials.enrol.codes))
+    if (np.bincount(trials.test.codes) != models).any():
+        raise LabelError(
+            f"a search has a test against all {models} models, and the list leaves some out: score without --trials"
+        )
+    curve = identification_curve(values, trials.target, trials.test)
+    errors: Json = {}
+    for rate in far:
+        threshold = curve.threshold_for(rate)
+        errors[f"FPIR {rate:g}"] = {
+            "threshold": threshold,
+            "FNIR": float(curve.rates(threshold)[0]),
+        }
+    return errors
+
+
 def _percent(rate: Interval) -> list[float]:
     return [100 * value for value in (rate.estimate, rate.low, rate.high)]
-
-
-def warn_uncalibrated(result: Evaluation) -> None:
-    """A line where decisions at Bayes' threshold cost far more than they could."""
-    total = result["Total"]
-    for cost in result.costs:
-        least = total[f"min_dcf/{cost.name}"]
-        actual = total[f"act_dcf/{cost.name}"]
-        if actual > FAR_ABOVE * least + 0.01:
-            click.echo(
-                f"mvplda: the scores are not calibrated: actDCF {cost.name} is {actual:.3f}, minDCF {least:.3f}; "
-                "run mvplda calibrate",
-                err=True,
-            )
-            return
 
 
 def side_by_side(results: dict[str, Evaluation], intervals: dict[str, Intervals]) -> list[str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import KeyValue, Written, check_folder, once
+from . import KeyValue, Written, check_folder, labels_option, once
+from .extractors import extractor_option
 
 if TYPE_CHECKING:
     from ..speech.corpora import Corpus
@@ -83,24 +84,13 @@ OUTPUT = click.option(
 @click.command(cls=CorpusCommand)
 @corpus_options
 @OUTPUT
-@click.option(
-    "-l",
-    "--labels",
-    multiple=True,
-    type=KeyValue(),
-    help="VIEW=FILE: read the classes of a view from FILE, such as utt2spk, or from a column beside the vectors, the "
+@labels_option(
+    "VIEW=FILE: read the classes of a view from FILE, such as utt2spk, or from a column beside the vectors, the "
     "speaker first. Only for the corpus vectors.  [default: the columns speaker and phrase, or utt2spk and utt2phrase "
-    "beside the vectors]",
+    "beside the vectors]"
 )
 @VECTORS
-@click.option(
-    "-x",
-    "--extractor",
-    "extractors",
-    multiple=True,
-    help="Make the vectors with this extractor, which is trained already: a name such as campplus, or a file. "
-    "Several stand side by side.",
-)
+@extractor_option(required=False)
 @click.option(
     "--systems",
     multiple=True,

@@ -187,7 +187,8 @@ def extract(
     if not quiet:
         counts = "".join(f", {len(set(column))} {view}(s)" for view, column in labels.items())
         click.echo(
-            f"wrote {len(ids)} vectors of {network.dimension} dimensions{counts} to {output}: {network.name}",
+            f"wrote {len(ids)} vectors of {network.dimension} dimensions{counts} to {output}: {network.name}\n"
+            f"{made.acquisition()}",
             err=True,
         )
 

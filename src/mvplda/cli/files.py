@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -20,24 +21,40 @@ if TYPE_CHECKING:
 @click.argument("file")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text.")
 def info(file: str, as_json: bool) -> None:
-    """Say what is in FILE, one that mvplda wrote or one of vectors.
+    """Say what is in FILE, one that mvplda wrote or one of vectors, or in a folder of mvplda setup.
 
     \b
     FILE is one of:
       .safetensors   a model, bundle, profiles, calibrator, statistics, extractor or features
-      vectors        .scp, .ark, .npz, .parquet, .csv
+      vectors        .scp, .ark, .npz, .parquet, .csv, a folder of Kaldi's
+      a folder       of mvplda setup: its model, profiles and report
 
     \b
     Examples:
       mvplda info model.safetensors
       mvplda info stats.safetensors --json
       mvplda info xvector.scp
+      mvplda info voices/
     """
     from ..io.files import is_stream
 
-    of_vectors = _names_vectors(file) or is_stream(file)
-    about = _about_vectors(file) if of_vectors else _about_safetensors(file)
+    folder = Path(file)
+    if _names_vectors(file) or is_stream(file) or any(folder.glob("*.scp")):
+        about = _about_vectors(file)
+    elif folder.is_dir():
+        about = _about_folder(folder)
+    else:
+        about = _about_safetensors(file)
     click.echo(json.dumps(about, indent=2) if as_json else "\n".join(text_lines(about)))
+
+
+def _about_folder(folder: Path) -> Json:
+    """The report, people and model that setup wrote into a folder."""
+    from ..voices import MODEL_FILE, ProfileBook
+
+    about = _about_safetensors(str(folder / MODEL_FILE))
+    report = about["bundle"]["card"].pop("report", "").splitlines()
+    return {"report": report, "profiles": ProfileBook(folder).counts(), **about}
 
 
 def _names_vectors(file: str) -> bool:
@@ -52,6 +69,8 @@ def text_lines(about: Json, indent: str = "") -> Iterator[str]:
         if isinstance(value, dict):
             yield f"{indent}{name}:"
             yield from text_lines(value, indent + "  ")
+        elif isinstance(value, list) and name == "report":
+            yield from value
         else:
             shown = f"{value:.4g}" if isinstance(value, float) else value
             yield f"{indent}{name}: {shown}"

@@ -140,7 +140,7 @@ def train(
             raise click.UsageError(
                 "statistics hold no vectors: leave out --labels, --reduce and --folds"
             )
-        bundle = _from_statistics(vectors, model, ranks, options)
+        bundle = _from_statistics(vectors, model, ranks, options, not quiet)
     else:
         needed = needs_labels or bool(sources or views or folds)
         data, table = read_labelled(vectors, sources, ranks, needed)
@@ -163,10 +163,11 @@ def train(
         click.echo("\n".join(summary(bundle)), err=True)
 
 
-def _from_statistics(path: str, model: str, ranks: Json, options: Json) -> Bundle:
+def _from_statistics(path: str, model: str, ranks: Json, options: Json, progress: bool) -> Bundle:
     from ..bundle import Bundle
     from ..models import find_scorers
     from ..statistics.record import load_with_sources
+    from ..training import show_fit
 
     kind: Any = find_scorers().get(model)
     if not hasattr(kind, "fit_statistics"):
@@ -175,6 +176,8 @@ def _from_statistics(path: str, model: str, ranks: Json, options: Json) -> Bundl
         )
     statistics, about = load_with_sources(path)
     scorer = kind.with_ranks(ranks or dict.fromkeys(statistics.views), options)
+    if progress:
+        show_fit(f"fitting {model} to statistics of {statistics.n} vectors", scorer)
     return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
 
 
@@ -221,7 +224,7 @@ def read_labelled(
             f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}"
         )
     lists = {view: place for view, place in places.items() if place not in columns}
-    data = read_vectors(path, named=bool(lists))
+    data = read_vectors(path)
     beside_vectors = read_columns(path, [place for place in places.values() if place in columns])
     table = read_labels(lists, data.ids)
     for view, place in places.items():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ..bundle import Bundle
     from ..decisions import OperatingPoint
     from ..extractors.extractor import Extracted
+    from ..extractors.sound import Clip
+    from ..recordings import Turn
     from ..voices import ProfileBook, VoiceModel
     from . import Command, Texts
 
@@ -256,7 +259,7 @@ def add(
     from ..exceptions import AudioError
     from ..extractors import load_extractor
     from ..persistence import check_writable
-    from ..voices import ProfileBook, extractor_names, load_model
+    from ..voices import SITTING, ProfileBook, default_bundle, extractor_names, load_model
 
     book = ProfileBook(file)
     check_writable(book.path)
@@ -279,7 +282,14 @@ def add(
     marks = [quality.digest for quality in extracted.qualities]
     book.add(name, network.name, extracted.X, marks, sitting, phrase)
     warn(qualities)
-    for path, llr in _misfits(book, list(listed), model):
+    bundle = default_bundle(book.extractor) if model is None else load_model(model)
+    if sitting is not None and bundle is not None and SITTING not in bundle.views:
+        click.echo(
+            f"mvplda: warning: the model has no view {SITTING!r}: the name of the sitting is kept in {book.path}, and "
+            "changes none of its answers",
+            err=True,
+        )
+    for path, llr in _misfits(book, list(listed), bundle):
         click.echo(
             f"mvplda: warning: {path} does not fit the other recordings of {name} (LLR {llr:.1f}) and counts less",
             err=True,
@@ -287,11 +297,12 @@ def add(
     click.echo(f"{name}: {book.counts()[name]} recording(s) in {book.path}", err=True)
 
 
-def _misfits(book: ProfileBook, added: Sequence[str], model: str | None) -> list[tuple[str, float]]:
+def _misfits(
+    book: ProfileBook, added: Sequence[str], bundle: Bundle | None
+) -> list[tuple[str, float]]:
     """Which of the recordings that were added last do not fit the others of their profile, by their LLRs."""
-    from ..voices import default_bundle, load_model, take_weights
+    from ..voices import take_weights
 
-    bundle = default_bundle(book.extractor) if model is None else load_model(model)
     if bundle is None:
         return []
     fits = book.fits(bundle)[-len(added) :]
@@ -341,6 +352,11 @@ def list_profiles(file: str) -> None:
 @click.option(
     "--far", type=RATE, help="Merge so that at most this share of strangers would be merged."
 )
+@click.option(
+    "--names",
+    "names_file",
+    help="Names that the page saved: enrol these people in the profiles file OUTPUT (.npz) instead.",
+)
 @output_option("Write a page to listen, confirm and name people to this .html file.")
 def people(
     recordings: tuple[str, ...],
@@ -348,6 +364,7 @@ def people(
     extractors: tuple[str, ...],
     model: str | None,
     far: float | None,
+    names_file: str | None,
     output: str,
 ) -> None:
     """Find the people of many recordings: which turns are of the same voice.
@@ -359,13 +376,12 @@ def people(
     \b
     Example:
       mvplda people meetings/ --turns diarised.rttm -o people.html
+      mvplda people meetings/ --names names.json -o voices.npz
     """
     from .._optional import need
-    from ..exceptions import DataError
     from ..extractors.recordings import list_recordings
-    from ..extractors.sound import Clip
     from ..persistence import write_atomically
-    from ..recordings import Turn, find_people, people_page, read_turns
+    from ..recordings import Turn, find_people, people_page, read_named, read_turns
     from ..voices import VoiceModel
 
     listed = list_recordings(list(recordings))
@@ -374,21 +390,17 @@ def people(
     turns = [Turn(name, 0.0, sound.duration) for name, sound in sounds.items()]
     if turns_file is not None:
         turns = read_turns(turns_file)
-    stretches = []
-    for turn in turns:
-        if turn.recording not in sounds:
-            raise DataError(
-                f"there is no recording {turn.recording!r}; those given are called like {listed.ids[0]!r}"
-            )
-        rate = sounds[turn.recording].samplerate
-        first = round(turn.start * rate)
-        length = round(turn.end * rate) - first
-        stretches.append(Clip(clips[turn.recording].path, first, length))
+    if names_file is not None:
+        turns = read_named(names_file)
+    rates = {name: sound.samplerate for name, sound in sounds.items()}
     voices = VoiceModel.load(model, extractors)
-    extracted = voices.extractor.extract(stretches, on_error="skip")
+    extracted = voices.extractor.extract(_stretches(turns, clips, rates), on_error="skip")
     for _, reason in extracted.skipped[:5]:
         click.echo(f"mvplda: warning: a turn is left out: {reason}", err=True)
     used = [turns[row] for row in extracted.rows]
+    if names_file is not None:
+        _enrol_turns(output, voices.extractor.name, used, extracted)
+        return
     found = find_people(voices.bundle, extracted.X, used, far=far)
     page = people_page(found, used, {name: clip.path for name, clip in clips.items()})
     write_atomically(output, page.encode())
@@ -398,3 +410,32 @@ def people(
     click.echo(
         f"{count} people in {len(used)} turns, {len(found.ask)} pairs to decide: {output}", err=True
     )
+
+
+def _stretches(
+    turns: Sequence[Turn], clips: Mapping[str, Clip], rates: Mapping[str, int]
+) -> list[Clip]:
+    """Where the turns lie in their recordings."""
+    from ..exceptions import DataError
+
+    stretches = []
+    for turn in turns:
+        if turn.recording not in clips:
+            raise DataError(
+                f"there is no recording {turn.recording!r}; those given are called like {next(iter(clips))!r}"
+            )
+        first = round(turn.start * rates[turn.recording])
+        length = round(turn.end * rates[turn.recording]) - first
+        stretches.append(replace(clips[turn.recording], start=first, length=length))
+    return stretches
+
+
+def _enrol_turns(file: str, network: str, turns: Sequence[Turn], extracted: Extracted) -> None:
+    """Enrol people by their turns; those of one recording are of one sitting."""
+    from ..voices import ProfileBook
+
+    book = ProfileBook(file)
+    for turn, vector, quality in zip(turns, extracted.X, extracted.qualities, strict=True):
+        book.add(turn.name, network, vector[None], [quality.digest], turn.recording)
+    for name in dict.fromkeys(turn.name for turn in turns):
+        click.echo(f"{name}: {book.counts()[name]} recording(s) in {book.path}", err=True)

@@ -69,6 +69,11 @@ class Extracted:
     sittings: list[str] = field(default_factory=list)
     phrases: list[str] = field(default_factory=list)
 
+    def acquisition(self) -> str:
+        """Failure to acquire (ISO/IEC 19795-1): how many recordings could not be read, or hold no voice to use."""
+        acquired = [quality.usable for quality in self.qualities] + [False] * len(self.skipped)
+        return f"failure to acquire: {acquired.count(False)} of {len(acquired)} recordings"
+
 
 class Extractor:
     """Networks side by side: a recording in, a vector out.

@@ -44,8 +44,8 @@ MAX_DENSE = 16_384
 
 DENSE_GRAM_ELEMENTS = 2**24
 
-DIRECT_ENTRIES = 2.0**24
-"""From so many entries of Gram tables on, leaf classes that meet many others are eliminated one by one instead."""
+MANY_ENTRIES = 2.0**24
+"""From so many entries of Gram tables on, filled cells are summed up in every iteration instead, if that is quick."""
 
 FILLED = 0.1
 """From this share of filled cells on, a table is multiplied as a dense one."""
@@ -172,12 +172,12 @@ class Design:
         return min(float((met.astype(float) ** 2).sum()), len(self.leaf_counts[0]) * rows**2)
 
     @cached_property
-    def direct(self) -> bool:
-        """Whether filled cells are gone through class by class, without Gram tables: many counts, many cells each."""
+    def many_cells(self) -> bool:
+        """Whether leaf classes have so many counts, and so many cells each, that Gram tables would be large."""
         if not self.plan.rest or self.sums.xp is not NUMPY:
             return False
         classes = len(self.sums.counts[self.plan.leaf])
-        return self.gram_entries > max(DIRECT_ENTRIES, DIRECT_ENTRIES / 2**12 * classes)
+        return self.gram_entries > max(MANY_ENTRIES, MANY_ENTRIES / 2**12 * classes)
 
     def _product(self, left: sparse.csr_array, right: sparse.csr_array) -> sparse.csr_array:
         """left' right, through dense tables where they are well filled: there that is ten times as fast."""

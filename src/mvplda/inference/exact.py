@@ -20,7 +20,6 @@ Here and in docs/math.md, sections 4 and 5::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Any
@@ -67,6 +66,9 @@ class Elimination:
         loads = xp.outer(xp.cached(design.leaf_counts[0]), lam)
         self.delta = 1.0 / (1.0 + loads)  # (E4)
         self.log_determinant = float(xp.cached(design.leaf_counts[2]) @ xp.log1p(loads).sum(axis=1))
+        # With one number per class tables of counts are not needed; with more they are quicker (docs/tried.md).
+        self._by_products = design.many_cells and self.width == self.delta.shape[1] == 1
+        self._products: list[tuple[int, AnyArray]] = []
         # Every view eliminated leaves a Schur complement for the next, and adds its log-determinant: leaf, root, rest.
         M = self._rest_after_leaf()
         self.root = self._root()
@@ -168,7 +170,7 @@ class Elimination:
             else:
                 met = xp.asarray(self.sums.together(l, m).toarray())
                 block += met[:, None, :, None] * self._g(l, m)[None, :, None, :]
-            if self.design.direct:
+            if self._by_products:
                 continue
             # What the leaf takes away, for all pairs (j, j') at once: row (j, j') of Gamma' delta weighs the r_e
             # products G_el(p, x) G_em(p, y). Of the two orders of multiplication the cheaper one.
@@ -182,36 +184,44 @@ class Elimination:
                 first = gram.T if few_counts else gram.T @ self.delta
                 taken = first @ (self.delta @ products if few_counts else products)
                 block[j : j + step] -= xp.permute(taken.reshape(-1, K, r, q), (0, 2, 1, 3))
-        if self.design.direct and self.width == r_e == 1:
-            # One number a class: a product of sparse tables has all leaf classes at once.
-            (l,) = self.plan.rest
-            table = self.design.leaf_tables[l]
-            weights = self.delta * self._g(l, self.plan.leaf) ** 2  # (C, 1)
-            by_class = sparse.diags_array(weights[self.design.leaf_counts[1], 0])
-            M -= (table.T @ (by_class @ table)).toarray()  # (E5)
-        elif self.design.direct:
-            G = np.concatenate([self._g(l, self.plan.leaf) for l in self.others])  # (w, r_e)
-            for count, among, met in self._leaf_classes():
-                Y = met @ G
-                M[among] -= (Y * self.delta[count]) @ Y.T  # (E5), one class at a time
+        if self._by_products:
+            self._take_products(M)
         return M
 
-    def _leaf_classes(self) -> Iterator[tuple[int, Any, AnyArray]]:
-        """Of every leaf class: which count it has, the rest's latents that it meets, and how often each, (k, w)."""
-        for t, count in enumerate(self.design.leaf_counts[1]):
-            latents = []
-            times = []
-            for l in self.plan.rest:
-                table = self.design.leaf_tables[l]
-                row = slice(table.indptr[t], table.indptr[t + 1])
-                r = self.ranks[l]
-                first = self.rest_slice[l].start + r * table.indices[row, None]
-                latents.append((first + np.arange(r)).reshape(-1))
-                met = np.zeros((len(latents[-1]), self.width))
-                met[:, self.columns[l]] = (table.data[row, None, None] * np.eye(r)).reshape(-1, r)
-                times.append(met)
-            every = np.concatenate(latents)
-            yield count, np.ix_(every, every), np.concatenate(times)
+    def _take_products(self, M: AnyArray) -> None:
+        """(E5) where leaf and rest have one number per class, on and above the diagonal: by products of sparse tables.
+
+        n_t is the row of leaf class t in the table of the rest. The products are of sum_t delta_t n_t n_t', which is
+        taken off, and in the imaginary part of sum_t nu_t delta_t^2 n_t n_t', which has the same filled cells and which
+        the covariances need. An eighth of the rows at a time leaves out most of what is below the diagonal.
+        """
+        table = self.design.leaf_tables[self.plan.rest[0]]
+        nu, group, _ = self.design.leaf_counts
+        delta = self.delta[:, 0]
+        weighted = sparse.csr_array(table.T * (delta * (1 + 1j * nu * delta))[group])
+        square = self._g(self.plan.leaf, self.plan.rest[0]).item() ** 2
+        step = -(-len(M) // 8)
+        for start in range(0, len(M), step):
+            block = (weighted[start : start + step] @ table[:, start:]).toarray()
+            M[start : start + step, start:] -= square * block.real
+            self._products.append((start, block))
+
+    def _phi_of_products(self) -> AnyArray:
+        """(C,) some Phi_nu with the right sums over counts, of delta Phi and of nu delta^2 Phi.
+
+        (E10) and (E11) are these sums and that of delta^2 Phi = delta Phi - lambda nu delta^2 Phi, so that any such
+        Phi does; of the Phi_nu themselves the products tell nothing.
+        """
+        total = 0j
+        for start, block in self._products:
+            side = len(block)
+            V = self.V[start : start + side, start:]
+            # right of the square on the diagonal every entry stands for two
+            total += np.einsum("ij,ij->", block[:, :side], V[:, :side])
+            total += 2 * np.einsum("ij,ij->", block[:, side:], V[:, side:])
+        delta = self.delta[:, 0]
+        sums = np.stack([delta, self.design.leaf_counts[0] * delta**2])
+        return np.linalg.lstsq(sums, [total.real, total.imag])[0]
 
     def _root(self) -> Root | None:
         """The root, from what a vector in a leaf class of every distinct count adds to its root class."""
@@ -249,17 +259,14 @@ class Elimination:
                 pairs = V[xp.asarray(met.row), :, xp.asarray(met.col), :]
                 total = xp.tensordot(xp.asarray(met.data), pairs, axes=1)
             set_both(S, where[l], where[m], total)
-            if self.design.direct and self.root is None:
+            if self._by_products:
                 continue
             flat[l, m] = xp.permute(V, (0, 2, 1, 3)).reshape(J * K, r * q)
-            if self.design.direct:
-                continue
             # phi_nu of two rest views: the blocks of V, weighted by the Gram table of the count.
             gram = xp.cached_columns(self.design.grams[l, m], slice(0, J * K))
             set_both(phi, columns[l], columns[m], (gram @ flat[l, m]).reshape(-1, r, q))
-        if self.design.direct:
-            for count, among, times in self._leaf_classes():
-                phi[count] += times.T @ self.V[among] @ times
+        if self._by_products:
+            phi[:, 0, 0] = self._phi_of_products()
         if self.root is not None:
             a = self.root.view
             over_vectors, by_class[a], by_count, with_rest = self.root.covariance_sums(flat)

@@ -151,13 +151,12 @@ def _list_in(folder: Path) -> Path:
     return lists[0]
 
 
-def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
+def read_vectors(path: PathLike) -> VectorSet:
     """Read vectors and ids; the suffix or a Kaldi prefix names the format, of a stream its first bytes.
 
     Parameters
     ----------
     path : file, or ``-``
-    named : False takes row numbers for ids, whether the file has any or not
 
     Raises
     ------
@@ -167,9 +166,9 @@ def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
     """
     ids: list[str] = []
     parts: list[tuple[str, Numbers]] = []
-    for batch in open_vectors(path).batches(WHOLE, (), named):
+    for batch in open_vectors(path).batches(WHOLE, (), True):
         some = [str(i) for i in range(len(ids), len(ids) + len(batch.X))]
-        if named and batch.ids is not None:
+        if batch.ids is not None:
             some = list(batch.ids)
         parts.append((some[0], batch.X))
         ids += some

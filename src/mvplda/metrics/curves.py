@@ -17,10 +17,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
-from scipy.special import expit, ndtr
+from scipy.special import ndtr
 
 from .._typing import Array, FloatArray
-from ..exceptions import DataError, ParameterError
+from ..exceptions import DataError
 
 Scores = FloatArray
 Ranks = NDArray[np.intp]
@@ -103,8 +103,10 @@ class Side:
         return float(self.below[-1])
 
     def share_below(self, thresholds: ArrayLike) -> Array:
-        """What lies below every threshold, as a share of all."""
-        return np.asarray(self.below[count_below(self.scores, thresholds)] / self.total)
+        """What is rejected at every threshold, as a share of all: what lies below it; everything at +infinity."""
+        rejected = count_below(self.scores, thresholds)
+        rejected = np.where(np.equal(thresholds, np.inf), len(self.scores), rejected)
+        return np.asarray(self.below[rejected] / self.total)
 
     def largest_share(self) -> float:
         """How much of the whole a single trial is at most."""
@@ -324,51 +326,3 @@ class Hull:
         m, f = shares[:, (shares > 0).all(axis=0)]  # a pure pool costs nothing: it is right
         cost = m * np.log1p(f / m) + f * np.log1p(m / f)
         return float(cost.sum() / (2 * np.log(2)))
-
-
-@dataclass(frozen=True)
-class BayesErrorRates:
-    """Error probability of Bayes decisions over the prior, both costs 1.
-
-    log_odds : (G,) log(prior / (1 - prior))
-    actual : (G,) deciding by score >= -log_odds
-    minimum : (G,) deciding by the best threshold for every prior
-    default : (G,) deciding without a score, min(prior, 1 - prior)
-
-    ``actual - minimum`` is the loss to poor calibration; ``actual > default`` means that
-    the scores do harm at that prior.
-    """
-
-    log_odds: Array
-    actual: Array
-    minimum: Array
-    default: Array
-
-    def normalised(self) -> tuple[Array, Array]:
-        """Actual and minimum, divided by the default."""
-        return self.actual / self.default, self.minimum / self.default
-
-
-def bayes_error_rates(
-    targets: ArrayLike, nontargets: ArrayLike, log_odds_grid: ArrayLike | None = None
-) -> BayesErrorRates:
-    """Actual, least and default Bayes error over a grid of prior log-odds (-10 to 10 unless given).
-
-    Examples
-    --------
-    >>> from mvplda.metrics import bayes_error_rates
-    >>> rates = bayes_error_rates([2.0, 3.0, 1.0, 4.0], [0.0, -1.0, 1.5, -2.0], [0.0])
-    >>> float(rates.actual[0]), float(rates.minimum[0]), float(rates.default[0])
-    (0.25, 0.125, 0.5)
-    """
-    curve = ScoreCurve(targets, nontargets)
-    grid = np.linspace(-10, 10, 201)
-    if log_odds_grid is not None:
-        grid = np.asarray(log_odds_grid, np.float64).reshape(-1)
-    if not np.isfinite(grid).all():
-        raise ParameterError("prior log-odds must be finite; leave out priors of 0 and 1")
-    prior = expit(grid)
-    rest = expit(-grid)
-    miss, false_alarm = curve.rates(-grid)
-    actual = prior * miss + rest * false_alarm
-    return BayesErrorRates(grid, actual, curve.hull.least(prior, rest)[0], np.minimum(prior, rest))

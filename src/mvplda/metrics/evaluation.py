@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .intervals import Intervals
 
 TOTAL = "Total"
+FAR_ABOVE = 1.5
+"""An actual cost of so many times the least one shows scores that are not calibrated."""
 BRACKETS = " [{}, {}]"
 """How a table in text shows an interval."""
 
@@ -71,6 +73,16 @@ class Evaluation:
         return {
             k: r.n_nontargets / total for k, r in self.rows.items() if r.n_nontargets and k != TOTAL
         }
+
+    def uncalibrated(self) -> str:
+        """The first cost that decisions by the scores raise far above the least, in words; empty where none is."""
+        total = self.rows[TOTAL]
+        for cost in self.costs:
+            least = total[f"min_dcf/{cost.name}"]
+            actual = total[f"act_dcf/{cost.name}"]
+            if actual > FAR_ABOVE * least + 0.01:
+                return f"actDCF {cost.name} is {actual:.3f}, minDCF {least:.3f}"
+        return ""
 
     def tables(self) -> dict[str, list[Metric]]:
         """The metrics of every table, by its title."""
@@ -230,11 +242,6 @@ def evaluate(
             values |= {metric.name: metric.value(curve) for metric in stated}
         rows[kind] = Measures(len(targets), len(scored), values)
     return Evaluation(rows, metrics, costs, chosen)
-
-
-def eer_by_kind(scores: ArrayLike, kinds: Kinds) -> dict[str, float]:
-    """EER of the targets (TC) against every other kind, and against all of them (Total)."""
-    return {kind: row["eer"] for kind, row in evaluate(scores, kinds, far=()).rows.items()}
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from .._typing import Array
-from ..exceptions import DataError
-from ..kinds import Kinds, as_masks, target_kind
+from .._typing import Array, FloatArray, IntArray
+from ..exceptions import DataError, ParameterError
+from ..kinds import Coded, Kinds, as_masks, target_kind
 from .catalogue import Interval, check_level, check_rate, effective_number, rate_interval, unmet
 from .curves import ScoreCurve
 from .evaluation import TOTAL
@@ -270,17 +270,18 @@ def _largest_ratio(rates: dict[str, _Rates], level: float) -> tuple[tuple[str, s
 
 
 def identification_curve(
-    scores: ArrayLike, enrol_speakers: ArrayLike, test_speakers: ArrayLike, *, rank: int = 1
+    scores: ArrayLike, targets: ArrayLike, searches: ArrayLike, *, rank: int = 1
 ) -> ScoreCurve:
     """False-negative and false-positive identification rates (FNIR, FPIR of ISO/IEC 19795-1) over all thresholds.
 
-    A search whose speaker is enrolled is missed where that profile scores below the threshold, or is not
-    among the `rank` best. One whose speaker is not enrolled is a false positive where any profile reaches it.
+    A search is a test against all profiles. One whose speaker is enrolled is missed where the right profile scores
+    below the threshold, or is not among the `rank` best. Another is a false positive where any profile reaches it.
 
     Parameters
     ----------
-    scores : (profiles, searches)
-    enrol_speakers, test_speakers : whose profiles and searches they are
+    scores : (n,) of trials
+    targets : (n,) whether profile and test are of the same speaker
+    searches : (n,) the test of every trial
     rank : how many candidates are returned; equal scores of others stand before the right one
 
     Returns
@@ -291,15 +292,69 @@ def identification_curve(
     Examples
     --------
     >>> from mvplda.metrics import identification_curve
-    >>> curve = identification_curve([[3.0, 0.0, 1.0], [1.0, 2.0, -1.0]], ["ann", "bob"], ["ann", "bob", "eve"])
-    >>> [float(rate) for rate in curve.rates(2.5)]  # bob is missed, eve is not taken for anybody
+    >>> same, tests = [True, False, False, True, False, False], ["a", "a", "b", "b", "eve", "eve"]
+    >>> curve = identification_curve([3.0, 1.0, 0.0, 2.0, 1.0, -1.0], same, tests)
+    >>> [float(rate) for rate in curve.rates(2.5)]  # b is missed, eve is not taken for anybody
     [0.5, 0.0]
     """
+    if rank < 1:
+        raise ParameterError(f"rank is how many candidates are returned, at least 1; got {rank}")
     array = np.asarray(scores)
-    _, enrolled, searched = both_sides(enrol_speakers, test_speakers, array.shape, "speakers")
-    same = enrolled == searched
-    known = same.any(axis=0)
-    own = np.where(same, array, -np.inf).max(axis=0)
-    before = (~same & (array >= own)).sum(axis=0)
-    found = np.where(before < rank, own, -np.inf)
-    return ScoreCurve(found[known], array.max(axis=0)[~known])
+    same = np.asarray(targets, dtype=bool)
+    test = Coded.of(searches).codes
+    best = np.full((2, test.max() + 1), -np.inf)
+    np.maximum.at(best, (same.astype(int), test), array)
+    is_before = ~same & (array >= best[1][test])
+    before = np.bincount(test[is_before], minlength=best.shape[1])
+    known = np.isin(np.arange(best.shape[1]), test[same])
+    if known.all() or not known.any():
+        raise DataError(
+            f"of {len(known)} searches {known.sum()} are of people who are enrolled: FNIR needs such searches, FPIR "
+            "needs searches of people who are not enrolled"
+        )
+    return ScoreCurve(np.where(before < rank, best[1], -np.inf)[known], best[0][~known])
+
+
+# Errors where a claimant may try more than once.
+
+
+def transactions(
+    scores: ArrayLike, kinds: Kinds, profiles: ArrayLike, attempts_of: ArrayLike, most: int = 3
+) -> tuple[IntArray, FloatArray]:
+    """Trials as attempts of transactions, which are accepted where one of the first `most` attempts is.
+
+    Parameters
+    ----------
+    scores, kinds : (n,) of trials, in the order in which they were made
+    profiles : (n,) the profile of every trial
+    attempts_of : (n,) the transaction that every trial is an attempt of, such as the session of its test
+
+    Returns
+    -------
+    rows : the first trial of every transaction
+    best : the best score among its attempts, which is at or above a threshold where one of them is
+
+    Examples
+    --------
+    >>> from mvplda.metrics import transactions
+    >>> rows, best = transactions([-1.0, 2.0, 0.5], ["target"] * 3, ["ann"] * 3, ["mon", "mon", "tue"], most=2)
+    >>> rows.tolist(), best.tolist()
+    ([0, 2], [2.0, 0.5])
+    """
+    if most < 1:
+        raise ParameterError(f"a transaction has at least one attempt; got {most}")
+    array = np.asarray(scores)
+    codes = np.stack([Coded.of(one).codes for one in (profiles, attempts_of)])
+    _, rows, which = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+    kind = Coded.of(kinds).codes
+    if (kind != kind[rows][which]).any():
+        raise DataError(
+            "a transaction has attempts of several kinds: all are of one person's claim"
+        )
+    order = np.argsort(which, kind="stable")
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order)) - np.searchsorted(which[order], which[order])
+    allowed = number < most
+    best = np.full(len(rows), -np.inf, array.dtype)
+    np.maximum.at(best, which[allowed], array[allowed])
+    return rows, best

@@ -510,7 +510,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         return {
             "class": type(self).__name__,
             "dimension": len(self.mean_),
-            "noise": self.noise,
+            "noise": "full" if self.noise_.ndim == 2 else self.noise,
             "views": self.views_,
             "explained_variance_ratio": self.explained_variance_ratio_,
             "classes": {view: len(names) for view, names in self.classes_.items()},

@@ -7,6 +7,7 @@ posteriors of hypotheses are made of these once, here, for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 from weakref import WeakKeyDictionary
@@ -340,7 +341,12 @@ class BaseScorer(Persistent):
         """
         question = make_question(question, asked)
 
-        def compare(enrol: SideLike, test: SideLike) -> Comparison:
+        def compare(enrol: Profiles, test: Profiles) -> Comparison:
+            # vectors for an engine are arrays, also of profiles that are tensors
+            if is_torch(enrol.y):
+                enrol = replace(enrol, y=to_host(enrol.y))
+            if is_torch(test.y):
+                test = replace(test, y=to_host(test.y))
             return self._compare(enrol, test, question, np.float64)
 
         # any test will do to see what tests look like: a profile as if it were one
@@ -350,7 +356,7 @@ class BaseScorer(Persistent):
 
     def queries(self, tests: SideLike, index: SearchIndex) -> NDArray[np.float32]:
         """Vectors of tests, whose products with those of an index are LLRs or bounds of them."""
-        return index.queries(self._sides(index.examples, tests)[1])
+        return index.queries(tests if isinstance(tests, Profiles) else self.enrol(tests))
 
     def log_likelihoods(
         self,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._typing import Array
 from ..decisions import name_among, point_for
 from ..scoring.profiles import Profiles as Side
+from ..scoring.search import SearchIndex
 from .keys import Caller
 from .model import VOICE, Cell, Heard, Integers, Model, together
 from .profiles import Profiles
@@ -21,6 +20,8 @@ from .store import DAY, Work
 
 # Profiles that are read at once.
 BATCH = 10_000
+# Profiles with the best products, whose LLRs are then computed with the phrases and sittings of each apart.
+CANDIDATES = 20
 # A block of voices is at most a tenth of the one before it: few blocks, and few times that one is made anew.
 GROWTH = 10
 EXPIRED = (
@@ -29,15 +30,30 @@ EXPIRED = (
 )
 
 
-@dataclass(eq=False)
 class Block:
-    """Voices that are scored in one product; those that left or changed since are not alive."""
+    """Voices that are searched by one product; those that left or changed since are not alive."""
 
-    ids: list[str]
-    y: Array
-    weights: Array
-    side: Side
-    alive: NDArray[np.bool_]
+    def __init__(self, ids: list[str], side: Side) -> None:
+        self.ids = ids
+        self.side = side
+        self.alive = np.ones(len(ids), dtype=bool)
+        self._made: tuple[Model, SearchIndex] | None = None
+
+    def index(self, model: Model) -> SearchIndex:
+        """Vectors for the model in its domain; made anew when that has moved."""
+        made = self._made
+        if made is None or made[0] is not model:
+            # other threads may do the same
+            made = self._made = (model, model.bundle.index(self.side, VOICE))
+        return made[1]
+
+    def llrs(self, model: Model, test: Side) -> Array:
+        """(n,) LLRs that it is the speaker of each profile, as far as an inner product has them: or above."""
+        index = self.index(model)
+        products = index.vectors @ index.queries(test)[0]
+        largest = np.full(len(self.ids), -np.inf)
+        np.maximum.at(largest, index.owners, products)
+        return model.calibrated(largest)
 
 
 class Index:
@@ -101,20 +117,25 @@ class Index:
         model, names, llrs = self.scores(test, candidates)
         count = int(np.isfinite(llrs).sum())
         best = np.arange(len(llrs))
-        if top < len(llrs):
-            best = np.argpartition(-llrs, top)[:top]
+        some = max(top, CANDIDATES)
+        if some < len(llrs):
+            best = np.argpartition(-llrs, some)[:some]
         best = best[np.isfinite(llrs[best])].tolist()
         places = {names[place]: place for place in best}
         people, exact = self._exact(model, list(places), test)
+        rows = [places[name] for name in exact]
+        values = np.array([*exact.values()])
+        if rows:
+            # what the words add to a calibrated LLR is about the same for all others
+            llrs += np.median(values - llrs[rows])
         # who is leaving at this moment is out
         llrs[best] = -np.inf
-        for name, llr in exact.items():
-            llrs[places[name]] = llr
+        llrs[rows] = values
         doubt = model.bundle.doubt(VOICE)
         point = point_for(model.bundle.operating_points(VOICE), far=self.settings.far)
         naming = name_among(llrs, point, none=prior_none, count=count, doubt=doubt)
         ranked = []
-        for name in sorted(exact, key=lambda name: -llrs[places[name]]):
+        for name in sorted(exact, key=lambda name: -llrs[places[name]])[:top]:
             ranked.append(
                 {
                     "profileId": name,
@@ -129,7 +150,7 @@ class Index:
     def scores(
         self, test: Integers, candidates: Sequence[str] | None = None
     ) -> tuple[Model, list[str], Array]:
-        """The model in its domain, profiles, and LLRs that they are of this voice.
+        """The model in its domain, profiles, and LLRs that they are of this voice, by inner products.
 
         -inf for those who are not asked about, and for those who left or changed since: these may be there twice.
         """
@@ -139,9 +160,10 @@ class Index:
             blocks = [(block, block.alive.copy()) for block in self._blocks]
         names: list[str] = []
         parts = [np.zeros(0)]
+        heard = model.side([[Cell("", test, 1)]], False)
         for block, alive in blocks:
             names += block.ids
-            parts.append(np.where(alive, model.voices(block.side, test), -np.inf))
+            parts.append(np.where(alive, block.llrs(model, heard), -np.inf))
         llrs = np.concatenate(parts)
         if candidates is not None:
             wanted = set(candidates)
@@ -170,7 +192,9 @@ class Index:
         with self._lock, self.people.store.read() as work:
             if self.settings.role != "verify":
                 self._refresh(work)
-            self.people.domain.deployed(work)
+            model = self.people.domain.deployed(work)
+        for block in self._blocks:
+            block.index(model)
 
     def _refresh(self, work: Work) -> None:
         """Read what changed, and drop those whom time made expired."""
@@ -204,9 +228,9 @@ class Index:
             before = self._blocks.pop()
             kept = np.flatnonzero(before.alive)
             ids = [before.ids[row] for row in kept] + ids
-            y = np.concatenate([before.y[kept], y])
-            weights = np.concatenate([before.weights[kept], weights])
+            y = np.concatenate([before.side.y[kept], y])
+            weights = np.concatenate([before.side.weights[kept], weights])
         side = self.people.model.scorer.profiles(y, weights, np.arange(len(y)), ids)
-        block = Block(ids, y, weights, side, np.ones(len(ids), dtype=bool))
+        block = Block(ids, side)
         self._blocks.append(block)
         self._places |= {name: (block, row) for row, name in enumerate(ids)}

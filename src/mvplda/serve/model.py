@@ -24,7 +24,7 @@ from ..extractors.quality import Quality, QualitySettings, measure
 from ..extractors.sound import read_sound
 from ..persistence import fingerprint
 from ..scoring.profiles import Profiles
-from ..scoring.question import Question
+from ..scoring.question import Question, possible_hypotheses
 from ..voices import (
     DEFAULT_EXTRACTORS,
     DEFAULT_MODEL,
@@ -318,6 +318,15 @@ class Model:
         """(P,) LLRs that it is the speaker of each profile, whatever was said."""
         answer = self.bundle.answer(side, self.side([[Cell("", test, 1)]], False), VOICE)
         return np.asarray(answer.llr[:, 0], dtype=np.float64)
+
+    def calibrated(self, llrs: Array) -> Array:
+        """LLRs of voices by themselves, calibrated as where nothing is known of the words."""
+        calibrator = self.bundle.calibration(VOICE)
+        if calibrator is None:
+            return llrs
+        every = possible_hypotheses(self.bundle.views, {})
+        logs = {h: llrs if SPEAKER in h else np.zeros_like(llrs) for h in every}
+        return VOICE.ratio(self.bundle.views).of(calibrator.transform(logs))
 
     def consistency(self, cells: Sequence[Cell], new: Cell) -> dict[str, float | None]:
         """How well a new enrolment fits those before it: in its words, and in its voice."""

@@ -45,6 +45,9 @@ class Reading:
     say: Callable[[str], None] = lambda text: None
 
 
+SILENT = Reading()
+
+
 @dataclass(frozen=True)
 class Vectors:
     """Vectors of a corpus, and what is known of how they were made.
@@ -62,7 +65,7 @@ def run_experiment(
     corpus: Corpus,
     configuration: Configuration,
     output: Path,
-    reading: Reading | None = None,
+    reading: Reading = SILENT,
     *,
     vectors: Sequence[str | Path] = (),
     extractors: Sequence[str | Path] = (),
@@ -83,7 +86,6 @@ def run_experiment(
     inputs : files and folders whose hashes stand in results.json
     report : write the page (needs matplotlib)
     """
-    reading = reading or Reading()
     say = reading.say
     started = time.perf_counter()
     # what cannot be evaluated is refused before a network is trained

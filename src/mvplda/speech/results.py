@@ -122,8 +122,8 @@ def table_line(name: str, cells: Sequence[str]) -> str:
     return f"{name:40}" + "".join(f"  {cell:>7}" for cell in cells)
 
 
-def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]], level: float = 0.95) -> Json:
-    """EER by kind over runs with different seeds: mean, values, and an interval over speakers and seeds.
+def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]]) -> Json:
+    """EER by kind over runs with different seeds: mean, values, and a 95 % interval over speakers and seeds.
 
     On a logarithmic scale the two parts add up as variances do. The speakers are the same in all runs, so that their
     part is that of one run; that of the seeds falls with their number.
@@ -140,10 +140,10 @@ def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]], level: float
         # averaged before logarithms are taken: in some runs the lower end may be zero
         low, estimate, high = np.log(np.maximum(np.mean(ends, axis=0), 1e-9))
         # few seeds: their deviation is uncertain, too
-        width = student.ppf((1 + level) / 2, len(runs) - 1) / math.sqrt(len(runs))
+        width = student.ppf(0.975, len(runs) - 1) / math.sqrt(len(runs))
         seeds = width * np.log(values).std(ddof=1)
         rows[kind]["low"] = mean * math.exp(-math.hypot(estimate - low, seeds))
-        rows[kind]["high"] = mean * math.exp(math.hypot(high - estimate, seeds))
+        rows[kind]["high"] = min(0.5, mean * math.exp(math.hypot(high - estimate, seeds)))
     return rows
 
 
@@ -180,11 +180,13 @@ class Results:
     def table(self, group: str | None = None) -> str:
         """EER with intervals, one row per system; of one group, without.
 
-        Where the paper's systems were run, its figures stand in front of ours, and below a line what it does not have.
+        Where the paper's systems were run, its figures, which are of no group, stand in front of ours, and below a
+        line what it does not have.
         """
-        corpus = str(self.configuration.get("corpus", {}).get("name"))
-        figures = PUBLISHED.get(corpus, PUBLISHED["rsr2015"])
-        published = dict(zip(PAPER_SYSTEMS, figures, strict=True))
+        corpus = self.configuration.get("corpus", {}).get("name")
+        if corpus not in PUBLISHED:
+            corpus = "rsr2015"
+        published = dict(zip(PAPER_SYSTEMS, PUBLISHED[corpus], strict=True))
         rows = [[f"EER, %, {group}" if group else "EER, %", *self.kinds]]
         beside = [[f"{kind}, paper" for kind in self.kinds]]
         under = 0
@@ -197,12 +199,13 @@ class Results:
                 theirs = [f"{figure:.2f}" for figure in published[system.name]]
                 under = len(rows)
             beside.append(theirs)
-        if not under:
+        if group or not under:
             return "\n".join(aligned(rows))
         for row, theirs in zip(rows, beside, strict=True):
             row[1:] = chain.from_iterable(zip(theirs, row[1:], strict=True))
         lines = aligned(rows)
         lines.insert(under, "-" * len(lines[0]))
+        lines.append(f"paper: arXiv 1704.06061, on {corpus}")
         return "\n".join(lines)
 
     def best(self) -> SystemResult:

@@ -38,6 +38,8 @@ MACHINE_SHARE = 0.4
 """Of an epoch of training, what an epoch of one layer's machine takes: 0.24 on an H200, 0.5 by counting products."""
 TOLERANCE = 1e-3
 OPSET = 18
+PAPER = PaperNetwork()
+USUAL = Training()
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ class TrainedNetwork:
 def train(
     features: FeatureSet,
     labels: Columns,
-    network: PaperNetwork | None = None,
-    training: Training | None = None,
+    network: PaperNetwork = PAPER,
+    training: Training = USUAL,
     *,
     verbose: bool = False,
 ) -> TrainedNetwork:
@@ -107,8 +109,6 @@ def train(
     >>> trained.extract(features).shape
     (40, 16)
     """
-    network = network or PaperNetwork()
-    training = training or Training()
     codes, classes = number_classes(labels)
     device = choose_device(training.device)
     seeds = training.random_state

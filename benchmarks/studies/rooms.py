@@ -1,0 +1,65 @@
+"""AudioMNIST put into rooms: turns of two to four digits, in meetings that share a room and a codec.
+
+    python -m benchmarks.studies.rooms ../shared/data/audiomnist --out scratch/rooms.npz
+
+Sixty people meet in twenty-four rooms, five at a time, each in two of them. A room is one impulse response (T60 0.2 to
+0.6 s, direct sound 0 to 12 dB above the tail), one microphone and one channel: none, or a telephone's. In every
+room everybody says twelve turns of three to five digits, about two to three seconds. No take is used twice. What
+`benchmarks.studies.people` and `benchmarks.studies.sittings` read.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from mvplda.extractors.sound import read_audio
+from mvplda.speech.corpora import load_corpus
+from mvplda.speech.frames import in_room, over_channel, with_noise
+from mvplda.speech.recordings import RATE, joined, telephone
+from mvplda.voices import default_extractor
+
+TURNS = 12
+TOGETHER = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("audiomnist", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    corpus = load_corpus("audiomnist", options.audiomnist)
+    extractor = default_extractor()
+    speakers = corpus.labels["speaker"]
+    rng = np.random.default_rng(0)
+    people = np.unique(speakers)
+    meetings = [part for _ in range(2) for part in rng.permutation(people).reshape(-1, TOGETHER)]
+    left = {who: rng.permutation(np.flatnonzero(speakers == who)).tolist() for who in people}
+    made: dict[str, list] = {"vectors": [], "speaker": [], "room": [], "channel": []}
+    for number, members in enumerate(meetings):
+        t60, direct = rng.uniform(0.2, 0.6), rng.uniform(0.0, 12.0)
+        low, high = rng.uniform(20, 300), rng.uniform(3400, 8000)
+        channel = ("none", "telephone")[number % 2]
+        for who in members:
+            for _ in range(TURNS):
+                rows = [left[who].pop() for _ in range(rng.integers(3, 6))]
+                wave = joined([read_audio(corpus.clips[row], RATE) for row in rows], rng)
+                wave = wave.astype(np.float64) * 0.5 / np.abs(wave).max()
+                # the same seed is the same room and the same microphone
+                wave = in_room(wave, t60, direct, RATE, np.random.default_rng(number))
+                wave = over_channel(wave, low, high, RATE, np.random.default_rng(number))
+                wave = with_noise(wave, 25.0, True, rng)
+                if channel == "telephone":
+                    wave = telephone(wave)
+                vector = extractor(wave.astype(np.float32), RATE)
+                for key, value in zip(made, (vector, who, f"room {number}", channel), strict=True):
+                    made[key].append(value)
+        print(number + 1, "of", len(meetings), flush=True)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(options.out, **{key: np.array(column) for key, column in made.items()})
+
+
+if __name__ == "__main__":
+    main()
