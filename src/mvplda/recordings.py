@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -375,13 +376,11 @@ def read_named(path: PathLike) -> list[Turn]:
         turns = [Turn(**{**turn, "name": who}) for who, spoken in saved.items() for turn in spoken]
     except (ValueError, TypeError, AttributeError):
         fail(path, "expected {name: turns}, as the page of mvplda people saves it")
-    for who in saved:
-        own = [turn._replace(name="") for turn in turns if turn.name == who]
-        for number, turn in enumerate(own):
-            if any(turn.overlaps(other) for other in own[:number]):
-                raise DataError(
-                    f"{path}: {who!r} speaks twice at {turn.start:g} s of {turn.recording}: two people have one name"
-                )
+    for one, other in combinations(turns, 2):
+        if one.name == other.name and one._replace(name="").overlaps(other):
+            raise DataError(
+                f"{path}: {one.name!r} speaks twice at {other.start:g} s of {one.recording}: two people have one name"
+            )
     return turns
 
 

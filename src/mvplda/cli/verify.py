@@ -392,9 +392,8 @@ def people(
         turns = read_turns(turns_file)
     if names_file is not None:
         turns = read_named(names_file)
-    rates = {name: sound.samplerate for name, sound in sounds.items()}
     voices = VoiceModel.load(model, extractors)
-    extracted = voices.extractor.extract(_stretches(turns, clips, rates), on_error="skip")
+    extracted = voices.extractor.extract(_stretches(turns, clips, sounds), on_error="skip")
     for _, reason in extracted.skipped[:5]:
         click.echo(f"mvplda: warning: a turn is left out: {reason}", err=True)
     used = [turns[row] for row in extracted.rows]
@@ -413,7 +412,7 @@ def people(
 
 
 def _stretches(
-    turns: Sequence[Turn], clips: Mapping[str, Clip], rates: Mapping[str, int]
+    turns: Sequence[Turn], clips: Mapping[str, Clip], sounds: Mapping[str, Any]
 ) -> list[Clip]:
     """Where the turns lie in their recordings."""
     from ..exceptions import DataError
@@ -424,8 +423,9 @@ def _stretches(
             raise DataError(
                 f"there is no recording {turn.recording!r}; those given are called like {next(iter(clips))!r}"
             )
-        first = round(turn.start * rates[turn.recording])
-        length = round(turn.end * rates[turn.recording]) - first
+        rate = sounds[turn.recording].samplerate
+        first = round(turn.start * rate)
+        length = round(turn.end * rate) - first
         stretches.append(replace(clips[turn.recording], start=first, length=length))
     return stretches
 

@@ -16,8 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from .._typing import Array
 from ..bundle import Bundle
-from ..calibration import Answer
-from ..decisions import OperatingPoint
+from ..decisions import Decision, OperatingPoint, decide_each
 from ..exceptions import AudioError, DataError, LabelError, NumericalError, ParameterError
 from ..extractors import load_extractor
 from ..extractors.quality import Quality, QualitySettings, measure
@@ -97,6 +96,12 @@ class Heard:
     digest: str = ""
     speech_s: float = 0.0
     detail: str = ""
+
+
+NO_POINT = OperatingPoint(0.0)
+# Sums of a profile; a test, whose phrase is the one that was asked for, empty: any of the enrolled ones; the LLR of a
+# countermeasure; and where to decide.
+Trial = tuple[Sequence[Cell], Cell, float | None, OperatingPoint]
 
 
 def hear(extractor: Extract, data: bytes, settings: Settings) -> Heard:
@@ -253,7 +258,8 @@ class Model:
         """Profiles of stored sums; without labels, all phrases of a profile are one. Sittings stay apart."""
         # labels cost time: where everybody has one sitting, and no question is about it, there is nothing to tell
         apart = self.has_sittings and (
-            SITTING in self.bundle.views or any(len(sittings(own)) > 1 for own in cells)
+            SITTING in self.bundle.views
+            or any(len({cell.sitting for cell in own}) > 1 for own in cells)
         )
         cells = [together(own, labelled, apart) for own in cells]
         flat = [cell for own in cells for cell in own]
@@ -285,16 +291,10 @@ class Model:
         """What most calls come to: phrases are enrolled by name, and known where a deployment knows them."""
         return self.question(self.scorer.has_domain and self.has_phrases, spoof)
 
-    def answers(
-        self, trials: Sequence[tuple[Sequence[Cell], Cell, float | None]], spoof_prior: float = 0.5
-    ) -> list[Answer]:
-        """Of tests against one profile each; trials of one kind are scored in one call.
-
-        trials : sums of a profile; a test, whose phrase is the one that was asked for, empty: any of the enrolled
-            ones; and the LLR of a countermeasure
-        """
+    def decisions(self, trials: Sequence[Trial], spoof_prior: float = 0.5) -> list[Decision]:
+        """Of tests against one profile each; trials of one kind are scored in one call."""
         kinds: dict[tuple[bool, ...], list[int]] = {}
-        for number, (cells, test, spoof) in enumerate(trials):
+        for number, (cells, test, spoof, _) in enumerate(trials):
             phrases = {cell.phrase for cell in cells}
             # one enrolled phrase that is claimed needs no labels; labels cost time
             labelled = self.has_phrases and test.phrase != "" and phrases != {test.phrase}
@@ -303,16 +303,16 @@ class Model:
             apart = labelled or (self.has_phrases and is_named)
             known = labelled and test.phrase in self.known_phrases
             kinds.setdefault((labelled, apart, known, spoof is not None), []).append(number)
-        answers: dict[int, Answer] = {}
+        decisions: dict[int, Decision] = {}
         for (labelled, apart, known, is_spoofed), numbers in kinds.items():
-            cells, tests, spoofs = zip(*(trials[number] for number in numbers), strict=True)
+            cells, tests, spoofs, points = zip(*(trials[number] for number in numbers), strict=True)
             question = self.question(known, spoofs if is_spoofed else None, spoof_prior)
             enrolled = self.side(cells, apart)
             heard = self.side([[test] for test in tests], labelled)
             pairs = np.repeat(np.arange(len(numbers)), 2).reshape(-1, 2)
             answer = self.bundle.answer(enrolled, heard, question, pairs)
-            answers |= {number: answer.take(row) for row, number in enumerate(numbers)}
-        return [answers[number] for number in range(len(trials))]
+            decisions |= zip(numbers, decide_each(answer, points), strict=True)
+        return [decisions[number] for number in range(len(trials))]
 
     def voices(self, side: Profiles, test: Integers) -> Array:
         """(P,) LLRs that it is the speaker of each profile, whatever was said."""
@@ -334,11 +334,9 @@ class Model:
             return {"phraseLlr": None, "consistencyLlr": None}
         same = [cell for cell in cells if cell.phrase == new.phrase]
         test = new if same else Cell("", new.total, 1)
-        answer = self.answers([(same or cells, test, None)])[0]
-        phrase = None
-        if same and self.has_phrases:
-            phrase = float(answer.llr_of(PHRASE))
-        return {"phraseLlr": phrase, "consistencyLlr": float(answer.llr_of(SPEAKER))}
+        llrs = self.decisions([(same or cells, test, None, NO_POINT)])[0].llrs
+        phrase = llrs.get(PHRASE) if same else None
+        return {"phraseLlr": phrase, "consistencyLlr": llrs[SPEAKER]}
 
     # -- operating points ----------------------------------------------------
 
@@ -362,10 +360,6 @@ class Model:
             "knownPhrases": sorted(self.known_phrases.values()),
             "notice": self.notice,
         }
-
-
-def sittings(cells: Sequence[Cell]) -> set[str]:
-    return {cell.sitting for cell in cells}
 
 
 def together(cells: Sequence[Cell], phrases: bool = False, apart: bool = False) -> list[Cell]:
