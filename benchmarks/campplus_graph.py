@@ -169,11 +169,11 @@ def masked(graph, x, name, dilation, segments):
     everything = graph.node("ReduceMean", x, axes=[2], keepdims=1)
     # the last segment has what is left of the time, and its mean is over that
     means = graph.node("AveragePool", x, kernel_shape=[SEGMENT], strides=[SEGMENT], ceil_mode=1)
-    nearer = graph.node("Gather", means, segments, axis=2)
-    context = graph.node("Add", nearer, everything)
+    context = graph.node("Add", means, everything)
     context = graph.node("Relu", graph.conv(context, f"{name}.cam_layer.linear1"))
     mask = graph.node("Sigmoid", graph.conv(context, f"{name}.cam_layer.linear2"))
-    return graph.node("Mul", local, mask)
+    # a mask for each segment, which all of its frames have
+    return graph.node("Mul", local, graph.node("Gather", mask, segments, axis=2))
 
 
 def statistics(graph, x, time):

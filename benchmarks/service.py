@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "support")]
 
 import service_postgres  # noqa: E402
-from service_client import Client  # noqa: E402
+from service_client import Client, Refused  # noqa: E402
 
 from mvplda.speech.results import provenance  # noqa: E402
 
@@ -65,20 +65,21 @@ def start(
         f"sys.argv = {words}; from mvplda.cli import main; main()"
     )
     environment = {**os.environ, "MVPLDA_MASTER_KEY": MASTER_KEY}
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    log = folder / "log"
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], env=environment, stdout=file, stderr=file
+        )
     client = Client(f"http://127.0.0.1:{PORT}")
     for _ in range(600):
         try:
             client("GET", "health")
             return process
-        except Exception:
+        except Refused:
             time.sleep(0.2)
-    raise RuntimeError("the service did not start")
+        if process.poll() is not None:
+            break
+    raise RuntimeError(f"the service did not start: {log.read_text()[-2000:]}")
 
 
 def speech(seed: int) -> np.ndarray:
@@ -155,22 +156,24 @@ def enrolled(client: Client, count: int, rng: np.random.Generator) -> tuple[list
 
 
 def verifications(seconds: float) -> list[dict[str, Any]]:
-    """The service has the first core, clients and the database have the second; an empty endpoint is the floor."""
+    """The service has the first core, clients and the database have the others; an empty endpoint is the floor."""
     rows = []
+    first, *others = sorted(os.sched_getaffinity(0))
+    # what is started later has these cores, too, but for the service
+    os.sched_setaffinity(0, others or {first})
     with service_postgres.running() as postgres:
         databases = {"sqlite": None}
         if postgres is not None:
             databases["postgresql"] = postgres.new_database()
         for kind, database in databases.items():
             with tempfile.TemporaryDirectory() as folder:
-                process = start(Path(folder), cores={0}, database=database, demo=False)
-                os.sched_setaffinity(0, {1})
+                process = start(Path(folder), cores={first}, database=database, demo=False)
                 try:
                     rows += _verifications(process.pid, kind, seconds)
                 finally:
-                    os.sched_setaffinity(0, {0, 1})
                     process.terminate()
                     process.wait()
+    os.sched_setaffinity(0, {first, *others})
     return rows
 
 
@@ -324,8 +327,9 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
     rng = np.random.default_rng(1)
     sizes: list[float] = []
     counts: list[int] = []
+    files: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
-        process = start(Path(folder))
+        process = start(Path(folder), demo=False)
         try:
             client = Client(f"http://127.0.0.1:{PORT}", timeout=3600)
             names, width = enrolled(client, 5, rng)
@@ -361,7 +365,7 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
             connection = http.client.HTTPConnection("127.0.0.1", PORT)
             asked, turn, began = 0, 0, time.time()
             while not sizes or time.time() < began + 60 * minutes:
-                until = asked + 1000
+                until = asked + 500
                 while asked < until:
                     for method, path, body, headers in kinds(turn):
                         try:
@@ -380,10 +384,9 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
                     time.sleep(pause)
                 sizes.append(_resident(process.pid))
                 counts.append(asked)
-                print(
-                    f"{(time.time() - began) / 60:.1f} min, {asked} calls, {sizes[-1]} MiB",
-                    flush=True,
-                )
+                files.append(len(list(Path(f"/proc/{process.pid}/fd").iterdir())))
+                so_far = f"{(time.time() - began) / 60:.1f} min, {asked} calls"
+                print(f"{so_far}, {sizes[-1]} MiB, {files[-1]} files", flush=True)
         finally:
             process.terminate()
             process.wait()
@@ -396,7 +399,9 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
     found = {
         "minutes": (time.time() - began) / 60,
         "calls": asked,
-        "failed": sum(statuses.get(s, 0) for s in (500, 503)),
+        "failed": sum(count for status, count in statuses.items() if status >= 500),
+        "files first": files[0],
+        "files last": files[-1],
     }
     found |= {
         "MiB first": sizes[0],

@@ -118,7 +118,10 @@ def examine(setup: Settings, found: dict[str, Any]) -> dict[str, int]:
 
 
 def run(count: int, each: int, database: str | None, folder: Path) -> dict[str, int]:
-    options = [] if database is None else ["--database", database]
+    # what is counted is what is lost, and not who calls too often
+    options = ["--key-rate", "0", "--profile-rate", "0"]
+    if database is not None:
+        options += ["--database", database]
     environment = (
         {}
         if database is None

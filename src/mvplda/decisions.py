@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -153,6 +153,7 @@ class Decision:
     answer : accept, reject or inconclusive
     reason : a key of `REASONS`, or ``wrong_VIEW``; None where the trial was accepted
     views : {view: what was decided about it alone}
+    llrs : {view: LLR of the same against different ones in it, whatever the others}
     llr, threshold : accepted where the one reaches the other, and no view alone speaks against it
     probabilities : {"speaker+phrase", "speaker", "nothing", ...: posterior}, from the same evidence as the LLR
     calibrated : whether all of these are calibrated for what was asked
@@ -165,6 +166,7 @@ class Decision:
     threshold: float
     probabilities: Mapping[str, float]
     views: Mapping[str, Verdict] = field(default_factory=dict)
+    llrs: Mapping[str, float] = field(default_factory=dict)
     calibrated: bool = True
     faults: tuple[str, ...] = ()
 
@@ -222,30 +224,49 @@ def decide(
     point : None: that of `point_for`
     quality : of the recordings
     """
-    point = point or point_for()
-    llr = float(answer.llr)
-    posteriors = {hypothesis_name(h): float(p) for h, p in answer.posteriors().items()}
-    same = answer.question.same
-    asked = [view for view in answer.views if same is None or view in same]
-    views = {view: _view_verdict(float(answer.llr_of(view)), llr, point) for view in asked}
+    decision = decide_each(answer, [point or point_for()])[0]
     recordings = list(quality)
     faults = tuple(dict.fromkeys(fault for one in recordings for fault in one.warnings))
+    if all(one.usable for one in recordings):
+        return replace(decision, faults=faults)
+    return replace(decision, answer="inconclusive", reason="unusable_recording", faults=faults)
+
+
+def decide_each(answer: Answer, points: Sequence[OperatingPoint]) -> list[Decision]:
+    """Decide the trials of a list, each at its own point; see `decide`."""
+    same = answer.question.same
+    asked = [view for view in answer.views if same is None or view in same]
+    # lists: arrays of one number each cost many times as much
+    llrs = np.ravel(answer.llr).tolist()
+    llrs_of = {view: np.ravel(answer.llr_of(view)).tolist() for view in asked}
+    shares = {hypothesis_name(h): np.ravel(p).tolist() for h, p in answer.posteriors().items()}
+    decisions = []
+    for trial, point in enumerate(points):
+        own = {view: values[trial] for view, values in llrs_of.items()}
+        posteriors = {name: values[trial] for name, values in shares.items()}
+        verdict, reason, views = _decided(llrs[trial], own, posteriors, point)
+        threshold = point.threshold
+        decided = (verdict, reason, llrs[trial], threshold, posteriors, views, own)
+        decisions.append(Decision(*decided, calibrated=answer.calibrated))
+    return decisions
+
+
+def _decided(
+    llr: float, llrs: Mapping[str, float], posteriors: Mapping[str, float], point: OperatingPoint
+) -> tuple[Verdict, str | None, dict[str, Verdict]]:
+    """The decision about one trial, why, and what was decided about each view."""
+    views = {view: _view_verdict(own, llr, point) for view, own in llrs.items()}
     verdict = point.verdict(llr)
     failed = [view for view, own in views.items() if own == "reject"]
-    target = sum(p for name, p in posteriors.items() if set(asked) <= set(name.split("+")))
+    target = sum(p for name, p in posteriors.items() if set(llrs) <= set(name.split("+")))
     if failed:
         verdict = "reject"
     elif verdict == "accept" and target < 0.5:
         verdict = "inconclusive"
     reason = None
     if verdict != "accept":
-        reason = _reason(verdict, failed, posteriors, asked)
-    if not all(one.usable for one in recordings):
-        verdict = "inconclusive"
-        reason = "unusable_recording"
-    return Decision(
-        verdict, reason, llr, point.threshold, posteriors, views, answer.calibrated, faults
-    )
+        reason = _reason(verdict, failed, posteriors, list(llrs))
+    return verdict, reason, views
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from domain_problems import Place, domain_bundle, make_place
 from service_problems import MASTER_KEY, Bench, make_bench, sqlite_store
 
 from mvplda.serve import templates
-from mvplda.serve.model import Cell, Model
+from mvplda.serve.model import NO_POINT, Cell, Model
 from mvplda.serve.service import Service
 
 TEXTS = ("open the door", "close the door", "seven green apples")
@@ -63,7 +63,8 @@ def test_few_shifted_people_are_accepted_and_strangers_are_not(bench: Bench) -> 
             cells = bench.service.templates.cells(work, bench.service.profiles.row(work, name))
         for vector in place.say(30 + person, 0, 10):
             test = Cell("open-the-door", model.share(vector[None])[0], 1)
-            undeployed.append(float(model.answers([(cells, test, None)])[0].llr_of("speaker")))
+            decision = model.decisions([(cells, test, None, NO_POINT)])[0]
+            undeployed.append(decision.llrs["speaker"])
     assert own.count("accept") >= 0.9 * len(own)
     assert others.count("accept") == 0
     # without its domain the model takes strangers of this place for the owner more often than not

@@ -29,7 +29,7 @@ from mvplda.exceptions import ParameterError
 from mvplda.serve.access import JsonLines, Metrics
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import MASTER, Master, Vault, rotation
-from mvplda.serve.model import DEFAULTS, Cell, Model, hear, open_model
+from mvplda.serve.model import DEFAULTS, NO_POINT, Cell, Model, hear, open_model
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.templates import sweep
@@ -49,8 +49,8 @@ def test_a_rotation_leaves_llrs_as_they_are():
         for model in models:
             cells = [Cell("open-the-door", model.share(enrolled).sum(axis=0), 3)]
             phrase = "open-the-door" if claimed else ""
-            trial = (cells, Cell(phrase, model.share(test)[0], 1), None)
-            llrs.append(model.answers([trial])[0].llr)
+            trial = (cells, Cell(phrase, model.share(test)[0], 1), None, NO_POINT)
+            llrs.append(model.decisions([trial])[0].llr)
         np.testing.assert_allclose(llrs[1:], llrs[0], atol=1e-6)
 
 

