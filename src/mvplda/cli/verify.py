@@ -237,6 +237,12 @@ def profiles() -> None:
     "--sitting",
     help="Name of the sitting, which takes of one room, microphone and day share.  [default: one of its own]",
 )
+@click.option(
+    "--phrase",
+    default="",
+    show_default=False,
+    help="What is said, by any name: people who say the same phrase tell what it sounds like.",
+)
 def add(
     file: str,
     name: str,
@@ -244,6 +250,7 @@ def add(
     extractors: Texts,
     model: str | None,
     sitting: str | None,
+    phrase: str,
 ) -> None:
     """Add recordings to the profile NAME in FILE; both are made where they are not there.
 
@@ -273,7 +280,7 @@ def add(
             f"the recordings hold {speech:.2f} s of speech, at least {LEAST_SPEECH:g} s are wanted: give more of them"
         )
     marks = [quality.digest for quality in extracted.qualities]
-    book.add(name, network.name, extracted.X, marks, sitting)
+    book.add(name, network.name, extracted.X, marks, sitting, phrase)
     warn(qualities)
     bundle = default_bundle(book.extractor) if model is None else load_model(model)
     if sitting is not None and bundle is not None and SITTING not in bundle.views:

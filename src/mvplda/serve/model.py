@@ -191,7 +191,7 @@ class Model:
         self.card: Mapping[str, Any] = dict(bundle.card or {})
         self.fingerprint = fingerprint(*bundle.get_state())[:16]
         self.version = f"{self.card.get('name', 'model')}-{self.fingerprint[:12]}"
-        self.calibrator = self.bundle.calibration(self.question())
+        self.calibrator = self.bundle.calibration(self.usual_question())
         self.notice = notice or self.card.get("notice")
         if self.calibrator is None and not self.notice:
             self.notice = NOT_CALIBRATED
@@ -287,6 +287,10 @@ class Model:
             spoof_prior=None if spoof is None else spoof_prior,
         )
 
+    def usual_question(self, spoof: ArrayLike | None = None) -> Question:
+        """What most calls come to: phrases are enrolled by name, and known where a deployment knows them."""
+        return self.question(self.scorer.has_domain and self.has_phrases, spoof)
+
     def decisions(self, trials: Sequence[Trial], spoof_prior: float = 0.5) -> list[Decision]:
         """Of tests against one profile each; trials of one kind are scored in one call."""
         kinds: dict[tuple[bool, ...], list[int]] = {}
@@ -294,7 +298,9 @@ class Model:
             phrases = {cell.phrase for cell in cells}
             # one enrolled phrase that is claimed needs no labels; labels cost time
             labelled = self.has_phrases and test.phrase != "" and phrases != {test.phrase}
-            apart = labelled or (self.has_phrases and len(phrases) > 1)
+            # unless a deployment knows phrases by their names
+            is_named = len(phrases) > 1 or self.scorer.has_domain
+            apart = labelled or (self.has_phrases and is_named)
             known = labelled and test.phrase in self.known_phrases
             kinds.setdefault((labelled, apart, known, spoof is not None), []).append(number)
         decisions: dict[int, Decision] = {}
@@ -337,7 +343,7 @@ class Model:
     def describe(self) -> Json:
         """What GET /v1/model returns of the model itself."""
         calibrators = self.bundle.calibrations or {}
-        points = self.bundle.operating_points(self.question())
+        points = self.bundle.operating_points(self.usual_question())
         return {
             "modelVersion": self.version,
             "extractor": {
