@@ -258,13 +258,10 @@ class Results:
         return f"{text}. Errors are equal error rates (EER) of {kinds} together."
 
     def write_page(self, path: Path, source: str) -> None:
-        """Write the page and, beside it, its plot."""
-        folder = draw.folder_beside(path)
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write the page."""
         named = {own.title: own for own in self.systems}
         measured = {title: (own.evaluation, own.intervals) for title, own in named.items()}
-        display = SystemsDisplay(measured, self.kinds)
-        plot, _ = draw.write_pictures({"systems": display}, folder)
+        plot = draw.figures(SystemsDisplay(measured, self.kinds))
         rows = []
         for title, colour in system_colours(named).items():
             dot = f'<i class="dot" style="background:{colour}"></i>'
