@@ -120,6 +120,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     """
 
     nuisance_views = (SITTING,)
+    # those that most people say: each takes time in every trial
+    most_others = 24
 
     FITTED = (
         "views_",
@@ -445,7 +447,11 @@ class Enrolled:
             numbers, own = np.unique(labels.codes[rows], return_inverse=True)
             codes[view] = own.reshape(-1) - np.count_nonzero(numbers < 0)
             if (numbers >= 0).any():
-                names[view] = labels.names[numbers[numbers >= 0]].tolist()
+                # those of most people first
+                said = np.bincount(codes[view][codes[view] >= 0])
+                rank = np.argsort(-said, kind="stable")
+                names[view] = labels.names[numbers[numbers >= 0]][rank].tolist()
+                codes[view] = np.append(np.argsort(rank), -1)[codes[view]]
             # cells without a label are classes of their own
             apart = np.where(codes[view] < 0, -1 - np.arange(len(rows)), codes[view])
             same[view] = np.equal.outer(apart, apart)
