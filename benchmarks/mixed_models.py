@@ -114,11 +114,12 @@ cat("[", paste(sprintf("%.15g", numbers), collapse = ", "), "]")
 """
 
 
-def has_lme4() -> bool:
+def lme4_version() -> str:
+    """Empty where R or lme4 is not installed."""
     if shutil.which("Rscript") is None:
-        return False
-    command = ["Rscript", "-e", "quit(status = !requireNamespace('lme4', quietly = TRUE))"]
-    return subprocess.run(command, capture_output=True).returncode == 0
+        return ""
+    command = ["Rscript", "-e", "cat(format(packageVersion('lme4')), R.version$major)"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.replace(" ", ", R ")
 
 
 def fit_lme4(labels: dict[str, Any], values: Any) -> dict[str, float]:
@@ -208,7 +209,8 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
     labels, values = draw(**case)
     title = f"{case['subjects']} subjects x {case['items']} items, {len(values)} values, simulated"
     crossed: dict[str, Any] = {}
-    if has_lme4():
+    lme4 = lme4_version()
+    if lme4:
         crossed["lme4"] = fit_lme4
     # MixedLM makes dense matrices of everything: it is left out of the large cases
     crossed |= {name: fit for name, fit in there.values() if fit is not fit_statsmodels}
@@ -224,5 +226,5 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
             "seconds an iteration, mvplda": each,
             **compare(*sparse, 1, crossed),
         }
-    machine = {name: version(name) for name in there}
+    machine = {name: version(name) for name in there} | {"lme4": lme4 or "not installed"}
     return {"machine": {**machine, "clock": "CPU seconds, one BLAS thread"}, "cases": results}

@@ -225,9 +225,6 @@ def fill(folder: Path, count: int) -> None:
         "version": 4,
         "model": model.fingerprint,
         "model_version": model.version,
-        "extractor": model.extractor_name,
-        "enrollments": 3,
-        "next_number": 4,
         "speech_s": 4.0,
         "failures": 0,
     }
@@ -240,8 +237,12 @@ def fill(folder: Path, count: int) -> None:
         for k, name in enumerate(names):
             made = at + (start + k) / 50
             times = {"created": made, "updated": made}
-            people.append({**row, **times, "id": name, "user_id": f"drawn {name}"})
-            for number in (1, 2, 3):
+            # people have three to five recordings
+            most = 3 + k % 3
+            counts = {"enrollments": most, "next_number": most + 1}
+            about = {"id": name, "user_id": f"drawn {name}"}
+            people.append({**row, **times, **counts, **about})
+            for number in range(1, most + 1):
                 sealed = vault.seal(keys[name], to_bytes(shares[k]), f"{name} {number}")
                 take = {
                     "profile": name,

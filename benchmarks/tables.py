@@ -366,25 +366,33 @@ HEAD = (
     "condition",
     "owners accepted",
     "owners, other words",
+    "rejected for the words",
     "impostors, right words",
     "voices: EER (cosine)",
     "words: EER (cosine)",
-    "Cllr",
+    "Cllr (least)",
 )
 
 
 def _default_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines of a table: shares of trials that are accepted and EERs in %, of deployments with all phrases."""
+    """Lines of a table: shares of trials that are accepted and EERs in %."""
     lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
     for row in rows:
+        which = row["corpus left out"]
         if row["phrases"] != "all":
-            continue
-        cells = [row["corpus left out"], row["condition"]]
-        cells += [_percent(row["accepted"].get(kind)) for kind in ("TC", "TW", "IC")]
+            which += f", {row['people']} people, {row['phrases']} phrase(s)"
+        accepted = row["accepted"]
+        cells = [
+            which,
+            row["condition"],
+            _percent(accepted.get("TC")),
+            _percent(accepted.get("TW")),
+        ]
+        cells += [_percent(row["right reason"]), _percent(accepted.get("IC"))]
         for view in ("speaker", "phrase"):
             own = _percent(row.get(f"EER {view}"))
             cells.append(f"{own} ({_percent(row.get(f'EER {view}, cosine'))})")
-        cells.append(f"{row['Cllr']:.2f}")
+        cells.append(f"{row['Cllr']:.3f} ({row['Cllr, least']:.3f})")
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 

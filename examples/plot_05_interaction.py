@@ -11,7 +11,7 @@ has more errors.
 import matplotlib.pyplot as plt
 import numpy as np
 from mvplda import PLDA, MultiviewPLDA
-from mvplda.metrics import eer_by_kind, trial_kinds
+from mvplda.metrics import evaluate, trial_kinds
 
 D, speakers, phrases = 60, 110, 8
 strengths = [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -44,7 +44,7 @@ for strength in strengths:
         scores = model.llr(
             model.enrol(X[enrol], (who * phrases + what)[enrol]), X[test]
         )
-        errors[name].append(100 * eer_by_kind(scores, kinds)["Total"])
+        errors[name].append(100 * evaluate(scores, kinds)["Total"]["eer"])
     print(
         f"strength {strength}: "
         + ", ".join(f"{name} {e[-1]:.2f} %" for name, e in errors.items())

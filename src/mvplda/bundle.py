@@ -19,7 +19,7 @@ from ._typing import Array, Block, Card, IntArray, Json, Labels, Names, Setting
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
-from .exceptions import ParameterError
+from .exceptions import LabelError, ParameterError
 from .labels import base_columns
 from .models.scorer import BaseScorer
 from .persistence import (
@@ -164,8 +164,8 @@ class Bundle(BaseScorer, BaseEstimator):
         question : a `Question`, or the keyword arguments that make one; None: the same in every view?
         pairs : (n, 2) row of a profile and row of a test; None: all
         """
-        question = make_question(question, {})
         profiles, tests = self._sides(enrol, test)
+        question = self.informed(make_question(question, {}), profiles)
         listed: IntArray | None = None
         if pairs is not None:
             listed = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
@@ -188,6 +188,35 @@ class Bundle(BaseScorer, BaseEstimator):
         key = question_key(question, self.views)
         return Answer(logs, np.asarray(llr), question, key, calibrator is not None, weights)
 
+    def informed(
+        self, question: Question | None = None, profiles: Profiles | None = None
+    ) -> Question:
+        """The question with what a deployment knows of classes by their names, such as phrases.
+
+        profiles : asked about; None: all that it knows is used
+        """
+        question = question or Question()
+        scorer = self.fitted_scorer
+        if not scorer.has_domain or question.known is not None or question.recognised:
+            return question
+        known = []
+        for view in question.same or self.views:
+            try:
+                names = scorer.known_names(view)
+            except LabelError:  # nothing was enrolled with names
+                continue
+            if profiles is not None:
+                carried = profiles.labels.get(view)
+                if carried is None or not len(carried.names):
+                    continue
+                if not np.isin(carried.names, names).all():
+                    continue
+            if view not in (question.given or ()):
+                known.append(view)
+        knowing = replace(question, known=known)
+        is_calibrated = not self.calibrations or self.calibration(knowing) is not None
+        return knowing if known and is_calibrated else question
+
     def calibration(self, question: Question | None = None) -> HypothesisCalibrator | None:
         """The calibration for a question, if there is one."""
         return (self.calibrations or {}).get(question_key(question or Question(), self.views))
@@ -209,8 +238,9 @@ class Bundle(BaseScorer, BaseEstimator):
 
         Points were measured without spoofs: with a countermeasure they do not hold.
         """
+        question = self.informed(question)
         points = self.operating_points(question)
-        if question is not None and question.countermeasure is not None:
+        if question.countermeasure is not None:
             points = []
         calibration = self.calibration(question)
         if calibration is not None:

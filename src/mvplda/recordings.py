@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from . import training
 from ._progress import Progress
 from ._typing import Array, FloatArray, IntArray, Json, PathLike, Setting
 from .bundle import Bundle
+from .calibration import question_key
 from .decisions import Decision, OperatingPoint, without_doubt
 from .exceptions import DataError, LabelError, ParameterError
 from .extractors.extractor import Extracted, load_extractor
@@ -24,6 +26,7 @@ from .extractors.recordings import list_recordings, read_names
 from .io.files import OnDisk, fail, lines_of
 from .io.vectors import VectorSet
 from .labels import by_appearance, encode_labels
+from .scoring.question import Question
 from .voices import (
     MARK,
     MODEL_FILE,
@@ -57,7 +60,7 @@ class Setup:
 
     bundle : the model
     report : one page of plain English
-    vectors, people : of everybody and whose each is, for profiles
+    vectors, people, phrases : of everybody, whose each is and what is said in it, for profiles
     voices : the model with its extractor; None where only vectors were given
     """
 
@@ -65,6 +68,7 @@ class Setup:
     report: str
     vectors: VectorSet
     people: Sequence[str]
+    phrases: Sequence[str]
     voices: VoiceModel | None = None
 
     def verify(self, one: Recorded, other: Recorded, **options: Setting) -> Decision:
@@ -78,7 +82,7 @@ class Setup:
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         self.bundle.save(folder / MODEL_FILE)
-        ProfileBook(folder).write(self.vectors, self.people)
+        ProfileBook(folder).write(self.vectors, self.people, self.phrases)
         (folder / REPORT_FILE).write_text(self.report + "\n", encoding="utf-8")
 
 
@@ -215,7 +219,11 @@ def setup_vectors(
     report = "\n".join([*told, *report_lines(bundle, far), ADVICE])
     bundle.card = {**dict(bundle.card or {}), "report": report}
     book = VectorSet(np.array(ids)[kept], vectors[kept], name)
-    return Setup(bundle, report, book, people[kept].tolist())
+    phrases_said = [""] * len(people)
+    if "phrase" in columns:
+        phrases_said = ["" if name is None else str(name) for name in columns["phrase"].tolist()]
+    said = [phrases_said[row] for row in kept]
+    return Setup(bundle, report, book, people[kept].tolist(), said)
 
 
 def _best(default: Bundle, committee: Bundle, cosine: Bundle, told: list[str]) -> Bundle:
@@ -248,7 +256,14 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
     """What held-out people showed, in plain English."""
     lines = []
     warnings = []
+    # of a model that knows phrases by their names, what holds where they are enrolled so
+    used = [
+        question_key(bundle.informed(Question(same)), bundle.views)
+        for same in training.questions_about(bundle.views)
+    ]
     for key, points in (bundle.points or {}).items():
+        if bundle.fitted_scorer.has_domain and key not in used:
+            continue
         point = next((one for one in points if one.far == far and one.measured), None)
         if point is not None and point.measured is not None:
             lines.append(point_sentence(key, point))
@@ -361,13 +376,11 @@ def read_named(path: PathLike) -> list[Turn]:
         turns = [Turn(**{**turn, "name": who}) for who, spoken in saved.items() for turn in spoken]
     except (ValueError, TypeError, AttributeError):
         fail(path, "expected {name: turns}, as the page of mvplda people saves it")
-    for who in saved:
-        own = [turn._replace(name="") for turn in turns if turn.name == who]
-        for number, turn in enumerate(own):
-            if any(turn.overlaps(other) for other in own[:number]):
-                raise DataError(
-                    f"{path}: {who!r} speaks twice at {turn.start:g} s of {turn.recording}: two people have one name"
-                )
+    for one, other in combinations(turns, 2):
+        if one.name == other.name and one._replace(name="").overlaps(other):
+            raise DataError(
+                f"{path}: {one.name!r} speaks twice at {other.start:g} s of {one.recording}: two people have one name"
+            )
     return turns
 
 
@@ -382,7 +395,7 @@ def find_people(
         raise DataError(f"there are {len(turns)} turns and {len(X)} vectors: give one of each")
     question = speaker_question(bundle)
     sittings = [turn.recording for turn in turns]
-    labels = sitting_labels(bundle, sittings)
+    labels = sitting_labels(bundle, sittings) or None
     overlap = np.array([[one.overlaps(other) for other in turns] for one in turns])
     names = [f"{turn.recording} {turn.name or i}" for i, turn in enumerate(turns)]
     owner = by_appearance(np.unique(names, return_inverse=True)[1])

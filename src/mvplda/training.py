@@ -321,14 +321,22 @@ class HeldOut:
         return np.take(names, self.truth)
 
     def answers(
-        self, same: Sequence[str] | None = None, known: Sequence[str] = ()
+        self,
+        same: Sequence[str] | None = None,
+        known: Sequence[str] = (),
+        named: Sequence[str] = (),
     ) -> tuple[dict[Hypothesis, Array], Array]:
-        """Log-likelihoods {hypothesis: (n,)} and LLRs (n,)."""
+        """Log-likelihoods {hypothesis: (n,)} and LLRs (n,).
+
+        known : views in which a profile claims its class
+        named : views in which profiles are enrolled with labels
+        """
         answers = []
         for model, trials in zip(self.models, self.trials, strict=True):
             claims = {view: self.labels[view][trials.profiles] for view in known}
             question = Question(same, known=claims or None)
-            profiles = model.enrol(self.X[trials.enrol], trials.ids)
+            labels = {view: self.labels[view][trials.enrol] for view in named}
+            profiles = model.enrol(self.X[trials.enrol], trials.ids, labels or None)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", MvpldaWarning)
                 tests = model.enrol(self.X[trials.test])
@@ -399,7 +407,7 @@ def calibrate(
     calibrations: dict[str, HypothesisCalibrator] = {}
     scores: Json = {}
     # what is known of a trial: nothing; or the class of the second view, whose classes come again
-    asked: dict[Hypothesis, list[Hypothesis]] = {(): _questions_about(views)}
+    asked: dict[Hypothesis, list[Hypothesis]] = {(): questions_about(views)}
     if len(views) == 2:
         asked[views[1:]] = [views]
     for known, questions in asked.items():
@@ -449,8 +457,9 @@ def deploy(
     if not held.trials:
         return there
     scores: Json = {}
-    for same in _questions_about(views):
-        scores[question_key(Question(same), bundle.views)] = (same, held.answers(same)[1])
+    for same in questions_about(views):
+        key = question_key(there.informed(Question(same)), bundle.views)
+        scores[key] = (same, held.answers(same, named=views[1:])[1])
     points, measured = held.measure(scores, fars)
     if people >= ENOUGH_FOR_THRESHOLDS:
         there.points = {**(bundle.points or {}), **points}
@@ -465,7 +474,7 @@ def _deployed_on(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
     return bundle.deployed(bundle.enrol(X, labels[speaker], known or None))
 
 
-def _questions_about(views: Sequence[str]) -> list[tuple[str, ...]]:
+def questions_about(views: Sequence[str]) -> list[tuple[str, ...]]:
     """All views together, and each alone."""
     return list(dict.fromkeys([tuple(views), *((view,) for view in views)]))
 

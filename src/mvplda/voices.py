@@ -44,6 +44,7 @@ Recorded = Extracted | PathLike | Iterable[Source]
 MARK = "#"
 """Between the name of a profile, the digest of a recording of it, and the sitting that this is of."""
 
+PHRASE = "phrase"
 SITTING = "recording"
 """The view of a model whose classes are sittings: takes of one share room, microphone and mood."""
 
@@ -186,7 +187,7 @@ class VoiceModel:
         side = self.side(test)
         bundle = self.deployed(profiles).bundle
         asked = question or speaker_question(bundle)
-        enrolled = profiles.enrolled(bundle)
+        enrolled = profiles.enrolled(bundle, named=False)
         answer = bundle.answer(enrolled, _as_profile(bundle, side, "test"), asked)
         llrs = answer.llr[:, 0]
         naming = name_among(llrs, bundle.point(asked, **wanted), doubt=bundle.doubt(asked))
@@ -208,12 +209,20 @@ class VoiceModel:
 def _as_profile(bundle: Bundle, side: Extracted, name: str) -> Profiles:
     """One profile of all vectors of a side, which are of one sitting where none are named."""
     names = [name] * len(side.X)
-    return bundle.enrol(side.X, names, sitting_labels(bundle, side.sittings or names))
+    labels = sitting_labels(bundle, side.sittings or names) | phrase_labels(bundle, side.phrases)
+    return bundle.enrol(side.X, names, labels or None)
 
 
-def sitting_labels(bundle: Bundle, sittings: ArrayLike) -> dict[str, ArrayLike] | None:
-    """Labels of vectors by their sittings; None for a model that has no such view."""
-    return {SITTING: sittings} if SITTING in bundle.forms().base else None
+def sitting_labels(bundle: Bundle, sittings: ArrayLike) -> dict[str, ArrayLike]:
+    """Labels of vectors by their sittings; none for a model that has no such view."""
+    return {SITTING: sittings} if SITTING in bundle.forms().base else {}
+
+
+def phrase_labels(bundle: Bundle, phrases: Sequence[str]) -> dict[str, ArrayLike]:
+    """Labels of vectors by their phrases; none where no phrase is named, or for a model of voices."""
+    if not any(phrases) or PHRASE not in bundle.views:
+        return {}
+    return {PHRASE: np.array([phrase or None for phrase in phrases], dtype=object)}
 
 
 def leave_one_out(
@@ -229,8 +238,8 @@ def leave_one_out(
     fits = np.full(len(X), np.nan)
     if len(each):
         places = np.asarray(sittings)
-        rest = bundle.enrol(X[rows], each, sitting_labels(bundle, places[rows]))
-        takes = bundle.enrol(X[tested], tested, sitting_labels(bundle, places[tested]))
+        rest = bundle.enrol(X[rows], each, sitting_labels(bundle, places[rows]) or None)
+        takes = bundle.enrol(X[tested], tested, sitting_labels(bundle, places[tested]) or None)
         pairs = np.arange(len(tested))[:, None].repeat(2, axis=1)
         fits[tested] = bundle.answer(rest, takes, speaker_question(bundle), pairs).llr
     return fits
@@ -257,7 +266,8 @@ def extractor_names(noted: str | None) -> list[str]:
 class ProfileBook:
     """Named voices in an ``.npz`` file: every recording's own vector, so that any model can score them.
 
-    The file holds, by vector, ``X``, ``ids`` (profile and digest of the recording), ``profile`` and ``extractor``.
+    The file holds, by vector, ``X``, ``ids`` (profile and digest of the recording), ``profile``, ``phrase`` (empty
+    where it has no name) and ``extractor``.
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -265,18 +275,21 @@ class ProfileBook:
         self.vectors = VectorSet(np.empty(0, np.str_), np.empty((0, 0), np.float32))
         self.owners: list[str] = []
         """The profile of every vector."""
+        self.phrases: list[str] = []
+        """What is said in it, where that has a name."""
         if self.path.suffix != ".npz":
             raise ParameterError(
                 f"profiles are kept in an .npz file, or in a folder; got {self.path}"
             )
         if not self.path.is_file():
             return
-        columns = read_columns(self.path, ("profile", "extractor"))
+        columns = read_columns(self.path, ("profile", "phrase", "extractor"))
         if "profile" not in columns:
             raise FileFormatError(
                 f"{self.path} is no file of profiles: it has no array 'profile', as mvplda profiles add writes"
             )
         self.owners = [str(name) for name in columns["profile"]]
+        self.phrases = [str(name) for name in columns.get("phrase", [""] * len(self.owners))]
         extractor = next((str(name) for name in columns.get("extractor", ()) if name), None)
         self.vectors = replace(read_vectors(self.path), extractor=extractor)
 
@@ -291,11 +304,16 @@ class ProfileBook:
             )
         return self.vectors.X
 
-    def enrolled(self, bundle: Bundle) -> Profiles:
-        """All profiles, for a model; takes that do not fit the others of their profile count less."""
+    def enrolled(self, bundle: Bundle, named: bool = True) -> Profiles:
+        """All profiles, for a model; takes that do not fit the others of their profile count less.
+
+        named : with their phrases, where these have names
+        """
         weights = take_weights(self.fits(bundle))
         labels = sitting_labels(bundle, self.sittings())
-        return bundle.enrol(self.all_vectors(), self.owners, labels, weights=weights)
+        if named:
+            labels |= phrase_labels(bundle, self.phrases)
+        return bundle.enrol(self.all_vectors(), self.owners, labels or None, weights=weights)
 
     def fits(self, bundle: Bundle) -> Array:
         """LLR that every take is of the same speaker as the others of its profile: see `leave_one_out`."""
@@ -319,7 +337,8 @@ class ProfileBook:
             )
         sittings = self.sittings()
         X = self.vectors.X[rows].astype(np.float32)
-        return Extracted(X, rows, [], [], [sittings[row] for row in rows])
+        phrases = [self.phrases[row] for row in rows]
+        return Extracted(X, rows, [], [], [sittings[row] for row in rows], phrases)
 
     def check(self, extractor: str | None) -> None:
         """Refuse an extractor other than the one that made the profiles."""
@@ -336,11 +355,13 @@ class ProfileBook:
         X: FloatArray,
         marks: Sequence[str],
         sitting: str | None = None,
+        phrase: str = "",
     ) -> None:
         """Add vectors to a profile, which need not be there yet; one that is in it already is an error.
 
         marks : one text per vector, such as the digest of its recording, by which it is known again
         sitting : of all these vectors; None: one of its own
+        phrase : what is said in all of them; empty: it has no name
         """
         if not name.strip():
             raise LabelError("a profile needs a name")
@@ -355,28 +376,39 @@ class ProfileBook:
             )
         if self.owners:
             X = np.concatenate([self.vectors.X, X])
-        self.write(VectorSet(np.array(ids), X, extractor), owners)
+        phrases = [*self.phrases, *[phrase] * len(own)]
+        self.write(VectorSet(np.array(ids), X, extractor), owners, phrases)
 
     def remove(self, name: str) -> int:
         """Take a profile out; how many recordings it had."""
         removed = self.of(name).rows
         owners = [owner for owner in self.owners if owner != name]
+        phrases = [phrase for row, phrase in enumerate(self.phrases) if row not in removed]
         if owners:
             ids = np.delete(self.vectors.ids, removed)
             X = np.delete(self.vectors.X, removed, axis=0)
-            self.write(replace(self.vectors, ids=ids, X=X), owners)
+            self.write(replace(self.vectors, ids=ids, X=X), owners, phrases)
         else:
             self.path.unlink()
         return len(removed)
 
-    def write(self, vectors: VectorSet, owners: Sequence[str]) -> None:
-        """Write vectors and the profile of each in place of what was there, all or nothing."""
+    def write(self, vectors: VectorSet, owners: Sequence[str], phrases: Sequence[str]) -> None:
+        """Write vectors, the profile and the phrase of each in place of what was there, all or nothing."""
         profile = np.array(owners, dtype=np.str_)
+        phrase = np.array(phrases, dtype=np.str_)
         extractor = np.full(len(vectors), vectors.extractor or "")
         with atomic_write(self.path) as (part,), part.open("wb") as file:
-            np.savez(file, X=vectors.X, ids=vectors.ids, profile=profile, extractor=extractor)
+            np.savez(
+                file,
+                X=vectors.X,
+                ids=vectors.ids,
+                profile=profile,
+                phrase=phrase,
+                extractor=extractor,
+            )
         self.vectors = vectors
         self.owners = list(owners)
+        self.phrases = list(phrases)
 
 
 def _marks(ids: Iterable[str], owners: Sequence[str]) -> list[tuple[str, str]]:

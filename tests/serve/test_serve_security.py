@@ -182,7 +182,7 @@ def test_default_models_are_small_and_say_what_they_rest_on(place):
     assert min(point.far for point in bundle.operating_points()) <= 0.05
     # nothing of any person: the voices of the toy are synthetic, and it keeps the posteriors of phrases only
     if place == DEFAULT_MODEL:
-        assert not hasattr(bundle.fitted_scorer, "classes_")
+        assert not bundle.fitted_scorer.classes_
     else:
         for expert in bundle.fitted_scorer.experts_.values():
             assert set(expert.fitted_scorer.class_covariances_) == {"phrase"}

@@ -43,7 +43,7 @@ def outcome(domain: str, seed: int) -> defaults.Outcome:
         (): np.zeros(2000),
     }
     speakers = rng.integers(0, 25, 2000)
-    return defaults.Outcome(domain, "clean", None, logs, truth, speakers, {})
+    return defaults.Outcome(domain, "clean", 20, None, logs, truth, speakers, {})
 
 
 def test_no_kind_of_impostor_passes_the_threshold_more_often_than_promised() -> None:

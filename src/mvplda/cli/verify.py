@@ -237,6 +237,12 @@ def profiles() -> None:
     "--sitting",
     help="Name of the sitting, which takes of one room, microphone and day share.  [default: one of its own]",
 )
+@click.option(
+    "--phrase",
+    default="",
+    show_default=False,
+    help="What is said, by any name: people who say the same phrase tell what it sounds like.",
+)
 def add(
     file: str,
     name: str,
@@ -244,6 +250,7 @@ def add(
     extractors: Texts,
     model: str | None,
     sitting: str | None,
+    phrase: str,
 ) -> None:
     """Add recordings to the profile NAME in FILE; both are made where they are not there.
 
@@ -273,7 +280,7 @@ def add(
             f"the recordings hold {speech:.2f} s of speech, at least {LEAST_SPEECH:g} s are wanted: give more of them"
         )
     marks = [quality.digest for quality in extracted.qualities]
-    book.add(name, network.name, extracted.X, marks, sitting)
+    book.add(name, network.name, extracted.X, marks, sitting, phrase)
     warn(qualities)
     bundle = default_bundle(book.extractor) if model is None else load_model(model)
     if sitting is not None and bundle is not None and SITTING not in bundle.views:
@@ -385,9 +392,8 @@ def people(
         turns = read_turns(turns_file)
     if names_file is not None:
         turns = read_named(names_file)
-    rates = {name: sound.samplerate for name, sound in sounds.items()}
     voices = VoiceModel.load(model, extractors)
-    extracted = voices.extractor.extract(_stretches(turns, clips, rates), on_error="skip")
+    extracted = voices.extractor.extract(_stretches(turns, clips, sounds), on_error="skip")
     for _, reason in extracted.skipped[:5]:
         click.echo(f"mvplda: warning: a turn is left out: {reason}", err=True)
     used = [turns[row] for row in extracted.rows]
@@ -406,7 +412,7 @@ def people(
 
 
 def _stretches(
-    turns: Sequence[Turn], clips: Mapping[str, Clip], rates: Mapping[str, int]
+    turns: Sequence[Turn], clips: Mapping[str, Clip], sounds: Mapping[str, Any]
 ) -> list[Clip]:
     """Where the turns lie in their recordings."""
     from ..exceptions import DataError
@@ -417,8 +423,9 @@ def _stretches(
             raise DataError(
                 f"there is no recording {turn.recording!r}; those given are called like {next(iter(clips))!r}"
             )
-        first = round(turn.start * rates[turn.recording])
-        length = round(turn.end * rates[turn.recording]) - first
+        rate = sounds[turn.recording].samplerate
+        first = round(turn.start * rate)
+        length = round(turn.end * rate) - first
         stretches.append(replace(clips[turn.recording], start=first, length=length))
     return stretches
 

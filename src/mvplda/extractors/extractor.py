@@ -59,7 +59,7 @@ class Extracted:
     rows : which of the sources they are of
     qualities : one per vector
     skipped : (source, reason) of those that have none
-    sittings : name of every vector's sitting, where some are named
+    sittings, phrases : name of every vector's sitting and phrase, where some are named
     """
 
     X: Vector
@@ -67,6 +67,7 @@ class Extracted:
     qualities: list[Quality]
     skipped: list[tuple[str, str]]
     sittings: list[str] = field(default_factory=list)
+    phrases: list[str] = field(default_factory=list)
 
     def acquisition(self) -> str:
         """Failure to acquire (ISO/IEC 19795-1): how many recordings could not be read, or hold no voice to use."""

@@ -321,9 +321,10 @@ class Committee(BaseScorer, BaseEstimator):
 
     @property
     def nuisance_views(self) -> tuple[str, ...]:  # type: ignore[override]
-        every = [scorer_of(expert).nuisance_views for expert in self.experts_.values()]
-        views = dict.fromkeys(view for some in every for view in some)
-        return tuple(view for view in views if view not in self.views_)
+        views: set[str] = set()
+        for expert in self.experts_.values():
+            views.update(scorer_of(expert).nuisance_views)
+        return tuple(sorted(views - set(self.views_)))
 
     @property
     def classes_(self) -> dict[str, Names]:

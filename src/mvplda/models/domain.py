@@ -5,42 +5,74 @@ speaker, a network of words about the phrase. Scaled to length 1, a block is
 
     u = mean + d + (effect of its own view) + (effects of the other views) + noise,        d ~ N(0, delta / D I)
 
-where d is the same for all recordings of one domain: language, microphones, rooms, length of the phrases. What is
-enrolled in a deployment tells d (`deployed`); what is left of it is integrated out. Vectors are then scaled to length
-1 again about mean + d, since embeddings of long phrases vary less than those of single words.
+where all covariances are isotropic, and d is the same for all recordings of one domain: language, microphones, rooms,
+length of the phrases. What is enrolled in a deployment tells d (`deployed`); what is left of it is integrated out.
+Vectors are then scaled to length 1 again about mean + d, since embeddings of long phrases vary less than those of
+single words.
+
+Phrases that are enrolled by name are known classes of the deployment (`known=["phrase"]`): whoever says one of them
+tells what it sounds like, and what it is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from copy import copy
-from typing import NamedTuple, Self
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, Columns, FloatArray, IntArray, Json, Labels, Names
-from ..backend import as_vectors, like, sum_rows
+from .._typing import (
+    AnyArray,
+    Array,
+    BoolArray,
+    Columns,
+    IntArray,
+    Json,
+    Labels,
+    Names,
+)
+from ..backend import as_vectors, like, sum_rows, to_host
 from ..exceptions import DataError, LabelError
+from ..labels import exact_names
 from ..persistence import fingerprint
 from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
-from ..scoring.latents import PairTerm, vector_term
 from ..scoring.profiles import Profiles
 from ..scoring.worlds import Matches, Reading, Table
 from .scorer import BaseScorer, kept, needed_labels, side_by_side
 
-OWN_STRENGTH, NOISE_STRENGTH = 0.85, 0.92
-"""Share of the isotropic target in the covariance of a block's own view and of its noise; others are isotropic."""
+SITTING = "recording"
+"""Labels of this name tell the sittings of a profile apart; without them it is of one."""
+
+SITTINGS = 0.33
+"""Variance of one person's or phrase's sittings, relative to that of people or phrases: of voices in C-VAU, whose
+recording campaigns lie months apart. Other corpora have one sitting of each, and do not show it."""
+
+SLACK = 0.3
+"""Names of classes are believed unless that fits worse than classes of their own by more."""
 
 LARGEST = 4.0
 """No variance of vectors of length 1 is larger."""
 
 VARIANCES = ("speaker", "phrase", "cell", "take", "domain")
+SCALED = ("own", "other", "cell", "take")
+
+SMALLEST_SQUARE = 0.05
+"""No domain leaves vectors of length 1 a smaller mean square about its centre."""
 
 MOST_CELLS = 600
 """Enrolled cells that a domain is learnt from, at most: more make no difference."""
+
+UNNAMED = 0.008
+"""Variance of a domain where its classes, such as the phrases, have no names: where all may say one phrase, what is
+the phrase and what the domain cannot be told apart."""
+
+KNOWN_NOISE = 1.5
+"""Tests of known classes are so much noisier than training: chosen on corpora that were left out."""
 
 
 class InDomain:
@@ -69,31 +101,51 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         The column of labels that names the domain (corpus) of training vectors.
     delta : dict of {name: variance of domains}
         Total variance of the means of domains, by block.
+    factors : dict of {name: share of a block's columns that count}
+        The noise of columns hangs together: as evidence they are worth fewer.
 
     Attributes
     ----------
     views_ : dict of {view: 0}
     mean_ : (D,) mean of the training domains' means
-    own_ : dict of {name: (D, D) covariance of the classes of the block's own view}, scaled to length 1
-    other_ : dict of {name: variance per column of what the other views add to a class of cells}
-    noise_ : dict of {name: (D, D) covariance of takes}
     variances_ : dict of {name: total variances of speakers, phrases, cells (a person's way of saying a phrase), takes
-        and domains}, for the posterior of a domain
+        and domains}
+    scaled_ : dict of {name: total variances of the block's own view, of the other views, of cells and of takes}, of
+        vectors that are scaled to length 1 about their domain
     shift_ : (D,) posterior mean of the domain in use; zeros until it was `deployed`
     doubt_ : dict of {name: posterior variance of the domain in use, all columns together}
+    names_ : dict of {view: names of the classes that the deployment knows}
+    class_means_, class_doubts_ : dict of {view: (classes, columns) posterior means, (classes,) variances of one
+        column}, of vectors scaled about the domain
     """
 
-    FITTED = ("views_", "mean_", "shift_", "own_", "other_", "noise_", "variances_", "doubt_")
+    nuisance_views = (SITTING,)
+    # those that most people say: each takes time in every trial
+    most_others = 24
+
+    FITTED = (
+        "views_",
+        "mean_",
+        "shift_",
+        "variances_",
+        "scaled_",
+        "doubt_",
+        "names_",
+        "class_means_",
+        "class_doubts_",
+    )
 
     def __init__(
         self,
         blocks: Mapping[str, tuple[int, str]],
         domain: str = "domain",
         delta: Mapping[str, float] | None = None,
+        factors: Mapping[str, float] | None = None,
     ) -> None:
         self.blocks = blocks
         self.domain = domain
         self.delta = delta
+        self.factors = factors
 
     # -- training ------------------------------------------------------------
 
@@ -115,10 +167,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         domains = labels.get(self.domain, np.zeros(len(vectors), dtype=np.int64))
         self.views_ = dict.fromkeys(views, 0)
         self.mean_ = np.zeros(width)
-        self.own_: dict[str, FloatArray] = {}
-        self.other_: dict[str, float] = {}
-        self.noise_: dict[str, FloatArray] = {}
         self.variances_: dict[str, dict[str, float]] = {}
+        self.scaled_: dict[str, dict[str, float]] = {}
         # lengths of embeddings say how clear a recording is, not whose it is
         unit = self.project(vectors.astype(np.float64))
         for name, columns, view in self._columns():
@@ -130,7 +180,15 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     def _forget_domain(self) -> None:
         self.shift_ = np.zeros_like(self.mean_)
-        self.doubt_ = {name: v["domain"] for name, v in self.variances_.items()}
+        first = next(iter(self.views_))
+        self.doubt_ = {}
+        for name, _, view in self._columns():
+            delta = self.variances_[name]["domain"]
+            # profiles are people, whatever else has no names
+            self.doubt_[name] = delta if view == first else min(delta, UNNAMED)
+        self.names_: dict[str, list[Any]] = {}
+        self.class_means_: dict[str, Array] = {}
+        self.class_doubts_: dict[str, Array] = {}
 
     def _fit_block(
         self,
@@ -141,7 +199,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         rest: Names,
         domains: Names,
     ) -> None:
-        """Mean, spreads and variances of one block: moments within each domain, averaged over domains."""
+        """Mean and variances of one block: moments within each domain, averaged over domains."""
         means, before, after = [], [], []
         for domain in np.unique(domains):
             rows = domains == domain
@@ -150,18 +208,14 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             means.append(centre)
             apart = u[rows] - centre
             before.append(moments(apart, own[rows], rest[rows]))
-            # spreads are of vectors that are scaled about their domain, as in use
+            # scaled about their domain, as in use
             scaled = apart / np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), 1e-12)
             after.append(moments(scaled - scaled.mean(axis=0), own[rows], rest[rows]))
-        D = u.shape[1]
         self.mean_[columns] = np.mean(means, axis=0)
-        view, other, cell, noise = (np.mean(parts, axis=0) for parts in zip(*after, strict=True))
-        # few classes overstate what sets classes apart: covariances are drawn to isotropic ones
-        self.own_[name] = shrunk(view, OWN_STRENGTH)
-        self.other_[name] = float(np.trace(other) + np.trace(cell)) / D
-        self.noise_[name] = shrunk(noise, NOISE_STRENGTH)
+        numbers = np.clip(np.mean(after, axis=0), 1e-6, LARGEST)
+        self.scaled_[name] = dict(zip(SCALED, numbers.tolist(), strict=True))
         # the posterior of a domain is about vectors before they are scaled about it
-        traces = np.mean([[np.trace(part) for part in parts] for parts in before], axis=0)
+        traces = np.mean(before, axis=0)
         is_speaker = next(iter(self.views_)) == self.blocks[name][1]
         speaker, phrase = traces[:2] if is_speaker else traces[1::-1]
         # one domain tells nothing of how domains differ: a usual value
@@ -198,7 +252,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     def deployed(self, profiles: Profiles | None) -> Self:
         """The same model in the domain of what is enrolled: whose means tell where recordings lie here.
 
-        Exact under the isotropic variances: with C cells of means x, of which people and phrases recur, their
+        Exact under the model's variances: with C cells of means x, of which people and phrases recur, their
         covariance is V (C x C), and the domain has precision 1/delta + 1'V^-1 1 and mean 1'V^-1 (x - mean) over it.
         One person, or one phrase that all say, therefore moves it little, however many takes there are.
         None: nothing is enrolled.
@@ -214,44 +268,92 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         other._forget_domain()
         if not len(rows):
             return other
-        weights = profiles.weights[rows]
-        means = np.asarray(profiles.y)[rows] / weights[:, None]
-        people = np.equal.outer(profiles.owner[rows], profiles.owner[rows])
-        # without labels it may be one phrase that all say: then nothing is known of others
-        phrases = np.ones_like(people)
-        second = list(self.views_)[-1]
-        # with labels, people who say different phrases tell more of the domain
-        if second in profiles.labels:
-            codes = profiles.labels[second].codes[rows]
-            phrases = np.equal.outer(codes, codes)
-        for name, columns, _ in self._columns():
-            v = self.variances_[name]
-            V = v["speaker"] * people + v["phrase"] * phrases
-            V[np.diag_indices(len(rows))] += v["cell"] + v["take"] / weights
-            # what recurs (people, phrases) counts once, however often it is recorded
-            share = np.linalg.solve(V, np.ones(len(rows)))  # V^-1 1
-            precision = 1.0 / v["domain"] + share.sum()
-            other.shift_[columns] = share @ (means[:, columns] - self.mean_[columns]) / precision
-            other.doubt_[name] = float(1.0 / precision)
+        some = Enrolled.of(profiles, rows, tuple(self.views_))
+        for name, columns, view in self._columns():
+            here = self._place(name, some)
+            if view in some.names:
+                classes = self._classes(name, some, here)
+                # a name may say nothing: then every cell is a class of its own
+                unnamed = some.without_names(view)
+                there = self._place(name, unnamed)
+                if classes.evidence >= self._classes(name, unnamed, there).evidence - SLACK:
+                    other.names_[view] = some.names[view]
+                    other.class_means_[view] = classes.means
+                    other.class_doubts_[view] = classes.doubts
+                else:
+                    here = there
+            other.shift_[columns] = here.shift
+            other.doubt_[name] = here.doubt
         return other
+
+    def _place(self, name: str, some: Enrolled) -> Place:
+        """The posterior of the domain, from vectors as they are."""
+        columns, view = next((c, view) for block, c, view in self._columns() if block == name)
+        v = self.variances_[name]
+        V = some.covariance(v["speaker"], v["phrase"], v["cell"], v["take"])
+        # what recurs (people, phrases) counts once, however often it is recorded
+        share = np.linalg.solve(V, np.ones(len(V)))  # V^-1 1
+        # without labels it may be one phrase that all say: then little can be learnt of the domain
+        delta = v["domain"] if view in some.same else min(v["domain"], UNNAMED)
+        precision = 1.0 / delta + share.sum()
+        means = some.means[:, columns]
+        shift = share @ (means - self.mean_[columns]) / precision
+        return Place(means, self.mean_[columns] + shift, shift, float(1.0 / precision))
+
+    def _classes(self, name: str, some: Enrolled, place: Place) -> Classes:
+        """The posterior of every class that is enrolled by name, of vectors scaled about the domain.
+
+        With z the scaled cells, p the mean of training there and K their covariance, domain included, the class c has
+        the mean p + k' K^-1 (z - p) and the variance k_cc - k' K^-1 k, where k is its covariance with the cells.
+        """
+        scaled, square = about(place.means, place.centre)
+        training = -place.shift / np.sqrt(square.mean())
+        v = self.scaled_[name]
+        domain = self.variances_[name]["domain"] / mean_square(place.centre)
+        # names are of a view behind the first, whose classes are the profiles
+        K = domain + some.covariance(v["other"], v["own"], v["cell"], KNOWN_NOISE * v["take"])
+        K[np.diag_indices(len(K))] += SITTINGS * v["own"]
+        k = domain + v["own"] * some.members(self.blocks[name][1])  # (classes, cells)
+        weights = np.linalg.solve(K, k.T).T
+        apart = scaled - training
+        variances = domain + v["own"] - np.sum(weights * k, axis=1)
+        misfit = np.linalg.slogdet(K)[1] + np.trace(np.linalg.solve(K, apart @ apart.T))
+        return Classes(training + weights @ apart, variances / len(place.centre), -float(misfit))
+
+    @property
+    def classes_(self) -> dict[str, Names]:
+        return {view: exact_names(names) for view, names in self.names_.items()}
+
+    def known_names(self, view: str) -> Names:
+        if view not in self.names_:
+            raise LabelError(f"nothing that is enrolled has names of the view {view!r}")
+        return self.classes_[view]
 
     # -- scoring -----------------------------------------------------------------
 
     def forms(self) -> JointForms:
         if not hasattr(self, "mean_"):
             check_is_fitted(self, "mean_")
-        # kept with the matrices that they have made, for as long as mean and domain are these
-        return kept(self, "forms", (self.mean_, self.shift_, self.doubt_), self._make_forms)
+        # kept with the terms that they have made, for as long as mean and domain are these
+        parts = (self.mean_, self.shift_, self.doubt_, self.class_means_)
+        return kept(self, "forms", parts, self._make_forms)
 
     def _make_forms(self) -> JointForms:
         parts = []
         for name, columns, view in self._columns():
             centre = (self.mean_ + self.shift_)[columns]
-            doubt = self.doubt_[name] / len(centre)
-            covariances = self.own_[name], self.other_[name], self.noise_[name]
-            forms = UnitForms(view, centre, *covariances, doubt)
-            parts.append(Part(forms, columns, {view: 1.0}, {}))
-        return JointForms(tuple(self.views_), parts)
+            # vectors are scaled to length 1 about the centre, from a mean square of 1 - |centre|^2
+            doubt = self.doubt_[name] / mean_square(centre)
+            spreads = Spreads.of(self.scaled_[name], doubt, len(centre))
+            known = None
+            numbers = {}
+            if view in self.names_:
+                known = self.class_means_[view], self.class_doubts_[view]
+                numbers = {view: range(len(self.names_[view]))}
+            forms = UnitForms(view, centre, spreads, known)
+            factor = (self.factors or {}).get(name, 1.0)
+            parts.append(Part(forms, columns, {view: factor}, numbers))
+        return JointForms((*self.views_, SITTING), parts)
 
     @property
     def width_in(self) -> int:
@@ -281,23 +383,115 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         width = sum(columns for columns, _ in self.blocks.values())
         fits = self.mean_.shape == self.shift_.shape == (width,)
         for name, (columns, view) in self.blocks.items():
-            variances = self.variances_[name]
+            totals = [*self.variances_[name].values(), *self.scaled_[name].values()]
             # vectors of length 1 cannot vary by more, and what is enrolled only narrows the domain
-            fits &= view in self.views_ and 0 <= self.other_[name] <= LARGEST
-            fits &= min(variances.values()) > 0 and max(variances.values()) <= LARGEST
-            fits &= 0 <= self.doubt_[name] <= variances["domain"]
-            for matrix in (self.own_[name], self.noise_[name]):
-                fits = fits and matrix.shape == (columns, columns)
-                fits = fits and np.allclose(matrix, matrix.T) and np.linalg.eigvalsh(matrix)[0] > 0
+            fits &= view in self.views_ and min(totals) > 0 and max(totals) <= LARGEST
+            fits &= 0 <= self.doubt_[name] <= self.variances_[name]["domain"]
+            if view in self.names_:
+                count = len(self.names_[view])
+                fits &= self.class_means_[view].shape == (count, columns)
+                fits &= self.class_doubts_[view].shape == (count,)
+                fits = fits and bool(np.isfinite(self.class_means_[view]).all())
+                fits = fits and bool((self.class_doubts_[view] >= 0).all())
         if not fits:
             raise DataError("its arrays do not make a model of domains")
 
 
-def moments(X: Array, own: Names, rest: Names) -> tuple[Array, Array, Array, Array]:
-    """Covariances of the classes of two crossed views, of their cells, and of takes, from centred vectors.
+class Place(NamedTuple):
+    """Means of cells (C, D), and the posterior of their domain: mean and domain (D,), the domain itself, variance."""
 
-    Means of x y' over pairs that share one view, the other, or both, so that any numbers of takes will do; every
-    class weighs the same. Negative directions, which come of chance, are cut off.
+    means: Array
+    centre: Array
+    shift: Array
+    doubt: float
+
+
+class Classes(NamedTuple):
+    """Posterior means (classes, D) and variances (classes,) of known classes; the larger evidence, the likelier."""
+
+    means: Array
+    doubts: Array
+    evidence: float
+
+
+@dataclass(frozen=True, eq=False)
+class Enrolled:
+    """Cells of profiles that a domain is learnt from.
+
+    means, weights : (C, D), (C,) of the cells
+    same : {view: (C, C) whether two cells are of one class}; a view without labels is missing
+    names : {view: names of its classes}, of views in which some have names
+    codes : {view: (C,) class of every cell, -1 where its label is missing}
+    """
+
+    means: Array
+    weights: Array
+    views: tuple[str, ...]
+    same: dict[str, BoolArray]
+    names: dict[str, list[Any]]
+    codes: dict[str, IntArray]
+
+    @classmethod
+    def of(cls, profiles: Profiles, rows: IntArray, views: tuple[str, ...]) -> Self:
+        weights = profiles.weights[rows]
+        means = to_host(profiles.y)[rows] / weights[:, None]
+        # a profile is one person
+        owner = profiles.owner[rows]
+        same = {views[0]: np.equal.outer(owner, owner)}
+        names: dict[str, list[Any]] = {}
+        codes: dict[str, IntArray] = {}
+        for view in views[1:]:
+            if view not in profiles.labels:
+                continue
+            labels = profiles.labels[view]
+            numbers, own = np.unique(labels.codes[rows], return_inverse=True)
+            codes[view] = own.reshape(-1) - np.count_nonzero(numbers < 0)
+            if (numbers >= 0).any():
+                # those of most people first
+                said = np.bincount(codes[view][codes[view] >= 0])
+                rank = np.argsort(-said, kind="stable")
+                names[view] = labels.names[numbers[numbers >= 0]][rank].tolist()
+                codes[view] = np.append(np.argsort(rank), -1)[codes[view]]
+            # cells without a label are classes of their own
+            apart = np.where(codes[view] < 0, -1 - np.arange(len(rows)), codes[view])
+            same[view] = np.equal.outer(apart, apart)
+        return cls(means, weights, views, same, names, codes)
+
+    def covariance(self, first: float, second: float, cell: float, take: float) -> Array:
+        """(C, C) of the cells' means, from total variances of the classes of two views, of cells, and of takes."""
+        people = self.same[self.views[0]]
+        others = self.same.get(self.views[-1], np.ones_like(people))
+        V = first * people + second * others + cell * (people & others)
+        V[np.diag_indices(len(V))] += take / self.weights
+        return np.asarray(V)
+
+    def without_names(self, view: str) -> Self:
+        """The same where every cell is a class of its own."""
+        same = {**self.same, view: np.eye(len(self.weights), dtype=bool)}
+        return replace(self, same=same, names={**self.names, view: []})
+
+    def members(self, view: str) -> BoolArray:
+        """(classes, C) whether a cell is of a class."""
+        return np.equal.outer(np.arange(len(self.names[view])), self.codes[view])
+
+
+def mean_square(centre: Array) -> float:
+    """Of vectors of length 1 about their centre."""
+    return max(1.0 - float(centre @ centre), SMALLEST_SQUARE)
+
+
+def about(means: AnyArray, centre: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Means of vectors of length 1 scaled about a centre, and the squares by which: the vectors' mean square there."""
+    # |u| = 1 for every take, so that the mean square about the centre follows from their mean
+    square = 1.0 - 2.0 * (means @ centre) + centre @ centre
+    return (means - centre) / square[:, None].clip(min=1e-6) ** 0.5, square
+
+
+def moments(X: Array, own: Names, rest: Names) -> tuple[float, float, float, float]:
+    """Total variances of the classes of two crossed views, of their cells, and of takes, from centred vectors.
+
+    Means of x . y over pairs that share one view, the other, or both, so that any numbers of takes will do; every
+    class weighs the same.
     """
     first = np.unique(own, return_inverse=True)[1].reshape(-1)
     second = np.unique(rest, return_inverse=True)[1].reshape(-1)
@@ -307,10 +501,9 @@ def moments(X: Array, own: Names, rest: Names) -> tuple[Array, Array, Array, Arr
     within = _pairs(X, np.ones(len(X)), cell, sums, counts)
     of_first = _pairs(sums, counts, first[example], *_sums(X, first))
     of_second = _pairs(sums, counts, second[example], *_sums(X, second))
-    total = X.T @ X / len(X)
+    total = float(np.sum(X * X)) / len(X)
     # what a cell has beyond its two classes
-    cells = _positive(within - of_first - of_second)
-    return _positive(of_first), _positive(of_second), cells, _positive(total - within)
+    return of_first, of_second, within - of_first - of_second, total - within
 
 
 def _sums(X: Array, codes: IntArray) -> tuple[Array, Array]:
@@ -318,28 +511,16 @@ def _sums(X: Array, codes: IntArray) -> tuple[Array, Array]:
     return sum_rows(X, codes, len(counts)), counts.astype(np.float64)
 
 
-def _pairs(parts: Array, sizes: Array, of: IntArray, totals: Array, counts: Array) -> Array:
-    """Mean of x y' over pairs from different parts of one class, where a class is the total of its parts."""
+def _pairs(parts: Array, sizes: Array, of: IntArray, totals: Array, counts: Array) -> float:
+    """Mean of x . y over pairs from different parts of one class, where a class is the total of its parts."""
     pairs = counts**2 - np.bincount(of, sizes**2, minlength=len(counts))
     several = pairs > 0
     if not several.any():
-        return np.zeros((parts.shape[1], parts.shape[1]))
+        return 0.0
+    products = row_products(totals, totals)
+    products = products - np.bincount(of, row_products(parts, parts), minlength=len(counts))
     # every class weighs the same, whatever the number of its pairs
-    weight = np.where(several, 1.0 / np.where(several, pairs, 1.0), 0.0)
-    products = (totals * weight[:, None]).T @ totals - (parts * weight[of][:, None]).T @ parts
-    return np.asarray(products / np.count_nonzero(several))
-
-
-def _positive(matrix: Array) -> Array:
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    return np.asarray((vectors * np.maximum(values, 1e-9)) @ vectors.T)
-
-
-def shrunk(matrix: Array, strength: float) -> FloatArray:
-    """The matrix drawn towards the isotropic one of equal trace, in the precision of files."""
-    D = len(matrix)
-    drawn = (1 - strength) * matrix + strength * np.trace(matrix) / D * np.eye(D)
-    return np.asarray(drawn, dtype=np.float32)
+    return float(np.mean(products[several] / pairs[several]))
 
 
 class UnitSide(NamedTuple):
@@ -347,15 +528,38 @@ class UnitSide(NamedTuple):
 
     vectors: AnyArray
     takes: float
-    cells: float
+    sittings: float
+
+
+class Spreads(NamedTuple):
+    """Variances of one column: classes, what the other views and sittings add, cells, takes, the domain in doubt."""
+
+    own: float
+    other: float
+    cell: float
+    take: float
+    doubt: float
+
+    @classmethod
+    def of(cls, totals: Mapping[str, float], doubt: float, columns: int) -> Self:
+        other = totals["other"] + totals["cell"] + SITTINGS * totals["own"]
+        numbers = totals["own"], other, totals["cell"], totals["take"], doubt
+        return cls(*(number / columns for number in numbers))
+
+    def within(self, side: UnitSide, noise: float = 1.0) -> float:
+        """Of the mean of some takes of some sittings about their class."""
+        # takes of one sitting vary together, whatever was said
+        return self.other / side.sittings + noise * self.take / side.takes
 
 
 class UnitForms:
     """Pair forms of one block about its own view, in a domain that is known up to a variance.
 
+    A test of a known class c has the mean m_c; where the profile's own takes e are of the class, too, it is expected
+    at m_c + g (e - m_c), for people have their own way of saying a phrase: g = cell / (variance of e about its class).
+
     centre : (D,) mean and domain
-    own, other, noise : covariances, as `DomainPLDA` has them
-    doubt : posterior variance of the domain, per column
+    known : (classes, D) posterior means m and (classes,) variances of the classes that the deployment knows
     """
 
     is_llr = True
@@ -364,22 +568,15 @@ class UnitForms:
         self,
         view: str,
         centre: Array,
-        own: FloatArray,
-        other: float,
-        noise: FloatArray,
-        doubt: float,
+        spreads: Spreads,
+        known: tuple[Array, Array] | None = None,
     ) -> None:
-        self.base: tuple[str, ...] = (view,)
+        self.base: tuple[str, ...] = (view, SITTING)
         self.centre = centre
-        self.own = own.astype(np.float64)
-        self.other = other
-        self.noise = noise.astype(np.float64)
-        self._square = float(centre @ centre)
-        # vectors are scaled to length 1 about the centre, from a mean square of 1 - |centre|^2
-        self.doubt = doubt / max(1.0 - self._square, 0.05)
+        self.spreads = spreads
+        self.known = known
         # unlike a number, it is never that of other forms
         self._name = object()
-        self._terms: dict[Hashable, PairTerm] = {}
 
     def side(self, table: Table, y: AnyArray) -> list[UnitSide]:
         """By class of the view."""
@@ -387,53 +584,89 @@ class UnitForms:
         for c in range(len(table.names[0])):
             cells = [cell for cell, own in enumerate(table.classes[0]) if own == c]
             weights = [table.weights[cell] for cell in cells]
-            count = sum(weights)
+            by_sitting = np.bincount([table.classes[1][cell] for cell in cells], weights)
+            count = float(by_sitting.sum())
             mean = y[:, like(cells, y)].sum(1) / count
-            centre = like(self.centre, mean)
-            # |u| = 1 for every take, so that the mean square about the centre follows from their mean
-            square = 1.0 - 2.0 * (mean @ centre) + self._square
-            scaled = (mean - centre) / (square[:, None].clip(min=1e-6) ** 0.5)
-            sides.append(UnitSide(scaled, count, count**2 / sum(w**2 for w in weights)))
+            scaled, _ = about(mean, like(self.centre, mean))
+            sides.append(UnitSide(scaled, count, count**2 / float(by_sitting @ by_sitting)))
         return sides
 
     def alone(self, side: list[UnitSide], reading: Reading) -> list[Quadratic]:
-        return []
+        """log N(x; m, v) - log N(x; 0, u): as known classes, against nothing known."""
+        made = []
+        for one, number in zip(side, reading[0], strict=True):
+            if self.known is None or number < 0:
+                continue
+            m = self.known[0][number]
+            within = self.spreads.within(one, KNOWN_NOISE)
+            u = self.spreads.own + self.spreads.doubt + within
+            v = float(self.known[1][number]) + within
+            constant = 0.5 * (len(m) * np.log(u / v) - float(m @ m) / v)
+            squares = np.full(len(m), 0.5 / u - 0.5 / v)
+            key = (self._name, number, *one[1:])
+            made.append(Quadratic(key, one.vectors, squares, m / v, float(constant)))
+        return made
 
     def form(
         self, enrol: list[UnitSide], test: list[UnitSide], reading: Reading, matches: Matches
     ) -> list[PairForm]:
-        """Sharing a class and the domain, less sharing the domain alone."""
         forms = []
         for number, (met, _, _) in enumerate(matches[0]):
             if met < 0:
                 continue
             e, t = enrol[met], test[number]
-            key = (self._name, *e[1:], *t[1:])
-            if key not in self._terms:
-                self._terms[key] = self._term(e, t)
-            term = self._terms[key]
-            row = Quadratic((met, key), e.vectors, term.row, None, term.constant)
-            column = Quadratic((number, key), t.vectors, term.column)
-            forms.append(PairForm((met, number, key), term.left, term.right, row, column))
+            trained = reading[0][met]
+            key = (self._name, trained, *e[1:], *t[1:])
+            if self.known is not None and trained >= 0:
+                term = self._own_takes(e, t, self.known[0][trained], self.known[1][trained])
+            else:
+                term = self._term(e, t)
+            ones = np.ones(len(self.centre))
+            row = Quadratic((met, key), e.vectors, term.row * ones, term.enrolled, term.constant)
+            column = Quadratic((number, key), t.vectors, term.column * ones, term.tested)
+            forms.append(PairForm((met, number, key), term.product * ones, ones, row, column))
         return forms
 
-    def _term(self, e: UnitSide, t: UnitSide) -> PairTerm:
-        """Of all profiles that are means of so many takes and cells."""
-        domain = self.doubt * np.eye(len(self.centre))
-        A = self._covariance(*e[1:]) + domain
-        B = self._covariance(*t[1:]) + domain
-        both = vector_term(A, B, domain + self.own)
-        # the domain is shared by people who have nothing else in common
-        apart = vector_term(A, B, domain)
-        return PairTerm(
-            both.left - apart.left,
-            both.right,
-            both.row - apart.row,
-            both.column - apart.column,
-            both.constant - apart.constant,
-        )
+    def _term(self, e: UnitSide, t: UnitSide) -> Term:
+        """Sharing a class and the domain, less sharing the domain alone, which strangers share."""
+        own, *_, doubt = self.spreads
+        A = own + doubt + self.spreads.within(e)
+        B = own + doubt + self.spreads.within(t)
+        D = len(self.centre)
+        both, apart = shared(A, B, own + doubt, D), shared(A, B, doubt, D)
+        product, row, column, constant = (a - b for a, b in zip(both, apart, strict=True))
+        return Term(product, row, column, constant)
 
-    def _covariance(self, takes: float, cells: float) -> Array:
-        """Of the mean of some takes of some cells."""
-        other = self.other / cells * np.eye(len(self.centre))
-        return np.asarray(self.own + other + self.noise / takes)
+    def _own_takes(self, e: UnitSide, t: UnitSide, m: Array, doubt: float) -> Term:
+        """log N(t; m + g (e - m), s) - log N(t; m, v): the profile's own takes, against the class alone."""
+        cell = self.spreads.cell / e.sittings
+        g = cell / self.spreads.within(e, KNOWN_NOISE)
+        within = self.spreads.within(t, KNOWN_NOISE)
+        v = float(doubt) + within
+        s = (1.0 - g) ** 2 * float(doubt) + within - g * cell
+        size = float(m @ m)
+        constant = 0.5 * (len(m) * np.log(v / s) + size / v - (1.0 - g) ** 2 * size / s)
+        enrolled = -g * (1.0 - g) / s * m
+        tested = ((1.0 - g) / s - 1.0 / v) * m
+        squares = -0.5 * g**2 / s, 0.5 / v - 0.5 / s
+        return Term(g / s, *squares, float(constant), enrolled, tested)
+
+
+class Term(NamedTuple):
+    """product e . t + row |e|^2 + column |t|^2 + constant + enrolled . e + tested . t"""
+
+    product: float
+    row: float
+    column: float
+    constant: float
+    enrolled: Array | None = None
+    tested: Array | None = None
+
+
+def shared(A: float, B: float, R: float, D: int) -> tuple[float, float, float, float]:
+    """log N(e, t) - log N(e) - log N(t) of vectors with variances A, B and covariance R, in D columns."""
+    gain = R / B  # the mean of e given t is t gain
+    rest = A - R * gain
+    product = gain / rest
+    row = 0.5 * (1.0 / A - 1.0 / rest)
+    return product, row, -0.5 * gain * product, float(0.5 * D * np.log(A / rest))

@@ -100,6 +100,9 @@ class BaseScorer(Persistent):
     nuisance_views: tuple[str, ...] = ()
     """Views that no question is about, such as sittings: labels tell the cells of a profile apart, and nothing else."""
 
+    most_others: int | None = None
+    """Known classes, the first ones, that a test may be of instead of its profile's; None: all."""
+
     missing: object = None
     """A label that stands for "no label", besides None and NaN."""
 
@@ -504,7 +507,7 @@ class BaseScorer(Persistent):
             if view in labelled:
                 is_asked = any(view in h for h in comparison.ratio.hypotheses)
                 role = "claim" if is_asked else "fact"
-            comparison.namings[view] = Naming(role, trained, columns)
+            comparison.namings[view] = Naming(role, trained, columns, self.most_others)
 
 
 _KEPT: WeakKeyDictionary[BaseScorer, dict[str, tuple[tuple[object, ...], object]]] = (

@@ -164,11 +164,21 @@ class Naming:
     role : what labels on both sides mean
     training : (names,) training class of every name, -1: not seen; None: training plays no part in this view
     heard : names of the classes of a recogniser's posteriors, by number, -1 for "none of them"; None: no posteriors
+    most : known classes that may be meant instead of another; None: all
     """
 
     role: Role = "plain"
     training: IntArray | None = None
     heard: tuple[int, ...] | None = None
+    most: int | None = None
+
+    def others(self) -> IntArray:
+        """Numbers of the names that may be meant instead of another: of known classes, the first `most`."""
+        assert self.training is not None
+        numbers = np.flatnonzero(self.training >= 0)
+        if self.most is None:
+            return numbers
+        return numbers[np.argsort(self.training[numbers])[: self.most]]
 
     def seen(self, name: int) -> int:
         """Training class of a name."""
@@ -276,7 +286,7 @@ def _otherwise(
     truth = _by_name(enrolled, tested, naming)
     names = {name: e for e, name in enumerate(enrolled) if name >= 0}
     if naming.training is not None:
-        for name in np.flatnonzero(naming.training >= 0):
+        for name in naming.others():
             names.setdefault(int(name), -1)
     # whoever it is instead: nobody known, or one of the others
     others = [FRESH]
@@ -302,5 +312,5 @@ def _outside(
     if naming.training is None or len(tested) > 1 or unknown:
         return [fresh]
     # a new class is as likely as each of the known ones
-    others = np.setdiff1d(np.flatnonzero(naming.training >= 0), enrolled)
+    others = np.setdiff1d(naming.others(), enrolled)
     return [fresh, *(((-1, naming.seen(int(name)), -1),) for name in others)]

@@ -191,7 +191,7 @@ class Model:
         self.card: Mapping[str, Any] = dict(bundle.card or {})
         self.fingerprint = fingerprint(*bundle.get_state())[:16]
         self.version = f"{self.card.get('name', 'model')}-{self.fingerprint[:12]}"
-        self.calibrator = self.bundle.calibration(self.question())
+        self.calibrator = self.bundle.calibration(self.usual_question())
         self.notice = notice or self.card.get("notice")
         if self.calibrator is None and not self.notice:
             self.notice = NOT_CALIBRATED
@@ -258,7 +258,8 @@ class Model:
         """Profiles of stored sums; without labels, all phrases of a profile are one. Sittings stay apart."""
         # labels cost time: where everybody has one sitting, and no question is about it, there is nothing to tell
         apart = self.has_sittings and (
-            SITTING in self.bundle.views or any(len(sittings(own)) > 1 for own in cells)
+            SITTING in self.bundle.views
+            or any(len({cell.sitting for cell in own}) > 1 for own in cells)
         )
         cells = [together(own, labelled, apart) for own in cells]
         flat = [cell for own in cells for cell in own]
@@ -286,6 +287,10 @@ class Model:
             spoof_prior=None if spoof is None else spoof_prior,
         )
 
+    def usual_question(self, spoof: ArrayLike | None = None) -> Question:
+        """What most calls come to: phrases are enrolled by name, and known where a deployment knows them."""
+        return self.question(self.scorer.has_domain and self.has_phrases, spoof)
+
     def decisions(self, trials: Sequence[Trial], spoof_prior: float = 0.5) -> list[Decision]:
         """Of tests against one profile each; trials of one kind are scored in one call."""
         kinds: dict[tuple[bool, ...], list[int]] = {}
@@ -293,7 +298,9 @@ class Model:
             phrases = {cell.phrase for cell in cells}
             # one enrolled phrase that is claimed needs no labels; labels cost time
             labelled = self.has_phrases and test.phrase != "" and phrases != {test.phrase}
-            apart = labelled or (self.has_phrases and len(phrases) > 1)
+            # unless a deployment knows phrases by their names
+            is_named = len(phrases) > 1 or self.scorer.has_domain
+            apart = labelled or (self.has_phrases and is_named)
             known = labelled and test.phrase in self.known_phrases
             kinds.setdefault((labelled, apart, known, spoof is not None), []).append(number)
         decisions: dict[int, Decision] = {}
@@ -336,7 +343,7 @@ class Model:
     def describe(self) -> Json:
         """What GET /v1/model returns of the model itself."""
         calibrators = self.bundle.calibrations or {}
-        points = self.bundle.operating_points(self.question())
+        points = self.bundle.operating_points(self.usual_question())
         return {
             "modelVersion": self.version,
             "extractor": {
@@ -353,10 +360,6 @@ class Model:
             "knownPhrases": sorted(self.known_phrases.values()),
             "notice": self.notice,
         }
-
-
-def sittings(cells: Sequence[Cell]) -> set[str]:
-    return {cell.sitting for cell in cells}
 
 
 def together(cells: Sequence[Cell], phrases: bool = False, apart: bool = False) -> list[Cell]:

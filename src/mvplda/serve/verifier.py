@@ -209,7 +209,7 @@ class Verifier:
     def _point(self, far: float | None, is_spoofed: bool) -> OperatingPoint:
         """The operating point that a call asks for, else that of the settings or of the model."""
         model = self.profiles.model
-        question = model.question(spoof=0.0 if is_spoofed else None)
+        question = model.usual_question(0.0 if is_spoofed else None)
         try:
             return model.bundle.point(question, far=far or self.settings.far)
         except ParameterError as error:
