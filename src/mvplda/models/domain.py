@@ -71,6 +71,9 @@ UNNAMED = 0.008
 """Variance of a domain where its classes, such as the phrases, have no names: where all may say one phrase, what is
 the phrase and what the domain cannot be told apart."""
 
+NEAREST = 8
+"""Known classes that a test may be of instead of its profile's: each takes time in every trial."""
+
 KNOWN_NOISE = 1.5
 """Tests of known classes are so much noisier than training: chosen on corpora that were left out."""
 
@@ -326,6 +329,17 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         if view not in self.names_:
             raise LabelError(f"nothing that is enrolled has names of the view {view!r}")
         return self.classes_[view]
+
+    def near_classes(self, view: str) -> IntArray:
+        return kept(self, "near", (self.class_means_,), lambda: self._nearest(view))
+
+    def _nearest(self, view: str) -> IntArray:
+        """What is said instead of a phrase and taken for it sounds like it: the nearest few, of any number."""
+        means = self.class_means_[view]
+        squares = np.sum(means**2, axis=1)
+        distances = squares - 2.0 * means @ means.T
+        np.fill_diagonal(distances, np.inf)
+        return np.argsort(distances, axis=1)[:, :NEAREST]
 
     # -- scoring -----------------------------------------------------------------
 
