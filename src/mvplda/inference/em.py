@@ -54,7 +54,6 @@ class Iteration:
     number: int
     log_likelihood: float
     gain_per_vector: float
-    parameters: Parameters
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def fit_em(
         objectives.append(current.log_likelihood + prior.log_density(parameters, sums))
         gain = (objectives[-1] - objectives[-2]) / sums.n
         if callback is not None:
-            callback(Iteration(number, current.log_likelihood, gain, current.parameters.on_host()))
+            callback(Iteration(number, current.log_likelihood, gain))
         if abs(gain) < tol:
             converged = True
             break

@@ -289,7 +289,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
                 objective,
                 max_iter=self.max_iter,
                 tol=self.tol,
-                callback=self._watch(statistics),
+                callback=self.callback,
             )
         p = fit.parameters
         # statistics are about an origin near the data, which keeps their squares small
@@ -644,18 +644,6 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         """The width of vectors whose columns have no names."""
         self.n_features_in_ = width
         self.__dict__.pop("feature_names_in_", None)
-
-    def _watch(self, statistics: SufficientStatistics) -> Callable[[Iteration], object] | None:
-        """The callback, which is given the mean of the vectors themselves."""
-        own = self.callback
-        if own is None:
-            return None
-
-        def watch(iteration: Iteration) -> None:
-            p = iteration.parameters
-            own(replace(iteration, parameters=replace(p, mean=p.mean + statistics.origin)))
-
-        return watch
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -49,6 +49,14 @@ class Listing(NamedTuple):
             )
         return {view: self.fields[view] for view in views}
 
+    def corpus(
+        self, name: str, source: str, order: str = "session", **protocol: Unpack[ProtocolOptions]
+    ) -> Corpus:
+        """The corpus of speaker and phrase; a field orders the utterances of a cell."""
+        labels = self.labels(("speaker", "phrase"))
+        sessions = self.fields[order]
+        return build_corpus(name, self.ids, labels, self.clips, sessions, source=source, **protocol)
+
     def take(self, rows: Any) -> Listing:
         """Some of the utterances."""
         clips = self.clips and tuple(self.clips[row] for row in rows)

@@ -18,7 +18,6 @@ from .corpus import (
     Corpus,
     Protocol,
     ProtocolOptions,
-    build_corpus,
     enrolments,
     listed_protocol,
     named,
@@ -113,15 +112,7 @@ def speech_commands(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corp
     """
     listing = _by_takes(Path(root), "{speaker}/{phrase}/{take}")
     protocol.setdefault("per_model", 1)
-    return build_corpus(
-        "speech-commands",
-        listing.ids,
-        listing.labels(VIEWS),
-        listing.clips,
-        listing.fields["take"],
-        source=COMMANDS_SOURCE,
-        **protocol,
-    )
+    return listing.corpus("speech-commands", COMMANDS_SOURCE, "take", **protocol)
 
 
 def _by_takes(path: Path, pattern: str) -> Listing:
@@ -165,13 +156,9 @@ def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
     columns = listing.labels(("phrase", "speaker", "session"))
     # as the files of the repository are called, also where they are packed
     ids = np.array(["_".join(parts) for parts in zip(*columns.values(), strict=True)])
-    session = columns["session"]
-    labels = listing.labels(VIEWS)
     if protocol.get("training") is None:
-        protocol["training"] = np.intersect1d(TRAINING_SPEAKERS, labels["speaker"]).tolist()
-    return build_corpus(
-        "audiomnist", ids, labels, listing.clips, session, source=AUDIOMNIST_SOURCE, **protocol
-    )
+        protocol["training"] = np.intersect1d(TRAINING_SPEAKERS, columns["speaker"]).tolist()
+    return listing._replace(ids=ids).corpus("audiomnist", AUDIOMNIST_SOURCE, **protocol)
 
 
 @register_corpus(
@@ -183,13 +170,9 @@ def huiting(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
     Of fewer speakers two thirds are trained on.
     """
     listing = match_files(Path(root), "{speaker}/{phrase}/{session}")
-    labels = listing.labels(VIEWS)
-    if len(np.unique(labels["speaker"])) > HUITING_TRAINING:
+    if len(np.unique(listing.fields["speaker"])) > HUITING_TRAINING:
         protocol.setdefault("training", HUITING_TRAINING)
-    session = listing.fields["session"]
-    return build_corpus(
-        "huiting", listing.ids, labels, listing.clips, session, source=HUITING_SOURCE, **protocol
-    )
+    return listing.corpus("huiting", HUITING_SOURCE, **protocol)
 
 
 @register_corpus("rsr2015", root="the licensed corpus, with sph/ and key/")

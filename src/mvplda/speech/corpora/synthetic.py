@@ -20,7 +20,7 @@ from ...backend import cores
 from ...exceptions import DataError, ParameterError
 from ...persistence import write_atomically
 from ..frames import in_room, over_channel, with_noise
-from .corpus import Corpus, build_corpus, register_corpus
+from .corpus import Corpus, register_corpus
 from .folder import match_files
 
 SOURCE = "synthetic speech, espeak-ng"
@@ -168,16 +168,7 @@ def synthetic(
             f"{root} holds synthetic speech of other settings than {settings}: choose another folder"
         )
     listing = match_files(root, "{speaker}/{phrase}/{session}")
-    return build_corpus(
-        "synthetic",
-        listing.ids,
-        listing.labels(("speaker", "phrase")),
-        listing.clips,
-        listing.fields["session"],
-        source=SOURCE,
-        training=training,
-        random_state=random_state,
-    )
+    return listing.corpus("synthetic", SOURCE, training=training, random_state=random_state)
 
 
 def _make(root: Path, settings: dict[str, int], verbose: bool) -> None:

@@ -1,6 +1,6 @@
 """Make the model of ``mvplda serve --demo``: synthetic voices say pass-phrases to the small network.
 
-``python -m mvplda.speech.demonstration`` writes it into the package. It shows how things work, no more.
+``python -m benchmarks.demonstration`` writes it into the package. It shows how things work, no more.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from .._typing import Array
-from ..extractors import load_extractor
-from ..training import train
-from .corpora.synthetic import RATE, Espeak, Speaker, draw_speaker
+import mvplda
+from mvplda._typing import Array
+from mvplda.extractors import load_extractor
+from mvplda.speech.corpora.synthetic import RATE, Espeak, Speaker, draw_speaker
+from mvplda.training import train
 
 PHRASES = (
     "my voice is my key",
@@ -26,7 +27,7 @@ PHRASES = (
 )
 SPEAKERS, TAKES, ENROLMENT = 32, 4, 3
 FARS = (0.05, 0.02, 0.01)
-MODELS = Path(__file__).parents[1] / "serve" / "models"
+MODELS = Path(mvplda.__file__).parent / "serve" / "models"
 
 
 def record(espeak: Espeak, voice: Speaker, text: str, rng: np.random.Generator) -> Array:
