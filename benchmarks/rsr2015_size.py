@@ -17,7 +17,7 @@ import numpy as np
 
 from mvplda.io.trials import rsr2015_utterance
 from mvplda.speech.corpora import load_corpus
-from mvplda.speech.experiment import Reading, run_experiment
+from mvplda.speech.experiment import run_experiment
 from mvplda.speech.results import provenance
 from mvplda.speech.settings import read_recipe
 
@@ -102,8 +102,7 @@ def main() -> None:
     systems = sys.argv[2:] or list(SYSTEMS)
     settings = read_recipe("paper", {"name": "rsr2015"})
     settings = settings.with_changes({"evaluation.systems": systems})
-    reading = Reading(say=say)
-    run_experiment(corpus, settings, root / "out", reading, vectors=[vectors])
+    run_experiment(corpus, settings, root / "out", say, vectors=[vectors])
     results = {
         "title": "RSR2015's published size: stub files, its lists, given vectors",
         "provenance": provenance(),

@@ -15,7 +15,7 @@ import numpy as np
 
 from mvplda import make_two_views
 from mvplda.speech.corpora import Corpus, build_corpus, load_corpus
-from mvplda.speech.experiment import Reading, run_experiment
+from mvplda.speech.experiment import run_experiment
 from mvplda.speech.settings import Configuration
 
 OUTPUT = Path(__file__).parents[2] / "results" / "paper"
@@ -105,7 +105,7 @@ def main(data: Path, names: tuple[str, ...]) -> None:
                 corpus,
                 configuration,
                 OUTPUT / name,
-                Reading(say=click.echo),
+                click.echo,
                 vectors=[file],
                 inputs=[file],
             )

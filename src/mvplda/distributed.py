@@ -318,7 +318,7 @@ class LabelSource:
 
     def codes(self, batch: Batch) -> LabelCodes:
         if self.numbers is None:
-            return column_codes(self.name, batch.columns[self.place])
+            return column_codes(batch.columns[self.place])
         if batch.ids is None:
             raise LabelError(f"{self.path} has no ids to look up in {self.place}")
         codes = np.array([self.numbers.get(name, UNLISTED) for name in batch.ids], dtype=np.int64)
@@ -363,15 +363,12 @@ def _numbered(file: str, size: int, changed: int) -> tuple[Names, dict[str, int]
     return labels.names, dict(zip(values, labels.codes.tolist(), strict=True))
 
 
-def column_codes(name: str, column: Column) -> LabelCodes:
+def column_codes(column: Column) -> LabelCodes:
     """Labels of a column, numbered; of an Arrow column without making Python objects of the rows."""
     if isinstance(column, np.ndarray):
         return label_codes(column)
     arrow = need("pyarrow")
     encoded = column if arrow.types.is_dictionary(column.type) else column.dictionary_encode()
-    kind = encoded.type.value_type
-    if arrow.types.is_nested(kind) or arrow.types.is_decimal(kind):
-        raise LabelError(f"labels of {name!r} are {kind}; expected text, numbers or dates")
     labels = label_codes(encoded.dictionary.to_numpy(zero_copy_only=False))
     places = encoded.indices.fill_null(len(labels.codes)).cast(arrow.int64())
     codes = np.append(labels.codes, -1)[places.to_numpy(zero_copy_only=False)]

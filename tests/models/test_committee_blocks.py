@@ -54,7 +54,8 @@ def trained_expert(rng: np.random.Generator, name: str) -> MultiviewPLDA:
 
 def committee_of(experts: dict[str, MultiviewPLDA]) -> Committee:
     committee = Committee(experts, columns={name: COLUMNS[name] for name in experts}, factors=None)
-    committee._adopt(dict(experts), 9)
+    committee.experts_ = dict(experts)
+    committee.width_ = 9
     committee._find_views(("speaker", "phrase", "domain"))
     committee.factors_ = {name: committee._given_factors(name) for name in experts}
     return committee

@@ -12,7 +12,7 @@ import pytest
 from mvplda.exceptions import LabelError, ParameterError
 from mvplda.metrics.catalogue import Interval
 from mvplda.speech.corpora import build_corpus, load_corpus
-from mvplda.speech.experiment import Reading, read_corpus_vectors, run_experiment, run_systems
+from mvplda.speech.experiment import read_corpus_vectors, run_experiment, run_systems
 from mvplda.speech.results import KINDS, digest_of, over_seeds, provenance
 from mvplda.speech.settings import (
     RECIPES,
@@ -109,8 +109,7 @@ def test_a_run_leaves_its_table_its_model_and_where_they_come_from(tmp_path):
         "inputs": [tmp_path / "v.npz"],
     }
     lines: list[str] = []
-    reading = Reading(say=lines.append)
-    results = run_experiment(corpus, configuration, tmp_path / "out", reading, **options)
+    results = run_experiment(corpus, configuration, tmp_path / "out", lines.append, **options)
     saved = json.loads((tmp_path / "out" / "results.json").read_text())
     assert set(saved["systems"]) == {"cosine", "plda-cell", "best"}
     assert saved["provenance"]["inputs"] == {"v.npz": digest_of(tmp_path / "v.npz")}

@@ -43,7 +43,7 @@ def test_training_learns_both_views_and_is_the_same_twice():
     assert first.history[-1]["loss"] < 0.8 * first.history[0]["loss"]
     assert first.history[-1]["accuracy"]["phrase"] > 0.6
     X = first.extract(features)
-    assert X.shape == (len(features), first.body.dimension)
+    assert X.shape == (len(features), PAPER.hidden)
     np.testing.assert_array_equal(X, second.extract(features))
 
 

@@ -159,7 +159,7 @@ def _run(
     """What experiment and reproduce share: everything but the configuration."""
     from .._optional import load_entry_points
     from ..speech.corpora import CORPORA, load_corpus
-    from ..speech.experiment import Reading, run_experiment
+    from ..speech.experiment import run_experiment
     from ..speech.settings import read_configuration, read_recipe
 
     output = output or Path(f"{command}-{corpus}")
@@ -188,7 +188,8 @@ def _run(
         loaded,
         settings,
         output,
-        Reading(not quiet, click.echo),
+        click.echo,
+        verbose=not quiet,
         vectors=vectors,
         extractors=extractors,
         inputs=[root, *vectors],

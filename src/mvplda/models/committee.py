@@ -117,9 +117,16 @@ class Committee(BaseScorer, BaseEstimator):
         vectors = as_vectors(X)
         # scikit-learn's rule: settings stay as they were given
         experts = {name: clone(expert) for name, expert in self.experts.items()}
-        self._adopt(experts, vectors.shape[1])
-        for name, expert in self.experts_.items():
-            self.experts_[name] = expert.fit(vectors[:, slice(*self._columns_of(name))], labels)
+        self.experts_ = experts
+        self.width_ = vectors.shape[1]
+        self._check_names(self.columns, "columns")
+        for name, expert in experts.items():
+            start, stop = self._columns_of(name)
+            if not 0 <= start < stop <= self.width_:
+                raise ParameterError(
+                    f"expert {name!r} sees columns {start} to {stop}, the vectors have {self.width_}"
+                )
+            experts[name] = expert.fit(vectors[:, start:stop], labels)
         self._find_views(tuple(labels))
         self.factors_ = {name: self._given_factors(name) for name in self.experts_}
         if self.factors == "learnt":
@@ -230,17 +237,6 @@ class Committee(BaseScorer, BaseEstimator):
             one = replace(comparison, forms=self._joint_forms({name: factors}), memory=Memory())
             said.append(np.stack(list(log_likelihoods(one, every, pairs).values()), axis=1))
         return np.stack(said, axis=2)
-
-    def _adopt(self, experts: dict[str, BaseScorer], width: int) -> None:
-        self.experts_ = experts
-        self.width_ = width
-        self._check_names(self.columns, "columns")
-        for name in experts:
-            start, stop = self._columns_of(name)
-            if not 0 <= start < stop <= width:
-                raise ParameterError(
-                    f"expert {name!r} sees columns {start} to {stop}, the vectors have {width}"
-                )
 
     def _check_names(self, settings: Mapping[str, object] | None, what: str) -> None:
         for name in settings or {}:

@@ -256,7 +256,10 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         earlier: Parameters | None = None,
     ) -> Self:
         views = tuple(wanted)
-        check_published(self, views)
+        if self.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
+            raise ParameterError(
+                f"algorithm='paper' is for one or two views without interaction; got {list(views)}"
+            )
         kind = PRIORS[self.prior]
         sums = statistics.for_views(views, self._second_moment(), device)
         asked, ranks = choose_ranks(statistics, wanted, full=kind.full_rank)
@@ -496,9 +499,8 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             rank = self.views_[view]
             means = self.class_means_[view]
             # after a fit, vectors without a label follow the named classes
-            fits = means.ndim == 2 and len(means) >= len(self.classes_[view])
-            fits = fits and means.shape == (len(means), rank)
-            fits = fits and covariances.shape == (len(means), rank, rank)
+            count = max([*means.shape[:1], len(self.classes_[view])])
+            fits = means.shape == (count, rank) and covariances.shape == (count, rank, rank)
             if not fits or not (np.isfinite(means).all() and np.isfinite(covariances).all()):
                 raise DataError(f"the classes of view {view!r} do not fit its rank {rank}")
             lowest = np.linalg.eigvalsh(covariances).min(initial=0.0)
@@ -597,11 +599,6 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             if ":" not in view and n_classes * rank**2 <= KEPT_COVARIANCES:
                 kept[view] = self._fitted.posterior.covariances(k)
         return kept
-
-    def __copy__(self) -> Self:
-        result = object.__new__(type(self))
-        result.__dict__.update(self.__dict__)
-        return result
 
     def __getstate__(self) -> Any:
         self._settle()  # a fit holds the sums of the training data, which stay where they are
@@ -724,14 +721,6 @@ def as_strengths(strength: Any, views: Sequence[str]) -> dict[str, float]:
 def ranks_in(views: Mapping[str, int | None] | Sequence[str] | None) -> dict[str, int | None]:
     """The rank asked for of every view that is named."""
     return dict(views) if isinstance(views, Mapping) else dict.fromkeys(views or ())
-
-
-def check_published(model: MultiviewPLDA, views: tuple[str, ...]) -> None:
-    """Refuse views that the EM of the paper is not for."""
-    if model.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
-        raise ParameterError(
-            f"algorithm='paper' is for one or two views without interaction; got {list(views)}"
-        )
 
 
 class PLDA(MultiviewPLDA):

@@ -27,7 +27,9 @@ from .results import Results, SystemResult, over_seeds, provenance, table_line
 from .settings import BackendSettings, Configuration, EvaluationSettings, to_toml
 from .systems import BEST, COMPARED, System, Task, compared_views, run_system, systems_named
 
-__all__ = ["Reading", "run_experiment"]
+__all__ = ["run_experiment"]
+
+Say = Callable[[str], object]
 
 NAMED = 20
 """Utterances that cannot be used are named up to this number."""
@@ -35,17 +37,6 @@ MOST_TRIALS = 2_000_000
 """Of a kind with more trials, so many stand for all in intervals and comparison; error rates are of all."""
 CHECKPOINT, UNFINISHED = "network.checkpoint", "vectors.unfinished"
 """What a run that was interrupted goes on from."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What is shown of a run: lines as things are done, and progress on standard error."""
-
-    verbose: bool = False
-    say: Callable[[str], None] = lambda text: None
-
-
-SILENT = Reading()
 
 
 @dataclass(frozen=True)
@@ -65,8 +56,9 @@ def run_experiment(
     corpus: Corpus,
     configuration: Configuration,
     output: Path,
-    reading: Reading = SILENT,
+    say: Say,
     *,
+    verbose: bool = False,
     vectors: Sequence[str | Path] = (),
     extractors: Sequence[str | Path] = (),
     inputs: Sequence[str | Path] = (),
@@ -80,11 +72,12 @@ def run_experiment(
     ----------
     output : folder: configuration.toml, extractor.onnx with its recipe, vectors.npz, model.safetensors
         (of the best system), table.txt, results.json and report.html
+    say : is given lines as things are done
+    verbose : show progress on standard error, too
     vectors : files of vectors, which stand side by side; nothing is trained but the back-ends
     extractors : side by side, as `mvplda.load_extractor` takes them; none: a network is trained on the corpus
     inputs : files and folders whose hashes stand in results.json
     """
-    say = reading.say
     started = time.perf_counter()
     # what cannot be evaluated is refused before a network is trained
     systems_named(configuration.evaluation.systems, len(compared_views(corpus)))
@@ -93,9 +86,9 @@ def run_experiment(
     if vectors:
         made = read_corpus_vectors(corpus, vectors)
     elif extractors:
-        made = extract_corpus(corpus, extractors, reading, output / UNFINISHED)
+        made = extract_corpus(corpus, extractors, output / UNFINISHED, say, verbose)
     else:
-        made = _network_vectors(corpus, configuration, output, reading)
+        made = _network_vectors(corpus, configuration, output, say, verbose)
     # after the vectors: a later run takes both for whole
     write_atomically(output / "configuration.toml", to_toml(configuration.to_dict()).encode())
     if not vectors:
@@ -133,7 +126,7 @@ def run_experiment(
 
 
 def _network_vectors(
-    corpus: Corpus, configuration: Configuration, output: Path, reading: Reading
+    corpus: Corpus, configuration: Configuration, output: Path, say: Say, verbose: bool
 ) -> Vectors:
     """Vectors of a network that is trained here on the training speakers, and left as an extractor.
 
@@ -145,25 +138,23 @@ def _network_vectors(
     written = output / "configuration.toml"
     wanted = to_toml(configuration.to_dict())
     if vectors.is_file() and written.is_file() and written.read_text(encoding="utf-8") == wanted:
-        reading.say(f"vectors of an earlier run with the same configuration: {vectors}")
+        say(f"vectors of an earlier run with the same configuration: {vectors}")
         made = read_vectors(vectors)
         lacking = np.setdiff1d(corpus.ids, made.ids).tolist()
         return Vectors(made, skipped=tuple((name, "no vector") for name in lacking))
     recipe = training_recipe(configuration.features)
     settings = (configuration.network, configuration.training)
-    reading.say(f"features of {len(corpus)} utterances")
-    whole = extract_features(corpus.ids, _clips(corpus), recipe, verbose=reading.verbose)
+    say(f"features of {len(corpus)} utterances")
+    whole = extract_features(corpus.ids, _clips(corpus), recipe, verbose=verbose)
     used = np.flatnonzero(np.isin(whole.rows, corpus.protocol.train))
     labels = corpus.labels_at(whole.rows[used], corpus.views)
     speakers = len(np.unique(labels[corpus.views[0]]))
-    reading.say(f"training on {len(used)} utterances of {speakers} speakers")
+    say(f"training on {len(used)} utterances of {speakers} speakers")
     features = whole.features.take(used)
     hours = estimated_hours(features, labels, *settings)
-    reading.say(
-        f"about {hours:.2g} hours on this machine; the same command goes on after an interruption"
-    )
+    say(f"about {hours:.2g} hours on this machine; the same command goes on after an interruption")
     checkpoint = output / CHECKPOINT
-    trained = train(features, labels, *settings, checkpoint=checkpoint, verbose=reading.verbose)
+    trained = train(features, labels, *settings, checkpoint=checkpoint, verbose=verbose)
     extractor = write_extractor(trained, recipe, output / "extractor.onnx")
     X = trained.extract(whole.features)
     checkpoint.unlink()
@@ -171,15 +162,15 @@ def _network_vectors(
 
 
 def extract_corpus(
-    corpus: Corpus, extractors: Sequence[str | Path], reading: Reading, unfinished: Path
+    corpus: Corpus, extractors: Sequence[str | Path], unfinished: Path, say: Say, verbose: bool
 ) -> Vectors:
     """Vectors of extractors side by side."""
     extractor = load_extractor(list(extractors))
-    reading.say(f"vectors of {len(corpus)} utterances: {extractor.name}")
+    say(f"vectors of {len(corpus)} utterances: {extractor.name}")
     made = extractor.extract(
         list(_clips(corpus)),
         on_error="skip",
-        progress=reading.verbose,
+        progress=verbose,
         workers=cores(),
         unfinished=unfinished,
     )
@@ -223,7 +214,7 @@ def _blocks_of(file: Path, corpus: Corpus) -> dict[str, Names]:
 
 
 def run_systems(
-    task: Task, configuration: Configuration, say: Callable[[str], None]
+    task: Task, configuration: Configuration, say: Say
 ) -> tuple[Results, Bundle | None]:
     """Fit, score and evaluate, one line per system as it is done; the results, and the best system's model.
 

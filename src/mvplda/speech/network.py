@@ -57,7 +57,6 @@ class PaperBody(nn.Module):
         super().__init__()
         self.settings = settings
         self.width = width
-        self.dimension = settings.hidden
         self.register_buffer("shift", torch.zeros(width))
         self.register_buffer("deviation", torch.ones(width))
         sizes = [width * (2 * settings.context + 1)] + [settings.hidden] * settings.layers

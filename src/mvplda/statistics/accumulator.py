@@ -280,29 +280,25 @@ class _Pairs:
     """How often classes of two views meet; counts of the same pair are put together now and then."""
 
     def __init__(self) -> None:
-        self.keys: list[IntArray] = []
-        self.counts: list[IntArray] = []
+        self.parts: list[tuple[IntArray, IntArray]] = []
         self.pending = 0
 
     def add(self, keys: IntArray, counts: IntArray) -> None:
         """Cells of a block, each once."""
-        self.keys.append(keys)
-        self.counts.append(counts)
+        self.parts.append((keys, counts))
         self.pending += len(keys)
-        if self.pending > PENDING + len(self.keys[0]):
-            self._settle()
+        if self.pending > PENDING + len(self.parts[0][0]):
+            self.parts = [self._settled()]
+            self.pending = 0
 
-    def _settle(self) -> None:
-        keys = np.concatenate(self.keys)
+    def _settled(self) -> tuple[IntArray, IntArray]:
+        keys, counts = map(np.concatenate, zip(*self.parts, strict=True))
         order = np.argsort(keys, kind="stable")  # merges runs that are sorted already
         first = np.flatnonzero(np.diff(keys[order], prepend=-1))
-        self.keys = [keys[order][first]]
-        self.counts = [np.add.reduceat(np.concatenate(self.counts)[order], first)]
-        self.pending = 0
+        return keys[order][first], np.add.reduceat(counts[order], first)
 
     def table(self, shape: tuple[int, int]) -> sparse.csr_array:
-        self._settle()
-        rows = self.keys[0] >> SHIFT
-        columns = self.keys[0] & (2**SHIFT - 1)
-        ends = np.searchsorted(rows, np.arange(shape[0] + 1))  # the keys are sorted
-        return sparse.csr_array((self.counts[0].astype(np.float64), columns, ends), shape=shape)
+        keys, counts = self._settled()
+        columns = keys & (2**SHIFT - 1)
+        ends = np.searchsorted(keys >> SHIFT, np.arange(shape[0] + 1))  # the keys are sorted
+        return sparse.csr_array((counts.astype(np.float64), columns, ends), shape=shape)

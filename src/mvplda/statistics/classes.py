@@ -107,7 +107,7 @@ KINDS = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
 def check_kinds(column: str, lists: Sequence[Names], called: Sequence[str]) -> None:
     """Refuse names of classes that are text here and numbers there; called : where, for the error."""
     found: dict[str, str] = {}
-    for names, where in zip(lists, called, strict=False):
+    for names, where in zip(lists, called, strict=True):
         if len(names):
             found.setdefault(KINDS.get(names.dtype.kind, "numbers"), where)
     if len(found) > 1:

@@ -11,7 +11,6 @@ variances. float64 vectors are multiplied as such.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -128,7 +127,7 @@ def _stacks(rows: Tensor) -> list[Tensor]:
 
 def add_class_sums(sums: Tensor, codes: Tensor, rows: Tensor) -> None:
     """Add rows to the float64 rows of many classes, in an order that does not depend on threads."""
-    fused = rows.is_cuda and has_triton()
+    fused = rows.is_cuda and find_spec("triton") is not None
     step = len(rows) if fused else max(1, COPIED // rows.shape[1])
     for start in range(0, len(rows), step):
         some = rows[start : start + step]
@@ -143,11 +142,6 @@ def add_class_sums(sums: Tensor, codes: Tensor, rows: Tensor) -> None:
             sums[classes] += torch.segment_reduce(
                 some[order].double(), "sum", lengths=lengths, axis=0
             )
-
-
-@cache
-def has_triton() -> bool:
-    return find_spec("triton") is not None
 
 
 def check_tensor(X: Tensor) -> Tensor:

@@ -69,7 +69,6 @@ class SufficientStatistics:
         *,
         views: Sequence[str] | None = None,
         second_moment: SecondMoment = "full",
-        missing: object = None,
     ) -> SufficientStatistics:
         """One pass over the vectors, in blocks, accumulating in float64.
 
@@ -80,7 +79,6 @@ class SufficientStatistics:
         labels : dict, DataFrame or array, one label a vector and view
         views : the views, interactions included (default: every label column)
         second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
-        missing : a value that stands for "no label", besides None and NaN
 
         Examples
         --------
@@ -94,7 +92,7 @@ class SufficientStatistics:
         """
         table = labels
         if not isinstance(labels, LabelTable):
-            table = encode_labels(labels, views, missing=missing)
+            table = encode_labels(labels, views)
         kind: type[Accumulator] = Accumulator
         if is_torch(X):
             from .device import DeviceAccumulator  # torch is slow to import

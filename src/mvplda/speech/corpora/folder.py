@@ -69,9 +69,7 @@ class Listing(NamedTuple):
 )
 def folder(
     root: PathLike,
-    pattern: str | None = None,
-    *,
-    views: Sequence[str] | None = None,
+    pattern: str = PATTERN,
     **protocol: Unpack[ProtocolOptions],
 ) -> Corpus:
     """The corpus of the sound files under a folder, or of a table.
@@ -80,15 +78,14 @@ def folder(
     ----------
     root : a folder; or a CSV or tab-separated table (see `read_table`).
         A folder that holds an ``index.csv`` is read by it.
-    pattern : how a path under the root reads, such as ``{speaker}/{phrase}/*`` (used when
-        None), ``{speaker}_{phrase}_{session}.wav`` or ``{speaker}/{phrase}_{session}.flac``.
-        Fields are views, except ``session``, which orders the utterances of a cell.
-    views : the fields that are views, the speaker first; None takes them as the pattern does
+    pattern : how a path under the root reads, such as ``{speaker}/{phrase}/*``,
+        ``{speaker}_{phrase}_{session}.wav`` or ``{speaker}/{phrase}_{session}.flac``.
+        Fields are views, the speaker first, except ``session``, which orders the utterances of a cell.
     protocol : see `ProtocolOptions`
     """
-    listing = read_listing(root, pattern or PATTERN)
+    listing = read_listing(root, pattern)
     session = listing.fields.get("session")
-    labels = listing.labels(views or [name for name in listing.fields if name not in NO_VIEWS])
+    labels = {name: own for name, own in listing.fields.items() if name not in NO_VIEWS}
     return build_corpus(Path(root).stem, listing.ids, labels, listing.clips, session, **protocol)
 
 
