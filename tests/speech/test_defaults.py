@@ -50,7 +50,7 @@ def test_no_kind_of_impostor_passes_the_threshold_more_often_than_promised() -> 
     trials = [outcome("one", 0), outcome("two", 1)]
     views = ("speaker", "phrase")
     calibrated = defaults.Calibrated(trials)
-    threshold = calibrated.threshold(views, 0.01)
+    threshold = calibrated.threshold(0.01)
     rates = []
     for kind in (1, 2, 3):
         passed = []
@@ -59,7 +59,7 @@ def test_no_kind_of_impostor_passes_the_threshold_more_often_than_promised() -> 
             passed.append((scores[one.truth == kind] >= threshold).mean())
         rates.append(float(np.mean(passed)))
     assert max(rates) == pytest.approx(0.01, abs=0.003)
-    point = calibrated.point(views, 0.01)
+    point = calibrated.point(0.01)
     low, high = point.measured["far"]["TW"][1:]
     assert low <= point.measured["far"]["TW"][0] <= high
 

@@ -259,7 +259,14 @@ def add(
     from ..exceptions import AudioError
     from ..extractors import load_extractor
     from ..persistence import check_writable
-    from ..voices import SITTING, ProfileBook, default_bundle, extractor_names, load_model
+    from ..voices import (
+        SITTING,
+        ProfileBook,
+        default_bundle,
+        extractor_names,
+        load_model,
+        sitting_labels,
+    )
 
     book = ProfileBook(file)
     check_writable(book.path)
@@ -283,7 +290,7 @@ def add(
     book.add(name, network.name, extracted.X, marks, sitting, phrase)
     warn(qualities)
     bundle = default_bundle(book.extractor) if model is None else load_model(model)
-    if sitting is not None and bundle is not None and SITTING not in bundle.views:
+    if sitting is not None and bundle is not None and not sitting_labels(bundle, [sitting]):
         click.echo(
             f"mvplda: warning: the model has no view {SITTING!r}: the name of the sitting is kept in {book.path}, and "
             "changes none of its answers",

@@ -342,9 +342,11 @@ def _decoded(source: File, rate: int, kind: str, most_s: float) -> Sound:
 
 def _by_av(source: File, opened: InputContainer, most_s: float) -> tuple[list[Sound], int]:
     """Blocks of one channel at the file's own rate, and that rate."""
-    if not opened.streams.audio:
+    streams = opened.streams.audio
+    # a stream in a codec that is not known has no decoder
+    if not streams or streams[0].codec_context is None:
         _fail(source, "is damaged, or has no sound in it")
-    rate = int(opened.streams.audio[0].rate)
+    rate = int(streams[0].rate)
     plain = need("av").AudioResampler(format="fltp")
     blocks: list[Sound] = []
     length = 0

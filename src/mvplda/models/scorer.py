@@ -100,9 +100,6 @@ class BaseScorer(Persistent):
     nuisance_views: tuple[str, ...] = ()
     """Views that no question is about, such as sittings: labels tell the cells of a profile apart, and nothing else."""
 
-    most_others: int | None = None
-    """Known classes, the first ones, that a test may be of instead of its profile's; None: all."""
-
     missing: object = None
     """A label that stands for "no label", besides None and NaN."""
 
@@ -172,6 +169,10 @@ class BaseScorer(Persistent):
     def known_names(self, view: str) -> Names:
         """Names of the training classes of a view, by number; LabelError where the scorer keeps none."""
         raise LabelError(f"a {type(self).__name__} keeps no classes of a view {view!r}")
+
+    def near_classes(self, view: str) -> IntArray | None:
+        """(classes, k) training classes that may be meant instead of every one; None: all."""
+        return None
 
     def check_state(self) -> None:
         """Whether a scorer from a file has parts that fit each other, and finite scores."""
@@ -495,6 +496,7 @@ class BaseScorer(Persistent):
             tested = tests.labels.get(view)
             if view in recognised:
                 tested, comparison.heard[view] = heard_labels(view, recognised[view], tests)
+            near = None if training is None else self.near_classes(view)
             numbers, own_numbers, trained = match_names(view, carried, tested, training)
             comparison.enrol.names[view] = numbers
             columns = None
@@ -507,7 +509,7 @@ class BaseScorer(Persistent):
             if view in labelled:
                 is_asked = any(view in h for h in comparison.ratio.hypotheses)
                 role = "claim" if is_asked else "fact"
-            comparison.namings[view] = Naming(role, trained, columns, self.most_others)
+            comparison.namings[view] = Naming(role, trained, columns, near)
 
 
 _KEPT: WeakKeyDictionary[BaseScorer, dict[str, tuple[tuple[object, ...], object]]] = (

@@ -164,21 +164,23 @@ class Naming:
     role : what labels on both sides mean
     training : (names,) training class of every name, -1: not seen; None: training plays no part in this view
     heard : names of the classes of a recogniser's posteriors, by number, -1 for "none of them"; None: no posteriors
-    most : known classes that may be meant instead of another; None: all
+    near : (classes, k) the training classes that may be meant instead of every one; None: all
     """
 
     role: Role = "plain"
     training: IntArray | None = None
     heard: tuple[int, ...] | None = None
-    most: int | None = None
+    near: IntArray | None = None
 
-    def others(self) -> IntArray:
-        """Numbers of the names that may be meant instead of another: of known classes, the first `most`."""
+    def others(self, said: Sequence[int]) -> IntArray:
+        """Numbers of the known names that may be meant instead of some."""
         assert self.training is not None
         numbers = np.flatnonzero(self.training >= 0)
-        if self.most is None:
-            return numbers
-        return numbers[np.argsort(self.training[numbers])[: self.most]]
+        if self.near is not None:
+            classes = [self.seen(name) for name in said]
+            near = self.near[[number for number in classes if number >= 0]]
+            numbers = numbers[np.isin(self.training[numbers], near)]
+        return np.setdiff1d(numbers, said)
 
     def seen(self, name: int) -> int:
         """Training class of a name."""
@@ -286,7 +288,7 @@ def _otherwise(
     truth = _by_name(enrolled, tested, naming)
     names = {name: e for e, name in enumerate(enrolled) if name >= 0}
     if naming.training is not None:
-        for name in naming.others():
+        for name in naming.others(tested):
             names.setdefault(int(name), -1)
     # whoever it is instead: nobody known, or one of the others
     others = [FRESH]
@@ -312,5 +314,5 @@ def _outside(
     if naming.training is None or len(tested) > 1 or unknown:
         return [fresh]
     # a new class is as likely as each of the known ones
-    others = np.setdiff1d(naming.others(), enrolled)
+    others = naming.others(enrolled)
     return [fresh, *(((-1, naming.seen(int(name)), -1),) for name in others)]

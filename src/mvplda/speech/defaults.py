@@ -25,7 +25,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from .._typing import Array, IntArray
 from ..bundle import Bundle
-from ..calibration import HypothesisCalibrator, question_key
+from ..calibration import TOGETHER, HypothesisCalibrator, question_key
 from ..decisions import OperatingPoint
 from ..extractors import load_extractor
 from ..metrics import eer
@@ -80,22 +80,29 @@ class Outcome:
 
 
 class Calibrated:
-    """Trials of many deployments, calibrated on themselves, all domains weighing the same."""
+    """Trials of many deployments, calibrated on themselves for a question, all domains weighing the same."""
 
-    def __init__(self, trials: Sequence[Outcome]) -> None:
+    def __init__(self, trials: Sequence[Outcome], views: tuple[str, ...] = VIEWS) -> None:
+        self.views = views
         logs = {h: np.concatenate([one.logs[h] for one in trials]) for h in trials[0].logs}
+        if len(views) == 1:
+            # to a question about the voice the words say nothing, and the reverse
+            logs = {h: logs[views] if views[0] in h else 0.0 * logs[views] for h in logs}
         self.truth = np.concatenate([one.truth for one in trials])
         self.speaker = np.concatenate([one.speaker for one in trials])
         self.domain = np.repeat([one.domain for one in trials], [len(one.truth) for one in trials])
         self.calibrator = HypothesisCalibrator()
         self.calibrator.fit(logs, self.truth, speakers=self.speaker, corpora=self.domain)
+        if len(views) == 1:
+            silent = [part for part in (*VIEWS, TOGETHER) if part not in views]
+            self.calibrator.factors_ |= dict.fromkeys(silent, 0.0)
         self.logs = self.calibrator.transform(logs)
 
-    def threshold(self, views: tuple[str, ...], far: float) -> float:
+    def threshold(self, far: float) -> float:
         """The threshold that no kind of impostor passes more often than `far`; domains weigh the same."""
-        scores = ratios(self.logs, views)
+        scores = ratios(self.logs, self.views)
         limits = [0.0]
-        for kind in IMPOSTORS[views]:
+        for kind in IMPOSTORS[self.views]:
             rows = np.flatnonzero(self.truth == kind)
             rows = rows[np.argsort(scores[rows])]
             names, code = np.unique(self.domain[rows], return_inverse=True)
@@ -104,15 +111,16 @@ class Calibrated:
             limits.append(float(scores[rows[np.searchsorted(-passed, -far)]]))
         return max(limits)
 
-    def point(self, views: tuple[str, ...], far: float) -> OperatingPoint:
+    def point(self, far: float) -> OperatingPoint:
         """The threshold, and what was measured there."""
-        threshold = self.threshold(views, far)
-        accepted = ratios(self.logs, views) >= threshold
+        threshold = self.threshold(far)
+        accepted = ratios(self.logs, self.views) >= threshold
+        impostors = IMPOSTORS[self.views]
         rates = {
             KINDS[kind]: share_over_people(accepted, self.speaker, self.truth == kind)
-            for kind in IMPOSTORS[views]
+            for kind in impostors
         }
-        owners = ~np.isin(self.truth, IMPOSTORS[views])
+        owners = ~np.isin(self.truth, impostors)
         missed = share_over_people(~accepted, self.speaker, owners)
         basis = "corpora that were left out, in five conditions, all corpora weighing the same"
         people = len(np.unique(self.speaker))
@@ -240,22 +248,22 @@ def model_of(material: Material, groups: Sequence[str]) -> DomainPLDA:
     return DomainPLDA(BLOCKS, delta=DELTA, factors=FACTORS).fit(some.vectors, some.labels())
 
 
-def left_out(material: Material, groups: Sequence[str], named: bool = True) -> Calibrated:
+def left_out(material: Material, groups: Sequence[str], named: bool = True) -> list[Outcome]:
     """Trials of every corpus of some, by a model of the others; named: see `outcomes`."""
     trials: list[Outcome] = []
     for group in groups:
         model = model_of(material, [other for other in groups if other != group])
         for domain in DOMAINS[group]:
             trials += outcomes(model, material, domain, DEPLOYMENTS, named=named)
-    return Calibrated(trials)
+    return trials
 
 
 def evaluated(material: Material, group: str) -> list[dict[str, Any]]:
     """What a model that was fitted, calibrated and given its threshold by the other corpora does on one."""
     others = [name for name in DOMAINS if name != group]
     material = without_telephone(material, others)
-    trials = left_out(material, others)
-    threshold = trials.threshold(VIEWS, FARS[0])
+    trials = Calibrated(left_out(material, others))
+    threshold = trials.threshold(FARS[0])
     model = model_of(material, others)
     rows = []
     for domain in DOMAINS[group]:
@@ -327,8 +335,9 @@ def make_bundle(material: Material, extractor: str) -> Bundle:
             if known is not None and "phrase" not in views:
                 continue
             key = question_key(Question(views, known=known), VIEWS)
-            bundle.calibrations[key] = trials.calibrator
-            bundle.points[key] = [trials.point(views, far) for far in FARS]
+            calibrated = Calibrated(trials, views)
+            bundle.calibrations[key] = calibrated.calibrator
+            bundle.points[key] = [calibrated.point(far) for far in FARS]
     return bundle
 
 

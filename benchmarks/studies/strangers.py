@@ -1,0 +1,111 @@
+"""Who is named by their voice, of people that are enrolled and of strangers, on corpora that were left out?
+
+``python -m benchmarks.studies.strangers DATA [-o results/strangers]``. DATA holds the vectors that ``python -m
+mvplda.speech.defaults vectors`` makes. Of every corpus some people enrol all their phrases, by a model that was
+fitted, calibrated and given its threshold by the other corpora; they and others are then to be named, in every
+condition, as `mvplda identify` and the service do it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import study_command
+from mvplda.bundle import Bundle
+from mvplda.decisions import OperatingPoint, name_among
+from mvplda.scoring.question import Question
+from mvplda.speech import defaults
+from mvplda.speech.recordings import CONDITIONS, DOMAINS, Material, read_material
+
+VOICE = Question(same="speaker")
+PEOPLE = (4, 20)
+DEALS = 5
+TESTS = 200
+
+
+def bundle_without(material: Material, group: str) -> tuple[Bundle, OperatingPoint]:
+    """The default model of the other corpora, and its point for the voice alone."""
+    others = [name for name in DOMAINS if name != group]
+    trials = defaults.Calibrated(defaults.left_out(material, others, named=False), ("speaker",))
+    bundle = Bundle(None, defaults.model_of(material, others))
+    bundle.calibrations = {"speaker": trials.calibrator}
+    return bundle, trials.point(defaults.FARS[0])
+
+
+def study(folder: Path) -> dict[str, Any]:
+    whole = read_material(folder)
+    runs = []
+    for group, domains in DOMAINS.items():
+        others = [name for name in DOMAINS if name != group]
+        material = defaults.without_telephone(whole, others)
+        bundle, point = bundle_without(material, group)
+        for domain in domains:
+            here = material.take(material.domain == domain)
+            # half of them at most, so that there are strangers
+            most = len(np.unique(here.speaker)) // 2
+            for people in sorted({min(number, most) for number in PEOPLE}):
+                runs += rows(bundle, point, here, domain, people)
+    return {"runs": runs}
+
+
+def rows(
+    bundle: Bundle, point: OperatingPoint, here: Material, domain: str, people: int
+) -> list[dict[str, Any]]:
+    everybody = np.unique(here.speaker)
+    named: dict[str, list[tuple[bool, bool, bool]]] = {c: [] for c in ("clean", *CONDITIONS)}
+    for deal in range(DEALS):
+        rng = np.random.default_rng([deal, people])
+        owners = rng.permutation(everybody)[:people]
+        clean = here.condition == "clean"
+        enrols = clean & (here.number < 1) & np.isin(here.speaker, owners)
+        labels = {"phrase": here.phrase[enrols]}
+        profiles = bundle.enrol(here.vectors[enrols], here.speaker[enrols], labels)
+        deployed = bundle.deployed(profiles)
+        plain = bundle.enrol(here.vectors[enrols], here.speaker[enrols])
+        for condition, found in named.items():
+            free = (here.condition == condition) & (~clean | (here.number >= 1))
+            tests = rng.permutation(np.flatnonzero(free))[:TESTS]
+            if not len(tests):
+                continue
+            llrs = deployed.answer(plain, here.vectors[tests], VOICE).llr
+            for row, one in zip(tests, llrs.T, strict=True):
+                best = name_among(one, point, doubt=deployed.doubt(VOICE)).best
+                is_owner = bool(np.isin(here.speaker[row], owners))
+                is_right = best is not None and plain.ids[best] == here.speaker[row]
+                found.append((is_owner, best is not None, bool(is_right)))
+    made = []
+    for condition, found in named.items():
+        owner, anybody, right = np.array(found).T
+        made.append(
+            {
+                "corpus left out": domain,
+                "condition": condition,
+                "people": people,
+                "owners named rightly": float(right[owner].mean()),
+                "owners named wrongly": float((anybody & ~right)[owner].mean()),
+                "strangers named": float(anybody[~owner].mean()),
+                "strangers": int((~owner).sum()),
+            }
+        )
+    return made
+
+
+def table(found: dict[str, Any]) -> str:
+    """Shares of tests in %."""
+    names = ("owners named rightly", "owners named wrongly", "strangers named")
+    lines = [
+        "| corpus left out | condition | people | owners, by name | owners, wrongly | strangers |",
+        "| :--- | :--- | ---: | ---: | ---: | ---: |",
+    ]
+    for run in found["runs"]:
+        shares = " | ".join(f"{100 * run[name]:.1f}" for name in names)
+        head = " | ".join(str(run[name]) for name in ("corpus left out", "condition", "people"))
+        lines.append(f"| {head} | {shares} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    study_command("strangers", __doc__, study, table)
