@@ -427,9 +427,18 @@ def add(folder: Path, found: dict[str, Any]) -> None:
     """Put results beside those that are there, and write all of them as tables in Markdown."""
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / "results.json"
-    before = json.loads(place.read_text(encoding="utf-8"))["rows"] if place.is_file() else {}
-    every = {**before, **found}
-    saved = {"title": "The service under load", "provenance": provenance(), "rows": every}
+    before: dict[str, Any] = {}
+    if place.is_file():
+        before = json.loads(place.read_text(encoding="utf-8"))
+    every = {**before.get("rows", {}), **found}
+    # parts are made on different machines and days
+    made = {**before.get("made", {}), **dict.fromkeys(found, provenance())}
+    saved = {
+        "title": "The service under load",
+        "provenance": provenance(),
+        "made": made,
+        "rows": every,
+    }
     place.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
     lines = []
     for name, rows in every.items():

@@ -197,7 +197,7 @@ class Bundle(BaseScorer, BaseEstimator):
         """
         question = question or Question()
         scorer = self.fitted_scorer
-        if not scorer.has_domain or question.known is not None or question.recognised:
+        if not scorer.has_domain or question.known is not None:
             return question
         known = []
         for view in question.same or self.views:

@@ -40,7 +40,7 @@ def dense_log_ratio(
     block = slice(start, start + BLOCKS[name][0])
     centre = (model.mean_ + model.shift_)[block]
     D = len(centre)
-    v = model.scaled_[name]
+    v = model.variances_[name]
     domain = model.doubt_[name] / D / (1 - centre @ centre) * np.eye(D)
     own, noise = v["own"] / D * np.eye(D), v["take"] / D * np.eye(D)
 
@@ -117,7 +117,7 @@ def test_phrases_by_name_are_classes_with_the_exact_posterior() -> None:
     shift = used.shift_[6:]
     centre = model.mean_[6:] + shift
     D = len(centre)
-    v = used.scaled_["words"]
+    v = used.variances_["words"]
     square = 1 - centre @ centre
 
     def about(u: np.ndarray) -> np.ndarray:
@@ -176,14 +176,15 @@ def test_the_domain_has_the_exact_posterior(model: DomainPLDA) -> None:
     profiles = model.enrol(X[:30], labels["speaker"][:30], {"phrase": labels["phrase"][:30]})
     deployed = model.deployed(profiles)
     v = model.variances_["voice"]
+    square = 1 - model.mean_[:6] @ model.mean_[:6]
     codes = profiles.labels["phrase"].codes
     n = len(codes)
     V = np.empty((n, n))
     for i in range(n):
         for j in range(n):
-            V[i, j] = v["domain"] + v["speaker"] * (profiles.owner[i] == profiles.owner[j])
-            V[i, j] += v["phrase"] * (codes[i] == codes[j])
-        V[i, i] += v["cell"] + v["take"] / profiles.weights[i]
+            V[i, j] = v["domain"] + v["own"] * square * (profiles.owner[i] == profiles.owner[j])
+            V[i, j] += v["other"] * square * (codes[i] == codes[j])
+        V[i, i] += (v["cell"] + v["take"] / profiles.weights[i]) * square
     means = profiles.y[:, :6] / profiles.weights[:, None] - model.mean_[:6]
     gain = v["domain"] * np.linalg.solve(V, np.ones(n))
     np.testing.assert_allclose(deployed.shift_[:6], gain @ means, atol=1e-12)
@@ -198,7 +199,8 @@ def test_one_person_a_thousand_times_tells_little_of_the_domain(model: DomainPLD
     for name in model.variances_:
         assert everybody.doubt_[name] < often.doubt_[name]
     v = model.variances_["voice"]
-    least = 1 / (1 / v["domain"] + 1 / (v["speaker"] + v["phrase"] + v["cell"]))
+    square = 1 - model.mean_[:6] @ model.mean_[:6]
+    least = 1 / (1 / v["domain"] + 1 / (v["own"] + v["other"] + v["cell"]) / square)
     assert often.doubt_["voice"] == pytest.approx(least, rel=0.01)
 
 
@@ -271,7 +273,7 @@ def test_a_fitted_model_is_an_expert_of_a_committee(tmp_path):
     enrolled = model.enrol(shifted, own["speaker"], {"phrase": own["phrase"]})
     np.testing.assert_array_equal(expert.mean_, model.deployed(enrolled).settled().mean_)
     assert np.abs(expert.mean_ - model.mean_).max() > 0.01
-    assert expert.scaled_ == model.scaled_
+    assert expert.variances_ == model.variances_
     committee.save(tmp_path / "committee.safetensors")
     again = load(tmp_path / "committee.safetensors")
     np.testing.assert_allclose(

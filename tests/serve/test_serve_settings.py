@@ -1,6 +1,10 @@
-"""Settings: each has an option, a name in the environment and a description."""
+"""Settings: each has an option, a name in the environment, a description and a line of the reference."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +18,9 @@ from mvplda.cli.serve import serve
 from mvplda.serve.settings import Settings
 
 OPTIONS = {parameter.name: parameter for parameter in serve.params}
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
+# lines of the page are broken where they are full
+REFERENCE = " ".join(PAGE.read_text(encoding="utf-8").split())
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
@@ -21,6 +28,16 @@ def test_every_setting_has_an_option_and_a_name_in_the_environment(name):
     assert name in OPTIONS
     assert f"MVPLDA_{name.upper()}" in (OPTIONS[name].help or "")
     assert Settings.model_fields[name].description
+    assert f"MVPLDA_{name.upper()}]" in REFERENCE
+    assert max(OPTIONS[name].opts, key=len) in REFERENCE
+
+
+def test_without_the_extra_an_option_names_what_to_install():
+    code = "import sys; sys.modules['fastapi'] = None; from mvplda.cli import main; main()"
+    words = [sys.executable, "-c", code, "serve", "--port", "8000"]
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "pip install 'mvplda[serve]'" in ended.stderr
 
 
 def test_options_come_before_the_environment(tmp_path, monkeypatch):

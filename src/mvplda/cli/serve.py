@@ -62,7 +62,16 @@ def make_settings(given: dict[str, Any]) -> Settings:
         raise click.UsageError(f"{option} (MVPLDA_{name.upper()}): {fault['msg']}") from None
 
 
-@click.group(invoke_without_command=True)
+class ServeGroup(click.Group):
+    """Whose options are settings: without the extra there are none, and whoever gives one reads what to install."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from ..serve import settings as _  # noqa: F401
+
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=ServeGroup, invoke_without_command=True)
 @settings_options
 @click.pass_context
 def serve(ctx: click.Context, /, **given: Any) -> None:

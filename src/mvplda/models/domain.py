@@ -58,8 +58,7 @@ SLACK = 0.3
 LARGEST = 4.0
 """No variance of vectors of length 1 is larger."""
 
-VARIANCES = ("speaker", "phrase", "cell", "take", "domain")
-SCALED = ("own", "other", "cell", "take")
+VARIANCES = ("own", "other", "cell", "take", "domain")
 
 SMALLEST_SQUARE = 0.05
 """No domain leaves vectors of length 1 a smaller mean square about its centre."""
@@ -111,10 +110,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     ----------
     views_ : dict of {view: 0}
     mean_ : (D,) mean of the training domains' means
-    variances_ : dict of {name: total variances of speakers, phrases, cells (a person's way of saying a phrase), takes
-        and domains}
-    scaled_ : dict of {name: total variances of the block's own view, of the other views, of cells and of takes}, of
-        vectors that are scaled to length 1 about their domain
+    variances_ : dict of {name: total variances of the block's own view, of the other views, of cells (a person's way of
+        saying a phrase) and of takes}, of vectors that are scaled to length 1 about their domain; and that of domains
     shift_ : (D,) posterior mean of the domain in use; zeros until it was `deployed`
     doubt_ : dict of {name: posterior variance of the domain in use, all columns together}
     names_ : dict of {view: names of the classes that the deployment knows}
@@ -129,7 +126,6 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         "mean_",
         "shift_",
         "variances_",
-        "scaled_",
         "doubt_",
         "names_",
         "class_means_",
@@ -169,7 +165,6 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         self.views_ = dict.fromkeys(views, 0)
         self.mean_ = np.zeros(width)
         self.variances_: dict[str, dict[str, float]] = {}
-        self.scaled_: dict[str, dict[str, float]] = {}
         # lengths of embeddings say how clear a recording is, not whose it is
         unit = self.project(vectors.astype(np.float64))
         for name, columns, view in self._columns():
@@ -201,28 +196,21 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         domains: Names,
     ) -> None:
         """Mean and variances of one block: moments within each domain, averaged over domains."""
-        means, before, after = [], [], []
+        means, found = [], []
         for domain in np.unique(domains):
             rows = domains == domain
             # within a domain, so that domains are not taken for people
             centre = u[rows].mean(axis=0)
             means.append(centre)
             apart = u[rows] - centre
-            before.append(moments(apart, own[rows], rest[rows]))
             # scaled about their domain, as in use
             scaled = apart / np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), 1e-12)
-            after.append(moments(scaled - scaled.mean(axis=0), own[rows], rest[rows]))
+            found.append(moments(scaled - scaled.mean(axis=0), own[rows], rest[rows]))
         self.mean_[columns] = np.mean(means, axis=0)
-        numbers = np.clip(np.mean(after, axis=0), 1e-6, LARGEST)
-        self.scaled_[name] = dict(zip(SCALED, numbers.tolist(), strict=True))
-        # the posterior of a domain is about vectors before they are scaled about it
-        traces = np.mean(before, axis=0)
-        is_speaker = next(iter(self.views_)) == self.blocks[name][1]
-        speaker, phrase = traces[:2] if is_speaker else traces[1::-1]
         # one domain tells nothing of how domains differ: a usual value
         spread = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
         delta = (self.delta or {}).get(name, spread)
-        numbers = np.clip([speaker, phrase, *traces[2:], delta], 1e-6, LARGEST)
+        numbers = np.clip([*np.mean(found, axis=0), delta], 1e-6, LARGEST)
         self.variances_[name] = dict(zip(VARIANCES, numbers.tolist(), strict=True))
 
     # -- evidence and the domain -----------------------------------------------
@@ -291,7 +279,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         """The posterior of the domain, from vectors as they are."""
         columns, view = next((c, view) for block, c, view in self._columns() if block == name)
         v = self.variances_[name]
-        V = some.covariance(v["speaker"], v["phrase"], v["cell"], v["take"])
+        V = self._covariance(name, some, v["take"]) * mean_square(self.mean_[columns])
         # what recurs (people, phrases) counts once, however often it is recorded
         share = np.linalg.solve(V, np.ones(len(V)))  # V^-1 1
         # without labels it may be one phrase that all say: then little can be learnt of the domain
@@ -309,10 +297,9 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         """
         scaled, square = about(place.means, place.centre)
         training = -place.shift / np.sqrt(square.mean())
-        v = self.scaled_[name]
-        domain = self.variances_[name]["domain"] / mean_square(place.centre)
-        # names are of a view behind the first, whose classes are the profiles
-        K = domain + some.covariance(v["other"], v["own"], v["cell"], KNOWN_NOISE * v["take"])
+        v = self.variances_[name]
+        domain = v["domain"] / mean_square(place.centre)
+        K = domain + self._covariance(name, some, KNOWN_NOISE * v["take"])
         K[np.diag_indices(len(K))] += SITTINGS * v["own"]
         k = domain + v["own"] * some.members(self.blocks[name][1])  # (classes, cells)
         weights = np.linalg.solve(K, k.T).T
@@ -320,6 +307,13 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         variances = domain + v["own"] - np.sum(weights * k, axis=1)
         misfit = np.linalg.slogdet(K)[1] + np.trace(np.linalg.solve(K, apart @ apart.T))
         return Classes(training + weights @ apart, variances / len(place.centre), -float(misfit))
+
+    def _covariance(self, name: str, some: Enrolled, take: float) -> Array:
+        """(C, C) of the means of cells in the scale of `variances_`, up to their domain."""
+        v = self.variances_[name]
+        is_first = self.blocks[name][1] == next(iter(self.views_))
+        first, second = (v["own"], v["other"]) if is_first else (v["other"], v["own"])
+        return some.covariance(first, second, v["cell"], take)
 
     @property
     def classes_(self) -> dict[str, Names]:
@@ -356,7 +350,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             centre = (self.mean_ + self.shift_)[columns]
             # vectors are scaled to length 1 about the centre, from a mean square of 1 - |centre|^2
             doubt = self.doubt_[name] / mean_square(centre)
-            spreads = Spreads.of(self.scaled_[name], doubt, len(centre))
+            spreads = Spreads.of(self.variances_[name], doubt, len(centre))
             known = None
             numbers = {}
             if view in self.names_:
@@ -395,7 +389,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         width = sum(columns for columns, _ in self.blocks.values())
         fits = self.mean_.shape == self.shift_.shape == (width,)
         for name, (columns, view) in self.blocks.items():
-            totals = [*self.variances_[name].values(), *self.scaled_[name].values()]
+            totals = self.variances_[name].values()
             # vectors of length 1 cannot vary by more, and what is enrolled only narrows the domain
             fits &= view in self.views_ and min(totals) > 0 and max(totals) <= LARGEST
             fits &= 0 <= self.doubt_[name] <= self.variances_[name]["domain"]
@@ -619,7 +613,7 @@ class UnitForms:
         self, enrol: list[UnitSide], test: list[UnitSide], reading: Reading, matches: Matches
     ) -> list[PairForm]:
         forms = []
-        for number, (met, _, _) in enumerate(matches[0]):
+        for number, (met, _) in enumerate(matches[0]):
             if met < 0:
                 continue
             e, t = enrol[met], test[number]

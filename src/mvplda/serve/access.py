@@ -184,6 +184,8 @@ def problem_of(error: Exception) -> Problem:
         if "full" in text or "No space" in text:
             return Problem(507, "storage", "there is no room left to write: nothing was changed")
         detail = "the database does not answer: nothing was changed"
+        if "lock" in text:
+            detail = "another connection holds a lock in the database: nothing was changed"
         return Problem(503, "database", detail, wait=2)
     log.error("unexpected", exc_info=error)
     return Problem(500, "unexpected", "something went wrong here, and is in the log")
