@@ -45,7 +45,7 @@ class Bundle(BaseScorer, BaseEstimator):
     ----------
     preprocessing : Pipeline or None
         Of the transformers in `mvplda.preprocessing`; see `standard_chain`.
-    scorer : MultiviewPLDA, PLDA, CosineScorer, CascadeScorer, or another `BaseScorer`
+    scorer : MultiviewPLDA, PLDA, CosineScorer, or another `BaseScorer`
     extractor : str or None
         Name of what made the vectors; others are refused by `check_extractor`.
     calibrations : dict of {question key: HypothesisCalibrator} or None
