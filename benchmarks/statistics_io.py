@@ -29,7 +29,7 @@ from .timing import extra_memory, in_another_process
 
 DIMENSION, CLASSES, PHRASES = 256, 1000, 30
 VIEWS = ["speaker", "phrase"]
-TABLES = ("parquet binary", "parquet fixed list") if find_spec("pyarrow") is not None else ()
+TABLES = ("parquet",) if find_spec("pyarrow") is not None else ()
 FORMATS = ("npz", *TABLES, "scp")
 PIECE = 50_000
 
@@ -43,27 +43,17 @@ def pieces(vectors: int) -> Iterator[tuple[Any, Any, Any]]:
         yield X, rng.integers(0, CLASSES, size=n), rng.integers(0, PHRASES, size=n)
 
 
-def column(kind: str, X: Any) -> Any:
-    import pyarrow as pa
-
-    if kind == "binary":
-        return pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(4 * DIMENSION), len(X), [None, pa.py_buffer(X)]
-        )
-    return pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), DIMENSION)
-
-
 def write(folder: Path, name: str, vectors: int) -> tuple[Path, dict[str, str]]:
     """A shard in this format, and where its labels are."""
-    kind, _, stored = name.partition(" ")
-    path = folder / f"x.{kind}"
-    if kind == "parquet":
+    path = folder / f"x.{name}"
+    if name == "parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         writer: Any = None
         for some, speaker, phrase in pieces(vectors):
-            table = pa.table({"vector": column(stored, some), "speaker": speaker, "phrase": phrase})
+            lists = pa.FixedSizeListArray.from_arrays(pa.array(some.reshape(-1)), DIMENSION)
+            table = pa.table({"vector": lists, "speaker": speaker, "phrase": phrase})
             if writer is None:
                 options = {"compression": "none", "use_dictionary": False}
                 writer = pq.ParquetWriter(path, table.schema, **options)
@@ -72,7 +62,7 @@ def write(folder: Path, name: str, vectors: int) -> tuple[Path, dict[str, str]]:
     else:
         all_pieces = list(pieces(vectors))
         X, speaker, phrase = (np.concatenate([p[i] for p in all_pieces]) for i in range(3))
-        if kind == "npz":
+        if name == "npz":
             np.savez(path, X=X, speaker=speaker, phrase=phrase)
         else:
             ids = np.array([f"utterance-{i:07d}" for i in range(vectors)])
@@ -185,10 +175,10 @@ def memory(name: str, vectors: int) -> dict[str, Any]:
 
 def measure_memory(path: str, labels: dict[str, str]) -> None:
     """Peak of a run, in a process of its own; a small run before it pays for what the libraries take once."""
-    with shard("parquet binary", 1000) as (small, _):
+    with shard("parquet", 1000) as (small, _):
         gather(small, None, VIEWS)
     if path.endswith(".parquet"):
-        with shard("parquet binary", 1000) as (small, _):
+        with shard("parquet", 1000) as (small, _):
             gather(small, None, VIEWS)
     print(json.dumps(extra_memory(lambda: gather(path, labels, VIEWS))))
 

@@ -92,12 +92,11 @@ def by_kind(columns: dict[str, str], paper: bool) -> list[str]:
     return lines
 
 
-def over_deals(name: str) -> list[str]:
-    """All systems of a corpus whose speakers are dealt several times: mean and interval over speakers and deals."""
+def all_systems(name: str) -> list[str]:
+    """All systems of a corpus with intervals over speakers, and over deals where speakers are dealt several times."""
     systems = _read(f"{name}/results.json")["systems"]
     rows = [
-        [system["title"], *(seeds_cell(system["seeds"][kind]) for kind in KINDS)]
-        for system in systems.values()
+        [system["title"], *(cell(system, kind) for kind in KINDS)] for system in systems.values()
     ]
     return _lines(["EER, %", *KINDS], rows)
 
@@ -204,14 +203,6 @@ DOMAINS = {
     "clean": "clean, as in training",
 }
 ADAPTED = "centring, by amount"
-HEARD = {
-    "phrases not known": "phrases not known",
-    "phrase of the profile known": "phrase of the profile known",
-    "heard, as posteriors: 288 components, 99.9 % right": "phrase of the test by ASR posteriors, 99.9 % right",
-    "heard, as posteriors: 2 components, 88.6 % right": "by ASR posteriors, 88.6 % right",
-    "heard, the likeliest as a fact: 2 components, 88.6 % right": "the likeliest as a fact, 88.6 % right",
-    "phrase of both sides known": "phrases of both sides known",
-}
 
 
 def _lines(head: list[str], rows: Rows, left: int = 1) -> list[str]:
@@ -294,15 +285,6 @@ def domains() -> list[str]:
             rows.append([f"{title}: {question.lower()}", *found])
     rows = [row + ["-"] * (len(heading) - len(row)) for row in rows]
     return _lines(heading, rows)
-
-
-def recogniser() -> list[str]:
-    """Errors where a recogniser hears the phrase."""
-    head, *cells = _markdown("recogniser/table.md")
-    columns = [1, 2, 3, 5]
-    found = {row[0]: [row[column] for column in columns] for row in cells}
-    rows = [[title, *found[name]] for name, title in HEARD.items()]
-    return _lines(["trials", *(head[column] for column in columns)], rows)
 
 
 def spoofing() -> list[str]:
@@ -407,8 +389,9 @@ def default_model() -> list[str]:
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
-    "C-VAU": lambda: over_deals("cvau"),
-    "Speech Commands": lambda: over_deals("speech-commands"),
+    "C-VAU": lambda: all_systems("cvau"),
+    "Speech Commands": lambda: all_systems("speech-commands"),
+    "synthetic speech": lambda: all_systems("synthetic-demo"),
     "readings, j-vectors": lambda: readings("jvectors-readings"),
     "readings, simulated": lambda: readings("drawn-readings"),
     "priors, simulated": lambda: readings("drawn-priors"),
@@ -424,7 +407,6 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "speakers, both": lambda: speakers(0),
     "speakers, voice": lambda: speakers(1),
     "domains": domains,
-    "recogniser": recogniser,
     "spoofing": spoofing,
     "intervals": lambda: least_coverage(COVERAGE, COVERAGE_TITLES, True),
     "intervals of operating points": lambda: least_coverage(POINTS, POINT_TITLES, False),

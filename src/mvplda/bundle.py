@@ -45,7 +45,7 @@ class Bundle(BaseScorer, BaseEstimator):
     ----------
     preprocessing : Pipeline or None
         Of the transformers in `mvplda.preprocessing`; see `standard_chain`.
-    scorer : MultiviewPLDA, PLDA, CosineScorer, CascadeScorer, or another `BaseScorer`
+    scorer : MultiviewPLDA, PLDA, CosineScorer, or another `BaseScorer`
     extractor : str or None
         Name of what made the vectors; others are refused by `check_extractor`.
     calibrations : dict of {question key: HypothesisCalibrator} or None
@@ -197,7 +197,7 @@ class Bundle(BaseScorer, BaseEstimator):
         """
         question = question or Question()
         scorer = self.fitted_scorer
-        if not scorer.has_domain or question.known is not None or question.recognised:
+        if not scorer.has_domain or question.known is not None:
             return question
         known = []
         for view in question.same or self.views:

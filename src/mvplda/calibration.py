@@ -401,7 +401,6 @@ def question_key(question: Question, views: Sequence[str]) -> str:
         asked = [view for view in views if view in question.same]
     facts = [f"{view} {given[view]}" for view in views if view in given]
     facts += [f"{view} known" for view in views if view in question.known_views]
-    facts += [f"{view} recognised" for view in views if view in (question.recognised or {})]
     return "|".join(["+".join(asked), *facts])
 
 

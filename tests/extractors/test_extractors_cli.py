@@ -48,7 +48,7 @@ def run(*words):
     "command", [("extractor", "check"), ("verify", "one.wav", "again.wav", "-x")]
 )
 def test_a_recipe_to_fill_in_keeps_its_lines(place, command):
-    network(place / "odd.onnx", inputs=("stuff",), output="vec")
+    network(place / "odd.onnx", inputs=("stuff",), output="vec", family=None)
     done = run(*command, "odd.onnx")
     assert done.exit_code in (1, 3), done.output
     draft = done.output.partition("\n\n")[2]
@@ -117,14 +117,12 @@ def test_quality_names_files_that_cannot_be_read(place):
     assert json.loads(told)["file"] == "one.wav"
 
 
-def test_check_tells_what_was_understood_and_writes_a_recipe(place):
+def test_check_tells_what_was_understood(place):
     network(place / "new.onnx", seed=2)
-    found = run("extractor", "check", "new.onnx", "--write")
+    found = run("extractor", "check", "new.onnx")
     assert found.exit_code == 0, found.output
     assert "name: wespeaker-" in found.output
-    assert "golden vector: agrees" in run("extractor", "check", "new.onnx").output
-    network(place / "new.onnx", seed=3)
-    assert run("extractor", "check", "new.onnx").exit_code == 1
+    assert "golden vector: the recipe has none" in found.output
 
 
 def test_what_browsers_record_is_listed_and_not_passed_over(place):
@@ -174,7 +172,6 @@ def test_an_experiment_on_vectors_of_extractors(place, extractors):
         "network.hidden": 8,
         "network.layers": 2,
         "training.epochs": 1,
-        "training.device": "cpu",
         "evaluation.resamples": 10,
         "evaluation.systems": '["cosine", "plda-cell"]',
     }
@@ -187,7 +184,6 @@ def test_an_experiment_on_vectors_of_extractors(place, extractors):
         "-o",
         "out",
         "-q",
-        "--no-report",
         *changes,
         *chosen,
     )

@@ -53,7 +53,7 @@ def test_round_trip(vectors: VectorSet, tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.glob("*.part"))
 
 
-@pytest.mark.parametrize("written", ["ark:{}/x", "ark,scp:{}/x,{}/y.scp", "scp:{}/y.scp"])
+@pytest.mark.parametrize("written", ["ark:{}/x", "scp:{}/y.scp"])
 def test_kaldi_prefixes(vectors: VectorSet, tmp_path: Path, written: str) -> None:
     write_vectors(written.replace("{}", str(tmp_path)), vectors)
     for file in tmp_path.iterdir():
@@ -156,18 +156,20 @@ def test_named_arrays(tmp_path: Path, keys: Any) -> None:
     same(read_vectors(tmp_path / "x.npz"), VectorSet(np.array(["a", "b", "c"]), X))
 
 
-@pytest.mark.parametrize("kind", ["fixed", "list", "large", "binary"])
+@pytest.mark.parametrize("kind", ["fixed", "list", "large"])
 def test_columns_of_vectors(tmp_path: Path, kind: str) -> None:
     X = np.arange(6, dtype=np.float32).reshape(3, 2)
-    rows: Any = [row.tobytes() for row in X] if kind == "binary" else X.tolist()
     types: dict[str, pa.DataType] = {
         "fixed": pa.list_(pa.float32(), 2),
         "list": pa.list_(pa.float32()),
         "large": pa.large_list(pa.float32()),
-        "binary": pa.binary(8),
     }
     table = pa.table(
-        {"note": ["x", "y", "z"], "utt": ["a", "b", "c"], "emb": pa.array(rows, type=types[kind])}
+        {
+            "note": ["x", "y", "z"],
+            "utt": ["a", "b", "c"],
+            "emb": pa.array(X.tolist(), type=types[kind]),
+        }
     )
     pq.write_table(table, tmp_path / "x.parquet")
     same(read_vectors(tmp_path / "x.parquet"), VectorSet(np.array(["a", "b", "c"]), X))
@@ -341,7 +343,7 @@ def test_an_unknown_suffix(tmp_path: Path) -> None:
 # -- the note of the extractor ------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*NAMES, "ark:{}/x.ark", "ark,scp:{}/x.ark,{}/x.scp"])
+@pytest.mark.parametrize("name", [*NAMES, "ark:{}/x.ark", "scp:{}/x.scp"])
 def test_a_note_belongs_to_its_vectors(tmp_path: Path, name: str) -> None:
     path = name.replace("{}", str(tmp_path)) if "{}" in name else str(tmp_path / name)
     noted = VectorSet(np.array(["a", "b"]), np.ones((2, 3)), "net-1")
@@ -393,7 +395,7 @@ def test_extractors_are_compared(tmp_path: Path) -> None:
 
 
 def test_whether_vectors_can_be_written_is_known_before(tmp_path: Path) -> None:
-    check_vectors_writable(f"ark,scp:{tmp_path}/x.ark,{tmp_path}/x.scp")
+    check_vectors_writable(f"scp:{tmp_path}/x.scp")
     with pytest.raises(FileNotFoundError, match=r"no folder .*none to write x\.ark"):
         check_vectors_writable(f"ark:{tmp_path}/none/x.ark")
     (tmp_path / "x.npz").mkdir()

@@ -9,7 +9,7 @@ import pytest
 from dense_scoring import cell_classes, joint_log_density
 from scipy.linalg import block_diag
 
-from mvplda import Committee, CosineScorer, MultiviewPLDA
+from mvplda import Committee, MultiviewPLDA
 
 COLUMNS = {"voice": (0, 4), "words": (4, 7), "phrase only": (7, 9)}
 RANKS: dict[str, dict[str, int]] = {
@@ -95,7 +95,6 @@ RNG = np.random.default_rng(4)
 E = 2 * RNG.normal(size=(7, 9))
 T = 2 * RNG.normal(size=(6, 9))
 IDS = [0, 0, 1, 1, 1, 2, 3]
-HEARD = dict(zip((*PHRASES, None), RNG.dirichlet(np.ones(5), 6).T, strict=True))
 ONE_PHRASE = {"phrase": ["a", "a", "b", "b", "b", "c", "new"]}
 MIXED = {"phrase": ["a", "b", "b", "b", "c", "c", "new"]}
 SAID = {"phrase": ["a", "b", "c", "d", "a", "new"]}
@@ -117,13 +116,6 @@ ASKED: dict[str, tuple[Any, Any, Any]] = {
     "facts, known": (MIXED, SAID, {"same": "speaker", "known": "phrase"}),
     "claims": (MIXED, SAID, {"same": ["speaker", "phrase"]}),
     "claims, known": (ONE_PHRASE, SAID, {"same": "phrase", "known": "phrase"}),
-    "heard": (ONE_PHRASE, None, {"recognised": {"phrase": HEARD}}),
-    "heard, known": (
-        ONE_PHRASE,
-        None,
-        {"same": "speaker", "known": "phrase", "recognised": {"phrase": HEARD}},
-    ),
-    "heard, mixed": (MIXED, None, {"known": "phrase", "recognised": {"phrase": HEARD}}),
     "domain": (HERE, THERE, {"known": "domain"}),
     "domain, known": (
         HERE,
@@ -160,35 +152,6 @@ def test_every_question_has_the_answer_of_the_block_model(name: str, both: Any) 
     np.testing.assert_allclose(answers[0][0], answers[1][0], atol=1e-8)
     for h, share in answers[1][1].items():
         np.testing.assert_allclose(answers[0][1][h], share, atol=1e-9)
-
-
-@pytest.mark.filterwarnings("ignore::mvplda.exceptions.UnknownClassWarning")
-def test_a_recogniser_that_says_the_same_of_all_classes_changes_nothing() -> None:
-    """Not even with unequal factors and a cosine among the experts."""
-    rng = np.random.default_rng(8)
-    experts: dict[str, Any] = {name: trained_expert(rng, name) for name in ("voice", "words")}
-    cosine = CosineScorer(views=("speaker", "phrase")).fit(rng.normal(size=(20, 4)))
-    committee = Committee(
-        {**experts, "angle": cosine}, columns={**COLUMNS, "angle": (0, 4)}, factors=None
-    )
-    committee.columns = {k: v for k, v in COLUMNS.items() if k in experts} | {"angle": (0, 4)}
-    committee._adopt({**experts, "angle": cosine}, 9)
-    committee._find_views(("speaker", "phrase", "domain"))
-    own = {"speaker": 0.7, "phrase": 1.6, "domain": 0.2, "together": 0.3}
-    angle = {"speaker": 0.0, "phrase": 0.0, "together": 4.5}
-    committee.factors_ = {"voice": own, "words": {**own, "together": 0.8}, "angle": angle}
-    profiles = committee.enrol(E[:, :9], IDS, ONE_PHRASE).select([0, 1, 2])
-    flat = dict.fromkeys((*PHRASES, None), np.ones(6))
-    for same in (None, "speaker", "phrase"):
-        hard = committee.llr(profiles, T, same=same, known="phrase", dtype=np.float64)
-        soft = committee.llr(
-            profiles, T, same=same, known="phrase", recognised={"phrase": flat}, dtype=np.float64
-        )
-        np.testing.assert_allclose(soft, hard, atol=1e-9)
-        # without training classes, names alone tell nothing of vectors
-        plain = committee.llr(profiles, T, same=same, dtype=np.float64)
-        named = committee.llr(profiles, T, same=same, recognised={"phrase": flat}, dtype=np.float64)
-        np.testing.assert_allclose(named, plain, atol=1e-9)
 
 
 def test_the_domain_of_a_deployment_against_dense_densities(both: Any) -> None:

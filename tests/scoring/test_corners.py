@@ -1,4 +1,4 @@
-"""Corners of scoring: weights that are none, recognisers that are sure, threads, and domains that were set by hand."""
+"""Corners of scoring: weights that are none, threads, and domains that were set by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from mvplda import Bundle, MultiviewPLDA, Question, load
+from mvplda import MultiviewPLDA, Question, load
 from mvplda.exceptions import DataError
 from mvplda.models.domain import DomainPLDA
 from mvplda.scoring import engine, forms, latents
@@ -36,32 +36,6 @@ def test_weights_of_vectors_are_positive_numbers(model, weights):
 def test_weights_may_be_a_list(model):
     listed = model.enrol(X[:3], [0, 0, 1], weights=[1, 2, 3])
     assert listed.weights.tolist() == [3, 3]
-
-
-@pytest.mark.parametrize("known", [None, ["phrase"]])
-def test_posteriors_with_a_recogniser_that_is_sure(model, known):
-    """What it rules out has probability 0; the rest is shared as if the phrase were given."""
-    profiles = model.enrol(X[:4], [0, 0, 1, 1], {"phrase": list("aabb")})
-    sure = {"phrase": {"a": np.ones(3), "b": np.zeros(3)}}
-    found = model.hypotheses(profiles, X[50:53], recognised=sure, known=known)
-    nearly = {"phrase": {"a": np.ones(3), "b": np.full(3, 1e-12)}}
-    almost = model.hypotheses(profiles, X[50:53], recognised=nearly, known=known)
-    for h, share in found.items():
-        np.testing.assert_allclose(share, almost[h], atol=1e-6)
-    question = Question(recognised=sure, known=known)
-    answer = Bundle(scorer=model).answer(profiles, X[50:53], question)
-    np.testing.assert_allclose(answer.llr, model.llr(profiles, X[50:53], question), atol=1e-4)
-
-
-def test_what_is_given_and_ruled_out_leaves_the_vectors(model):
-    profiles = model.enrol(X[:2], labels={"phrase": ["a", "b"]})
-    question = Question(
-        "speaker", given={"phrase": "different"}, recognised={"phrase": {"a": np.ones(3)}}
-    )
-    answer = Bundle(scorer=model).answer(profiles, X[50:53], question)
-    np.testing.assert_allclose(answer.llr, model.llr(profiles, X[50:53], question), atol=1e-4)
-    assert not answer.calibrated
-    assert "phrase recognised" in answer.key
 
 
 def test_threads_that_clear_what_is_kept(model, monkeypatch):

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from mvplda import MultiviewPLDA
-from mvplda.exceptions import DataError, ParameterError
+from mvplda.exceptions import ParameterError
 from mvplda.scoring import worlds as worlds_module
 from mvplda.scoring.blocks import Several
 from mvplda.scoring.forms import multiply
 from mvplda.scoring.latents import LatentSpace, latent_term, vector_term
-from mvplda.scoring.question import log_posteriors
 
 
 def random_model(D: int, ranks: dict[str, int], seed: int = 0) -> MultiviewPLDA:
@@ -96,21 +95,6 @@ def test_worlds_that_share_a_product_are_added_up_with_care(wide: bool) -> None:
     expected = [[-900 + np.log(2), 0.0]]
     np.testing.assert_allclose(some.block(slice(None), slice(None)), expected)
     np.testing.assert_allclose(some.pairs(np.array([0, 0]), np.array([0, 1])), expected[0])
-
-
-def test_what_a_recogniser_may_give() -> None:
-    logs = log_posteriors("phrase", {"x": [0.5], "y": [0.5], "z": [0.0]}, 1)
-    np.testing.assert_allclose(logs, [[0.0, 0.0, -np.inf, -np.inf, np.log(2 / 3)]])
-    wrong = [
-        ({"x": [0.5], "y": [-0.1]}, "probabilities"),
-        ({"x": [np.inf], "y": [0.1]}, "probabilities"),
-        ({"x": [0.0], "y": [0.0]}, "not all 0"),
-        ({"x": [0.5, 1], "y": [0.5, 0]}, "one number a test"),
-        ({}, "one number a test"),
-    ]
-    for one, message in wrong:
-        with pytest.raises(DataError, match=message):
-            log_posteriors("phrase", one, 1)
 
 
 def test_too_many_possibilities_are_refused_and_as_many_as_allowed_are_not(

@@ -28,9 +28,9 @@ def network(
     bins=80,
     dimension=6,
     seed=0,
-    metadata=None,
     bins_first=False,
     samples=False,
+    family="wespeaker",
 ) -> Path:
     """A network that averages over time and mixes what is left: x (B, T, bins) -> mean of tanh(x) W."""
     from onnx import TensorProto, helper, numpy_helper
@@ -67,9 +67,9 @@ def network(
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    for key, value in (metadata or {}).items():
-        model.metadata_props.add(key=key, value=value)
     path.write_bytes(model.SerializeToString())
+    if family:
+        path.with_suffix(".toml").write_text(f'family = "{family}"\n')
     return path
 
 

@@ -38,15 +38,6 @@ def cut(X: Any, labels: dict[str, Any], parts: int) -> list[tuple[Any, dict[str,
     return [(X[r], {k: v[r] for k, v in labels.items()}) for r in np.split(np.arange(len(X)), ends)]
 
 
-def as_binary(X: Any) -> tuple[Any, Any]:
-    """A column of fixed-size binary and its field."""
-    kind = pa.binary(X.shape[1] * X.itemsize)
-    array = pa.FixedSizeBinaryArray.from_buffers(
-        kind, len(X), [None, pa.py_buffer(np.ascontiguousarray(X))]
-    )
-    return array, pa.field("vector", kind, metadata={"dtype": X.dtype.str})
-
-
 def as_list(X: Any) -> tuple[Any, Any]:
     array = pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), X.shape[1])
     return array, pa.field("vector", array.type)
@@ -57,10 +48,10 @@ def as_lists(X: Any) -> tuple[Any, Any]:
     return array, pa.field("vector", array.type)
 
 
-VECTOR_COLUMNS = {"binary": as_binary, "fixed list": as_list, "list": as_lists}
+VECTOR_COLUMNS = {"fixed list": as_list, "list": as_lists}
 
 
-def table_of(X: Any, labels: dict[str, Any], vectors: str = "binary") -> Any:
+def table_of(X: Any, labels: dict[str, Any], vectors: str = "fixed list") -> Any:
     array, field = VECTOR_COLUMNS[vectors](X)
     columns = [array, *(pa.array(list(column)) for column in labels.values())]
     fields = [field, *(pa.field(name, c.type) for name, c in zip(labels, columns[1:], strict=True))]
@@ -68,7 +59,7 @@ def table_of(X: Any, labels: dict[str, Any], vectors: str = "binary") -> Any:
 
 
 def write_shard(
-    path: Path, X: Any, labels: dict[str, Any], vectors: str = "binary"
+    path: Path, X: Any, labels: dict[str, Any], vectors: str = "fixed list"
 ) -> dict[str, str]:
     """Write a shard; what `labels=` must say about it."""
     if path.suffix == ".parquet":

@@ -28,7 +28,7 @@ def extractor_option(required: bool = True) -> Callable[[_Command], _Command]:
         required=required,
         metavar="NAME|FILE",
         help="Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, words), an ONNX "
-        "file, or a network of `mvplda network`. Several stand side by side in one vector.",
+        "file, or a network of `mvplda experiment`. Several stand side by side in one vector.",
     )
 
 
@@ -95,18 +95,13 @@ def list_names() -> None:
 
 @extractor.command()
 @click.argument("file")
-@click.option(
-    "--write",
-    is_flag=True,
-    help="Write a recipe with the vector of a test signal beside FILE, for later checks.",
-)
-def check(file: str, write: bool) -> None:
+def check(file: str) -> None:
     """Print what FILE is, how it was understood, and whether it makes the vectors that its recipe promises.
 
     \b
     Examples:
       mvplda extractor check campplus
-      mvplda extractor check voxceleb_resnet34_LM.onnx --write
+      mvplda extractor check voxceleb_resnet34_LM.onnx
     """
     from ..extractors.extractor import load_network
 
@@ -118,8 +113,6 @@ def check(file: str, write: bool) -> None:
         click.echo(f"{key}: {getattr(network.recipe, key) or 'not given'}")
     agrees = "the recipe has none" if cosine is None else f"agrees, cosine {cosine:.6f}"
     click.echo(f"golden vector: {agrees}")
-    if write:
-        click.echo(f"wrote {network.write_recipe()}")
 
 
 @click.command()

@@ -1,5 +1,4 @@
-"""Networks in ONNX files, understood by a recipe, or by the names of their inputs and outputs; frames as each family
-was trained on."""
+"""Networks in ONNX files, understood by a recipe; frames as each family was trained on."""
 
 from __future__ import annotations
 
@@ -14,10 +13,9 @@ from scipy import ndimage
 
 from .._optional import need
 from .._typing import FloatArray, PathLike
-from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
-from ..persistence import write_atomically
+from ..exceptions import AudioError, FileFormatError, NumericalError
 from .quality import Part, bandwidth_hz
-from .recipe import Features, Golden, Match, Recipe, families, read_recipe, to_toml
+from .recipe import Features, Recipe, families, read_recipe
 from .sound import Sound, golden_signal
 
 if TYPE_CHECKING:
@@ -170,16 +168,6 @@ class OnnxNetwork:
             )
         return cosine
 
-    def write_recipe(self) -> Path:
-        """Write the recipe with its golden vector beside the file; one that is there is an error."""
-        beside = self.path.with_suffix(".toml")
-        if beside.is_file():
-            raise ParameterError(f"{beside} is there already: delete it first")
-        vector = self.embed(golden_signal(self.rate)).astype(np.float64).round(5)
-        recipe = replace(self.recipe, match=Match(), golden=Golden(tuple(vector.tolist())))
-        write_atomically(beside, to_toml(recipe).encode())
-        return beside
-
     def _run(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
         """(batch, dimension) of frames (batch, time, bins), or of samples (batch, n)."""
         ports = self.recipe.network
@@ -201,14 +189,10 @@ class OnnxNetwork:
         return np.asarray(vectors, dtype=np.float32).reshape(len(frames), -1)
 
     def _understood(self) -> Recipe:
-        """The recipe beside the file; else by its inputs and outputs."""
+        """The recipe beside the file."""
         beside = self.path.with_suffix(".toml")
         if beside.is_file():
             return read_recipe(beside)
-        fitting = [recipe for recipe in families().values() if self._fits(recipe)]
-        if len(fitting) == 1:
-            return fitting[0]
-        which = ", ".join(recipe.name for recipe in fitting) or "no family that is known"
         draft = FILL_IN.format(
             name=self.path.stem,
             families=", ".join(families()),
@@ -216,32 +200,14 @@ class OnnxNetwork:
         )
         raise FileFormatError(
             f"{self.path}: it is not known what this network wants, and a guess would give wrong vectors without a "
-            f"word. {self._ports()} These names fit {which}. Write a recipe beside it:\n\n{draft}"
-        )
-
-    def _fits(self, recipe: Recipe) -> bool:
-        """Whether the names, the shape and the rate are those of a family."""
-        match = recipe.match
-        layout = recipe.network.layout
-        shape = next(iter(self._inputs.values()))
-        rank = 2 if layout == "samples" else 3
-        width = shape[1 if layout == "bins-time" else -1]
-        # sherpa-onnx writes the rate
-        rate = self._session.get_modelmeta().custom_metadata_map.get("sample_rate", "")
-        return (
-            set(self._inputs) <= set(match.inputs)
-            and (not match.outputs or not set(match.outputs).isdisjoint(self._outputs))
-            and len(shape) == rank
-            and (rank == 2 or isinstance(width, str) or width == recipe.features.bins)
-            and rate in ("", str(recipe.rate))
+            f"word. {self._ports()} Write a recipe beside it:\n\n{draft}"
         )
 
     def _with_ports(self, recipe: Recipe) -> Recipe:
         """The recipe with the names that the file has, where it leaves them open."""
         lengths = recipe.network.lengths if recipe.network.lengths in self._inputs else ""
         self._input = next(name for name in self._inputs if name != lengths)
-        usual = [name for name in self._outputs if name in recipe.match.outputs]
-        wanted = recipe.network.output or [*usual, *self._outputs][0]
+        wanted = recipe.network.output or next(iter(self._outputs))
         if wanted not in self._outputs:
             raise FileFormatError(
                 f"{self.path}: the recipe {recipe.name!r} names {wanted!r}, which the file has not. {self._ports()}"

@@ -138,14 +138,6 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Match:
-    """By what a file of this family is recognised: the names of its inputs and outputs."""
-
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Golden:
     """What the code's own signal gives."""
 
@@ -168,7 +160,6 @@ class Recipe:
     windows: Windows = Windows()
     output: Output = Output()
     weights: Weights = Weights()
-    match: Match = Match()
     golden: Golden = Golden()
 
     def canonical(self) -> str:
@@ -218,7 +209,7 @@ def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
             raise ParameterError(
                 f"there is no family {family!r}; there are {', '.join(families())}"
             )
-        base = replace(families()[str(family)], match=Match(), golden=Golden())
+        base = replace(families()[str(family)], golden=Golden())
     recipe = filled(base, values, "recipe")
     if not 1000 <= recipe.rate <= 768_000:
         raise ParameterError(

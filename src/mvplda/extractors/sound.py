@@ -153,10 +153,16 @@ def _of_file(
         _fail(source, "is empty: it has no bytes")
     if size > most_bytes:
         _fail(source, f"is too large: {size} bytes, at most {most_bytes} are taken")
-    clip = clip or Clip(Path())
     kind = container(head)
-    if kind and clip == Clip(clip.path):
-        return _decoded(source, rate, kind, most_s)
+    if kind and (clip is None or clip == Clip(clip.path)):
+        samples, own_rate = _by_av(source, kind, most_s)
+    else:
+        samples, own_rate = _by_soundfile(source, head, clip or Clip(Path()), most_s)
+    return _as_sound(samples, source, own_rate, rate)
+
+
+def _by_soundfile(source: File, head: bytes, clip: Clip, most_s: float) -> tuple[Sound, int]:
+    """(n, channels) samples of a stretch and their rate, where header, file and limits do not contradict each other."""
     sphere = sphere_header(head)
     coding = sphere.get("sample_coding", "")
     if re.search("shorten|wavpack|shortpack", coding):
@@ -166,64 +172,33 @@ def _of_file(
             f"is a compressed NIST SPHERE file ({coding}), which is not read here: unpack it first, such as with "
             f"sph2pipe -f wav",
         )
+    promised = sphere.get("sample_count", "")
     with _open(source) as file:
-        length = _checked_length(file, source, clip, most_s, sphere.get("sample_count", ""))
-        samples = _decode(file, source, clip.start, length)
-        loudest = np.abs(samples).max()
-        if not loudest:
-            _fail(source, "is silent: all samples are zero")
-        mono = samples.mean(axis=1)
-        if np.abs(mono).max() <= CANCELLED * loudest:
-            _fail(source, "has channels that cancel each other: give one of them")
-        sound = _resampled(mono, file.samplerate, rate)
-    if not len(sound):
-        _fail(source, f"is too short: {len(mono)} samples give none at {rate} a second")
-    return sound
-
-
-def _checked_length(file: SoundFile, source: File, clip: Clip, most_s: float, promised: str) -> int:
-    """Samples of the stretch, where the header does not contradict itself, the file or the limits."""
-    rate = int(file.samplerate)
-    _check_rate(rate, source)
-    length = file.frames - clip.start if clip.length is None else clip.length
-    end = clip.start + length
-    if clip.length is None or end > file.frames:
-        sizes = _CUT.search(file.extra_info)
-        cut = sizes is not None and int(sizes[2]) < int(sizes[1]) < STREAMED
-        missing = promised.isdigit() and int(promised) > file.frames
-        if cut or missing or _OGG_CUT.search(file.extra_info):
-            _fail(source, "is truncated: its header promises more than there is")
-    if not file.frames:
-        _fail(source, "is empty: it has a header but no samples")
-    if clip.start < 0 or length < 1 or end > file.frames:
-        _fail(
-            source,
-            f"has {file.frames} samples, the stretch from {clip.start} to {end} is not in it",
-        )
-    if length > most_s * rate:
-        _fail(
-            source,
-            f"is too long: {length / rate:.0f} s, at most {most_s:g} s are taken",
-        )
-    return int(length)
-
-
-def _decode(file: SoundFile, source: File, start: int, count: int) -> Sound:
-    """(count, channels) samples from a place on."""
-    try:
-        if file.tell() != start:
-            file.seek(start)
-        samples: Sound = file.read(count, dtype="float32", always_2d=True)
-    except (RuntimeError, OSError, MemoryError, ValueError) as error:
-        _fail(
-            source,
-            f"is damaged, or promises more than memory holds ({count} samples): {error}",
-            error,
-        )
-    if len(samples) != count:
-        _fail(source, f"is damaged or truncated: {len(samples)} of {count} samples could be read")
-    _check_samples(samples, source)
-    return samples
+        rate = int(file.samplerate)
+        _check_rate(rate, source)
+        length = file.frames - clip.start if clip.length is None else clip.length
+        end = clip.start + length
+        if clip.length is None or end > file.frames:
+            sizes = _CUT.search(file.extra_info)
+            cut = sizes is not None and int(sizes[2]) < int(sizes[1]) < STREAMED
+            missing = promised.isdigit() and int(promised) > file.frames
+            if cut or missing or _OGG_CUT.search(file.extra_info):
+                _fail(source, "is truncated: its header promises more than there is")
+        if file.frames and (clip.start < 0 or length < 1 or end > file.frames):
+            reason = f"the stretch from {clip.start} to {end} is not in it"
+            _fail(source, f"has {file.frames} samples, {reason}")
+        if length > most_s * rate:
+            _fail(source, f"is too long: {length / rate:.0f} s, at most {most_s:g} s are taken")
+        try:
+            if file.tell() != clip.start:
+                file.seek(clip.start)
+            samples: Sound = file.read(length, dtype="float32", always_2d=True)
+        except (RuntimeError, OSError, MemoryError, ValueError) as error:
+            reason = f"is damaged, or promises more than memory holds ({length} samples): {error}"
+            _fail(source, reason, error)
+    if len(samples) != length:
+        _fail(source, f"is damaged or truncated: {len(samples)} of {length} samples could be read")
+    return samples, rate
 
 
 def sphere_header(head: bytes) -> dict[str, str]:
@@ -279,19 +254,28 @@ def _check_rate(rate: int, source: File) -> None:
         )
 
 
-def _check_samples(samples: FloatArray, source: File) -> None:
+def _as_sound(samples: FloatArray, source: File, rate: int, wanted: int) -> Sound:
+    """Samples (n,) or (n, channels), which must hold sound, as one channel at a rate."""
     if not np.isfinite(samples).all():
         _fail(source, "has samples that are not finite")
-    largest = float(np.abs(samples).max(initial=0.0))
-    if largest > LARGEST:
-        _fail(source, f"has samples as large as {largest:.0e}, where full scale is 1")
-
-
-def _resampled(samples: Sound, rate: int, wanted: int) -> Sound:
-    if rate == wanted:
-        return samples
-    resampled: Sound = need("soxr").resample(samples, rate, wanted, quality="HQ")
-    return resampled
+    loudest = float(np.abs(samples).max(initial=0.0))
+    if not len(samples):
+        _fail(source, "is empty: it has no samples")
+    if loudest > LARGEST:
+        _fail(source, f"has samples as large as {loudest:.0e}, where full scale is 1")
+    if not loudest:
+        _fail(source, "is silent: all samples are zero")
+    sound = samples
+    if samples.ndim == 2:
+        sound = samples.mean(axis=1)
+        if np.abs(sound).max() <= CANCELLED * loudest:
+            _fail(source, "has channels that cancel each other: give one of them")
+    sound = np.ascontiguousarray(sound, dtype=np.float32)
+    if rate != wanted:
+        sound = need("soxr").resample(sound, rate, wanted, quality="HQ")
+    if not len(sound):
+        _fail(source, f"is too short: {len(samples)} samples give none at {wanted} a second")
+    return sound
 
 
 def of_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
@@ -304,43 +288,30 @@ def of_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
             "samples are (n,) or (n, channels) floats whose full scale is 1 (divide 16-bit numbers by 32768); got "
             f"shape {array.shape} of {array.dtype}"
         )
-    if array.ndim == 2:
-        array = array.mean(axis=1)
-    name = "the sound"
-    _check_rate(source_rate, name)
-    _check_samples(array, name)
-    if not len(array):
-        _fail(name, "is empty: there are no samples")
-    if not array.any():
-        _fail(name, "is silent: all samples are zero")
-    return _resampled(np.ascontiguousarray(array, dtype=np.float32), source_rate, rate)
+    _check_rate(source_rate, "the sound")
+    return _as_sound(array, "the sound", source_rate, rate)
 
 
-def _decoded(source: File, rate: int, kind: str, most_s: float) -> Sound:
-    """One channel at the rate, of a container that PyAV reads."""
+def _by_av(source: File, kind: str, most_s: float) -> tuple[Sound, int]:
+    """(n,) samples of one channel and their rate, of a container that PyAV reads."""
     av = need("av")
     try:
         with _opened(source) as file, av.open(file, "r", format=kind) as opened:
-            blocks, own_rate = _by_av(source, opened, most_s)
+            blocks, rate = _blocks(source, opened, most_s)
             # damage within a file is skipped in silence; its header has, where it is there, how long it was
             alone = kind == "matroska" and len(opened.streams) == 1
             promised = (opened.duration or 0) / av.time_base
+    except AudioError:
+        raise
     except (av.FFmpegError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        if isinstance(error, AudioError):
-            raise
         _fail(source, f"is damaged: {error}", error)
-    if not blocks:
-        _fail(source, "is empty: it has a header but no samples")
-    samples = np.concatenate(blocks)
-    if alone and len(samples) < (promised - LOST_S) * own_rate:
+    samples = np.concatenate([np.empty(0, np.float32), *blocks])
+    if alone and blocks and len(samples) < (promised - LOST_S) * rate:
         _fail(source, f"is damaged: {promised:.1f} s could not all be read")
-    _check_samples(samples, source)
-    if not samples.any():
-        _fail(source, "is silent: all samples are zero")
-    return _resampled(samples, own_rate, rate)
+    return samples, rate
 
 
-def _by_av(source: File, opened: InputContainer, most_s: float) -> tuple[list[Sound], int]:
+def _blocks(source: File, opened: InputContainer, most_s: float) -> tuple[list[Sound], int]:
     """Blocks of one channel at the file's own rate, and that rate."""
     streams = opened.streams.audio
     # a stream in a codec that is not known has no decoder

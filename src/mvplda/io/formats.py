@@ -42,8 +42,6 @@ IDS = (
 """Usual names of arrays and columns, as `plain` writes them."""
 ARCHIVE = "a NumPy archive (.npz)"
 PARQUET = "a Parquet file"
-FLOAT_TYPE = b"dtype"
-"""Metadata of a fixed-size binary column of Parquet: ``<f4`` (also where absent) or ``<f8``."""
 STREAM_BYTES = 4 * 2**20
 GUESSED_WIDTH = 512
 """Of lists in Parquet, whose type does not tell it; it only decides how many rows are read at a time."""
@@ -119,10 +117,7 @@ def write_npz(path: Path, ids: Names, X: Vectors) -> None:
 
 
 class ParquetReader(Reader):
-    """Columns of ids, vectors and labels; row groups are read some rows at a time, and never held whole.
-
-    Fixed-size binary becomes an array without a copy; lists are decoded value by value, which is slow.
-    """
+    """Columns of ids, of vectors as lists, and of labels; row groups are read some rows at a time, never held whole."""
 
     def __init__(self, source: OnDisk) -> None:
         self.source = source
@@ -130,15 +125,18 @@ class ParquetReader(Reader):
         types = need("pyarrow").types
         with wrap_reader_errors(self.path, PARQUET), self._open() as file:
             self.schema = file.schema_arrow
-        wide = chosen([f.name for f in self.schema if _is_vectors(f.type)], VECTORS)
-        if wide is None:
-            self._lacks("one column of vectors, called 'vector'")
-        self.field = self.schema.field(wide)
-        kinds = (types.is_string, types.is_large_string, types.is_integer)
-        named = [f.name for is_kind in kinds for f in self.schema if is_kind(f.type)]
+        named = []
+        lists = []
+        for field in self.schema:
+            kind = field.type
+            if types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind):
+                named.append(field.name)
+            elif types.is_nested(kind) and types.is_floating(getattr(kind, "value_type", kind)):
+                lists.append(field.name)
+        self.key = chosen(lists, VECTORS) or self._lacks("one column of vectors, called 'vector'")
         self.id_column = chosen(named, IDS)
         self.has_ids = self.id_column is not None
-        self.columns = tuple(name for name in self.schema.names if name != wide)
+        self.columns = tuple(name for name in self.schema.names if name != self.key)
 
     def _open(self) -> Arrow:
         # buffered streams: a row group is never read whole
@@ -156,55 +154,34 @@ class ParquetReader(Reader):
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
         if ids and self.id_column is None:
             self._lacks("a column of ids, text or whole numbers, called 'id'")
-        wanted = dict.fromkeys([self.field.name, *columns, *[self.id_column] * ids])
-        step = rows_of_batch(batch_bytes, _row_bytes(self.field.type))
+        filled = [self.key, *[self.id_column] * ids]
+        kind = self.schema.field(self.key).type
+        width = getattr(kind, "list_size", GUESSED_WIDTH)
+        step = rows_of_batch(batch_bytes, width * kind.value_type.bit_width // 8)
         first = 0
         with wrap_reader_errors(self.path, PARQUET), self._open() as file:
-            for batch in file.iter_batches(step, columns=list(wanted), use_threads=False):
+            wanted = list(dict.fromkeys([*filled, *columns]))
+            for batch in file.iter_batches(step, columns=wanted, use_threads=False):
                 # Offsets and lengths of a damaged file would lead out of its memory.
                 batch.validate(full=True)
-                for name in dict.fromkeys([self.field.name, *[self.id_column] * ids]):
+                for name in filled:
                     if batch.column(name).null_count:
                         row = first + batch.column(name).is_null().index(True).as_py()
                         fail(self.path, f"row {row}, counted from 0, has no {name!r}: it is null")
-                X = self._rows(batch.column(self.field.name))
                 names = None
                 if ids:
                     names = list(map(as_text, batch.column(self.id_column).to_pylist()))
+                X = self._rows(batch.column(self.key))
                 yield Batch(X, names, {name: batch.column(name) for name in columns})
                 first += len(X)
 
     def _rows(self, column: Arrow) -> NDArray[np.floating]:
         """A column of vectors as an array."""
-        if need("pyarrow").types.is_fixed_size_binary(column.type):
-            size = column.type.byte_width
-            dtype = np.dtype((self.field.metadata or {}).get(FLOAT_TYPE, b"<f4").decode())
-            if dtype.kind != "f" or size % dtype.itemsize:
-                wanted = f"a multiple of {dtype.itemsize}, for {dtype}"
-                fail(self.path, f"vectors of {size} bytes; expected {wanted}")
-            count = len(column) * size // dtype.itemsize
-            numbers = np.frombuffer(column.buffers()[1], dtype, count, column.offset * size)
-            return numbers.reshape(len(column), -1)
         widths = need("pyarrow.compute").list_value_length(column).unique().to_pylist()
         if len(widths) > 1:
             fail(self.path, f"vectors of widths {min(widths)} to {max(widths)}; expected one width")
         flat = column.flatten().to_numpy(zero_copy_only=False)
         return np.asarray(flat.reshape(len(column), widths[0]))
-
-
-def _is_vectors(kind: Arrow) -> bool:
-    """Whether a column of this Arrow type can hold vectors."""
-    types = need("pyarrow").types
-    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    floats = is_list and types.is_floating(kind.value_type)
-    return bool(floats or types.is_fixed_size_binary(kind))
-
-
-def _row_bytes(kind: Arrow) -> int:
-    """Bytes of one vector, as far as the type tells."""
-    if need("pyarrow").types.is_fixed_size_binary(kind):
-        return int(kind.byte_width)
-    return int(getattr(kind, "list_size", GUESSED_WIDTH) * kind.value_type.bit_width // 8)
 
 
 def write_parquet(path: Path, ids: Names, X: Vectors) -> None:

@@ -39,7 +39,7 @@ from .files import (
 )
 
 Buffer = bytes | mmap.mmap
-PREFIX = re.compile(r"(ark|scp)((?:,\w+)*):(.*)", re.DOTALL)
+PREFIX = re.compile(r"(ark|scp)(?:,\w{1,2})*:(.*)", re.DOTALL)
 BINARY = b"\0B"
 ID = re.compile(rb"([^\0-\x20]+)[ \t]")
 HEADER = re.compile(rb"([FD])(?:V \x04(....)|M \x04(....)\x04(....))", re.DOTALL)
@@ -55,26 +55,17 @@ def is_kaldi(path: PathLike) -> bool:
     return PREFIX.fullmatch(str(path)) is not None or suffix_of(path) in (".ark", ".scp")
 
 
-def parse_name(path: PathLike) -> tuple[str | None, str | None]:
-    """The archive and the script that ``ark:x``, ``scp:x``, ``ark,scp:x,y`` or a bare path names."""
+def parse_name(path: PathLike) -> tuple[str, bool]:
+    """The file that ``ark:x``, ``scp:x`` or a bare path names, and whether it is a script."""
     parts = PREFIX.fullmatch(str(path))
     if parts is None:
-        if suffix_of(path) == ".scp":
-            return None, str(path)
-        return str(path), None
-    name = parts[3].strip()
+        return str(path), suffix_of(path) == ".scp"
+    name = parts[2].strip()
     if not name or "|" in (name[0], name[-1]):
         raise ParameterError(
             f"{path}: expected a file after the prefix; commands are not run. Write their output first"
         )
-    if parts[1] == "scp":
-        return None, name
-    if ",scp" not in parts[2]:
-        return name, None
-    ark, _, scp = name.partition(",")
-    if not ark or not scp:
-        raise ParameterError(f"{path}: expected two files, as in 'ark,scp:x.ark,x.scp'")
-    return ark, scp
+    return name, parts[1] == "scp"
 
 
 def looks_like_archive(head: bytes) -> bool:
@@ -94,9 +85,7 @@ class KaldiReader(Reader):
     """
 
     def __init__(self, path: PathLike, source: OnDisk | None = None) -> None:
-        ark, scp = parse_name(path)
-        self.is_script = scp is not None
-        self.path = str(scp or ark)
+        self.path, self.is_script = parse_name(path)
         self.source = source or OnDisk(self.path)
         self.opened: dict[str, Buffer] = {}
 
@@ -275,14 +264,14 @@ def behind_blanks(data: Buffer, place: int) -> int:
 
 def kaldi_files(path: PathLike) -> list[Path]:
     """What is written under a name: the archive, and the script where the name asks for one."""
-    ark, scp = parse_name(path)
-    if STANDARD in (ark, scp) or re.match("ark,(.*,)?t[,:]", str(path)):
+    name, is_script = parse_name(path)
+    if name == STANDARD or str(path).startswith("ark,t:"):
         raise ParameterError(
             f"{path}: archives are written to files, not to standard output, and in binary, not as text"
         )
-    if scp is None:
-        return [Path(str(ark))]
-    return [Path(ark or Path(scp).with_suffix(".ark")), Path(scp)]
+    if is_script:
+        return [Path(name).with_suffix(".ark"), Path(name)]
+    return [Path(name)]
 
 
 def write_kaldi(path: PathLike, parts: Sequence[Path], ids: Names, X: Vectors) -> None:

@@ -60,11 +60,10 @@ def write_onnx(
             f"dtype is float32 or float64, and a profile has at least 1 vector; got {dtype!r}, {enrolled}"
         )
     question = Question(**asked)
-    named = question.known_views or question.recognised
-    if named or question.countermeasure is not None:
+    if question.known_views or question.countermeasure is not None:
         raise ParameterError(
-            "known classes and countermeasures are not part of a graph: leave known=, recognised= and "
-            "countermeasure= out of the question"
+            "known classes and countermeasures are not part of a graph: leave known= and countermeasure= out of the "
+            "question"
         )
     bundle = scorer
     if not isinstance(bundle, Bundle):

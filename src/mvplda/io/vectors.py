@@ -1,10 +1,9 @@
 """Vectors with their ids, in the files that extractors leave.
 
 ==================== ======================================================================
-``.scp``, ``.ark``   Kaldi, binary or text; also ``scp:``, ``ark:``, ``ark,t:``, ``ark,scp:a,b``
+``.scp``, ``.ark``   Kaldi, binary or text; also ``scp:``, ``ark:``, ``ark,t:``
 ``.npz``             arrays ``X`` and ``ids``
-``.parquet``         a column of ids and one of vectors (lists, fixed-size lists, or fixed-size
-                     binary of 32-bit floats)
+``.parquet``         a column of ids and one of vectors (lists, or fixed-size lists)
 ``.csv``             a header, a column of ids and one column for every dimension
 ==================== ======================================================================
 
@@ -293,11 +292,8 @@ def written_files(path: PathLike) -> list[Path]:
 
 
 def main_file(path: PathLike) -> PathLike:
-    """What one names to read the vectors: the script where there is one."""
-    if not is_kaldi(path):
-        return path
-    ark, scp = parse_name(path)
-    return str(scp or ark)
+    """What one names to read the vectors, without a Kaldi prefix."""
+    return parse_name(path)[0] if is_kaldi(path) else path
 
 
 def _note(file: PathLike) -> Path:

@@ -613,7 +613,7 @@ class UnitForms:
         self, enrol: list[UnitSide], test: list[UnitSide], reading: Reading, matches: Matches
     ) -> list[PairForm]:
         forms = []
-        for number, (met, _, _) in enumerate(matches[0]):
+        for number, (met, _) in enumerate(matches[0]):
             if met < 0:
                 continue
             e, t = enrol[met], test[number]

@@ -38,7 +38,6 @@ from ..scoring.profiles import (
     SideLike,
     enrolled_names,
     from_sums,
-    heard_labels,
     match_names,
     sum_evidence,
 )
@@ -46,7 +45,6 @@ from ..scoring.question import (
     Hypothesis,
     Question,
     Ratio,
-    check_view,
     make_question,
 )
 from ..scoring.search import SearchIndex
@@ -78,7 +76,7 @@ def find_scorers() -> dict[str, type[BaseScorer]]:
 class BaseScorer(Persistent):
     """A back-end: makes profiles of vectors, and says how likely two profiles are of one class.
 
-    `MultiviewPLDA`, `PLDA`, `CosineScorer`, `CascadeScorer`, `Committee` and `Bundle` are scorers. The sides of a
+    `MultiviewPLDA`, `PLDA`, `CosineScorer`, `Committee` and `Bundle` are scorers. The sides of a
     score are profiles, or arrays of single vectors. A question is a `Question`, or the keyword
     arguments that make one; what a scorer cannot be asked, it refuses.
 
@@ -466,7 +464,7 @@ class BaseScorer(Persistent):
                     "countermeasure=: calibrate them first"
                 )
         if scoring == "paper":
-            named = question.known_views or question.recognised or question.given
+            named = question.known_views or question.given
             if named or profiles.labels or tests.labels:
                 raise ParameterError(
                     "scoring='paper' asks for both views or for one of them, and has no given=, labels or known="
@@ -475,7 +473,7 @@ class BaseScorer(Persistent):
         memory = kept(self, "memory", (profiles.model,), Memory)
         namings = dict.fromkeys(forms.base, Naming())
         comparison = Comparison(
-            ratio, Side(profiles, {}), Side(tests, {}), forms, memory, namings, dtype, {}
+            ratio, Side(profiles, {}), Side(tests, {}), forms, memory, namings, dtype
         )
         self._name_classes(comparison, question, labelled)
         return comparison
@@ -483,33 +481,25 @@ class BaseScorer(Persistent):
     def _name_classes(
         self, comparison: Comparison, question: Question, labelled: Sequence[str]
     ) -> None:
-        """Names of classes, training classes and posteriors, of the views where they matter."""
-        recognised = question.recognised or {}
+        """Names of classes and training classes, of the views where they matter."""
         profiles = comparison.enrol.profiles
         tests = comparison.test.profiles
-        for view in recognised:
-            check_view(view, comparison.forms.base, "recognised")
-        for view in dict.fromkeys([*labelled, *question.known_views, *recognised]):
+        for view in dict.fromkeys([*labelled, *question.known_views]):
             training = self.known_names(view) if view in question.known_views else None
             # names are matched as text or numbers: both sides and training share one numbering
             carried = enrolled_names(profiles, view, question.claims(view))
             tested = tests.labels.get(view)
-            if view in recognised:
-                tested, comparison.heard[view] = heard_labels(view, recognised[view], tests)
             near = None if training is None else self.near_classes(view)
             numbers, own_numbers, trained = match_names(view, carried, tested, training)
             comparison.enrol.names[view] = numbers
-            columns = None
-            if view in recognised:
-                columns = tuple(own_numbers.tolist())
-            elif tested is not None:
+            if tested is not None:
                 comparison.test.names[view] = own_numbers
             # labels of both sides are facts, unless the hypotheses are about them
             role: Role = "plain"
             if view in labelled:
                 is_asked = any(view in h for h in comparison.ratio.hypotheses)
                 role = "claim" if is_asked else "fact"
-            comparison.namings[view] = Naming(role, trained, columns, near)
+            comparison.namings[view] = Naming(role, trained, near)
 
 
 _KEPT: WeakKeyDictionary[BaseScorer, dict[str, tuple[tuple[object, ...], object]]] = (

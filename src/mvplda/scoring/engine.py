@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .._typing import AnyArray, Array, FloatArray, IntArray
+from .._typing import AnyArray, FloatArray, IntArray
 from ..backend import (
     cast,
     dtype_name,
@@ -184,8 +184,8 @@ class Seen:
         )
 
 
-Extra = dict[tuple[Reading, tuple[int, ...]], AnyArray]
-"""(tests,) log-likelihoods of tests by themselves, by what worlds make of them."""
+Extra = dict[Reading, AnyArray]
+"""(tests,) log-likelihoods of tests by themselves, by their training classes."""
 
 Weighted = Mapping[Hypothesis, float]
 """Hypotheses with the logarithms of their weights, of which a sum is taken."""
@@ -200,7 +200,6 @@ class Comparison:
 
     ratio : hypotheses for and against
     namings : what is known of the classes' names, by base view
-    heard : {view: (tests, classes + 2) logs of a recogniser's posteriors}, see `Naming.column`
     """
 
     ratio: Ratio
@@ -210,7 +209,6 @@ class Comparison:
     memory: Memory
     namings: dict[str, Naming]
     dtype: DTypeLike = np.float32
-    heard: dict[str, Array] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -223,8 +221,8 @@ class Comparison:
 
     @property
     def has_names(self) -> bool:
-        """Whether classes have names that matter, or posteriors."""
-        return bool(self.enrol.names or self.heard)
+        """Whether classes have names that matter."""
+        return bool(self.enrol.names)
 
     def parts(self) -> Iterator[tuple[Seen, Seen]]:
         """Profiles and tests of every part of the matrix whose sides have equal tables."""
@@ -295,32 +293,17 @@ class Comparison:
         return every
 
     def _extra(self, test: Seen, every: Sequence[World]) -> Extra:
-        """(tests,) what worlds make of the tests by themselves, less the best; nothing where all are alike.
-
-        The log-likelihood as the world's classes, and the logarithm of a recogniser's posteriors of them.
-        """
-        alone = test.alone
+        """(tests,) log-likelihoods as the worlds' classes, less the best; nothing where all are alike."""
         extra: Extra = {}
         for world in every:
-            if world.own in extra:
-                continue
-            reading, columns = world.own
-            if reading not in alone:
-                alone[reading] = test.total(self.forms.alone(test.side, reading))
-            extra[world.own] = alone[reading]
-            for view, column in zip(self.forms.base, columns, strict=True):
-                if column >= 0:
-                    logs = self.heard[view][test.group.profiles, column]  # (V14)
-                    extra[world.own] = extra[world.own] + like(logs, test.zeros)
+            if world.own not in test.alone:
+                test.alone[world.own] = test.total(self.forms.alone(test.side, world.own))
+            extra[world.own] = test.alone[world.own]
         # what all worlds add cancels in the ratio
         if len(extra) < 2:
             return {}
-        best, rest = _largest(list(extra.values()))
-        # where posteriors rule out all that the question leaves possible, the vectors alone are left
-        is_ruled_out = namespace(best).isinf(best)
-        for k, own in enumerate(extra):
-            extra[own] = namespace(best).where(is_ruled_out, alone[own[0]], rest[:, k])  # (V7)
-        return extra
+        rest = _largest(list(extra.values()))[1]
+        return {own: rest[:, k] for k, own in enumerate(extra)}  # (V7)
 
     def _worlds(self, h: Hypothesis, enrol: Table, test: Table) -> list[World]:
         """What a hypothesis leaves possible; kept where no names play a part."""
@@ -389,7 +372,7 @@ def _largest(values: Sequence[AnyArray]) -> tuple[AnyArray, AnyArray]:
     top = stacked.max(1)
     if not isinstance(top, np.ndarray):  # torch gives places, too
         top = top.values
-    return top, stacked - xp.where(xp.isinf(top), 0.0, top)[:, None]
+    return top, stacked - top[:, None]
 
 
 # -- what is asked of a comparison -----------------------------------------------------------------------------
@@ -509,30 +492,18 @@ def best_profiles(
 def log_likelihoods(
     comparison: Comparison, hypotheses: Sequence[Hypothesis], pairs: IntArray | None = None
 ) -> dict[Hypothesis, AnyArray]:
-    """Log-likelihood of every hypothesis in float64, relative to the last: of all pairs, or of a list (n,).
-
-    Where a recogniser's posteriors rule the last out, it is minus infinity, and others are relative to all.
-    """
+    """Log-likelihood of every hypothesis in float64, relative to the last: of all pairs, or of a list (n,)."""
     *others, last = hypotheses
-    against = {last: 0.0}
-    if comparison.heard:
-        # posteriors may rule the last out: relative to all at first
-        others = list(hypotheses)
-        against = dict.fromkeys(hypotheses, 0.0)
     shape = comparison.shape if pairs is None else (len(pairs),)
     logs: dict[Hypothesis, AnyArray] = {}
     if others:
-        sums = [*({h: 0.0} for h in others), against]
+        sums = [{h: 0.0} for h in hypotheses]
         if pairs is None:
             made = [empty(comparison.shape, np.float64, comparison.reference) for _ in others]
             fill(comparison, sums, made)
         else:
             made = score_pairs(comparison, sums, pairs)
         logs |= zip(others, made, strict=True)
-    if comparison.heard:
-        xp = namespace(logs[last])
-        nothing = xp.where(xp.isinf(logs[last]), 0.0, logs[last])
-        return {h: log - nothing for h, log in logs.items()}
     # relative to itself, whatever worlds it has
     logs[last] = namespace(comparison.reference).zeros(shape)
     return logs

@@ -263,7 +263,7 @@ class JointForms:
                     made += [(k, some, (), factor) for some, factor in part.apply(read, -1)]
                     continue
                 met = tuple(
-                    tuple((e, part.number(view, c), -1) for e, c, _ in matches[i])
+                    tuple((e, part.number(view, c)) for e, c in matches[i])
                     for view, i in zip(part.forms.base, places, strict=True)
                 )
                 made += [(k, read, some, factor) for some, factor in part.apply(met, FRESH)]

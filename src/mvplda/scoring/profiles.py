@@ -7,9 +7,8 @@ between two profiles is settled when they are compared.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +18,7 @@ from ..backend import like, sum_rows, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, encode_labels, exact_names, label_columns, row_keys
 from ..persistence import Persistent, State, Tensors
-from .question import check_view, log_posteriors
+from .question import check_view
 
 Enrolment = Literal["exact", "average"]
 
@@ -332,24 +331,6 @@ def enrolled_names(profiles: Profiles, view: str, claims: ArrayLike | None) -> C
         )
     claimed = as_cell_labels(view, as_array(claims), len(profiles))
     return CellLabels(claimed.names, claimed.codes[profiles.owner])
-
-
-def heard_labels(
-    view: str, said: Mapping[Any, ArrayLike], tests: Profiles
-) -> tuple[CellLabels, Array]:
-    """The classes of a recogniser's posteriors, as labels of its columns, and the logarithms of the posteriors."""
-    if view in tests.labels:
-        raise ParameterError(
-            f"the tests have labels of view {view!r}, and posteriors besides: give one of the two"
-        )
-    if not isinstance(said, Mapping):
-        raise ParameterError(
-            f"posteriors of view {view!r} are {{class: (tests,) posteriors}}; got {type(said).__name__}"
-        )
-    logs = log_posteriors(view, said, len(tests))
-    names = np.empty(len(said), dtype=object)
-    names[:] = list(said)
-    return as_cell_labels(view, names, len(names)), logs
 
 
 def match_names(

@@ -37,10 +37,6 @@ class Question:
     priors : {views that are the same: weight} over hypotheses, e.g. {("speaker",): 2, ("phrase",): 1, (): 1}
     known : views whose classes were seen in training and stand for themselves: {view: class of every
         profile}, or the names of views in which the profiles have labels
-    recognised : {view: {class: (tests,) posteriors}}, what a recogniser says of the class of every test beside what the
-        vectors say; None among the classes is "none of these", and a class that is not listed is ruled out. Only
-        ratios count: divide by the recogniser's prior where it did not take all classes for equally likely. What it
-        heard and the vectors must be independent given the class (docs/math.md, section 9.10)
     countermeasure : one number for every test, or one for all: natural-log likelihood ratio of a person's
         voice against a spoof, such as a replay or a synthetic voice. Spoofs of the target are then among what should
         be rejected, and the LLR must be calibrated for the sum to mean anything
@@ -61,7 +57,6 @@ class Question:
     known: Mapping[str, object] | Iterable[str] | str | None = None
     countermeasure: ArrayLike | None = None
     spoof_prior: float | None = None
-    recognised: Mapping[str, Mapping[Any, ArrayLike]] | None = None
 
     def __repr__(self) -> str:
         return f"Question({', '.join(f'{name}={value!r}' for name, value in self.parts().items())})"
@@ -109,11 +104,10 @@ class Question:
     def to_dict(self) -> Json:
         """The question in plain values, as JSON can hold them; ``Question(**values)`` is the same question."""
         plain = self.parts()
-        for name in ("countermeasure", "recognised"):
-            if name in plain:
-                raise ParameterError(
-                    f"{name}= is of certain tests, and cannot be kept: leave it out"
-                )
+        if self.countermeasure is not None:
+            raise ParameterError(
+                "countermeasure= is of certain tests, and cannot be kept: leave it out"
+            )
         if isinstance(self.known, Mapping):
             raise ParameterError(
                 "known= names the classes of certain profiles, which cannot be kept: name views only"
@@ -270,24 +264,6 @@ class Question:
             parts = {h: log + float(np.log(shares[h])) for h, log in parts.items()}
             total = log_sum([part + 0 for part in parts.values()])
         return {h: namespace(part).exp(part - total) for h, part in parts.items()}
-
-
-def log_posteriors(view: str, said: Mapping[Any, ArrayLike], n_tests: int) -> Array:
-    """(tests, classes + 2) logs of posteriors: of the classes, of a class that is not listed, and of any class."""
-    columns = [np.asarray(column, dtype=np.float64) for column in dict(said).values()]
-    if {column.shape for column in columns} != {(n_tests,)}:
-        raise DataError(
-            f"posteriors of view {view!r} are {{class: one number a test}}, {n_tests} for each class"
-        )
-    shares = np.stack(columns, axis=1)
-    if not (np.isfinite(shares) & (shares >= 0)).all() or not (shares.sum(axis=1) > 0).all():
-        raise DataError(
-            f"posteriors of view {view!r} are probabilities, at least 0 and not all 0 of a test"
-        )
-    # only ratios count
-    shares /= shares.max(axis=1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        return np.log(np.column_stack([shares, np.zeros(n_tests), shares.mean(axis=1)]))
 
 
 def make_question(question: Question | Json | None, asked: Json) -> Question:

@@ -71,7 +71,7 @@ class SearchIndex:
         self._probe = probe
         if compare(profiles, probe).has_names:
             raise ParameterError(
-                "an index has no known= and recognised=: search without, and score the candidates with them"
+                "an index has no known=: search without it, and score the candidates with it"
             )
         self.exact = True
         self.own = 0

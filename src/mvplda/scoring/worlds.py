@@ -144,14 +144,13 @@ def _members(kind: IntArray, size: int) -> list[IntArray]:
 Role = Literal["plain", "fact", "claim"]
 """plain: named on one side at most; fact: named on both; claim: named on both, and asked about."""
 
-Match = tuple[int, int, int]
-"""Of a class of the test: the class of the enrolment that it is, its training class, and the column of a
-recogniser's posteriors that counts for it; -1 for none."""
+Match = tuple[int, int]
+"""Of a class of the test: the class of the enrolment that it is, and its training class; -1 for none."""
 
 Matches = tuple[tuple[Match, ...], ...]
 """By base view, of every class of the test."""
 
-FRESH: Match = (-1, -1, -1)
+FRESH: Match = (-1, -1)
 """A class that is neither one of the enrolment's nor a training class."""
 
 MOST_WORLDS = 2**13
@@ -163,13 +162,11 @@ class Naming:
 
     role : what labels on both sides mean
     training : (names,) training class of every name, -1: not seen; None: training plays no part in this view
-    heard : names of the classes of a recogniser's posteriors, by number, -1 for "none of them"; None: no posteriors
     near : (classes, k) the training classes that may be meant instead of every one; None: all
     """
 
     role: Role = "plain"
     training: IntArray | None = None
-    heard: tuple[int, ...] | None = None
     near: IntArray | None = None
 
     def others(self, said: Sequence[int]) -> IntArray:
@@ -188,16 +185,6 @@ class Naming:
             return -1
         return int(self.training[name])
 
-    def column(self, name: int) -> int:
-        """Column of the posteriors; behind the classes stand an unlisted class, and any class (no name)."""
-        if self.heard is None:
-            return -1
-        if name < 0:
-            return len(self.heard) + 1
-        if name in self.heard:
-            return self.heard.index(name)
-        return len(self.heard)
-
 
 @dataclass(frozen=True)
 class World:
@@ -207,18 +194,14 @@ class World:
     log_weight: float
 
     @cached_property
-    def own(self) -> tuple[Reading, tuple[int, ...]]:
-        """What the world makes of a test by itself: training classes, and columns of posteriors by base view.
-
-        A test of several classes has no posteriors.
-        """
-        columns = tuple(max(column for _, _, column in classes) for classes in self.matches)
-        return reading_of(self.matches), columns
+    def own(self) -> Reading:
+        """What the world makes of a test by itself: its training classes."""
+        return reading_of(self.matches)
 
 
 def reading_of(matches: Matches) -> Reading:
     """Training class of every class of the test."""
-    return tuple(tuple(known for _, known, _ in classes) for classes in matches)
+    return tuple(tuple(known for _, known in classes) for classes in matches)
 
 
 def enrolled_reading(table: Table, namings: Mapping[str, Naming]) -> Reading:
@@ -262,8 +245,7 @@ def worlds(
     for meeting, times in meetings.items():
         chosen = list(options)
         for i, (e, t) in zip(met, meeting, strict=True):
-            name = enrol.names[i][e]
-            match = (e, namings[base[i]].seen(name), namings[base[i]].column(name))
+            match = (e, namings[base[i]].seen(enrol.names[i][e]))
             chosen[i] = [tuple(match if c == t else FRESH for c in range(len(test.names[i])))]
         for matches in product(*(option for option in chosen if option is not None)):
             times_of[matches] += times
@@ -275,7 +257,7 @@ def worlds(
 def _by_name(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> tuple[Match, ...]:
     """Equal names are the same class."""
     at = {name: e for e, name in enumerate(enrolled) if name >= 0}
-    return tuple((at.get(name, -1), naming.seen(name), -1) for name in tested)
+    return tuple((at.get(name, -1), naming.seen(name)) for name in tested)
 
 
 def _otherwise(
@@ -292,7 +274,7 @@ def _otherwise(
             names.setdefault(int(name), -1)
     # whoever it is instead: nobody known, or one of the others
     others = [FRESH]
-    others += [(e, naming.seen(name), -1) for name, e in names.items() if name not in tested]
+    others += [(e, naming.seen(name)) for name, e in names.items() if name not in tested]
     claimed = [c for c, name in enumerate(tested) if name >= 0]
     ways = [(*truth[:c], other, *truth[c + 1 :]) for c in claimed for other in others]
     if len(claimed) > 1:
@@ -304,15 +286,10 @@ def _outside(
     enrolled: Sequence[int], tested: Sequence[int], naming: Naming
 ) -> list[tuple[Match, ...]]:
     """The test's classes are none of the enrolled: another known class where that is known, or a new one."""
-    if naming.heard is not None:
-        # posteriors count for each class by itself: a class that is not listed is impossible
-        left = [name for name in naming.heard if name < 0 or name not in enrolled]
-        listed = [((-1, naming.seen(name), naming.heard.index(name)),) for name in left]
-        return list(listed) or [((-1, -1, len(naming.heard)),)]
     fresh = (FRESH,) * len(tested)
     unknown = all(naming.seen(name) < 0 for name in enrolled)
     if naming.training is None or len(tested) > 1 or unknown:
         return [fresh]
     # a new class is as likely as each of the known ones
     others = naming.others(enrolled)
-    return [fresh, *(((-1, naming.seen(int(name)), -1),) for name in others)]
+    return [fresh, *(((-1, naming.seen(int(name))),) for name in others)]
