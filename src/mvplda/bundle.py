@@ -233,12 +233,19 @@ class Bundle(BaseScorer, BaseEstimator):
         key = question_key(question or Question(), self.views)
         return list((self.points or {}).get(key, ()))
 
-    def point(self, question: Question | None = None, **wanted: Setting) -> OperatingPoint:
+    def point(
+        self,
+        question: Question | None = None,
+        profiles: Profiles | None = None,
+        **wanted: Setting,
+    ) -> OperatingPoint:
         """The operating point for a question: as wanted, see `mvplda.decisions.point_for`, else the model's own.
 
         Points were measured without spoofs: with a countermeasure they do not hold.
+
+        profiles : asked about, as in `informed`
         """
-        question = self.informed(question)
+        question = self.informed(question, profiles)
         points = self.operating_points(question)
         if question.countermeasure is not None:
             points = []
