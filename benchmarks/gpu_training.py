@@ -107,11 +107,11 @@ class Source:
         self.phrase = self._normal(self.phrases)
 
     def _normal(self, rows: int) -> torch.Tensor:
-        return torch.randn((rows, self.dimension), generator=self.generator)
+        return torch.randn((rows, self.dimension), generator=self.generator, device=self.device)
 
     def draw(self, rows: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         codes = {
-            view: torch.randint(0, size, (rows,), generator=self.generator)
+            view: torch.randint(0, size, (rows,), generator=self.generator, device=self.device)
             for view, size in zip(VIEWS, (self.speakers, self.phrases), strict=True)
         }
         X = self._normal(rows)

@@ -103,7 +103,7 @@ def main() -> None:
     settings = read_recipe("paper", {"name": "rsr2015"})
     settings = settings.with_changes({"evaluation.systems": systems})
     reading = Reading(say=say)
-    run_experiment(corpus, settings, root / "out", reading, vectors=[vectors], report=False)
+    run_experiment(corpus, settings, root / "out", reading, vectors=[vectors])
     results = {
         "title": "RSR2015's published size: stub files, its lists, given vectors",
         "provenance": provenance(),

@@ -4,8 +4,8 @@ Combine two extractors in a committee
 
 One network is good at voices, another at words. Side by side in one vector one noise
 has to describe both; in a committee each has a model of its own, and their
-log-likelihoods of every hypothesis are added. The expert for words may be restricted to
-the phrase. (Factors are 1 here, and the prior has a set strength; by default both come
+log-likelihoods of every hypothesis are added. The expert for words may model
+the phrase alone. (Factors are 1 here, and the prior has a set strength; by default both come
 from held-out speakers.)
 """
 
@@ -40,6 +40,7 @@ kinds = trial_kinds(
 expert = MultiviewPLDA(
     {"speaker": None, "phrase": None}, prior="isotropic", prior_strength=0.8
 )
+words = MultiviewPLDA({"phrase": None}, prior="isotropic", prior_strength=0.8)
 halves = {"voice": (0, 40), "words": (40, 80)}
 systems = {
     "cosine of both": CosineScorer(),
@@ -48,9 +49,8 @@ systems = {
         {"voice": expert, "words": expert}, columns=halves, factors=None
     ),
     "committee, words for phrases only": Committee(
-        {"voice": expert, "words": expert},
+        {"voice": expert, "words": words},
         columns=halves,
-        speaks_of={"words": ["phrase"]},
         factors=None,
     ),
 }

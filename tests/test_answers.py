@@ -10,7 +10,7 @@ import pytest
 from problems import crossed, random_parameters
 from problems import draw as draw_vectors
 
-from mvplda import Bundle, CascadeScorer, CosineScorer, MultiviewPLDA, Question, load
+from mvplda import Bundle, Committee, CosineScorer, MultiviewPLDA, Question, load
 from mvplda.calibration import HypothesisCalibrator, question_key
 from mvplda.decisions import Decision, OperatingPoint
 from mvplda.exceptions import DataError
@@ -131,7 +131,8 @@ def test_a_file_keeps_calibrations_points_and_card(
 
 def test_other_scorers_answer_too(data: Any) -> None:
     X, labels = data
-    cascade = Bundle(None, CascadeScorer({"speaker": 3, "phrase": 2})).fit(X, labels)
+    one_view = {view: MultiviewPLDA({view: 2}) for view in labels}
+    cascade = Bundle(None, Committee(one_view, factors=None)).fit(X, labels)
     np.testing.assert_allclose(
         cascade.answer(X[:3], X[4:9]).llr, cascade.llr(X[:3], X[4:9]), atol=1e-4
     )

@@ -15,7 +15,6 @@ import pytest
 import mvplda
 from mvplda import calibration, persistence, preprocessing
 from mvplda.exceptions import FileFormatError, MvpldaError
-from mvplda.models import CascadeScorer
 from mvplda.persistence import FORMAT, REGISTRY, WHAT, Persistent, load, packed_pieces, state_of
 
 SPEAKERS = np.repeat(np.arange(8), 6)
@@ -45,10 +44,6 @@ def multiview() -> Any:
     return mvplda.MultiviewPLDA({"speaker": 2, "phrase": 1}, noise="full", max_iter=3).fit(
         X, LABELS
     )
-
-
-def cascade() -> Any:
-    return CascadeScorer({"speaker": 2, "phrase": 1}, {"max_iter": 3}).fit(X, LABELS)
 
 
 def committee() -> Any:
@@ -88,7 +83,6 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "PLDA": plda,
     "MultiviewPLDA": multiview,
     "CosineScorer": lambda: mvplda.CosineScorer().fit(X),
-    "CascadeScorer": cascade,
     "Committee": committee,
     "DomainPLDA": of_domains,
     "Profiles": lambda: multiview().enrol(X[:9], np.repeat([0, 1, 2], 3), {"phrase": PHRASES[:9]}),

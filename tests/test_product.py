@@ -195,7 +195,7 @@ def test_graph(product: Product, tmp_path: Path) -> None:
 
 def test_service(product: Product) -> None:
     pytest.importorskip("fastapi")
-    from mvplda.serve.model import Cell, Model
+    from mvplda.serve.model import NO_POINT, Cell, Model
 
     model = Model(product.bundle)
     model.set_secret(b"a secret")
@@ -203,8 +203,9 @@ def test_service(product: Product) -> None:
     profile = [Cell("open-sesame", stored.sum(axis=0), TAKES)]
     expected = product.expected()[0]
     for column, total in enumerate(model.share(product.test)):
-        answer = model.answers([(profile, Cell("open-sesame", total, 1), None)])[0]
-        assert answer.calibrated
-        assert float(answer.llr) == pytest.approx(expected[column], abs=1e-4)
+        test = Cell("open-sesame", total, 1)
+        decision = model.decisions([(profile, test, None, NO_POINT)])[0]
+        assert decision.calibrated
+        assert decision.llr == pytest.approx(expected[column], abs=1e-4)
     voices = model.voices(model.side([profile], False), model.share(product.test)[0])
     assert voices[0] == pytest.approx(product.expected("speaker")[0, 0], abs=1e-4)

@@ -108,7 +108,6 @@ def main(data: Path, names: tuple[str, ...]) -> None:
                 Reading(say=click.echo),
                 vectors=[file],
                 inputs=[file],
-                report=False,
             )
         (OUTPUT / name / "model.safetensors").unlink(missing_ok=True)
 

@@ -17,7 +17,6 @@ __all__ = [
     "PLDA",
     "Accumulator",
     "Bundle",
-    "CascadeScorer",
     "Committee",
     "CosineScorer",
     "MultiviewPLDA",
@@ -38,7 +37,7 @@ __all__ = [
 if TYPE_CHECKING:
     from .bundle import Bundle
     from .extractors.extractor import load_extractor
-    from .models.committee import CascadeScorer, Committee, CosineScorer
+    from .models.committee import Committee, CosineScorer
     from .models.multiview import PLDA, MultiviewPLDA
     from .persistence import load
     from .recordings import setup
@@ -54,7 +53,7 @@ __getattr__, __dir__ = import_late(
         "bundle": ("Bundle",),
         "training": ("make_committee", "train"),
         "extractors.extractor": ("load_extractor",),
-        "models.committee": ("CascadeScorer", "Committee", "CosineScorer"),
+        "models.committee": ("Committee", "CosineScorer"),
         "models.multiview": ("PLDA", "MultiviewPLDA"),
         "persistence": ("load",),
         "recordings": ("setup",),

@@ -45,7 +45,7 @@ class Bundle(BaseScorer, BaseEstimator):
     ----------
     preprocessing : Pipeline or None
         Of the transformers in `mvplda.preprocessing`; see `standard_chain`.
-    scorer : MultiviewPLDA, PLDA, CosineScorer, CascadeScorer, or another `BaseScorer`
+    scorer : MultiviewPLDA, PLDA, CosineScorer, or another `BaseScorer`
     extractor : str or None
         Name of what made the vectors; others are refused by `check_extractor`.
     calibrations : dict of {question key: HypothesisCalibrator} or None
@@ -233,12 +233,19 @@ class Bundle(BaseScorer, BaseEstimator):
         key = question_key(question or Question(), self.views)
         return list((self.points or {}).get(key, ()))
 
-    def point(self, question: Question | None = None, **wanted: Setting) -> OperatingPoint:
+    def point(
+        self,
+        question: Question | None = None,
+        profiles: Profiles | None = None,
+        **wanted: Setting,
+    ) -> OperatingPoint:
         """The operating point for a question: as wanted, see `mvplda.decisions.point_for`, else the model's own.
 
         Points were measured without spoofs: with a countermeasure they do not hold.
+
+        profiles : asked about, as in `informed`
         """
-        question = self.informed(question)
+        question = self.informed(question, profiles)
         points = self.operating_points(question)
         if question.countermeasure is not None:
             points = []

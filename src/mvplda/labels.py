@@ -252,7 +252,7 @@ def _encode_column(name: str, column: Labels, missing: Any) -> tuple[ViewClasses
     if present.dtype == object:
         one_type = any(
             all(isinstance(value, kind) for value in present)
-            for kind in (str, bytes, (Real, np.bool_))
+            for kind in (str, bytes, (Real, np.bool_), np.datetime64)
         )
         if not one_type:
             kinds = sorted({type(value).__name__ for value in present})

@@ -325,14 +325,13 @@ class SystemsDisplay(Display):
         legend_below(axes, 2)
 
 
-def render(display: Display) -> tuple[str, bytes]:
-    """A picture as SVG without a background, and as PNG on white."""
+def render(display: Display) -> str:
+    """A plot as SVG without a background."""
     settings = dict.fromkeys(
         ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
     )
     settings |= {"svg.fonttype": "none", "svg.hashsalt": "mvplda", "font.family": "sans-serif"}
     svg = io.StringIO()
-    png = io.BytesIO()
     with need("matplotlib").rc_context(settings):
         # needs no screen, unlike one of pyplot
         figure = need("matplotlib.figure").Figure(figsize=(6, 5), layout="constrained")
@@ -341,8 +340,7 @@ def render(display: Display) -> tuple[str, bytes]:
         axes.patch.set_alpha(0)
         plain = {"Date": None, "Creator": None}
         figure.savefig(svg, format="svg", transparent=True, metadata=plain)
-        figure.savefig(png, format="png", dpi=130, facecolor="white")
-    return svg.getvalue(), png.getvalue()
+    return svg.getvalue()
 
 
 def colour_of(kind: str, place: int) -> str:

@@ -6,7 +6,6 @@ import html
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._typing import FloatArray, PathLike
@@ -147,58 +146,35 @@ def write_report(
     result: Evaluation,
     scores: Mapping[str, FloatArray],
     intervals: Intervals | None = None,
-) -> list[Path]:
-    """Write a page of tables and plots, and beside it PNG and SVG of every plot and the tables as Markdown.
+) -> None:
+    """Write a page of tables and plots.
 
     Parameters
     ----------
     result, intervals : of `mvplda.metrics.evaluate` and `speaker_intervals`
     scores : by kind of trial
-
-    Returns
-    -------
-    All files that were written, the page first.
     """
-    path = Path(path)
-    folder = folder_beside(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    displays = {
-        "det": DetDisplay(scores, result.costs[0]),
-        "histograms": ScoreHistogramDisplay(scores),
-        "tippett": TippettDisplay(scores),
-    }
-    cells, written = write_pictures(displays, folder)
-    markdown = result.table("markdown", intervals=intervals)
-    write_atomically(folder / "table.md", markdown.encode())
-    body = _tables(result, intervals)
-    write_page(path, title, f"{body}<h2>Plots</h2>{cells}")
-    return [path, *written, folder / "table.md"]
+    plots = figures(
+        DetDisplay(scores, result.costs[0]), ScoreHistogramDisplay(scores), TippettDisplay(scores)
+    )
+    write_page(path, title, f"{_tables(result, intervals)}<h2>Plots</h2>{plots}")
 
 
-def folder_beside(path: Path) -> Path:
-    """The folder of what belongs to a page."""
-    return path.with_name(f"{path.stem}-files")
-
-
-def write_pictures(displays: Mapping[str, Display], folder: Path) -> tuple[str, list[Path]]:
-    """Pictures as they stand in a page, and as PNG and SVG in a folder; none where matplotlib is not installed."""
-    written = []
+def figures(*displays: Display) -> str:
+    """Plots as they stand in a page; none where matplotlib is not installed."""
     cells = ""
     try:
-        for name, display in displays.items():
-            svg, png = render(display)
-            for suffix, data in (("svg", svg.encode()), ("png", png)):
-                written.append(folder / f"{name}.{suffix}")
-                write_atomically(written[-1], data)
+        for display in displays:
+            svg = _inline(render(display), type(display).__name__)
             text = f"<figcaption>{html.escape(display.CAPTION)}</figcaption>"
-            cells += f"<figure>{_inline(svg, name)}{text}</figure>"
+            cells += f"<figure>{svg}{text}</figure>"
     except MissingExtraError as error:
         warnings.warn(f"pictures are left out: {error}", MissingPicturesWarning, stacklevel=3)
-        return "<p>There are no pictures here: matplotlib was not installed.</p>", []
-    return f'<div class="figures">{cells}</div>', written
+        return "<p>There are no pictures here: matplotlib was not installed.</p>"
+    return f'<div class="figures">{cells}</div>'
 
 
-def write_page(path: Path, title: str, body: str) -> None:
+def write_page(path: PathLike, title: str, body: str) -> None:
     """A page with its style inside."""
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -232,7 +208,7 @@ def _tables(result: Evaluation, intervals: Intervals | None) -> str:
     body += f"<h2>What to do next</h2>{notes_list(advice(result, intervals), 'advice')}"
     body += thresholds_table(result, intervals)
     for title, metrics in result.tables().items():
-        if title == THRESHOLDS:  # of the total they are above, by kind in table.md
+        if title == THRESHOLDS:  # of the total they are above
             continue
         # the counts come last, so that what was asked for stands beside the kind on a narrow screen
         grid = result.grid(metrics, intervals, INTERVAL)

@@ -482,7 +482,6 @@ def questions_about(views: Sequence[str]) -> list[tuple[str, ...]]:
 def _fold_model(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
     """The same model of some vectors."""
     model = Bundle(clone(bundle.preprocessing, safe=False), clone(bundle.scorer))
-    # those of a cascade are given
     is_learnt = getattr(bundle.scorer, "factors", None) == "learnt"
     people = count_named(next(iter(labels.values())))
     if is_learnt and people < FEWEST_PEOPLE:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ._typing import Array, FloatArray, PathLike
 from .bundle import Bundle
-from .decisions import Decision, Verdict, decide, name_among
+from .decisions import Decision, OperatingPoint, Verdict, decide, name_among
 from .exceptions import (
     DataError,
     FetchError,
@@ -170,7 +170,15 @@ class VoiceModel:
         enrolled, tested = (_as_profile(self.bundle, side, str(i)) for i, side in enumerate(sides))
         answer = self.bundle.answer(enrolled, tested, question).take(0, 0)
         quality = [one for side in sides for one in side.qualities]
-        return decide(answer, self.bundle.point(question, **wanted), quality=quality)
+        point = self.bundle.point(question, enrolled, **wanted)
+        return decide(answer, point, quality=quality)
+
+    def point(
+        self, enrolled: Recorded, question: Question | None = None, **wanted: float | None
+    ) -> OperatingPoint:
+        """Where `verify` decides about a profile."""
+        profile = _as_profile(self.bundle, self.side(enrolled), "0")
+        return self.bundle.point(question, profile, **wanted)
 
     def identify(
         self,
@@ -190,7 +198,8 @@ class VoiceModel:
         enrolled = profiles.enrolled(bundle, named=False)
         answer = bundle.answer(enrolled, _as_profile(bundle, side, "test"), asked)
         llrs = answer.llr[:, 0]
-        naming = name_among(llrs, bundle.point(asked, **wanted), doubt=bundle.doubt(asked))
+        point = bundle.point(asked, enrolled, **wanted)
+        naming = name_among(llrs, point, doubt=bundle.doubt(asked))
         names = [str(name) for name in enrolled.ids]
         verdict: Verdict = "reject" if naming.none > 0.5 else "inconclusive"
         named = None

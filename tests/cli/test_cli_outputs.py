@@ -119,7 +119,6 @@ def test_a_report_without_matplotlib_has_its_tables(root, tmp_path, no_pictures)
     page = (tmp_path / "page.html").read_text()
     assert "Total" in page
     assert "no pictures here" in page
-    assert sorted(os.listdir(tmp_path / "page-files")) == ["table.md"]
 
 
 @pytest.mark.parametrize("kinds", [["target", "nontarget"], ["TC", "IC"]])
@@ -131,8 +130,7 @@ def test_a_report_of_infinite_scores_and_few_kinds(tmp_path, kinds):
     page = ["--report", tmp_path / "page.html"]
     done = said_by("evaluate", tmp_path / "scores", "--trials", tmp_path / "trials", *page, code=0)
     assert "warning" not in done.err
-    assert {"det.svg", "histograms.svg", "tippett.svg"} <= set(os.listdir(tmp_path / "page-files"))
-    assert "views.svg" not in os.listdir(tmp_path / "page-files")
+    assert (tmp_path / "page.html").read_text().count("<svg") == 3
 
 
 def test_an_experiment_without_matplotlib_has_its_tables(root, tmp_path, no_pictures):

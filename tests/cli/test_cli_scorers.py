@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import mvplda
 from mvplda import (
     PLDA,
     Bundle,
-    CascadeScorer,
     CosineScorer,
     MultiviewPLDA,
     Question,
@@ -22,7 +20,6 @@ from mvplda import (
 from mvplda.io.files import read_labels
 from mvplda.io.trials import read_scores
 from mvplda.io.vectors import read_vectors
-from mvplda.preprocessing import standard_chain
 
 FIT: dict[str, Any] = {"max_iter": 6, "tol": 0.0, "random_state": 0}
 SPEED = ["--set", "max_iter=6", "--set", "tol=0", "-q"]
@@ -87,32 +84,6 @@ def test_plda(root, data):
     assert scores_of(root, "plda") == pytest.approx(listed(expected, X), rel=1e-5, abs=1e-5)
 
 
-def test_cascade(root, data):
-    X, labels = data
-    views = ["-v", "speaker=3", "-v", "phrase=2"]
-    train(
-        root,
-        "cascade",
-        "--model",
-        "cascade",
-        *label(root, "speaker", "phrase"),
-        *views,
-        "--reduce",
-        "5",
-        *SPEED,
-    )
-    chain = standard_chain(5)
-    expected = Bundle(chain, CascadeScorer({"speaker": 3, "phrase": 2}, FIT)).fit(X, labels)
-    assert scores_of(root, "cascade") == pytest.approx(listed(expected, X), rel=1e-5, abs=1e-5)
-    said_by(*scoring(root, "cascade"), "--same", "phrase", "-o", root / "each", code=0)
-    assert read_scores(root / "each").score == pytest.approx(
-        listed(expected, X, same="phrase"), rel=1e-5, abs=1e-5
-    )
-    about = json.loads(said_by("info", root / "cascade", "--json", code=0).out)
-    assert about["kind"] == "bundle"
-    assert about["experts"]["phrase"]["views"] == {"phrase": 2}
-
-
 @pytest.mark.parametrize("centre", [True, False])
 def test_cosine_needs_neither_views_nor_labels(root, data, centre):
     X, _ = data
@@ -150,7 +121,7 @@ def test_statistics_train_a_plda(root, data):
         "train",
         root / "s.safetensors",
         "--model",
-        "cascade",
+        "cosine",
         "-v",
         "speaker=3",
         "-o",

@@ -51,7 +51,6 @@ def labelled(folder, speakers="speakers", phrases="phrases"):
         ("committee", "labels=3", "no setting 'labels'"),
         ("committee", "dim=x", "has no setting 'dim'"),
         ("committee", "known=3", "known is a list"),
-        ("committee", "speaks_of=3", "speaks_of is a dict"),
         ("committee", "factors=3", "factors is"),
         ("multiview", "nosuch=1", "no setting 'nosuch'; it has noise, "),
         ("multiview", "views=3", "no setting 'views'"),
@@ -60,7 +59,6 @@ def labelled(folder, speakers="speakers", phrases="phrases"):
         ("multiview", "noise_shrinkage=x", "noise_shrinkage is a number"),
         ("multiview", "callback=3", "callback is a function"),
         ("multiview", "random_state=x", "random_state cannot be used"),
-        ("cascade", "settings=1", "no setting 'settings'"),
         ("cosine", "foo=1", "no setting 'foo'; it has centre"),
     ],
 )

@@ -179,7 +179,6 @@ def test_scores_and_keys(root, tmp_path, name):
         ["calibrate", "{root}/scores", "--load", "x", "--save", "y"],
         ["experiment", "folder", "{root}", "--vectors", "x", "--extractor", "y"],
         ["experiment", "nowhere", "{root}"],
-        ["network", "folder", "{root}", "-o", "net.safetensors"],
         ["nonsense"],
     ],
 )

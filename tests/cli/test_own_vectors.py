@@ -64,7 +64,6 @@ def test_a_folder_of_kaldi_is_its_vectors_with_their_labels(archive, tmp_path):
     np.testing.assert_array_equal(one.loadings_["speaker"], other.loadings_["speaker"])
     options = (
         "-q",
-        "--no-report",
         "--systems",
         "cosine",
         "-s",
@@ -113,7 +112,7 @@ def test_without_a_list_every_model_meets_every_test(archive, tmp_path):
 
 
 def test_an_experiment_takes_labels_from_columns(archive, tmp_path):
-    options = ("-q", "--no-report", "--systems", "cosine", "-s", "evaluation.resamples=0")
+    options = ("-q", "--systems", "cosine", "-s", "evaluation.resamples=0")
     named = dict(np.load(archive))
     np.savez(
         tmp_path / "named.npz",

@@ -172,7 +172,6 @@ def test_an_experiment_on_vectors_of_extractors(place, extractors):
         "network.hidden": 8,
         "network.layers": 2,
         "training.epochs": 1,
-        "training.device": "cpu",
         "evaluation.resamples": 10,
         "evaluation.systems": '["cosine", "plda-cell"]',
     }
@@ -185,7 +184,6 @@ def test_an_experiment_on_vectors_of_extractors(place, extractors):
         "-o",
         "out",
         "-q",
-        "--no-report",
         *changes,
         *chosen,
     )

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from mvplda import (
     PLDA,
     Bundle,
-    CascadeScorer,
     Committee,
     CosineScorer,
     MultiviewPLDA,
@@ -35,7 +34,9 @@ SCORERS = {
     "interaction": MultiviewPLDA({"speaker": 3, "phrase": 2, "speaker:phrase": 2}, noise="full"),
     "prior": MultiviewPLDA({"speaker": None, "phrase": None}, prior="isotropic"),
     "cosine": CosineScorer(),
-    "cascade": CascadeScorer({"speaker": 3, "phrase": 2}),
+    "cascade": Committee(
+        {"who": MultiviewPLDA({"speaker": 3}), "what": MultiviewPLDA({"phrase": 2})}, factors=None
+    ),
     "committee": Committee(
         {
             "one": MultiviewPLDA({"speaker": 3, "phrase": 2}),

@@ -68,8 +68,8 @@ def test_a_metric_that_is_entered_in_the_list_is_everywhere(monkeypatch, tmp_pat
     ).tests["Total"]
     assert tests["overlap"].difference > 0
     by_kind = {"target": scores[same], "nontarget": scores[~same]}
-    written = write_report(tmp_path / "page.html", "a page", result, by_kind, intervals)
-    page = written[0].read_text()
+    write_report(tmp_path / "page.html", "a page", result, by_kind, intervals)
+    page = (tmp_path / "page.html").read_text()
     assert "<th>Overlap %</th>" in page
     assert f"<td>{100 * expected:.2f}<small" in page
 

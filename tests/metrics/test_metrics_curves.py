@@ -208,7 +208,8 @@ def test_bayes_error_over_the_prior():
     assert (least <= np.minimum(actual, 1) + 1e-12).all()
     # well calibrated scores lose next to nothing
     grid = np.linspace(-5, 5, 101)
-    actual, least = bayes_errors(*_calibrated(), grid)
+    targets, nontargets = _calibrated()
+    actual, least = bayes_errors(targets, nontargets, grid)
     assert ((actual - least) / (1 + np.exp(np.abs(grid)))).max() < 0.01
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda import PLDA, Committee, MultiviewPLDA, load
+from mvplda import PLDA, Committee, CosineScorer, MultiviewPLDA, load
 from mvplda.exceptions import LabelError, ParameterError
 
 VIEWS = {"speaker": 2, "phrase": 2}
@@ -72,7 +72,7 @@ def test_known_classes_follow_their_profiles_into_lists_and_bands(monkeypatch):
     ("settings", "said"),
     [
         ({"known": ["room"]}, "known names 'room'"),
-        ({"speaks_of": {"one": []}}, "no view that it knows"),
+        ({"experts": {"one": CosineScorer(views=["pose"])}}, "no view of the labels"),
         ({"factors": {"one": -1.0}}, "a factor is"),
         ({"factors": {"one": {"phrase": np.nan}}}, "a factor is"),
         ({"factors": {"one": {"room": 1.0}}}, "name 'room'"),
@@ -85,15 +85,13 @@ def test_known_classes_follow_their_profiles_into_lists_and_bands(monkeypatch):
 def test_wrong_settings_are_named(settings, said):
     X, y, _, _ = _data()
     with pytest.raises(ParameterError, match=said):
-        Committee({"one": MultiviewPLDA(VIEWS)}, **settings).fit(X, y)
+        Committee(**{"experts": {"one": MultiviewPLDA(VIEWS)}, **settings}).fit(X, y)
 
 
 def test_one_view_may_be_named_by_itself():
     X, y, E, T = _data()
     one, two = (
-        Committee(
-            {"one": MultiviewPLDA(VIEWS)}, speaks_of={"one": views}, known=views, folds=3
-        ).fit(X, y)
+        Committee({"one": MultiviewPLDA(VIEWS)}, known=views, folds=3).fit(X, y)
         for views in ("phrase", ["phrase"])
     )
     np.testing.assert_array_equal(one.llr(E, T), two.llr(E, T))

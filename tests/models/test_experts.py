@@ -12,13 +12,12 @@ from scipy.linalg import block_diag
 import mvplda
 from mvplda import Bundle, MultiviewPLDA, Question, make_committee
 from mvplda.exceptions import FewSpeakersWarning, LabelError, ParameterError
-from mvplda.models.committee import RIDGE, CascadeScorer, Committee, CosineScorer, weigh_experts
+from mvplda.models.committee import RIDGE, Committee, CosineScorer, weigh_experts
 from mvplda.models.scorer import BaseScorer
 from mvplda.preprocessing import standard_chain
 
 VIEWS = {"speaker": None, "phrase": None, "speaker:phrase": None}
 PARTS = {"voice": (0, 4), "words": (4, 7)}
-SPEAKS = {"words": ["phrase"]}
 
 
 def corpus(rng: np.random.Generator, speakers: int = 16, phrases: int = 4, times: int = 4):
@@ -29,13 +28,15 @@ def corpus(rng: np.random.Generator, speakers: int = 16, phrases: int = 4, times
     return X, {"speaker": s, "phrase": p}
 
 
-def expert() -> MultiviewPLDA:
-    return MultiviewPLDA(VIEWS, prior="isotropic", prior_strength=0.4, max_iter=1, tol=0)
+def expert(*views: str) -> MultiviewPLDA:
+    """Of all views, or of some."""
+    ranks = dict.fromkeys(views) or VIEWS
+    return MultiviewPLDA(ranks, prior="isotropic", prior_strength=0.4, max_iter=1, tol=0)
 
 
 def committee(**settings) -> Committee:
-    given = {"columns": PARTS, "speaks_of": SPEAKS, **settings}
-    return Committee({"voice": expert(), "words": expert()}, **given)
+    given = {"columns": PARTS, **settings}
+    return Committee({"voice": expert(), "words": expert("phrase")}, **given)
 
 
 QUESTIONS: list[dict[str, Any]] = [
@@ -52,9 +53,6 @@ def test_the_same_as_one_model_whose_loadings_have_blocks(question):
     X, y = corpus(np.random.default_rng(0))
     ours = committee(factors=None).fit(X, y)
     voice, words = ours.experts_["voice"], ours.experts_["words"]
-    unheard = [
-        words.loadings_[view] @ words.loadings_[view].T for view in ("speaker", "speaker:phrase")
-    ]
     zeros = np.zeros((3, 4))
     loadings = {
         view: np.vstack([voice.loadings_[view], zeros]) for view in ("speaker", "speaker:phrase")
@@ -66,7 +64,7 @@ def test_the_same_as_one_model_whose_loadings_have_blocks(question):
             "phrase": block_diag(voice.loadings_["phrase"], words.loadings_["phrase"]),
             "speaker:phrase": loadings["speaker:phrase"],
         },
-        block_diag(voice.noise_, words.noise_ + sum(unheard)),
+        block_diag(voice.noise_, words.noise_),
     )
     enrol, test = X[::9], X[1::11]
     expected = one.llr(enrol, test, dtype=np.float64, **question)
@@ -83,9 +81,13 @@ def test_the_same_as_one_model_whose_loadings_have_blocks(question):
 def learnt() -> tuple[Committee, np.ndarray, dict]:
     X, y = corpus(np.random.default_rng(1))
     voting = Committee(
-        {"voice": expert(), "again": expert(), "words": expert(), "cosine": CosineScorer()},
+        {
+            "voice": expert(),
+            "again": expert(),
+            "words": expert("phrase"),
+            "cosine": CosineScorer(views=["speaker"]),
+        },
         columns={"voice": (0, 4), "again": (0, 4), "words": (4, 7), "cosine": (0, 4)},
-        speaks_of={"words": ["phrase"], "cosine": ["speaker"]},
         enrolment=2,
     )
     return voting.fit(X, y), X, y
@@ -109,9 +111,10 @@ def test_it_is_a_scorer_whose_calls_agree(learnt):
 
 def test_an_expert_says_nothing_of_views_that_are_not_its_own():
     X, y = corpus(np.random.default_rng(2))
-    alone = Committee(
-        {"words": expert()}, columns={"words": (4, 7)}, speaks_of=SPEAKS, factors=None
-    ).fit(X, y)
+    experts = {"words": expert("phrase"), "voice": expert()}
+    columns = {"words": (4, 7), "voice": (0, 4)}
+    silent = dict.fromkeys(["speaker", "phrase", "together"], 0.0)
+    alone = Committee(experts, columns=columns, factors={"voice": silent}).fit(X, y)
     assert (
         np.abs(alone.llr(X[:5], X[5:9], same="speaker", given={"phrase": "different"})).max() == 0
     )
@@ -246,9 +249,7 @@ def test_mixed_enrolment_and_sequences_as_the_expert_itself_has_them(alone, ques
 def test_the_cosine_may_be_among_the_experts(learnt):
     model, X, y = learnt
     assert model.factors_["cosine"].keys() == {"speaker"}
-    only = Committee(
-        {"cosine": CosineScorer()}, columns={"cosine": (0, 4)}, speaks_of={"cosine": ["speaker"]}
-    )
+    only = Committee({"cosine": CosineScorer(views=["speaker"])}, columns={"cosine": (0, 4)})
     only.fit(X, y)
     cosines = CosineScorer().fit(X[:, :4]).llr(X[:5, :4], X[5:40, :4], dtype=np.float64)
     scores = only.llr(X[:5], X[5:40], same="speaker", dtype=np.float64)
@@ -281,9 +282,11 @@ def test_a_file_keeps_it(learnt, tmp_path):
 def test_experts_with_preprocessing(tmp_path):
     X, y = corpus(np.random.default_rng(6))
     bundled = Committee(
-        {"voice": Bundle(standard_chain(), expert()), "words": Bundle(standard_chain(), expert())},
+        {
+            "voice": Bundle(standard_chain(), expert()),
+            "words": Bundle(standard_chain(), expert("phrase")),
+        },
         columns=PARTS,
-        speaks_of=SPEAKS,
         factors={"words": 0.5},
     ).fit(X, y)
     assert bundled.factors_["voice"] == {"speaker": 1.0, "phrase": 1.0, "together": 1.0}
@@ -305,7 +308,6 @@ def test_few_classes_are_added_up_as_they_are():
     [
         ({"columns": {"voice": (0, 9)}}, "the vectors have 7"),
         ({"columns": {"noise": (0, 2)}}, "columns names 'noise'"),
-        ({"speaks_of": {"words": ["pose"]}}, "speaks of 'pose'"),
         ({"factors": {"noise": 1.0}}, "factors names 'noise'"),
     ],
 )
@@ -348,12 +350,6 @@ def test_a_label_that_stands_for_none_makes_no_trial():
         X, {**y, "phrase": sentinel}
     )
     assert stated.factors_["a"] == pytest.approx(none.factors_["a"], abs=1e-4)
-
-
-def test_a_cascade_names_the_view_that_was_passed():
-    X, y = corpus(np.random.default_rng(24), speakers=4)
-    with pytest.raises(LabelError, match="view 'phrase' has one class"):
-        CascadeScorer({"speaker": 2, "phrase": 1}).fit(X, {**y, "phrase": 0 * y["phrase"]})
 
 
 def test_a_kind_that_never_occurs_is_no_alternative() -> None:

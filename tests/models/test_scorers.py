@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 from mvplda import (
     PLDA,
     Bundle,
-    CascadeScorer,
     Committee,
     CosineScorer,
     MultiviewPLDA,
@@ -82,7 +81,13 @@ SCORERS: dict[str, Any] = {
     "plda": lambda: PLDA(3, max_iter=4, tol=0),
     "cosine": lambda: CosineScorer(),
     "plain cosine": lambda: CosineScorer(centre=False),
-    "cascade": lambda: CascadeScorer({"speaker": 3, "phrase": 2}, {"max_iter": 4, "tol": 0}),
+    "cascade": lambda: Committee(
+        {
+            "who": MultiviewPLDA({"speaker": 3}, max_iter=4, tol=0),
+            "what": MultiviewPLDA({"phrase": 2}, max_iter=4, tol=0),
+        },
+        factors=None,
+    ),
     "committee": lambda: Committee(
         {
             "all": MultiviewPLDA({"speaker": 3, "phrase": 2}, max_iter=4, tol=0),
@@ -295,7 +300,7 @@ def test_questions_are_kept() -> None:
 
 
 def test_the_registry() -> None:
-    assert set(NAMED) >= {"multiview", "plda", "cosine", "cascade", "distance"}
+    assert set(NAMED) >= {"multiview", "plda", "cosine", "distance"}
     with pytest.raises(
         TypeError,
         match=r"a class PLDA already, that of mvplda\.models\.multiview: take another name",

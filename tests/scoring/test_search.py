@@ -9,7 +9,7 @@ import pytest
 from domain_problems import domain_bundle, make_place
 from problems import speakers_and_phrases
 
-from mvplda import PLDA, Bundle, CascadeScorer, Committee, CosineScorer, MultiviewPLDA
+from mvplda import PLDA, Bundle, Committee, CosineScorer, MultiviewPLDA
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.preprocessing import standard_chain
 from mvplda.scoring.search import SearchIndex
@@ -21,7 +21,9 @@ MODELS: dict[str, Any] = {
     "plda": lambda: PLDA(3, **QUICK),
     "wide": lambda: MultiviewPLDA({"speaker": 6, "phrase": 5}, noise="full", **QUICK),
     "multiview": lambda: MultiviewPLDA(VIEWS | {"speaker:phrase": 2}, noise="full", **QUICK),
-    "cascade": lambda: CascadeScorer(VIEWS, QUICK),
+    "cascade": lambda: Committee(
+        {view: MultiviewPLDA({view: rank}, **QUICK) for view, rank in VIEWS.items()}, factors=None
+    ),
     "cosine": lambda: CosineScorer(),
     "committee": lambda: Committee(
         {"all": MultiviewPLDA(VIEWS, **QUICK), "voice": MultiviewPLDA({"speaker": 2}, **QUICK)},

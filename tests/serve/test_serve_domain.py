@@ -13,9 +13,13 @@ pytest.importorskip("fastapi")
 from domain_problems import Place, domain_bundle, make_place
 from service_problems import MASTER_KEY, Bench, make_bench, sqlite_store
 
+from mvplda import Bundle
+from mvplda.decisions import OperatingPoint
+from mvplda.scoring.question import Question
 from mvplda.serve import templates
 from mvplda.serve.model import NO_POINT, Cell, Model
 from mvplda.serve.service import Service
+from mvplda.serve.settings import Settings
 
 TEXTS = ("open the door", "close the door", "seven green apples")
 
@@ -44,8 +48,6 @@ def shift(service: Service) -> Any:
 
 @pytest.fixture
 def bench(tmp_path: Path):
-    from mvplda.serve.settings import Settings
-
     settings = Settings(lock_after=1000)
     with make_bench(sqlite_store(tmp_path), settings, Model(domain_bundle())) as one:
         yield one
@@ -161,3 +163,78 @@ def test_a_search_by_inner_products_finds_whom_all_llrs_find(bench: Bench) -> No
         assert found["profilesCount"] == 26
         probabilities = [one["probability"] for one in found["candidates"]]
         assert sum(probabilities) + found["noneOfThem"] == pytest.approx(1, abs=0.01)
+
+
+KNOWN = "speaker+phrase|phrase known"
+
+
+def bundle_that_knows() -> Bundle:
+    """One that was calibrated and measured with phrases that are known, too."""
+    plain = domain_bundle()
+    calibrator = plain.calibration()
+    assert calibrator is not None
+    other = OperatingPoint(3.0, far=0.01, basis="drawn, phrases known")
+    calibrations = {**(plain.calibrations or {}), KNOWN: calibrator}
+    points = {**(plain.points or {}), KNOWN: [other]}
+    return Bundle(None, plain.scorer, plain.extractor, calibrations, points, plain.card)
+
+
+def test_who_is_not_in_the_sample_is_decided_by_errors_without_known_phrases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "MOST_PEOPLE", 2)
+    place = make_place(13, size=0.2)
+    with make_bench(sqlite_store(tmp_path), model=Model(bundle_that_knows())) as bench:
+        names = {}
+        for person, text in enumerate(TEXTS):
+            name = bench.calls.create(text, f"person {person}")
+            for vector in place.say(person, person, 3):
+                assert bench.calls.enrol(name, vector).status_code == 201
+            names[name] = place.say(person, person)[0]
+        # the sample is that of the first names, which are random
+        wanted = dict(zip(sorted(names), (3.0, 3.0, 4.6), strict=True))
+        alone = {}
+        trials = []
+        service = bench.service
+        with service.store.read() as work:
+            model = service.profiles.domain.deployed(work)
+            cells = service.templates.some_cells(work, list(names))
+        for name, vector in names.items():
+            answer = bench.calls.verify(name, vector).json()
+            assert answer["threshold"] == wanted[name]
+            alone[name] = answer["llr"]
+            test = Cell("", model.share(vector[None])[0], 1)
+            trials.append((cells[name], test, None, NO_POINT))
+        # nobody's answer depends on whose trials are decided with it
+        together = [decision.llr for decision in model.decisions(trials)]
+        np.testing.assert_allclose(together, list(alone.values()), atol=1e-5)
+
+
+def test_phrases_of_another_deployment_are_not_asked_for(tmp_path: Path) -> None:
+    place = make_place(14, size=0.2)
+    bundle = bundle_that_knows()
+    X = np.concatenate([place.say(person, phrase, 2) for person in range(6) for phrase in (4, 5)])
+    people, phrases = np.repeat(np.arange(6), 4), np.tile(["here", "here", "there", "there"], 6)
+    there = bundle.deployed(bundle.enrol(X, people, {"phrase": phrases}))
+    there.scorer = there.fitted_scorer.settled()
+    assert set(there.known_names("phrase")) == {"here", "there"}
+    settings = Settings(least_llr=-10.0)
+    with make_bench(sqlite_store(tmp_path), settings, Model(there)) as bench:
+        name = enrol(bench, place, 0)
+        answer = bench.calls("POST", "/v1/challenges", json={"profileId": name})
+        assert answer.status_code == 409, answer.text
+        assert bench.calls("GET", "/v1/model").json()["knownPhrases"] == []
+
+
+def test_a_threshold_is_that_of_what_is_known_of_the_profiles() -> None:
+    place = make_place(15, size=0.2)
+    bundle = bundle_that_knows()
+    X = np.concatenate([place.say(person, person % 2, 2) for person in range(6)])
+    people = np.repeat(np.arange(6), 2)
+    profiles = bundle.enrol(X, people, {"phrase": people % 2})
+    deployed = bundle.deployed(profiles)
+    assert deployed.point(None, profiles).threshold == deployed.point().threshold == 3.0
+    for other in (bundle.enrol(X, people), bundle.enrol(X, people, {"phrase": people + 9})):
+        assert deployed.point(None, other).threshold == 4.6
+        assert deployed.answer(other, X[:1]).key == "speaker+phrase"
+    assert bundle.point(Question(known=["phrase"])).threshold == 3.0

@@ -22,7 +22,7 @@ import httpx
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from mvplda import Bundle, CascadeScorer, Committee, CosineScorer, MultiviewPLDA
+from mvplda import Bundle, Committee, CosineScorer, MultiviewPLDA
 from mvplda.calibration import HypothesisCalibrator
 from mvplda.decisions import OperatingPoint
 from mvplda.models.scorer import SCORERS
@@ -129,8 +129,6 @@ def make_scorer(name: str, seed: int) -> Any:
     if name == "committee":
         experts = {"joint": MultiviewPLDA(RANKS, max_iter=20), "cosine": CosineScorer()}
         return Committee(experts, columns={"cosine": (0, 6)})
-    if name == "cascade":
-        return CascadeScorer(RANKS)
     return SCORERS[name]()
 
 

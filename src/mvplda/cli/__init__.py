@@ -44,7 +44,6 @@ COMMANDS = {
     "people": "verify",
     "experiment": "experiment",
     "reproduce": "experiment",
-    "network": "experiment",
     "serve": "serve",
 }
 

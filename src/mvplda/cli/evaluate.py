@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import Written, check_folder, looked_up
+from . import Written, looked_up
 
 if TYPE_CHECKING:
     from .._typing import FloatArray, Json
@@ -136,10 +136,8 @@ def evaluate(
     if report is not None and len(systems) > 1:
         raise click.UsageError("--report is for one system: give one score file")
     from .. import metrics
-    from ..report import folder_beside, write_report
+    from ..report import write_report
 
-    if report is not None:
-        check_folder(folder_beside(Path(report)))
     lead, *others = systems
     trials, values = scored_trials(key, systems[lead])  # once: the list may come through a pipe
     if enrol_phrases is not None and test_phrases is not None:
@@ -175,8 +173,8 @@ def evaluate(
     if report is not None:
         by_kind = {kind: values[kinds == kind] for kind in kinds.used}
         title = Path(systems[lead]).name
-        written = write_report(report, title, result, by_kind, found.intervals.get(lead))
-        click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
+        write_report(report, title, result, by_kind, found.intervals.get(lead))
+        click.echo(f"wrote {report}", err=True)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Commands that run everything: experiment, reproduce; and network, which trains an extractor."""
+"""Commands that run everything: experiment and reproduce."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import KeyValue, Written, check_folder, labels_option, once
+from . import KeyValue, check_folder, labels_option, once
 from .extractors import extractor_option
 
 if TYPE_CHECKING:
-    from ..speech.corpora import Corpus
-    from ..speech.experiment import Reading
-    from ..speech.settings import Configuration
     from . import Pairs, Texts
 
 
@@ -31,15 +28,12 @@ class CorpusCommand(click.Command):
             )
 
 
-QUIET = click.option(
-    "-q", "--quiet", is_flag=True, help="Print no progress; tables and warnings are shown."
-)
-
-
 def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A corpus, its root, and how vectors are made of it."""
+    """A corpus, its root, how vectors are made of it, and where all is left."""
     for option in (
-        QUIET,
+        click.option(
+            "-q", "--quiet", is_flag=True, help="Print no progress; tables and warnings are shown."
+        ),
         click.option(
             "-s",
             "--set",
@@ -60,6 +54,18 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Train a network by this recipe: small, paper or paper-without-pretraining.  "
             "[default: small; paper for reproduce]",
         ),
+        click.option(
+            "--vectors",
+            multiple=True,
+            help="Evaluate these vectors of the corpus (scp, npz, parquet ...), and train no network. Several files "
+            "are several extractors' vectors, side by side.",
+        ),
+        click.option(
+            "-o",
+            "--output",
+            type=click.Path(path_type=Path),
+            help="Leave everything in this folder, which is made if need be.  [default: COMMAND-CORPUS]",
+        ),
         click.argument("root", required=False, type=click.Path(path_type=Path)),
         click.argument("corpus"),
     ):
@@ -67,29 +73,13 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-VECTORS = click.option(
-    "--vectors",
-    multiple=True,
-    help="Evaluate these vectors of the corpus (scp, npz, parquet ...), and train no network. Several files are "
-    "several extractors' vectors, side by side.",
-)
-OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Leave everything in this folder, which is made if need be.  [default: COMMAND-CORPUS]",
-)
-
-
 @click.command(cls=CorpusCommand)
 @corpus_options
-@OUTPUT
 @labels_option(
     "VIEW=FILE: read the classes of a view from FILE, such as utt2spk, or from a column beside the vectors, the "
     "speaker first. Only for the corpus vectors.  [default: the columns speaker and phrase, or utt2spk and utt2phrase "
     "beside the vectors]"
 )
-@VECTORS
 @extractor_option(required=False)
 @click.option(
     "--systems",
@@ -97,7 +87,6 @@ OUTPUT = click.option(
     help="Evaluate these systems, by name; paper stands for the paper's own and what does better, all for all. "
     "May be repeated.  [default: the usual ones]",
 )
-@click.option("--no-report", is_flag=True, help="Write tables only, and no page with plots.")
 def experiment(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -> None:
     """From a corpus to the table: extractor, vectors, every system, error rates, a page.
 
@@ -112,7 +101,8 @@ def experiment(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -
       mvplda experiment vectors vectors.npz        (with the arrays X, speaker and phrase)
 
     Options of the corpus go under its section: -s corpus.training=0.7 -s corpus.per_model=3.
-    The configuration is saved with the results; the same configuration gives the same table.
+    The configuration is saved with the results; the same configuration gives the same table. A network that was
+    trained is extractor.onnx in the folder of the results, an extractor like any other.
     """
     if corpus != "vectors" and labels:
         raise click.UsageError(f"-l is for the corpus vectors; {corpus} has its own labels")
@@ -123,8 +113,6 @@ def experiment(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -
 
 @click.command(cls=CorpusCommand)
 @corpus_options
-@OUTPUT
-@VECTORS
 def reproduce(corpus: str, recipe: str | None, **options: Any) -> None:
     """The paper's experiment as published, from sound to its table, on a corpus.
 
@@ -159,85 +147,30 @@ def _run(
     recipe: str,
     labels: dict[str, str],
     *,
+    quiet: bool,
+    root: Path | None,
     output: Path | None,
-    vectors: Texts = (),
-    systems: Texts = (),
+    config: Path | None,
+    changes: Sequence[tuple[str, str]],
+    vectors: Texts,
+    systems: Texts,
     extractors: Texts = (),
-    no_report: bool = False,
-    **options: Any,
 ) -> None:
     """What experiment and reproduce share: everything but the configuration."""
-    from ..speech.experiment import run_experiment
+    from .._optional import load_entry_points
+    from ..speech.corpora import CORPORA, load_corpus
+    from ..speech.experiment import Reading, run_experiment
+    from ..speech.settings import read_configuration, read_recipe
 
     output = output or Path(f"{command}-{corpus}")
     check_folder(output)
-    settings, loaded, place, reading = _prepared(corpus, recipe, output, labels, **options)
-    if systems:
-        settings = settings.with_changes({"evaluation.systems": list(systems)})
-    if loaded.clips is None:
-        vectors = vectors or (str(place),)
-    run_experiment(
-        loaded,
-        settings,
-        output,
-        reading,
-        vectors=vectors,
-        extractors=extractors,
-        inputs=[place, *vectors],
-        report=not no_report,
-    )
-
-
-@click.command(cls=CorpusCommand)
-@corpus_options
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=Written(),
-    help="Write the network to this .onnx file, and its recipe beside it.",
-)
-def network(corpus: str, output: str, recipe: str | None, **options: Any) -> None:
-    """Train a network on the training speakers of a corpus; it is an extractor like any other.
-
-    \b
-    Examples:
-      mvplda network folder recordings/ -o network.onnx
-      mvplda network audiomnist AudioMNIST/ -r paper -s training.checkpoint=run.checkpoint -o paper.onnx
-      mvplda extract recordings/ -x network.onnx -o vectors.npz
-    """
-    from ..speech.experiment import train_on_corpus
-
-    path = Path(output)
-    if path.suffix != ".onnx":
-        raise click.UsageError(f"a network is written as an .onnx file; got {output}")
-    settings, loaded, _, reading = _prepared(corpus, recipe or "small", path.parent, {}, **options)
-    made = train_on_corpus(loaded, settings, path, reading)
-    click.echo(f"wrote {output}: {made.vectors.extractor}")
-
-
-def _prepared(
-    corpus: str,
-    recipe: str,
-    output: Path,
-    labels: dict[str, str],
-    *,
-    quiet: bool,
-    root: Path | None = None,
-    config: Path | None = None,
-    changes: Sequence[tuple[str, str]] = (),
-) -> tuple[Configuration, Corpus, Path, Reading]:
-    """The configuration, the corpus, where it lies, and what is shown."""
-    from .._optional import load_entry_points
-    from ..speech.corpora import CORPORA, load_corpus
-    from ..speech.experiment import Reading
-    from ..speech.settings import read_configuration, read_recipe
-
     load_entry_points("corpora")
     if corpus not in CORPORA:
         raise click.UsageError(f"there is no corpus {corpus!r}; there are {', '.join(CORPORA)}")
     settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
     given = {name: _value(text) for name, text in changes}
+    if systems:
+        given["evaluation.systems"] = list(systems)
     settings = settings.with_changes({"corpus.name": corpus, **given})
     options = dict(settings.corpus)
     name = options.pop("name")
@@ -249,7 +182,17 @@ def _prepared(
     if labels:
         options["labels"] = labels
     loaded = load_corpus(name, root, **options)
-    return settings, loaded, root, Reading(not quiet, click.echo)
+    if loaded.clips is None:
+        vectors = vectors or (str(root),)
+    run_experiment(
+        loaded,
+        settings,
+        output,
+        Reading(not quiet, click.echo),
+        vectors=vectors,
+        extractors=extractors,
+        inputs=[root, *vectors],
+    )
 
 
 def _value(text: str) -> Any:

@@ -28,7 +28,7 @@ def extractor_option(required: bool = True) -> Callable[[_Command], _Command]:
         required=required,
         metavar="NAME|FILE",
         help="Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, words), an ONNX "
-        "file, or a network of `mvplda network`. Several stand side by side in one vector.",
+        "file, or a network of `mvplda experiment`. Several stand side by side in one vector.",
     )
 
 

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 @click.option(
     "--model",
     help="Train this model: committee has two models for every extractor's vectors, weighted by held-out people; "
-    "multiview is the maximum-likelihood model of all views; plda is that of one view; cascade has a PLDA for every "
-    "view; cosine takes the angle between vectors, and needs no labels.  [default: committee; multiview where a rank "
-    "is given, or statistics]",
+    "multiview is the maximum-likelihood model of all views; plda is that of one view; cosine takes the angle "
+    "between vectors, and needs no labels.  [default: committee; multiview where a rank is given, or statistics]",
 )
 @click.option(
     "-v",

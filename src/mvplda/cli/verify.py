@@ -117,7 +117,7 @@ def verify(
         enrolled = profiles.of(str(profile))
         voices = voices.deployed(profiles)
     bundle = voices.bundle
-    point = bundle.point(question, **wanted)
+    point = voices.point(enrolled, question, **wanted)
     decision = voices.verify(enrolled, test, question, **wanted)
     about = {
         **decision.to_dict(),

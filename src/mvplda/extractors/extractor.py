@@ -259,7 +259,7 @@ def load_extractor(
 
     Parameters
     ----------
-    path : an ONNX file with a recipe beside it, such as ``mvplda network`` writes; or a
+    path : an ONNX file with a recipe beside it, such as ``mvplda experiment`` writes; or a
         name that ``mvplda extractor get`` fetched: campplus, words.
         A list puts several side by side.
     check : compare what it makes of the code's own signal with the recipe's golden numbers

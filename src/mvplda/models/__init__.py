@@ -1,6 +1,6 @@
 """Scorers. The imports below enter them in the registry, by which files and the command line know them."""
 
-from .committee import CascadeScorer, Committee, CosineScorer
+from .committee import Committee, CosineScorer
 from .domain import DomainPLDA
 from .multiview import PLDA, MultiviewPLDA
 from .scorer import SCORERS, BaseScorer, find_scorers
@@ -9,7 +9,6 @@ __all__ = [
     "PLDA",
     "SCORERS",
     "BaseScorer",
-    "CascadeScorer",
     "Committee",
     "CosineScorer",
     "DomainPLDA",

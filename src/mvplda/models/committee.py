@@ -1,4 +1,4 @@
-"""A committee of experts: several extractors' evidence, added up in each world. And cosine, and a cascade."""
+"""A committee of experts: several extractors' evidence, added up in each world. And cosine."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names
 from ..backend import as_vectors, like
-from ..exceptions import DataError, FewSpeakersWarning, LabelError, MvpldaWarning, ParameterError
+from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
 from ..labels import are_named, base_columns, label_columns
 from ..persistence import Tensors, fingerprint
 from ..scoring.engine import Memory, log_likelihoods
@@ -25,25 +25,24 @@ from ..scoring.forms import TOGETHER, JointForms, Part, ScoreForms, class_number
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, names_of
 from .heldout import held_out_trials
-from .multiview import PLDA, MultiviewPLDA
 from .scorer import BaseScorer, check_names, kept, needed_labels, side_by_side
 
 Factors = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
 
 
 class Committee(BaseScorer, BaseEstimator):
-    """Scorers that each see a part of the columns, and may each speak of some views only.
+    """Scorers that each see a part of the columns, and may each model some views only.
 
     Every expert has a pair form for every world (which classes two profiles share). What the experts say is
     multiplied by their factors and added up in each world, and a question is answered by the sum over worlds. A
-    network of voices and one of words are two experts. An expert has a factor for every view that it speaks of, and
+    network of voices and one of words are two experts. An expert has a factor for every view that it models, and
     one for what it says of several views together beyond that: a network of words may count for the phrase and hardly
     for the speaker. With all factors 1 a committee is one model whose loadings have a block for every expert.
 
     Experts that hear the same thing say it twice, and each is overconfident where it was trained on few classes.
     Factors are therefore learnt from classes that were held out, by logistic regression over hypotheses: the
     likelihood ratios are calibrated by it. A score that is no likelihood ratio, such as the cosine, may be among the
-    experts: made one on the same trials, it counts for hypotheses that share all the views it speaks of.
+    experts: made one on the same trials, it counts for hypotheses that share all its views.
 
     Parameters
     ----------
@@ -52,8 +51,6 @@ class Committee(BaseScorer, BaseEstimator):
         preprocessing. A `PLDA`, which takes labels of one view only, is a ``MultiviewPLDA({"speaker": rank})`` here.
     columns : dict of {name: (start, stop)} or None
         Columns of a vector that an expert sees; those that are not named see all of them.
-    speaks_of : dict of {name: views} or None
-        Views that an expert may speak of; those that are not named speak of all.
     factors : "learnt", dict of {name: factor, or {view or "together": factor}}, or None
         None, and too few classes to hold any out: 1 for models, 0 for scores such as the cosine.
     known : sequence of str
@@ -79,9 +76,8 @@ class Committee(BaseScorer, BaseEstimator):
     >>> words = rng.normal(size=(10, 3))[y["phrase"]] + rng.normal(size=(600, 3))
     >>> expert = MultiviewPLDA({"speaker": None, "phrase": None}, prior="isotropic", prior_strength=0.5)
     >>> committee = Committee(
-    ...     {"voice": expert, "words": expert},
+    ...     {"voice": expert, "words": MultiviewPLDA({"phrase": None}, prior="isotropic")},
     ...     columns={"voice": (0, 4), "words": (4, 7)},
-    ...     speaks_of={"words": ["phrase"]},
     ... ).fit(np.hstack([voice, words]), y)
     >>> committee.llr(np.hstack([voice, words])[:3], np.hstack([voice, words])[:5], same="speaker").shape
     (3, 5)
@@ -95,7 +91,6 @@ class Committee(BaseScorer, BaseEstimator):
         experts: Mapping[str, Any],
         *,
         columns: Mapping[str, tuple[int, int]] | None = None,
-        speaks_of: Mapping[str, Sequence[str]] | None = None,
         factors: Factors = "learnt",
         known: Sequence[str] = (),
         enrolment: int = 1,
@@ -103,7 +98,6 @@ class Committee(BaseScorer, BaseEstimator):
     ) -> None:
         self.experts = experts
         self.columns = columns
-        self.speaks_of = speaks_of
         self.factors = factors
         self.known = known
         self.enrolment = enrolment
@@ -149,11 +143,6 @@ class Committee(BaseScorer, BaseEstimator):
             raise ParameterError(
                 f"factors is 'learnt', a dict of them or None; got {self.factors!r}"
             )
-
-        if not (self.speaks_of is None or isinstance(self.speaks_of, Mapping)):
-            raise ParameterError(
-                f"speaks_of is a dict of views by expert, or None; got {self.speaks_of!r}"
-            )
         if not isinstance(self.known, Iterable):
             raise ParameterError(f"known is a list of views; got {self.known!r}")
 
@@ -188,8 +177,7 @@ class Committee(BaseScorer, BaseEstimator):
         """Views that an expert is about."""
         # an interaction is no view that a question names
         own = base_columns(tuple(scorer_of(self.experts_[name]).views_))
-        allowed = names_of((self.speaks_of or {}).get(name, own))
-        return tuple(v for v in self.views_ if v in own and v in allowed)
+        return tuple(view for view in self.views_ if view in own)
 
     def _learn(self, X: FloatArray, labels: dict[str, Names]) -> bool:
         """Factors from trials of held-out classes; False where there are none."""
@@ -266,17 +254,12 @@ class Committee(BaseScorer, BaseEstimator):
         every = {view for expert in experts for view in base_columns(tuple(expert.views_))}
         # in the order of the labels, whatever the experts have
         self.views_ = dict.fromkeys([view for view in columns if view in every] or columns, 0)
-        self._check_names(self.speaks_of, "speaks_of")
-        named = {f"expert {name!r} speaks of": v for name, v in (self.speaks_of or {}).items()}
-        for what, views in (named | {"known names": self.known}).items():
-            for view in names_of(views):
-                if view not in self.views_:
-                    raise ParameterError(f"{what} {view!r}; there are {list(self.views_)}")
+        for view in names_of(self.known):
+            if view not in self.views_:
+                raise ParameterError(f"known names {view!r}; there are {list(self.views_)}")
         for name in self.experts_:
             if not self._may(name):
-                raise ParameterError(
-                    f"expert {name!r} speaks of no view that it knows: leave it out"
-                )
+                raise ParameterError(f"expert {name!r} has no view of the labels: leave it out")
 
     # -- evidence and forms ----------------------------------------------------
 
@@ -310,13 +293,9 @@ class Committee(BaseScorer, BaseEstimator):
             start = columns.stop
             if not any(factors.get(name, {}).values()):
                 continue
-            forms = scorer.forms()
-            if isinstance(forms, ScoreForms):
-                # a score is about all views at once: those that the expert may speak of
-                forms = replace(forms, base=self._may(name))
             own = _classes_of(scorer)
             numbers = {v: class_numbers(classes[v], own[v]) for v in self._may(name) if v in own}
-            parts.append(Part(forms, columns, factors[name], numbers))
+            parts.append(Part(scorer.forms(), columns, factors[name], numbers))
         return JointForms((*self.views_, *self.nuisance_views), parts)
 
     @property
@@ -344,8 +323,8 @@ class Committee(BaseScorer, BaseEstimator):
     def known_names(self, view: str) -> Names:
         if view not in self.classes_:
             return super().known_names(view)
-        for name, expert in self.experts_.items():
-            if view in self._may(name) and view in _classes_of(expert):
+        for expert in self.experts_.values():
+            if view in _classes_of(expert):
                 scorer_of(expert).known_names(view)
         return self.classes_[view]
 
@@ -498,7 +477,7 @@ def without_needless(theta: Array, H: Array, allowed: float) -> NDArray[np.bool_
     return kept
 
 
-# -- what a multi-view model has to beat: cosine, and a cascade of one-view scores -----------------------------
+# -- what a multi-view model has to beat -----------------------------
 
 
 class CosineScorer(BaseScorer, BaseEstimator):
@@ -512,7 +491,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
     centre : bool
         Take the mean of the training vectors off first.
     views : sequence of str or None
-        Views that the score speaks of. None: those that the labels of `fit` name, or ``class`` without any.
+        Views that the score is about. None: those that the labels of `fit` name, or ``class`` without any.
 
     Attributes
     ----------
@@ -572,51 +551,3 @@ def unit_length(total: AnyArray, count: float) -> AnyArray:
     # the mean and the sum of a profile have one direction
     length = row_products(total, total) ** 0.5
     return total / length[:, None].clip(min=np.finfo(np.float64).tiny)
-
-
-class CascadeScorer(Committee):
-    """Independent one-view PLDA models, their scores fused: the usual text-dependent system.
-
-    A committee of one model per view, each of which takes the other views for noise. In each world the
-    log-likelihood ratios of the views that are the same add up.
-
-    Parameters
-    ----------
-    views : dict of {view: rank}
-    settings : dict or None
-        Passed to every model, as `PLDA` has them.
-
-    Attributes
-    ----------
-    experts_ : dict of {view: MultiviewPLDA}
-    """
-
-    NAME = "cascade"
-    columns = None
-    speaks_of = None
-    factors = None
-    known = ()
-    enrolment = 1
-    folds = 2
-
-    def __init__(self, views: Mapping[str, int | None], settings: Json | None = None) -> None:
-        self.views = views
-        self.settings = settings
-
-    @property
-    def experts(self) -> dict[str, MultiviewPLDA]:  # type: ignore[override]
-        if any(":" in view for view in self.views):
-            raise LabelError("a cascade has no interaction views")
-        # each sees all vectors, and takes the other views for noise
-        settings = dict(self.settings or {})
-        return {view: MultiviewPLDA({view: rank}, **settings) for view, rank in self.views.items()}
-
-    @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
-        check_names(PLDA, settings, ("n_components",))
-        return cls(ranks, settings)
-
-    @classmethod
-    def from_state(cls, arrays: Tensors, values: Json) -> Self:
-        # its experts are no setting
-        return super(Committee, cls).from_state(arrays, values)

@@ -76,7 +76,7 @@ def find_scorers() -> dict[str, type[BaseScorer]]:
 class BaseScorer(Persistent):
     """A back-end: makes profiles of vectors, and says how likely two profiles are of one class.
 
-    `MultiviewPLDA`, `PLDA`, `CosineScorer`, `CascadeScorer`, `Committee` and `Bundle` are scorers. The sides of a
+    `MultiviewPLDA`, `PLDA`, `CosineScorer`, `Committee` and `Bundle` are scorers. The sides of a
     score are profiles, or arrays of single vectors. A question is a `Question`, or the keyword
     arguments that make one; what a scorer cannot be asked, it refuses.
 

@@ -202,6 +202,7 @@ class Model:
     def _use(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.scorer = bundle.fitted_scorer
+        self._names = set(self._trained_phrases())
 
     def set_secret(self, secret: bytes) -> None:
         """Rotate what is stored; an empty one does not."""
@@ -219,11 +220,26 @@ class Model:
         """{label: text} of phrases of training for which errors were measured: they need no enrolment."""
         if not self.has_phrases or not self.bundle.operating_points(self.question(known=True)):
             return {}
-        try:
-            names = [str(name) for name in self.scorer.known_names(PHRASE)]
-        except LabelError:  # the scorer keeps none
+        # a deployment knows what is enrolled in it, and nothing of another one
+        if self.scorer.has_domain:
             return {}
-        return {name: name.replace("-", " ") for name in names if label_of(name) == name}
+        return {
+            name: name.replace("-", " ")
+            for name in self._trained_phrases()
+            if label_of(name) == name
+        }
+
+    def _trained_phrases(self) -> list[str]:
+        try:
+            return [str(name) for name in self.scorer.known_names(PHRASE)]
+        except LabelError:  # the scorer keeps none
+            return []
+
+    def knows(self, cells: Sequence[Cell]) -> bool:
+        """Whether the deployment knows all phrases of a profile by their names."""
+        if not self.scorer.has_domain:
+            return False
+        return self._names.issuperset(cell.phrase for cell in cells)
 
     # -- vectors and sums ----------------------------------------------------
 
@@ -294,6 +310,8 @@ class Model:
     def decisions(self, trials: Sequence[Trial], spoof_prior: float = 0.5) -> list[Decision]:
         """Of tests against one profile each; trials of one kind are scored in one call."""
         kinds: dict[tuple[bool, ...], list[int]] = {}
+        # one that the deployment does not know is no reason to forget those of the others
+        knows = [self.knows(cells) for cells, *_ in trials]
         for number, (cells, test, spoof, _) in enumerate(trials):
             phrases = {cell.phrase for cell in cells}
             # one enrolled phrase that is claimed needs no labels; labels cost time
@@ -302,9 +320,10 @@ class Model:
             is_named = len(phrases) > 1 or self.scorer.has_domain
             apart = labelled or (self.has_phrases and is_named)
             known = labelled and test.phrase in self.known_phrases
-            kinds.setdefault((labelled, apart, known, spoof is not None), []).append(number)
+            kind = (labelled, apart, known, spoof is not None, knows[number])
+            kinds.setdefault(kind, []).append(number)
         decisions: dict[int, Decision] = {}
-        for (labelled, apart, known, is_spoofed), numbers in kinds.items():
+        for (labelled, apart, known, is_spoofed, _), numbers in kinds.items():
             cells, tests, spoofs, points = zip(*(trials[number] for number in numbers), strict=True)
             question = self.question(known, spoofs if is_spoofed else None, spoof_prior)
             enrolled = self.side(cells, apart)

@@ -6,7 +6,7 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -127,11 +127,15 @@ class Verifier:
         if scored:
             vectors = [one.heard.vector for one in scored if one.heard.vector is not None]
             shares = self.profiles.model.share(np.stack(vectors))
+            deployed = self.profiles.domain.deployed(work, scored[0].row["last_change"])
             trials = []
             for one, share in zip(scored, shares, strict=True):
                 test = Cell(one.wanted, share, 1)
-                trials.append((one.cells, test, one.ask.countermeasureLlr, one.point))
-            deployed = self.profiles.domain.deployed(work, scored[0].row["last_change"])
+                spoof = one.ask.countermeasureLlr
+                # errors were measured with and without phrases that are known
+                is_known = deployed.knows(one.cells)
+                one.point = self._points(one.ask.far, spoof is not None, is_known)
+                trials.append((one.cells, test, spoof, one.point))
             decisions = iter(deployed.decisions(trials, self.settings.spoof_prior))
         for attempt in attempts:
             if attempt.reason is None:
@@ -206,10 +210,17 @@ class Verifier:
         """Where a call gives no operating point."""
         return self._points(None, False)
 
-    def _point(self, far: float | None, is_spoofed: bool) -> OperatingPoint:
-        """The operating point that a call asks for, else that of the settings or of the model."""
+    def _point(
+        self, far: float | None, is_spoofed: bool, is_known: bool | None = None
+    ) -> OperatingPoint:
+        """The operating point that a call asks for, else that of the settings or of the model.
+
+        is_known : whether the deployment knows the phrases of the profile; None: as usual
+        """
         model = self.profiles.model
         question = model.usual_question(0.0 if is_spoofed else None)
+        if is_known is False:
+            question = replace(question, known=())
         try:
             return model.bundle.point(question, far=far or self.settings.far)
         except ParameterError as error:

@@ -70,7 +70,6 @@ def run_experiment(
     vectors: Sequence[str | Path] = (),
     extractors: Sequence[str | Path] = (),
     inputs: Sequence[str | Path] = (),
-    report: bool = True,
 ) -> Results:
     """Run everything, and leave in a folder what was done and what came of it.
 
@@ -80,11 +79,10 @@ def run_experiment(
     Parameters
     ----------
     output : folder: configuration.toml, extractor.onnx with its recipe, vectors.npz, model.safetensors
-        (of the best system), table.txt, table.md, results.json and report.html
+        (of the best system), table.txt, results.json and report.html
     vectors : files of vectors, which stand side by side; nothing is trained but the back-ends
     extractors : side by side, as `mvplda.load_extractor` takes them; none: a network is trained on the corpus
     inputs : files and folders whose hashes stand in results.json
-    report : write the page (needs matplotlib)
     """
     say = reading.say
     started = time.perf_counter()
@@ -129,8 +127,7 @@ def run_experiment(
     if best is not None:
         best.extractor = made.vectors.extractor
         best.save(output / "model.safetensors")
-    if report:
-        results.write_page(output / "report.html", corpus.source)
+    results.write_page(output / "report.html", corpus.source)
     say(f"\n{time.perf_counter() - started:.0f} s; everything is in {output}")
     return results
 
@@ -138,7 +135,12 @@ def run_experiment(
 def _network_vectors(
     corpus: Corpus, configuration: Configuration, output: Path, reading: Reading
 ) -> Vectors:
-    """Vectors of a network that is trained here, or was by an earlier run with the same configuration."""
+    """Vectors of a network that is trained here on the training speakers, and left as an extractor.
+
+    Those of an earlier run with the same configuration are taken as they are.
+    """
+    from .training import estimated_hours, train, training_recipe, write_extractor
+
     vectors = output / "vectors.npz"
     written = output / "configuration.toml"
     wanted = to_toml(configuration.to_dict())
@@ -147,21 +149,8 @@ def _network_vectors(
         made = read_vectors(vectors)
         lacking = np.setdiff1d(corpus.ids, made.ids).tolist()
         return Vectors(made, skipped=tuple((name, "no vector") for name in lacking))
-    place = configuration.training.checkpoint or str(output / CHECKPOINT)
-    resumable = configuration.with_changes({"training.checkpoint": place})
-    trained = train_on_corpus(corpus, resumable, output / "extractor.onnx", reading)
-    (output / CHECKPOINT).unlink(missing_ok=True)
-    return trained
-
-
-def train_on_corpus(
-    corpus: Corpus, configuration: Configuration, path: Path, reading: Reading
-) -> Vectors:
-    """Train a network on the corpus's training speakers, write it as an extractor, and make all vectors."""
-    from .training import estimated_hours, train, training_recipe, write_extractor
-
     recipe = training_recipe(configuration.features)
-    training = configuration.training
+    settings = (configuration.network, configuration.training)
     reading.say(f"features of {len(corpus)} utterances")
     whole = extract_features(corpus.ids, _clips(corpus), recipe, verbose=reading.verbose)
     used = np.flatnonzero(np.isin(whole.rows, corpus.protocol.train))
@@ -169,15 +158,16 @@ def train_on_corpus(
     speakers = len(np.unique(labels[corpus.views[0]]))
     reading.say(f"training on {len(used)} utterances of {speakers} speakers")
     features = whole.features.take(used)
-    hours = estimated_hours(features, labels, configuration.network, training)
-    reading.say(f"about {hours:.2g} hours on this machine")
-    if training.checkpoint:
-        reading.say(f"the same command goes on after an interruption, from {training.checkpoint}")
-    trained = train(features, labels, configuration.network, training, verbose=reading.verbose)
-    extractor = write_extractor(trained, recipe, path)
-    X = trained.extract(whole.features, training.device)
-    vectors = VectorSet(corpus.ids[whole.rows], X, extractor.name)
-    return Vectors(vectors, skipped=whole.skipped)
+    hours = estimated_hours(features, labels, *settings)
+    reading.say(
+        f"about {hours:.2g} hours on this machine; the same command goes on after an interruption"
+    )
+    checkpoint = output / CHECKPOINT
+    trained = train(features, labels, *settings, checkpoint=checkpoint, verbose=reading.verbose)
+    extractor = write_extractor(trained, recipe, output / "extractor.onnx")
+    X = trained.extract(whole.features)
+    checkpoint.unlink()
+    return Vectors(VectorSet(corpus.ids[whole.rows], X, extractor.name), skipped=whole.skipped)
 
 
 def extract_corpus(

@@ -25,7 +25,7 @@ from .. import report as draw
 from .._typing import Card, Json, Names
 from ..backend import cores
 from ..metrics.comparison import Comparison, PairedTest
-from ..metrics.evaluation import BRACKETS, Evaluation, aligned, markdown_rows
+from ..metrics.evaluation import BRACKETS, Evaluation, aligned
 from ..metrics.intervals import Intervals
 from ..persistence import write_atomically
 from ..plotting import SystemsDisplay, system_colours
@@ -173,10 +173,6 @@ class Results:
     def __getitem__(self, name: str) -> SystemResult:
         return next(system for system in self.systems if system.name == name)
 
-    @property
-    def columns(self) -> list[str]:
-        return [heading for heading, _, _ in self.systems[0].evaluation.summary()]
-
     def table(self, group: str | None = None) -> str:
         """EER with intervals, one row per system; of one group, without.
 
@@ -220,16 +216,6 @@ class Results:
             rows.append([name, *(_ratio(tests["eer"]) for tests in compared.tests.values())])
         return rows
 
-    def markdown(self) -> str:
-        """The table for a README, with intervals in Total alone: it would be too wide with all of them."""
-        rows = [["system", *self.columns]]
-        total = len(self.kinds) - 1
-        for system in self.systems:
-            cells = system.cells()
-            cells[total] = system.cells(BRACKETS)[total]
-            rows.append([system.title, *cells])
-        return "\n".join(markdown_rows(rows)) + "\n"
-
     def to_dict(self) -> Json:
         """Plain values for JSON."""
         compared = [
@@ -247,13 +233,12 @@ class Results:
         }
 
     def save(self, folder: Path) -> None:
-        """table.txt, table.md and results.json."""
+        """table.txt and results.json."""
         parts = [self.summary, self.table()]
         parts += [self.table(group) for group in self.systems[0].groups]
         parts.append("\n".join(aligned(self.claims())))
         files = {
             "table.txt": "\n\n".join(parts) + "\n",
-            "table.md": self.markdown(),
             "results.json": json.dumps(self.to_dict(), indent=1) + "\n",
         }
         for name, content in files.items():
@@ -273,24 +258,22 @@ class Results:
         return f"{text}. Errors are equal error rates (EER) of {kinds} together."
 
     def write_page(self, path: Path, source: str) -> None:
-        """Write the page and, beside it, its plot."""
-        folder = draw.folder_beside(path)
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write the page."""
         named = {own.title: own for own in self.systems}
         measured = {title: (own.evaluation, own.intervals) for title, own in named.items()}
-        display = SystemsDisplay(measured, self.kinds)
-        plot, _ = draw.write_pictures({"systems": display}, folder)
+        plot = draw.figures(SystemsDisplay(measured, self.kinds))
         rows = []
         for title, colour in system_colours(named).items():
             dot = f'<i class="dot" style="background:{colour}"></i>'
             name = dot + html.escape(title)
             rows.append([name, *named[title].cells(draw.INTERVAL), f"{named[title].seconds:.1f}"])
         best = self.best()
+        head = ["EER, %", *(heading for heading, _, _ in best.evaluation.summary()), "s"]
         about = (best.evaluation, best.intervals)
         words = {own.title: explained(own.name) for own in self.systems}
         words |= {kind: text for kind, text in draw.KIND_WORDS.items() if kind in self.kinds}
-        head, *others = self.claims()
-        compared = [[html.escape(cell) for cell in row] for row in others]
+        claimed, *claims = self.claims()
+        compared = [[html.escape(cell) for cell in row] for row in claims]
         notes = best.evaluation.definitions(best.intervals)
         notes.append(f"Data: {source}.")
         notes += [f"Not used: {note}" for note in self.notes[:20]]
@@ -299,8 +282,8 @@ class Results:
             f"<p>{'<br>'.join(map(html.escape, self.summary.splitlines()))}</p>"
             f"<h2>What to do next</h2>{draw.notes_list(draw.advice(*about), 'advice')}"
             f"{draw.thresholds_table(*about)}<h2>Systems</h2>"
-            f"{draw.html_table(['EER, %', *self.columns, 's'], rows, self.systems.index(best))}{plot}"
-            f"<h2>Compared</h2>{draw.html_table(head, compared)}"
+            f"{draw.html_table(head, rows, self.systems.index(best))}{plot}"
+            f"<h2>Compared</h2>{draw.html_table(claimed, compared)}"
             f"<h2>What the names mean</h2>{draw.words_list(words)}{draw.notes_list(notes)}"
             f"{draw.fold_away('The configuration', to_toml(self.configuration))}"
         )

@@ -50,8 +50,6 @@ class Training:
     batch : frames of a step
     learning_rate, momentum : of each step
     random_state : the same one, the same data, same device kind and number of threads give the same network
-    device : "auto" takes the GPU, and bfloat16 products there, where there is one
-    checkpoint : file to continue from, written after every epoch; none if empty
     """
 
     epochs: int = 20
@@ -59,8 +57,6 @@ class Training:
     learning_rate: float = 0.01
     momentum: float = 0.9
     random_state: int = 0
-    device: str = "auto"
-    checkpoint: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The training of a network: frames on the device in random order, epochs, a checkpoint after each; its export.
 
-All frames lie on the device once, standardised; a batch is gathered by index. Orders are drawn on the CPU, so that
-they do not depend on the device.
+The device is the GPU where there is one, with bfloat16 products. All frames lie there once, standardised; a batch is
+gathered by index. Orders are drawn on the CPU, so that they do not depend on the device.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TrainedNetwork:
 
     Attributes
     ----------
-    body : the network itself, on the CPU
+    body : the network itself
     classes : view -> names of the classes that it was trained on
     history : one record per epoch: loss, accuracies, seconds
     """
@@ -58,17 +58,16 @@ class TrainedNetwork:
     history: tuple[Card, ...] = ()
 
     @torch.no_grad()
-    def extract(self, features: FeatureSet, device: str = "auto") -> NDArray[np.float32]:
+    def extract(self, features: FeatureSet) -> NDArray[np.float32]:
         """(n, dimension) vectors in the set's order, one utterance at a time."""
-        where = choose_device(device)
-        body = self.body.to(where).eval()
+        device = usual_device()
+        body = self.body.to(device).eval()
         vectors = []
         for i in range(len(features)):
             # one by one, for what a product rounds to depends on how many rows it has
-            frames = torch.from_numpy(features[i]).float().to(where)
-            lengths = torch.tensor([len(frames)], device=where)
+            frames = torch.from_numpy(features[i]).float().to(device)
+            lengths = torch.tensor([len(frames)], device=device)
             vectors.append(body(frames[None], lengths)[0].cpu().numpy())
-        self.body.to("cpu")
         return np.array(vectors)
 
 
@@ -78,6 +77,7 @@ def train(
     network: PaperNetwork = PAPER,
     training: Training = USUAL,
     *,
+    checkpoint: Path | None = None,
     verbose: bool = False,
 ) -> TrainedNetwork:
     """Train a network on the labels of all views at once.
@@ -86,6 +86,7 @@ def train(
     ----------
     features : frames of n utterances
     labels : view -> (n,) classes
+    checkpoint : file to continue from, written after every epoch
     verbose : a line per epoch on standard error
 
     Raises
@@ -110,7 +111,7 @@ def train(
     (40, 16)
     """
     codes, classes = number_classes(labels)
-    device = choose_device(training.device)
+    device = usual_device()
     seeds = training.random_state
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seeds)
@@ -131,18 +132,17 @@ def train(
             momentum=training.momentum,
             fused=device.type == "cuda",
         )
-        run = Run(body, heads, source, training, optimiser, list(classes))
         key = _training_key(features, codes, network, training)
-        if not run.resume(key) and network.pretrained:
+        run = Run(body, heads, source, training, optimiser, list(classes), checkpoint, key)
+        if not run.resume() and network.pretrained:
             pretrain(body, source, network.pretraining, seeds, verbose)
-            run.checkpoint(key)
+            run.save()
         line = Progress("epoch", training.epochs) if verbose else None
         while len(run.history) < training.epochs:
             run.epoch()
-            run.checkpoint(key)
+            run.save()
             if line is not None:
                 line.step(len(run.history), run.line())
-    body.to("cpu").eval()
     return TrainedNetwork(body, classes, tuple(run.history))
 
 
@@ -157,7 +157,7 @@ def estimated_hours(
         few,
         {view: np.asarray(column)[rows] for view, column in labels.items()},
         replace(network, pretrained=False),
-        replace(training, epochs=2, checkpoint=""),
+        replace(training, epochs=2),
     )
     epochs = float(training.epochs)
     if network.pretrained:
@@ -169,7 +169,7 @@ def estimated_hours(
 
 @dataclass
 class Run:
-    """The moving parts of a training."""
+    """The moving parts of a training; key : what must be the same for a checkpoint to be of it."""
 
     body: PaperBody
     heads: Heads
@@ -177,6 +177,8 @@ class Run:
     training: Training
     optimiser: torch.optim.Optimizer
     views: list[str]
+    checkpoint: Path | None
+    key: str
     history: list[Json] = field(default_factory=list)
 
     def epoch(self) -> None:
@@ -219,12 +221,12 @@ class Run:
         shares = [f"{view} {share:.3f}" for view, share in record["accuracy"].items()]
         return "  ".join([f"loss {record['loss']:.4f}", *shares])
 
-    def checkpoint(self, key: str) -> None:
+    def save(self) -> None:
         """Write everything that the next epoch starts from."""
-        if not self.training.checkpoint:
+        if self.checkpoint is None:
             return
         state = {
-            "key": key,
+            "key": self.key,
             "body": self.body.state_dict(),
             "heads": self.heads.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -232,22 +234,21 @@ class Run:
         }
         stream = io.BytesIO()
         torch.save(state, stream)
-        write_atomically(self.training.checkpoint, stream.getvalue())
+        write_atomically(self.checkpoint, stream.getvalue())
 
-    def resume(self, key: str) -> bool:
+    def resume(self) -> bool:
         """Go on from the checkpoint, where there is one; whether there is."""
-        path = Path(self.training.checkpoint)
-        if not path.is_file():
+        path = self.checkpoint
+        if path is None or not path.is_file():
             return False
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
-            same = state["key"] == key
+            same = state["key"] == self.key
         except Exception as error:  # torch raises what its parts raise: pickle, zip, runtime errors
             raise FileFormatError(f"{path} is truncated or no checkpoint: remove it") from error
         if not same:
             raise ParameterError(
-                f"the checkpoint {path} is of a training with other data or settings: give another path, or "
-                "remove it"
+                f"the checkpoint {path} is of a training with other data or settings: remove it, or give another folder"
             )
         self.body.load_state_dict(state["body"])
         self.heads.load_state_dict(state["heads"])
@@ -289,16 +290,9 @@ class FrameBatches:
         return self.stacked(torch.from_numpy(chosen).to(self.device))
 
 
-def choose_device(name: str) -> torch.device:
-    """The device of a setting; "auto" is the GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        return torch.zeros(1, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        raise ParameterError(
-            f"device is auto, cpu or cuda; got {name!r}, which torch {torch.__version__} does not have here"
-        ) from error
+def usual_device() -> torch.device:
+    """The GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def number_classes(labels: Columns) -> tuple[IntArray, dict[str, list[str]]]:
@@ -317,9 +311,7 @@ def _training_key(
     features: FeatureSet, codes: IntArray, network: PaperNetwork, training: Training
 ) -> str:
     """What must be the same for a checkpoint to be of this training."""
-    # where it runs and what it is saved as are free to change
-    settings = replace(training, checkpoint="", device="")
-    digest = hashlib.sha256(f"{network} {settings}".encode())
+    digest = hashlib.sha256(f"{network} {training}".encode())
     for array in (codes, features.offsets, features.frames):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
@@ -344,13 +336,13 @@ def write_extractor(trained: TrainedNetwork, recipe: Recipe, path: Path) -> Onnx
         views=tuple(trained.classes),
         description=f"paper network, trained by mvplda on {sizes}",
     )
-    write_atomically(path, _graph(trained.body.eval()))
+    write_atomically(path, _graph(trained.body.cpu().eval()))
     write_atomically(path.with_suffix(".toml"), to_toml(recipe).encode())
     extractor = OnnxNetwork(path)
     rng = np.random.default_rng(0)
     signal = 0.1 * rng.standard_normal(extractor.rate).astype(np.float32)
     frames = FeatureSet.of([frames_of(signal, extractor.recipe)])
-    own = trained.extract(frames, "cpu")[0]
+    own = trained.extract(frames)[0]
     worst = float(np.abs(own - extractor.embed(signal)).max() / max(np.abs(own).max(), 1e-6))
     if not worst < TOLERANCE:
         raise NumericalError(

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +18,7 @@ from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import (
     ViewClasses,
     base_columns,
+    distinct,
     distinct_rows,
     encode_labels,
     interaction,
@@ -53,37 +52,53 @@ def label_codes(values: Labels) -> LabelCodes:
 
 
 class GrowingClasses:
-    """Classes of views by order of appearance; at the end, sorted."""
+    """Classes of views, numbered by order of appearance; at the end, sorted."""
 
     def __init__(self, views: Sequence[str]) -> None:
-        self.columns = base_columns(views)
-        self._names = {column: _Names(column) for column in self.columns}
-        self._cells: dict[str, defaultdict[Hashable, int]] = {
-            view: defaultdict(count().__next__) for view in views if ":" in view
-        }
+        keys = dict.fromkeys([*base_columns(views), *views])
+        self._known: dict[str, dict[Hashable, int]] = {key: {} for key in keys}
 
     def number(self, labels: Mapping[str, LabelCodes]) -> dict[str, IntArray]:
         """Class numbers of a batch's vectors in every label column and view."""
-        codes = {column: self._names[column].number(labels[column]) for column in self.columns}
-        for view, known in self._cells.items():
-            cells, local = distinct_rows([codes[part] for part in parts_of(view)])
-            numbers = [known[tuple(cell)] for cell in cells.tolist()]
-            codes[view] = np.array(numbers, dtype=np.int64)[local]
+        codes: dict[str, IntArray] = {}
+        for key in self._known:
+            if ":" in key:
+                cells, places = distinct_rows([codes[part] for part in parts_of(key)])
+                codes[key] = self._numbers(key, map(tuple, cells.tolist()))[places]
+                continue
+            given = labels[key]
+            absent = given.codes < 0
+            present, places, _ = distinct(given.codes[~absent])
+            names = given.names[present]
+            # Python's values are quicker to look up; of dates they would be bare numbers
+            values = list(names) if names.dtype.kind in "Mm" else names.tolist()
+            codes[key] = np.empty(len(absent), dtype=np.int64)
+            codes[key][~absent] = self._numbers(key, values)[places]
+            # no NaN is another one: a vector without label is a class of its own
+            codes[key][absent] = self._numbers(key, [float("nan") for _ in range(absent.sum())])
         return codes
+
+    def _numbers(self, key: str, values: Iterable[Hashable]) -> IntArray:
+        known = self._known[key]
+        return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
 
     def sorted(self) -> tuple[dict[str, ViewClasses], dict[str, IntArray]]:
         """The classes of every column and view in sorted order, and the number each had by appearance."""
         classes: dict[str, ViewClasses] = {}
-        order: dict[str, IntArray] = {}
-        for column, names in self._names.items():
-            classes[column], order[column] = names.sorted()
-        for view, known in self._cells.items():
-            cells = np.array(list(known), dtype=np.int64)
-            for i, part in enumerate(parts_of(view)):
-                cells[:, i] = np.argsort(order[part])[cells[:, i]]  # the rank of every number
-            order[view] = np.lexsort(cells.T[::-1])
-            classes[view] = interaction(cells[order[view]])
-        return classes, order
+        ranks: dict[str, IntArray] = {}
+        for key, known in self._known.items():
+            if ":" in key:
+                cells = np.array(list(known))
+                parts = [ranks[part][cells[:, i]] for i, part in enumerate(parts_of(key))]
+                rows, ranks[key] = distinct_rows(parts)
+                classes[key] = interaction(rows)
+            else:
+                # None, beside which whole numbers stay whole
+                values = [None if value != value else value for value in known]
+                table = encode_labels({key: values})
+                classes[key] = table.classes[key]
+                ranks[key] = table.codes[key]
+        return classes, {key: np.argsort(own) for key, own in ranks.items()}
 
 
 KINDS = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
@@ -99,42 +114,6 @@ def check_kinds(column: str, lists: Sequence[Names], called: Sequence[str]) -> N
         raise LabelError(
             f"labels of {column!r} are {' and '.join(found)} ({', '.join(found.values())}): give them one type"
         )
-
-
-class _Names:
-    """Classes of a label column by order of appearance; a vector without label is a class of its own."""
-
-    def __init__(self, column: str) -> None:
-        self.column = column
-        self.numbers = count()
-        self.known: defaultdict[Hashable, int] = defaultdict(self.numbers.__next__)
-        self.parts: list[Names] = []  # the new names of every batch, in the order of `known`
-        self.anonymous = [np.empty(0, dtype=np.int64)]
-
-    def number(self, labels: LabelCodes) -> IntArray:
-        """Class numbers of the vectors of a batch."""
-        absent = labels.codes < 0
-        lookup = np.full(len(labels.names) + 1, -1)  # of a missing label, too
-        present = np.flatnonzero(np.bincount(labels.codes + 1)[1:])
-        if len(present):
-            names = labels.names[present]
-            check_kinds(self.column, [*self.parts[:1], names], ["earlier vectors", "later ones"])
-            values = names.tolist()
-            self.parts.append(names[[value not in self.known for value in values]])
-            lookup[present] = [self.known[value] for value in values]
-        numbers = lookup[labels.codes]
-        alone = np.fromiter(islice(self.numbers, int(absent.sum())), dtype=np.int64)
-        numbers[absent] = alone
-        self.anonymous.append(alone)
-        return numbers
-
-    def sorted(self) -> tuple[ViewClasses, IntArray]:
-        """The classes, named ones in sorted order first, and the number each had by appearance."""
-        names = np.concatenate(self.parts or [np.empty(0)])
-        order = np.argsort(names, kind="stable")
-        alone = np.concatenate(self.anonymous)
-        places = np.fromiter(self.known.values(), dtype=np.int64)
-        return ViewClasses(names[order], len(alone)), np.concatenate([places[order], alone])
 
 
 # Classes of several statistics.
