@@ -78,7 +78,6 @@ class Numpy:
     gram_rows = 2048
     block_elements = 2**19  # of stacked blocks that are worked on at a time: they stay in the cache
     per_count_gram_elements = 2**23
-    speed = 1.0
 
     def __getattr__(self, name: str) -> Block:
         return getattr(np, name)
@@ -158,7 +157,6 @@ class Torch:
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.device = device
         self.dtype = dtype
-        self.speed = 64.0 if device.type == "cuda" else 1.0  # how much more work is still "quick"
         self._kept: dict[Hashable, tuple[object, Block]] = {}
 
     def __getattr__(self, name: str) -> Block:

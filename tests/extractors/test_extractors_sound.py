@@ -175,18 +175,15 @@ def test_parts_of_a_stream_are_those_of_its_sound(tmp_path):
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
-def test_open_files_and_other_bytes_are_read_as_bytes_are(tmp_path):
+def test_other_bytes_are_read_as_bytes_are(tmp_path):
     file = write(tmp_path / "a.wav", voice(1.0))
     data = file.read_bytes()
     expected = read_sound(data)[0]
-    with open(file, "rb") as opened:
-        for source in (io.BytesIO(data), bytearray(data), memoryview(data), opened, file):
-            np.testing.assert_array_equal(read_sound(source)[0], expected)
+    for source in (bytearray(data), memoryview(data), file):
+        np.testing.assert_array_equal(read_sound(source)[0], expected)
     with pytest.raises(AudioError, match="too large"):
-        read_sound(io.BytesIO(data), most_bytes=1000)
-    with pytest.raises(DataError, match='mode "rb"'):
-        read_sound(io.StringIO("text"))
-    with pytest.raises(DataError, match=r"a path, bytes or an open file .* got list"):
+        read_sound(data, most_bytes=1000)
+    with pytest.raises(DataError, match=r"a path, or the bytes of a file: .* got list"):
         read_sound([0.0, 1.0])
 
 

@@ -53,7 +53,6 @@ def dense_em_step(p: Problem, start: Parameters, noise: NoiseModel) -> Parameter
     sigma = {
         "full": residual,
         "diagonal": np.diag(residual),
-        "isotropic": np.full(len(residual), np.trace(residual) / len(residual)),
     }[noise.kind]
     mean: Any = W[:, width]
     loadings: list[Any] = []
@@ -164,8 +163,6 @@ def test_shrinkage_ends_where_no_change_helps(noise: str) -> None:
 def test_noise_stays_on_or_above_its_floor(noise: str) -> None:
     floor = np.array([1.0, 0.3, 0.2, 5.0])
     p = problem("unbalanced", noise, seed=9)
-    if noise == "isotropic":
-        floor = np.full(4, 2.0)
     model = NoiseModel(noise, floor, np.ones(4))
     design, origin = p.design(noise)
     start = about(

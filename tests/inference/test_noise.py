@@ -140,7 +140,7 @@ def test_fits_go_on_from_one_kind_of_noise_to_another(toy: str) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["diagonal", "full", "isotropic"])
+@pytest.mark.parametrize("kind", ["diagonal", "full"])
 def test_a_noise_knows_its_covariance(kind: str) -> None:
     array = problem("one view", kind).parameters.noise
     noise = noise_of(array)

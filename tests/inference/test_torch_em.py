@@ -47,7 +47,7 @@ def test_posterior_on_tensors_is_the_dense_one(
     if pieces == "sparse":
         monkeypatch.setattr(backend, "DENSE_TABLE_ELEMENTS", 0)
         monkeypatch.setattr(design_module, "DENSE_GRAM_ELEMENTS", 0)
-    noise = NOISES[len(name) % 3]
+    noise = NOISES[len(name) % len(NOISES)]
     p = problem(name, noise)
     sums = tensors(p, noise)
     design = replace(Design.of(sums, tuple(p.views.values())), by_count=by_count)

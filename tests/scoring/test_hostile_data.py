@@ -54,12 +54,6 @@ def test_vectors_without_noise(noise: str) -> None:
     assert UnidentifiableViewWarning in found
 
 
-def test_isotropic_noise_stays_so_on_its_floor() -> None:
-    X = vectors(noise=0.0) * [1.0, 10.0, 100.0, 1e3, 1e4]
-    model, _ = fit(X, noise="isotropic", views={"a": 5, "b": 5})
-    assert np.ptp(model.noise_) == 0.0
-
-
 @every_noise
 @pytest.mark.parametrize("scale", [1e8, 1e-8, 1e100, 1e-100])
 def test_any_scale(noise: str, scale: float) -> None:

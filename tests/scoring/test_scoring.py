@@ -86,7 +86,7 @@ def dense_ratio(terms, numerator, denominator, weights=None):
     return ratio
 
 
-@pytest.mark.parametrize("noise", ["diagonal", "full", "isotropic"])
+@pytest.mark.parametrize("noise", ["diagonal", "full"])
 @pytest.mark.parametrize("views", STRUCTURES, ids=lambda v: "+".join(v))
 def test_every_question_of_many_against_many(views, noise, rng):
     model = any_model(views, noise)

@@ -427,8 +427,6 @@ def draw_vocabulary(rng: np.random.Generator, views: Sequence[str]) -> dict[str,
 
 
 def draw_noise(rng: np.random.Generator, kind: str, D: int) -> np.ndarray:
-    if kind == "isotropic":
-        return np.full(D, rng.uniform(0.2, 2.0))
     if kind == "diagonal":
         return rng.uniform(0.2, 2.0, D)
     root = rng.normal(size=(D, D))
@@ -441,7 +439,7 @@ def draw_parameters(rng: np.random.Generator) -> tuple[MultiviewPLDA, dict[str, 
         v: rng.normal(size=(D, rng.integers(1, min(4, D) + 1))) * rng.uniform(0.4, 1.5)
         for v in views
     }
-    noise = draw_noise(rng, pick(rng, ["diagonal", "full", "isotropic"]), D)
+    noise = draw_noise(rng, pick(rng, ["diagonal", "full"]), D)
     model = MultiviewPLDA.from_parameters(rng.normal(size=D) * 2, loadings, noise)
     vocabulary = draw_vocabulary(rng, views)
     if rng.random() < 0.2:
@@ -465,7 +463,7 @@ def fitted(number: int) -> tuple[MultiviewPLDA, dict[str, list[Any]]]:
         for b in labels:
             labels[b] = [None if rng.random() < 0.05 else x for x in labels[b]]
     ranks = {v: int(rng.integers(1, min(4, D) + 1)) for v in views}
-    noise = pick(rng, ["diagonal", "full", "isotropic"])
+    noise = pick(rng, ["diagonal", "full"])
     model = MultiviewPLDA(
         ranks, noise=noise, noise_shrinkage=0.1, max_iter=4, tol=0.0, random_state=0
     )

@@ -27,7 +27,7 @@ def trials_of(enrol: Any, test: Any, kind: Any = None) -> Trials:
     return Trials(np.array(enrol), np.array(test), None if kind is None else np.array(kind))
 
 
-NOISES = ("diagonal", "full", "isotropic")
+NOISES = ("diagonal", "full")
 
 
 def crossed(a: int, b: int, times: int) -> tuple[np.ndarray, np.ndarray]:
@@ -115,7 +115,6 @@ def random_parameters(
     sigma = {
         "full": root @ root.T + 0.2 * np.eye(dimension),
         "diagonal": rng.uniform(0.2, 1.5, dimension),
-        "isotropic": np.full(dimension, 0.7),
     }[noise]
     loadings = tuple(rng.normal(size=(dimension, r)) for r in ranks)
     return Parameters(5.0 + 3.0 * rng.normal(size=dimension), loadings, sigma)

@@ -275,7 +275,7 @@ def summary(bundle: Bundle) -> list[str]:
     "--second-moment",
     type=click.Choice(["full", "diagonal"]),
     default="full",
-    help="Keep all second moments, which serve any noise, or only the diagonal, for diagonal or isotropic noise.",
+    help="Keep all second moments, which serve any noise, or only the diagonal, for diagonal noise.",
 )
 @click.option(
     "--work-dir",

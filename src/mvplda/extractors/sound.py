@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +74,7 @@ Source = PathLike | FloatArray | Clip
 
 
 def read_sound(
-    source: File | bytearray | memoryview | IO[bytes],
+    source: File | bytearray | memoryview,
     rate: int = 16000,
     *,
     longest_s: float = 600.0,
@@ -84,8 +84,7 @@ def read_sound(
 
     Parameters
     ----------
-    source : a path, the bytes of a file, such as a browser's recording that was sent, or an open file (``io.BytesIO``,
-        ``open(path, "rb")``, an upload), which is read from where it stands
+    source : a path, or the bytes of a file, such as a browser's recording that was sent
     rate : samples a second of the result; sound of another rate is resampled (soxr, HQ)
     longest_s, most_bytes : a longer or larger recording is an error; what is packed small and is long is not unpacked
         beyond this
@@ -100,12 +99,11 @@ def read_sound(
         The recording is empty, silent, damaged, truncated, too long, too large, or of a kind that is not read here.
     """
     if not isinstance(source, (str, os.PathLike)):
-        contents = source.read(most_bytes + 1) if hasattr(source, "read") else source
-        if not isinstance(contents, (bytes, bytearray, memoryview)):
+        if not isinstance(source, (bytes, bytearray, memoryview)):
             raise DataError(
-                f'a sound is a path, bytes or an open file of mode "rb"; got {type(source).__name__}'
+                f"a sound is a path, or the bytes of a file: file.read(); got {type(source).__name__}"
             )
-        source = bytes(contents)
+        source = bytes(source)
     return _of_file(source, rate, most_s=longest_s, most_bytes=most_bytes), rate
 
 

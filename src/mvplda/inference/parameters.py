@@ -238,12 +238,7 @@ class DiagonalNoise(FullNoise[A_co]):
     def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
         prior = model.weight * model.target
         variances = (diagonal_of(scatter) + prior) / (n + model.weight)  # (M3)
-        return namespace(variances).maximum(cls._tied(variances), model.floor)
-
-    @staticmethod
-    def _tied(variances: AnyArray) -> AnyArray:
-        """Variances with as many degrees of freedom as this kind of noise has."""
-        return variances
+        return namespace(variances).maximum(variances, model.floor)
 
     @property
     def covariance(self) -> A_co:
@@ -269,18 +264,8 @@ class DiagonalNoise(FullNoise[A_co]):
         return self
 
 
-class IsotropicNoise(DiagonalNoise[A_co]):
-    """One variance for all columns."""
-
-    kind = "isotropic"
-
-    @staticmethod
-    def _tied(variances: AnyArray) -> AnyArray:
-        return 0 * variances + variances.mean()
-
-
 NOISES: dict[str, type[FullNoise[AnyArray]]] = {
-    noise.kind: noise for noise in (DiagonalNoise, FullNoise, IsotropicNoise)
+    noise.kind: noise for noise in (DiagonalNoise, FullNoise)
 }
 """Every kind of noise that an estimator can be asked for, by name."""
 
@@ -335,8 +320,7 @@ class NoiseModel:
                 f"the largest variance of a column is {varying.max()}: scale the vectors up"
             )
         variance[constant] = np.median(varying)
-        target = noise_of(NOISES[kind].nearest(DiagonalNoise(variance))).variances
-        return cls(kind, floor * target, target, statistics.n * shrinkage / (1 - shrinkage))
+        return cls(kind, floor * variance, variance, statistics.n * shrinkage / (1 - shrinkage))
 
     def on(self, xp: Numpy | Torch) -> NoiseModel:
         """The same where the sums are (``sums.xp``)."""

@@ -8,6 +8,7 @@ A prior is a class and a line of `PRIORS`; an estimator names it by its `kind`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations
 from typing import ClassVar, Generic, Self
 
 import numpy as np
@@ -193,17 +194,12 @@ def moment_components(sums: Sums[AnyArray]) -> Components:
     scatters.append(to_host(sums.scatter) - grand)
     if not np.trace(scatters[-1]) > 0:
         raise DataError("all vectors are the same: there is no variance to explain")
-    M = np.empty((K + 1, K + 1))
-    alone = np.array([float((c**2).sum()) / n for c in sums.counts])
-    for j in range(K):
-        for l in range(K):
-            met = float(n)
-            if j != l:
-                met = float((sums.together(j, l).power(2).sum(axis=1) / sums.counts[j]).sum())
-            M[j, l] = met - alone[l]  # (S3)
-        M[j, K] = len(sums.counts[j]) - 1
-    M[K, :K] = n - alone
-    M[K, K] = n - 1
+    M = np.full((K + 1, K + 1), float(n))
+    for j, l in permutations(range(K), 2):
+        M[j, l] = (sums.together(j, l).power(2).sum(axis=1) / sums.counts[j]).sum()
+    M[:, :K] -= [float((c**2).sum()) / n for c in sums.counts]  # (S3)
+    M[:, K] = [*map(len, sums.counts), n]
+    M[:, K] -= 1
     scale = np.maximum(np.abs(M).max(axis=1), 1e-300)
     traces = np.array([np.trace(s) for s in scatters])
     share = traces[-1] / (n - 1) / (K + 1)

@@ -39,7 +39,6 @@ def write_onnx(
     scorer: Bundle | BaseScorer,
     *,
     enrolled: int = 1,
-    dtype: str = "float64",
     **asked: Setting,
 ) -> None:
     """Write what a fitted scorer does to raw vectors, for profiles of a fixed number of vectors.
@@ -52,13 +51,10 @@ def write_onnx(
     path : the file to be written, all or nothing
     scorer : a `Bundle`, or any fitted scorer
     enrolled : vectors a profile
-    dtype : "float64", which agrees with NumPy, or "float32" for runtimes that know no other
     asked : parts of a `Question`; none: the same in every view?
     """
-    if dtype not in ("float32", "float64") or enrolled < 1:
-        raise ParameterError(
-            f"dtype is float32 or float64, and a profile has at least 1 vector; got {dtype!r}, {enrolled}"
-        )
+    if enrolled < 1:
+        raise ParameterError(f"a profile has at least 1 vector; got {enrolled}")
     question = Question(**asked)
     if question.known_views or question.countermeasure is not None:
         raise ParameterError(
@@ -68,7 +64,7 @@ def write_onnx(
     bundle = scorer
     if not isinstance(bundle, Bundle):
         bundle = Bundle(None, bundle)
-    graph = _Graph(dtype)
+    graph = _Graph()
     width = bundle.width_in
     profiles = graph.input("enrol", ["profiles", enrolled, width]).op(
         "Reshape", np.array([-1, width])
@@ -83,11 +79,10 @@ def write_onnx(
 
 
 class _Graph:
-    """Nodes one after the other, each with one output."""
+    """Nodes one after the other, each with one output, in float64."""
 
-    def __init__(self, dtype: str) -> None:
+    def __init__(self) -> None:
         self.onnx = need("onnx")
-        self.dtype = dtype
         self.nodes: list[Proto] = []
         self.constants: list[Proto] = []
         self.inputs: list[Proto] = []
@@ -95,13 +90,12 @@ class _Graph:
     def input(self, name: str, shape: list[str | int]) -> Traced:
         real = self.onnx.TensorProto.FLOAT
         self.inputs.append(self.onnx.helper.make_tensor_value_info(name, real, shape))
-        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
-        return Traced(self, name, int(shape[-1])).op("Cast", to=kind)
+        return Traced(self, name, int(shape[-1])).op("Cast", to=self.onnx.TensorProto.DOUBLE)
 
     def constant(self, values: ArrayLike) -> str:
         array = np.asarray(values)
         if array.dtype.kind == "f" or array.ndim == 0:
-            array = array.astype(self.dtype)
+            array = array.astype(np.float64)
         name = f"c{len(self.constants)}"
         self.constants.append(self.onnx.numpy_helper.from_array(np.array(array, order="C"), name))
         return name
@@ -188,7 +182,7 @@ class Traced:
         return self.op("ReduceSum", np.array([axis]), keepdims=0)
 
     def clip(self, min: float) -> Traced:
-        return self.op("Max", np.maximum(min, np.finfo(self.graph.dtype).tiny))
+        return self.op("Max", np.maximum(min, np.finfo(np.float64).tiny))
 
     def __getitem__(self, key: tuple[Any, ...]) -> Traced:
         made = self

@@ -248,18 +248,19 @@ def _seen_trials(source: OnDisk) -> str:
         return "kaldi"
     rows = [row for row in rows if len(row) == 3] or [[""] * 3]
     known = {*SPELLINGS, *kinds_among(row[2] for row in rows)}
-    leading = [row[0] in ("0", "1") for row in rows]
-    trailing = [row[2].lower() in known or row[2] in known for row in rows]
-    if all(leading) and all(trailing):
+    is_first = [row[0] in ("0", "1") for row in rows]
+    is_last = [row[2] in known or row[2].lower() in known for row in rows]
+    if all(is_first) and all(is_last):
         fail(
             source.name,
             "both the first and the last field may be the key: name the format, kaldi or voxceleb",
         )
-    key_first = all(leading) or (leading[0] and not trailing[0])
-    if not key_first and not trailing[0]:
+    if all(is_first) or (is_first[0] and not is_last[0]):
+        return "voxceleb"
+    if not is_last[0]:
         first = lines[0].decode()[:80]
         fail(source.name, f"not a trial list that is known ({', '.join(TRIALS)}): {first!r}", 1)
-    return "voxceleb" if key_first else "kaldi"
+    return "kaldi"
 
 
 def _rsr2015_blocks(source: OnDisk) -> Iterator[Columns]:

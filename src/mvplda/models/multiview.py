@@ -81,7 +81,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         A name with colons, ``"speaker:phrase"``, is an interaction: its classes are the combinations of its parts,
         and it needs no labels of its own. A rank of None, or a list of names, means as large as the classes
         allow. ``None`` takes every column of the labels as a view.
-    noise : {"diagonal", "full", "isotropic"}
+    noise : {"diagonal", "full"}
         Covariance of what no view explains.
     noise_shrinkage : float in [0, 1)
         The noise is (1 - s) times its maximum-likelihood value plus s times the total variance of every column: what

@@ -32,7 +32,7 @@ CHOICES = {
     "e_step": ("appendix", "body"),
     "m_step": ("turns", "together"),
     "start": ("published", "random", "moments"),
-    "noise": ("diagonal", "full", "isotropic"),
+    "noise": ("diagonal", "full"),
 }
 MAY_BE_0 = ("random_state", "momentum", "weight_decay", "context", "reduce", "resamples")
 BELOW_1 = ("momentum", "weight_decay")
@@ -118,7 +118,7 @@ class BackendSettings:
     e_step, m_step : of the published formulas: the E step of the paper's appendix or of its body; loadings one after
         the other (turns) or from one solve (together)
     start : of the paper's systems, "random" or "moments"; "published" is random for the published formulas alone
-    noise : of the paper's systems: diagonal, full or isotropic
+    noise : of the paper's systems: diagonal or full
     priors : p1 (phrase shared), p2 (speaker shared), p3 (nothing shared), in proportion
     random_state : of random starts
     """
