@@ -57,7 +57,7 @@ def test_vectors_do_not_depend_on_the_others_in_a_batch():
 
 def test_padding_does_not_change_a_vector():
     features, _ = toy()
-    body = networks.PaperBody(PAPER, features.dimension).eval()
+    body = networks.PaperBody(PAPER, features.frames.shape[1]).eval()
     frames = torch.from_numpy(features[0])[None]
     padded = torch.cat([frames, torch.full((1, 5, frames.shape[2]), 9.0)], dim=1)
     length = torch.tensor([frames.shape[1]])

@@ -68,10 +68,6 @@ class FeatureSet:
         """(n,) frames of every utterance."""
         return np.diff(self.offsets)
 
-    @property
-    def dimension(self) -> int:
-        return int(self.frames.shape[1])
-
     def take(self, rows: IntArray) -> FeatureSet:
         """Some utterances, in the order given."""
         return FeatureSet.of(self[i] for i in rows)

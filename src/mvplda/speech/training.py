@@ -115,7 +115,7 @@ def train(
     seeds = training.random_state
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seeds)
-        body = PaperBody(network, features.dimension)
+        body = PaperBody(network, features.frames.shape[1])
         heads = Heads(network.hidden, {view: len(names) for view, names in classes.items()})
         deviation = features.frames.std(axis=0, dtype=np.float64)
         deviation[deviation < 1e-6] = 1.0  # of a feature that is constant

@@ -237,7 +237,8 @@ def _signed_sum(
     scatter = np.zeros_like(first.scatter)
     counts = {view: np.zeros(len(classes[view])) for view in first.views}
     sums = {view: np.zeros((len(classes[view]), first.dimension)) for view in first.views}
-    for part, sign, places in zip(parts, signs, numbers, strict=True):
+    signed = list(zip(parts, signs, numbers, strict=True))
+    for part, sign, places in signed:
         moved = part.about(first.origin)
         total += sign * moved.total
         scatter += sign * moved.scatter
@@ -248,13 +249,13 @@ def _signed_sum(
     for a, b in first.cooccurrence:
         shape = (len(classes[a]), len(classes[b]))
         pairs[a, b] = sparse.csr_array(shape)
-        for part, sign, places in zip(parts, signs, numbers, strict=True):
+        for part, sign, places in signed:
             table = part.together(a, b).tocoo()
             where = (places[a][table.row], places[b][table.col])
             pairs[a, b] = pairs[a, b] + sparse.csr_array((sign * table.data, where), shape=shape)
     return replace(
         first,
-        n=sum(sign * part.n for sign, part in zip(signs, parts, strict=True)),
+        n=sum(sign * part.n for part, sign, _ in signed),
         total=total,
         scatter=scatter,
         classes=classes,
