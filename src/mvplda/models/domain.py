@@ -401,6 +401,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
                 fits = fits and bool((self.class_doubts_[view] >= 0).all())
         if not fits:
             raise DataError("its arrays do not make a model of domains")
+        super().check_state()
 
 
 class Place(NamedTuple):
