@@ -129,6 +129,15 @@ def test_few_people_get_the_default_model_in_their_domain(default: Path, tmp_pat
     assert llrs.mean() < before.llr.mean() - 1
 
 
+def test_one_phrase_that_all_say_keeps_its_name(default: Path) -> None:
+    X, labels = people(make_place(26, size=0.2), 4, phrases=1)
+    made = setup_vectors(X, labels, name="drawn")
+    assert "No two phrases are named" in made.report
+    assert list(made.phrases) == [str(name) for name in labels["phrase"]]
+    unnamed = setup_vectors(X, {"speaker": labels["speaker"]}, name="drawn")
+    assert set(unnamed.phrases) == {""}
+
+
 def test_thresholds_are_those_of_people_who_are_enough() -> None:
     place = make_place(23, size=0.2)
     few = deploy(domain_bundle(), *people(place, 12))

@@ -237,6 +237,7 @@ class Bundle(BaseScorer, BaseEstimator):
         self,
         question: Question | None = None,
         profiles: Profiles | None = None,
+        /,
         **wanted: Setting,
     ) -> OperatingPoint:
         """The operating point for a question: as wanted, see `mvplda.decisions.point_for`, else the model's own.

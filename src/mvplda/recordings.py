@@ -219,10 +219,9 @@ def setup_vectors(
     report = "\n".join([*told, *report_lines(bundle, far), ADVICE])
     bundle.card = {**dict(bundle.card or {}), "report": report}
     book = VectorSet(np.array(ids)[kept], vectors[kept], name)
-    phrases_said = [""] * len(people)
-    if "phrase" in columns:
-        phrases_said = ["" if name is None else str(name) for name in columns["phrase"].tolist()]
-    said = [phrases_said[row] for row in kept]
+    # one phrase that all say makes no view to train, and is known by its name where profiles are verified
+    spoken = np.asarray(labels.get("phrase", [""] * len(people))).tolist()
+    said = ["" if spoken[row] is None else str(spoken[row]) for row in kept]
     return Setup(bundle, report, book, people[kept].tolist(), said)
 
 
