@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.report import study_command
 from mvplda.bundle import Bundle
-from mvplda.decisions import OperatingPoint, name_among
+from mvplda.decisions import NAMED_FAR, OperatingPoint, name_among
 from mvplda.scoring.question import Question
 from mvplda.speech import defaults
 from mvplda.speech.recordings import CONDITIONS, DOMAINS, Material, read_material
@@ -32,7 +32,7 @@ def bundle_without(material: Material, group: str) -> tuple[Bundle, OperatingPoi
     trials = defaults.Calibrated(defaults.left_out(material, others, named=False), ("speaker",))
     bundle = Bundle(None, defaults.model_of(material, others))
     bundle.calibrations = {"speaker": trials.calibrator}
-    return bundle, trials.point(defaults.FARS[0])
+    return bundle, trials.point(NAMED_FAR)
 
 
 def study(folder: Path) -> dict[str, Any]:

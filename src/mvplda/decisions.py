@@ -24,6 +24,10 @@ Verdict = Literal["accept", "reject", "inconclusive"]
 SMALLEST = 1e-15
 """Probabilities that are told apart from 0."""
 
+NAMED_FAR = 0.02
+"""Of the point that people are named by, where a model has it: the threshold rises with their number, so that on
+corpora that the default model had not seen fewer than 3 % of strangers are named (results/strangers)."""
+
 VIEW_WORDS = {"speaker": "voice", "phrase": "words"}
 """What views are called in sentences."""
 
@@ -144,6 +148,16 @@ def point_for(
             f"calibrated on are too few. Ask for {100 * least:.2g} % or more, or use a model of more people"
         )
     return OperatingPoint(limit, far=wanted, basis="a calibrated LLR, not measured")
+
+
+def wanted_to_name(
+    points: Sequence[OperatingPoint], **wanted: float | None
+) -> dict[str, float | None]:
+    """What `point_for` is asked for: as it is wanted, else `NAMED_FAR` where one of a model's points has it."""
+    is_open = all(value is None for value in wanted.values())
+    if is_open and any(point.far == NAMED_FAR for point in points):
+        return {"far": NAMED_FAR}
+    return wanted
 
 
 @dataclass(frozen=True)

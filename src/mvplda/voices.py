@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ._typing import Array, FloatArray, PathLike
 from .bundle import Bundle
-from .decisions import Decision, OperatingPoint, Verdict, decide, name_among
+from .decisions import Decision, OperatingPoint, Verdict, decide, name_among, wanted_to_name
 from .exceptions import (
     DataError,
     FetchError,
@@ -198,6 +198,7 @@ class VoiceModel:
         enrolled = profiles.enrolled(bundle, named=False)
         answer = bundle.answer(enrolled, _as_profile(bundle, side, "test"), asked)
         llrs = answer.llr[:, 0]
+        wanted = wanted_to_name(bundle.operating_points(asked), **wanted)
         point = bundle.point(asked, enrolled, **wanted)
         naming = name_among(llrs, point, doubt=bundle.doubt(asked))
         names = [str(name) for name in enrolled.ids]

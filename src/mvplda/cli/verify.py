@@ -184,6 +184,7 @@ def identify(
     Example:
       mvplda identify unknown.wav --profiles voices/ --model voices/
     """
+    from ..decisions import wanted_to_name
     from ..scoring.question import Question
     from ..voices import ProfileBook, VoiceModel, speaker_question
 
@@ -194,6 +195,7 @@ def identify(
     side = _side(voices, test)
     bundle = voices.bundle
     question = Question(same) if same else speaker_question(bundle)
+    wanted = wanted_to_name(bundle.operating_points(question), **wanted)
     point = bundle.point(question, **wanted)
     found = voices.identify(side, profiles, question, **wanted)
     ranking = found.candidates[:top]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .._typing import Array
-from ..decisions import name_among, point_for
+from ..decisions import name_among, point_for, wanted_to_name
 from ..scoring.profiles import Profiles as Side
 from ..scoring.search import SearchIndex
 from .keys import Caller
@@ -132,7 +132,9 @@ class Index:
         llrs[best] = -np.inf
         llrs[rows] = values
         doubt = model.bundle.doubt(VOICE)
-        point = point_for(model.bundle.operating_points(VOICE), far=self.settings.far)
+        points = model.bundle.operating_points(VOICE)
+        wanted = wanted_to_name(points, far=self.settings.far)
+        point = point_for(points, far=wanted["far"])
         naming = name_among(llrs, point, none=prior_none, count=count, doubt=doubt)
         ranked = []
         for name in sorted(exact, key=lambda name: -llrs[places[name]])[:top]:
