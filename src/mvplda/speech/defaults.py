@@ -21,7 +21,6 @@ from typing import Any
 import click
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
 
 from .._typing import Array, IntArray
 from ..bundle import Bundle
@@ -29,6 +28,7 @@ from ..calibration import TOGETHER, HypothesisCalibrator, question_key
 from ..decisions import OperatingPoint
 from ..extractors import load_extractor
 from ..metrics import eer
+from ..metrics.curves import min_cllr
 from ..models.domain import DomainPLDA
 from ..persistence import write_atomically
 from ..scoring.question import Hypothesis, Question
@@ -299,26 +299,12 @@ def result_row(one: Outcome, logs: Mapping[Hypothesis, Array], threshold: float)
             for name, own in rates.items():
                 row[f"EER {view}{name}"] = float(eer(own[same], own[~same]))
     # Cllr in bits, in which the kinds of impostors weigh the same
-    row["Cllr, least"] = least_cllr(by_kind)
-    missed = np.logaddexp(0, -by_kind.pop("TC")).mean()
+    owners = by_kind.pop("TC")
+    row["Cllr, least"] = float(min_cllr(owners, np.concatenate(list(by_kind.values()))))
+    missed = np.logaddexp(0, -owners).mean()
     passed = np.mean([np.logaddexp(0, own).mean() for own in by_kind.values()])
     row["Cllr"] = float((missed + passed) / 2 / np.log(2))
     return row
-
-
-def least_cllr(by_kind: Mapping[str, Array]) -> float:
-    """What Cllr would be were the scores calibrated by the very trials, by a monotone function."""
-    scores = np.concatenate(list(by_kind.values()))
-    is_owner = np.repeat([kind == "TC" for kind in by_kind], [len(own) for own in by_kind.values()])
-    shares = [
-        1.0 / (len(own) * (1 if kind == "TC" else len(by_kind) - 1))
-        for kind, own in by_kind.items()
-    ]
-    weights = np.repeat(shares, [len(own) for own in by_kind.values()])
-    fit = IsotonicRegression(y_min=1e-9, y_max=1 - 1e-9)
-    posterior = fit.fit_transform(scores, is_owner.astype(float), sample_weight=weights)
-    surprise = -np.log2(np.where(is_owner, posterior, 1 - posterior))
-    return float(weights @ surprise / 2)
 
 
 def make_bundle(material: Material, extractor: str) -> Bundle:
