@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mvplda.decisions import name_among
+from mvplda.decisions import NAMED_FAR, name_among
 from mvplda.scoring.question import Question
 from mvplda.speech.results import provenance
 from mvplda.voices import DEFAULT_MODEL, load_model
@@ -39,7 +39,7 @@ def main() -> None:
     seen = {folder.name for folder in sound.iterdir()} if sound.is_dir() else set()
     bundle = load_model(DEFAULT_MODEL)
     question = Question("speaker")
-    point = bundle.point(question)
+    point = bundle.point(question, far=NAMED_FAR)
     rng = np.random.default_rng(0)
     cells: dict[str, list[np.ndarray]] = {}
     for word in np.unique(phrases):
