@@ -117,5 +117,5 @@ def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp
                     cells = here.templates.cells(work, here.profiles.row(work, n))
                 alone = model.voices(model.side([cells], False), share)[0]
                 assert given[n] == pytest.approx(alone, abs=1e-5)
-                # products in float32, which choose whom to score exactly
-                assert quick[n] == pytest.approx(alone, abs=1e-3)
+                # it chooses whom to score exactly, in float32 and calibrated without the words
+                assert quick[n] == pytest.approx(alone, abs=0.1)
