@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,3 +46,9 @@ def uneven_classes(classes: int, each: int, seed: int = 1) -> Any:
         some = np.random.default_rng(seed).permutation(classes)[: abs(error)]
         sizes[some] += np.sign(error)
     return np.repeat(np.arange(classes), sizes)
+
+
+def people_with_sound(vectors: Path) -> list[str]:
+    """Of a corpus of the shared data: those whose sound lies beside the vectors, and made the default model."""
+    sound = vectors.with_suffix("")
+    return sorted(path.name for path in sound.iterdir()) if sound.is_dir() else []

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.data import people_with_sound
 from mvplda.recordings import Turn, find_people
 from mvplda.speech.results import provenance
 from mvplda.voices import DEFAULT_MODEL, load_model
@@ -76,8 +77,7 @@ def main() -> None:
         return X, data["speaker"][chosen].astype(str), rooms[chosen]
 
     cvau = dict(np.load(options.cvau))
-    folder = options.cvau.with_suffix("")
-    seen = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    seen = people_with_sound(options.cvau)
     campaigns = draw(cvau, ~np.isin(cvau["speaker"], seen), cvau["session"], 8)
     results["C-VAU"] = judge(*campaigns, named=False)
     digits = dict(np.load(options.audiomnist))

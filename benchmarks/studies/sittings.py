@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.data import people_with_sound
 from mvplda import MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
 from mvplda.metrics.curves import cllr, min_cllr
@@ -143,8 +144,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     cvau, rooms = np.load(options.cvau), np.load(options.rooms)
-    sound = options.cvau.with_suffix("")
-    seen = [path.name for path in sound.iterdir()] if sound.is_dir() else []
+    seen = people_with_sound(options.cvau)
     X = np.hstack([cvau["camp"], cvau["words"]])
     # of AudioMNIST, every second person
     heard = np.unique(rooms["speaker"])[::2].tolist()

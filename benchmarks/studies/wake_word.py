@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.data import people_with_sound
 from mvplda.decisions import NAMED_FAR, name_among
 from mvplda.scoring.question import Question
 from mvplda.speech.results import provenance
@@ -35,8 +36,7 @@ def main() -> None:
     X = np.hstack([data["camp"], data["words"]]).astype(np.float64)
     speakers = data["speaker"].astype(str)
     phrases = data["phrase"].astype(str)
-    sound = options.vectors.with_suffix("")
-    seen = {folder.name for folder in sound.iterdir()} if sound.is_dir() else set()
+    seen = people_with_sound(options.vectors)
     bundle = load_model(DEFAULT_MODEL)
     question = Question("speaker")
     point = bundle.point(question, far=NAMED_FAR)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.data import people_with_sound
 from mvplda.metrics import eer
 from mvplda.speech.results import provenance
 from mvplda.voices import (
@@ -38,8 +39,7 @@ def main() -> None:
     data = np.load(options.vectors)
     X = np.hstack([data["camp"], data["words"]]).astype(np.float64)
     speakers, campaigns = data["speaker"].astype(str), data["session"].astype(str)
-    sound = options.vectors.with_suffix("")
-    seen = [path.name for path in sound.iterdir()] if sound.is_dir() else []
+    seen = people_with_sound(options.vectors)
     rng = np.random.default_rng(0)
     owners, rows, tests = [], [], []
     for who in np.unique(speakers[~np.isin(speakers, seen)]):

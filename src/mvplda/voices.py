@@ -25,6 +25,7 @@ from .extractors.extractor import Extracted, Extractor, load_extractor
 from .extractors.sound import Source
 from .io.vectors import VectorSet, read_columns, read_vectors
 from .models import BaseScorer
+from .models.domain import SITTING
 from .persistence import atomic_write, load
 from .scoring.profiles import Profiles
 from .scoring.question import Question
@@ -45,8 +46,7 @@ MARK = "#"
 """Between the name of a profile, the digest of a recording of it, and the sitting that this is of."""
 
 PHRASE = "phrase"
-SITTING = "recording"
-"""The view of a model whose classes are sittings: takes of one share room, microphone and mood."""
+"""The view of what is said."""
 
 FITTING = 3.0
 """Logarithm of the odds that a take is of the person whose it should be."""

@@ -260,9 +260,9 @@ def add(
     """
     from ..exceptions import AudioError
     from ..extractors import load_extractor
+    from ..models.domain import SITTING
     from ..persistence import check_writable
     from ..voices import (
-        SITTING,
         ProfileBook,
         default_bundle,
         extractor_names,

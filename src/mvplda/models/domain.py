@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import solve_triangular
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -46,7 +47,8 @@ from ..scoring.worlds import Matches, Reading, Table
 from .scorer import BaseScorer, kept, needed_labels, side_by_side
 
 SITTING = "recording"
-"""Labels of this name tell the sittings of a profile apart; without them it is of one."""
+"""Labels of this name tell the sittings of a profile apart, whose takes share room, microphone and mood; without them
+it is of one."""
 
 SITTINGS = 0.33
 """Variance of one person's or phrase's sittings, relative to that of people or phrases: of voices in C-VAU, whose
@@ -302,11 +304,13 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         K = domain + self._covariance(name, some, KNOWN_NOISE * v["take"])
         K[np.diag_indices(len(K))] += SITTINGS * v["own"]
         k = domain + v["own"] * some.members(self.blocks[name][1])  # (classes, cells)
-        weights = np.linalg.solve(K, k.T).T
-        apart = scaled - training
-        variances = domain + v["own"] - np.sum(weights * k, axis=1)
-        misfit = np.linalg.slogdet(K)[1] + np.trace(np.linalg.solve(K, apart @ apart.T))
-        return Classes(training + weights @ apart, variances / len(place.centre), -float(misfit))
+        # one factor of K serves means, variances and evidence
+        root = np.linalg.cholesky(K)
+        cells = solve_triangular(root, scaled - training, lower=True)
+        shared = solve_triangular(root, k.T, lower=True)
+        variances = domain + v["own"] - np.sum(shared**2, axis=0)
+        misfit = 2.0 * np.log(np.diag(root)).sum() + np.sum(cells**2)
+        return Classes(training + shared.T @ cells, variances / len(place.centre), -float(misfit))
 
     def _covariance(self, name: str, some: Enrolled, take: float) -> Array:
         """(C, C) of the means of cells in the scale of `variances_`, up to their domain."""
@@ -322,7 +326,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     def known_names(self, view: str) -> Names:
         if view not in self.names_:
             raise LabelError(f"nothing that is enrolled has names of the view {view!r}")
-        return self.classes_[view]
+        # asked for in every trial
+        return kept(self, "names", (self.names_,), lambda: self.classes_)[view]
 
     def near_classes(self, view: str) -> IntArray:
         return kept(self, "near", (self.class_means_,), lambda: self._nearest(view))

@@ -21,13 +21,13 @@ from ..exceptions import AudioError, DataError, LabelError, NumericalError, Para
 from ..extractors import load_extractor
 from ..extractors.quality import Quality, QualitySettings, measure
 from ..extractors.sound import read_sound
+from ..models.domain import SITTING
 from ..persistence import fingerprint
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, possible_hypotheses
 from ..voices import (
     DEFAULT_EXTRACTORS,
     DEFAULT_MODEL,
-    SITTING,
     default_extractor,
     extractor_names,
     load_model,
