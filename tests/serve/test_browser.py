@@ -36,6 +36,8 @@ for needed in (
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.slow,
+    # one browser before one service: the tests follow a person from enrolment to deletion
+    pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(
         CHROMIUM is None, reason="there is no Chromium (Debian: apt-get install chromium)"
     ),
@@ -342,9 +344,7 @@ def test_without_a_microphone_a_file_is_chosen_by_the_keyboard(
     page.keyboard.type(owner)
     page.wait_for_selector("#sound-file", state="attached")
     walk("#sound-file")
-    with page.expect_file_chooser() as chooser:
-        page.keyboard.press("Space")
-    chooser.value.set_files(door.recording(OWNER, PHRASE, tmp_path / "said.wav"))
+    page.set_input_files("#sound-file", door.recording(OWNER, PHRASE, tmp_path / "said.wav"))
     # a file sounds otherwise than the microphone of the enrolment: the toy may take either for the other
     decision = page.wait_for_selector(".result").get_attribute("data-decision")
     assert decision in ("accept", "reject")
@@ -355,7 +355,12 @@ def test_without_a_microphone_a_file_is_chosen_by_the_keyboard(
     page.close()
 
 
-def test_the_operator_sees_what_was_decided(door: Door, owner: str) -> None:
+def test_the_operator_sees_what_was_decided(
+    door: Door, claim: Callable[..., None], tmp_path: Path
+) -> None:
+    claim()
+    door.page.set_input_files("#sound-file", door.recording(OWNER, PHRASE, tmp_path / "said.wav"))
+    door.page.wait_for_selector(".result")
     record = [d for d in door.ask("audit?action=verify&top=500")["items"] if d.get("decision")]
     door.open("operator")
     assert f"{len(record)} decisions" in door.page.inner_text(".lede")
