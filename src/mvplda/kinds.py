@@ -215,20 +215,17 @@ def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, Mask]:
     return masks
 
 
-def target_kind(kinds: Mapping[str, object], target: str | None = None) -> str:
-    """The kind that is to be accepted: the one named, else TC, target, or same in every view."""
-    names = [target]
-    if target is None:
-        names = [*TARGETS]
-        if any(kind == NOTHING_SAME or "+" in kind for kind in kinds):
-            shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
-            names.append(max(shared, key=lambda kind: kind.count("+"), default=""))
+def target_kind(kinds: Mapping[str, object]) -> str:
+    """The kind that is to be accepted: TC, target, or same in every view."""
+    names = [*TARGETS]
+    if any(kind == NOTHING_SAME or "+" in kind for kind in kinds):
+        shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
+        names.append(max(shared, key=lambda kind: kind.count("+"), default=""))
     for name in names:
         if name in kinds:
-            return str(name)
+            return name
     raise DataError(
-        f"no kind of trial is {target or 'TC, target or the same in every view'} among {list(kinds)}; name the targets "
-        "by target="
+        f"no kind of trial is TC, target or the same in every view among {list(kinds)}: call the targets so"
     )
 
 

@@ -373,7 +373,7 @@ class Persistent:
 
 
 def load(path: PathLike) -> Any:
-    """Read what a file of mvplda holds: a `Bundle`, a scorer, a calibrator, profiles or statistics."""
+    """Read what a file of mvplda holds: a `Bundle`, a scorer, a calibrator or statistics."""
     other = OTHER_FORMATS.get(read_metadata(path).get("format", ""))
     if other is not None:
         return _public(other).load(path)

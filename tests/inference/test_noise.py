@@ -131,15 +131,6 @@ def test_a_registered_noise_scores_as_dense_densities_do(
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-9)
 
 
-def test_fits_go_on_from_one_kind_of_noise_to_another(toy: str) -> None:
-    p = problem("unbalanced", "full")
-    model = fitted(p, "full", max_iter=5, tol=0.0)
-    model.set_params(noise=toy, tol=1e-10, max_iter=3000).refit(p.statistics())
-    assert model.log_likelihoods_[-1] == pytest.approx(
-        fitted(p, toy).log_likelihoods_[-1], rel=1e-5
-    )
-
-
 @pytest.mark.parametrize("kind", ["diagonal", "full"])
 def test_a_noise_knows_its_covariance(kind: str) -> None:
     array = problem("one view", kind).parameters.noise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import benchmarks.synthetic  # noqa: F401 - registers the corpus
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.speech import frames
 from mvplda.speech.corpora import load_corpus

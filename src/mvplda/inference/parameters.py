@@ -168,12 +168,6 @@ class FullNoise(Generic[A_co]):
         raised: AnyArray = (vectors * values.clip(min=1.0)) @ vectors.T
         return raised * unit
 
-    @classmethod
-    def nearest(cls, other: FullNoise[AnyArray]) -> AnyArray:
-        """The array of this kind of noise that is nearest to another noise."""
-        nothing = np.zeros(len(other.variances))
-        return cls.estimate(other.array, 1.0, NoiseModel(cls.kind, nothing, nothing))
-
     @property
     def variances(self) -> A_co:
         """(D,) the diagonal of Sigma."""

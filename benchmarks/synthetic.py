@@ -1,4 +1,8 @@
-"""Synthetic speech: voices of espeak-ng say pass-phrases, in sessions with their own microphone, room and noise."""
+"""Synthetic speech: voices of espeak-ng say pass-phrases, in sessions with their own microphone, room and noise.
+
+A corpus that is a plugin: ``mvplda --plugin benchmarks.synthetic experiment synthetic FOLDER`` writes the speech
+into the folder, and runs an experiment on it; ``make demo`` does that.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,22 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._optional import need
-from ..._progress import Progress
-from ..._typing import Array, FloatArray, PathLike
-from ...backend import cores
-from ...exceptions import DataError, ParameterError
-from ...persistence import write_atomically
-from ..frames import in_room, over_channel, with_noise
-from .corpus import Corpus, register_corpus
-from .folder import match_files
+from mvplda._optional import need
+from mvplda._progress import Progress
+from mvplda._typing import Array, FloatArray, PathLike
+from mvplda.backend import cores
+from mvplda.exceptions import DataError, ParameterError
+from mvplda.persistence import write_atomically
+from mvplda.speech.corpora import Corpus, register_corpus
+from mvplda.speech.corpora.folder import match_files
+from mvplda.speech.frames import in_room, over_channel, with_noise
 
 SOURCE = "synthetic speech, espeak-ng"
 VERSION = 4
@@ -136,7 +141,7 @@ def synthetic(
     sessions: int = 8,
     random_state: int = 0,
     training: float | None = None,
-    verbose: bool = False,
+    verbose: bool = True,
 ) -> Corpus:
     """A corpus of synthetic speech, made in a folder, or read from it when it is there already.
 
@@ -174,7 +179,8 @@ def synthetic(
 def _make(root: Path, settings: dict[str, int], verbose: bool) -> None:
     """Write the corpus; the manifest comes last, so that a folder without it is not whole."""
     # before anything is written, not in a process of its own
-    for module in ("espeakng_loader", "soundfile", "soxr"):
+    import_module("espeakng_loader")
+    for module in ("soundfile", "soxr"):
         need(module)
     root.mkdir(parents=True, exist_ok=True)
     if any(root.iterdir()):
@@ -270,7 +276,7 @@ class Espeak:
     """
 
     def __init__(self, seed: int) -> None:
-        loader = need("espeakng_loader")
+        loader = import_module("espeakng_loader")
         self._library = ctypes.CDLL(str(loader.get_library_path()))
         data = str(loader.get_data_path())
         self.sample_rate = int(self._library.espeak_Initialize(SYNCHRONOUS, 0, data.encode(), 0))
