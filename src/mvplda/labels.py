@@ -15,9 +15,8 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ._typing import IntArray, Labels, Names
+from ._typing import BoolArray, IntArray, Labels, Names
 from .exceptions import LabelError
 
 __all__ = ["label_rows"]
@@ -295,14 +294,14 @@ def exact_names(values: Labels, what: str = "labels") -> Names:
     return array
 
 
-def _is_missing(array: Names) -> NDArray[np.bool_]:
+def _is_missing(array: Names) -> BoolArray:
     """None, NaN and empty text name no class."""
     if array.dtype == object:
         return np.array([_no_label(value) for value in array], dtype=bool)
     if array.dtype.kind in "fcMm":
         return np.isnan(array)
     if array.dtype.kind in "SU":
-        return np.char.str_len(array) == 0
+        return np.asarray(np.char.str_len(array) == 0)
     return np.zeros(len(array), dtype=bool)
 
 

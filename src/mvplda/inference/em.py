@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+from numpy.random import Generator
 from scipy.linalg import cho_factor, cho_solve
 
 from .._typing import AnyArray, Array
@@ -270,7 +271,7 @@ def weighted_effects(sums: Sums[AnyArray]) -> list[AnyArray]:
 
 
 def moment_start(
-    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator
+    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: Generator
 ) -> Parameters[AnyArray]:
     """Loadings from the between-class scatter of every view, the noise from what it leaves.
 
@@ -303,7 +304,7 @@ def moment_start(
 
 
 def random_start(
-    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator
+    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: Generator
 ) -> Parameters[AnyArray]:
     """Random loadings that share half of the variance between them."""
     xp = sums.xp
@@ -317,7 +318,7 @@ def random_start(
 
 
 def _top_svd(
-    matrix: AnyArray, r: int, rng: np.random.Generator, gram: AnyArray | None = None
+    matrix: AnyArray, r: int, rng: Generator, gram: AnyArray | None = None
 ) -> tuple[AnyArray, AnyArray]:
     """The r largest singular values and their right vectors, whose largest entry is positive; gram = matrix'matrix."""
     wide = matrix.shape[0] <= matrix.shape[1]

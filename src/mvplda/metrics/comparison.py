@@ -16,13 +16,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from .._typing import Array, RandomState
+from .._typing import Array, Json, RandomState
 from ..exceptions import DataError, ParameterError
 from ..kinds import Costs, Kinds
 from .catalogue import LEVEL, metrics_of
@@ -72,7 +71,7 @@ class Comparison:
     n_resamples: int
     n_speakers: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values for JSON; what is not finite is None."""
         return {
             "level": LEVEL,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .._typing import Json
 from ..exceptions import DataError, ParameterError
 from ..kinds import (
     Costs,
@@ -101,9 +102,9 @@ class Evaluation:
             lines.append(intervals.definition())
         return lines
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values for JSON; what is not finite (an empty kind, an infinite cost) is None."""
-        about: dict[str, Any] = {
+        about: Json = {
             "target": self.target,
             "costs": {cost.name: asdict(cost) for cost in self.costs},
             "weights": self.weights,
@@ -111,7 +112,7 @@ class Evaluation:
             "kinds": {},
         }
         for kind, row in self.rows.items():
-            values: dict[str, Any] = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
+            values: Json = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
             for name, value in row.values.items():
                 family, _, point = name.partition("/")
                 place = values.setdefault(family, {}) if point else values

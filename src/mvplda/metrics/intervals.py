@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._typing import Array, Names
+from .._typing import Array, Json, Names
 from ..exceptions import LabelError, ParameterError
 from ..kinds import Coded, Costs, Kinds, as_masks
 from .catalogue import COARSEST, FARS, LEVEL, Interval, Metric, effective_number, metrics_of
@@ -264,7 +264,7 @@ class Intervals:
             )
         return said
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values for JSON; what is not finite is None."""
         kinds = {
             kind: {name: plain(item) for name, item in row.items()}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from .._typing import Array, FloatArray, IntArray
+from .._typing import Array, FloatArray, IntArray, Json
 from ..exceptions import DataError, ParameterError
 from ..kinds import Coded, Kinds, as_masks, target_kind
 from .catalogue import LEVEL, Interval, check_rate, effective_number, rate_interval, unmet
@@ -141,7 +141,7 @@ class GroupErrors:
     largest_ratio: dict[str, Interval]
     between: dict[str, tuple[str, str]]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values for JSON; what is not finite is None."""
         rates = {"frr": self.frr, "far": self.far, "largest_ratio": self.largest_ratio}
         tables = {name: {key: plain(x) for key, x in row.items()} for name, row in rates.items()}

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.random import Generator
 
-from .._typing import Columns, IntArray
+from .._typing import BoolArray, Columns, IntArray
 from ..exceptions import ParameterError
 from ..labels import by_appearance, encode_labels
 from ..scoring.question import Hypothesis, possible_hypotheses
@@ -45,7 +45,7 @@ class Trials:
     """
 
     hypotheses: list[Hypothesis]
-    train: NDArray[np.bool_]
+    train: BoolArray
     enrol: IntArray
     ids: IntArray
     profiles: IntArray
@@ -122,13 +122,13 @@ def _cells(
 
 
 def _trials(
-    train: NDArray[np.bool_],
+    train: BoolArray,
     enrolled: IntArray,
     ids: IntArray,
     others: IntArray,
     codes: IntArray,
     views: tuple[str, ...],
-    rng: np.random.Generator,
+    rng: Generator,
     most_tests: int | None,
     most_trials: int | None,
 ) -> Trials:

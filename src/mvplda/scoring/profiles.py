@@ -48,7 +48,7 @@ class Profiles:
     """
 
     ids: Names
-    counts: NDArray[np.int64]
+    counts: IntArray
     y: AnyArray
     weights: Array
     owner: IntArray
