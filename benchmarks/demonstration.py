@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import mvplda
-from benchmarks.synthetic import RATE, Espeak, Speaker, draw_speaker
+from benchmarks.voices import RATE, Espeak, Speaker, draw_speaker
 from mvplda._typing import Array
 from mvplda.extractors import load_extractor
 from mvplda.training import train

@@ -25,7 +25,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from benchmarks.synthetic import Espeak, draw_speaker
+from benchmarks.voices import Espeak, draw_speaker
 from mvplda import load_extractor
 from mvplda._optional import need
 

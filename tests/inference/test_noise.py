@@ -143,4 +143,3 @@ def test_a_noise_knows_its_covariance(kind: str) -> None:
     np.testing.assert_allclose(noise.solve(np.eye(4)), np.linalg.inv(dense), rtol=1e-10, atol=1e-12)
     drawn = noise.draw(200_000, np.random.default_rng(0))
     np.testing.assert_allclose(np.cov(drawn.T), dense, atol=0.03 * np.diag(dense).max())
-    np.testing.assert_allclose(NOISES[kind].nearest(noise_of(dense)), array, rtol=1e-12)
