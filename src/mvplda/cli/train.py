@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +166,7 @@ def train(
 def _from_statistics(path: str, model: str, ranks: Json, options: Json, progress: bool) -> Bundle:
     from ..bundle import Bundle
     from ..models import find_scorers
-    from ..statistics.record import load_with_sources
+    from ..statistics import SufficientStatistics
     from ..training import show_fit
 
     kind: Any = find_scorers().get(model)
@@ -173,11 +174,11 @@ def _from_statistics(path: str, model: str, ranks: Json, options: Json, progress
         raise click.UsageError(
             f"{path} holds statistics, which --model {model} cannot be fitted to: take multiview or plda"
         )
-    statistics, about = load_with_sources(path)
+    statistics = SufficientStatistics.load(path)
     scorer = kind.with_ranks(ranks or dict.fromkeys(statistics.views), options)
     if progress:
         show_fit(f"fitting {model} to statistics of {statistics.n} vectors", scorer)
-    return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
+    return Bundle(None, scorer.fit_statistics(statistics), statistics.sources.get("extractor"))
 
 
 def _sizes(given: Mapping[str, str], full: bool = True) -> Json:
@@ -316,28 +317,28 @@ def stats(
     from ..distributed import gather
     from ..io.vectors import read_extractor
     from ..labels import base_columns
-    from ..statistics import merge
-    from ..statistics.record import holds_statistics, load_with_sources, save_statistics
-    from .files import about_statistics, text_lines
+    from ..statistics import SufficientStatistics, merge
+    from ..statistics.record import holds_statistics
+    from .files import text_lines
 
-    loaded = {path: load_with_sources(path) for path in shards if holds_statistics(path)}
-    rest = [path for path in shards if path not in loaded]
+    parts = {path: SufficientStatistics.load(path) for path in shards if holds_statistics(path)}
+    rest = [path for path in shards if path not in parts]
     places = once("--labels", labels)
     if rest and not views and not labels:
         raise click.UsageError("name the views: --view speaker, or --labels speaker=FILE")
     refuse_unused(places, base_columns(views))
-    parts = {path: statistics for path, (statistics, _) in loaded.items()}
-    noted = {path: (about or {}).get("extractor") for path, (_, about) in loaded.items()}
+    noted = {path: statistics.sources.get("extractor") for path, statistics in parts.items()}
     noted |= {path: read_extractor(path) for path in rest}
-    sources: Json = {"added": list(loaded), "extractor": _one_extractor(noted)}
+    sources: Json = {"added": list(parts), "extractor": _one_extractor(noted)}
     if rest:
         gathered = gather(rest, places, views or None, verbose=int(not quiet), **options)
         parts[f"{len(rest)} shards"] = gathered
         sources |= {"vectors": gathered.n, "shards": len(rest)}
     result = merge(list(parts.values()), list(parts))
-    save_statistics(result, output, sources)
+    result = replace(result, sources=sources)
+    result.save(output)
     if not quiet:
-        click.echo("\n".join(text_lines(about_statistics(result))), err=True)
+        click.echo("\n".join(text_lines(result.describe())), err=True)
 
 
 def _one_extractor(noted: Mapping[str, str | None]) -> str | None:
