@@ -309,8 +309,14 @@ class SufficientStatistics(Persistent):
         counts = {view: tensors[f"counts/{view}"] for view in views}
         pairs = {}
         for i, (a, b) in enumerate(about["pairs"]):
-            parts = tuple(tensors[f"pair/{i}/{key}"] for key in ("data", "indices", "indptr"))
-            pairs[a, b] = sparse.csr_array(parts, shape=(len(counts[a]), len(counts[b])))
+            data, indices, ends = (
+                tensors[f"pair/{i}/{key}"] for key in ("data", "indices", "indptr")
+            )
+            # SciPy believes them, and would read and write elsewhere
+            if ends[0] != 0 or ends[-1] != len(indices) or np.diff(ends).min() < 0:
+                raise ValueError(f"the rows of {a!r} by {b!r} do not end where they should")
+            shape = (len(counts[a]), len(counts[b]))
+            pairs[a, b] = sparse.csr_array((data, indices, ends), shape=shape)
         return cls(
             views,
             int(about["n"]),
@@ -336,9 +342,8 @@ class SufficientStatistics(Persistent):
             arrays += [(self.counts[view], (size,)), (self.sums[view], (size, D))]
         for table in self.cooccurrence.values():
             arrays.append((table.data, table.indices.shape))
-            table.check_format(
-                full_check=True
-            )  # sparse products do not look whether places lie inside
+            # sparse products do not look whether places lie inside
+            table.check_format(full_check=True)
         for array, shape in arrays:
             if array.shape != shape or array.dtype != np.float64:
                 raise ValueError(f"an array {array.shape} is no array {shape} of float64 numbers")
