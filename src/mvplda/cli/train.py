@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from . import (
     labels_option,
     once,
     output_option,
+    plain_value,
 )
 from .extractors import extractor_option
 
@@ -123,7 +123,7 @@ def train(
     from ..statistics.record import holds_statistics
 
     ranks = _sizes(once("--view", views))
-    options = {name: _value(text) for name, text in once("--set", settings).items()}
+    options = {name: plain_value(text) for name, text in once("--set", settings).items()}
     sources = once("--labels", labels)
     gathered = holds_statistics(vectors)
     if model is None:
@@ -195,41 +195,25 @@ def _sizes(given: Mapping[str, str], full: bool = True) -> Json:
     return sizes
 
 
-def _value(text: str) -> Any:
-    """A setting as JSON, else as text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
 def read_labelled(
     path: str, sources: Mapping[str, str], views: Iterable[str] = (), needed: bool = True
 ) -> tuple[VectorSet, dict[str, Names]]:
     """Vectors, and their labels by view from columns beside them or from lists."""
-    from ..io.files import is_stream, read_labels
-    from ..io.vectors import labels_beside, open_vectors, read_columns, read_vectors
+    from ..io import vectors
     from ..labels import base_columns
 
     named = base_columns(tuple(views))
-    columns = () if is_stream(path) else open_vectors(path).columns
     wanted = named or tuple(sources) or ("speaker", "phrase")
     refuse_unused(sources, named)
-    places = {**labels_beside(path, wanted), **sources}
-    missing = [view for view in named or ("speaker",) if view not in places]
-    if needed and missing and (named or not places):
+    data, table = vectors.read_labelled(path, sources, wanted)
+    missing = [view for view in named or ("speaker",) if view not in table]
+    if needed and missing and (named or not table):
+        columns = () if vectors.is_stream(path) else vectors.open_vectors(path).columns
         there = ", ".join(column for column in columns if column not in ("ids", "X"))
         beside = f", or a column of {path}, which has {there}" if there else ""
         raise click.UsageError(
             f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}"
         )
-    lists = {view: place for view, place in places.items() if place not in columns}
-    data = read_vectors(path)
-    beside_vectors = read_columns(path, [place for place in places.values() if place in columns])
-    table = read_labels(lists, data.ids)
-    for view, place in places.items():
-        if place in columns:
-            table[view] = beside_vectors[place]
     return data, {view: table[view] for view in wanted if view in table}
 
 
