@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,14 +52,3 @@ Operand = Any
 
 AnyArray = Any
 """A NumPy array or a torch tensor."""
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    A = TypeVar("A", bound=AnyArray)
-    A_co = TypeVar("A_co", bound=AnyArray, default=Array, covariant=True)
-else:
-    from typing import TypeVar
-
-    A, A_co = TypeVar("A"), TypeVar("A_co", covariant=True)
-"""What the arrays of a record are: NumPy's where nothing else is said, of either kind as ``[AnyArray]``."""

@@ -200,6 +200,7 @@ def read_labelled(
 ) -> tuple[VectorSet, dict[str, Names]]:
     """Vectors, and their labels by view from columns beside them or from lists."""
     from ..io import vectors
+    from ..io.files import is_stream
     from ..labels import base_columns
 
     named = base_columns(tuple(views))
@@ -208,7 +209,7 @@ def read_labelled(
     data, table = vectors.read_labelled(path, sources, wanted)
     missing = [view for view in named or ("speaker",) if view not in table]
     if needed and missing and (named or not table):
-        columns = () if vectors.is_stream(path) else vectors.open_vectors(path).columns
+        columns = () if is_stream(path) else vectors.open_vectors(path).columns
         there = ", ".join(column for column in columns if column not in ("ids", "X"))
         beside = f", or a column of {path}, which has {there}" if there else ""
         raise click.UsageError(

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from .._typing import (
-    AnyArray,
     Array,
     Block,
     BoolArray,
@@ -174,7 +173,7 @@ class SufficientStatistics(Persistent):
     def variance(self) -> Array:
         """(D,) variance of every column."""
         mean = self.total / self.n
-        return np.maximum(diagonal_of(self.scatter) / self.n - mean**2, 0.0)
+        return np.asarray(np.maximum(diagonal_of(self.scatter) / self.n - mean**2, 0.0))
 
     @property
     def constant_columns(self) -> IntArray:
@@ -232,7 +231,7 @@ class SufficientStatistics(Persistent):
 
     def for_views(
         self, views: Sequence[str], second_moment: SecondMoment, device: Device = None
-    ) -> Sums[AnyArray]:
+    ) -> Sums:
         """What EM needs for these views, in this order.
 
         On a torch device they are float64 tensors. Where `device` is None: on the device of the statistics, as
