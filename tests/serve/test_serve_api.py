@@ -547,7 +547,7 @@ def test_metrics_count_requests_and_decisions(small):
     name = small.person(40)
     small.calls.verify(name, small.world.say(40, 0)[0])
     text = small.calls("GET", "/metrics").text
-    assert 'mvplda_decisions_total{decision="accept",reason=""} 1' in text
+    assert 'mvplda_decisions_total{decision="accept",reason=""} 1.0' in text
     assert 'route="/v1/profiles/{profile_id}/verify"' in text
     assert name not in text
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -158,13 +157,10 @@ def test_metrics_are_those_of_all_workers(postgres, tmp_path):
     with instance(tmp_path, postgres.new_database(), 0, "--workers", "2") as port:
         for _ in range(60):
             httpx.get(f"http://127.0.0.1:{port}/v1/health")
-        time.sleep(1.2)
-        for _ in range(4):  # each worker writes what it has counted
-            httpx.get(f"http://127.0.0.1:{port}/v1/health")
-        text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
-        counted = re.search(r'mvplda_requests_total{route="/v1/health",status="200"} (\d+)', text)
-        assert 60 <= int(counted[1]) <= 64
-        assert text.count("mvplda_recordings") == 1
+        for _ in range(4):  # whichever worker answers
+            text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+            assert 'mvplda_requests_total{route="/v1/health",status="200"} 60.0' in text
+            assert "\nmvplda_recordings 0.0" in text
 
 
 def test_a_port_that_is_in_use_is_named(tmp_path):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.security import APIKeyHeader
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from .. import __version__
 from . import schemas
@@ -111,8 +112,7 @@ async def verify(request: Request, profile_id: str, caller: Caller = VERIFY) -> 
     admit = app.service.verifier.admit
     heard, asked = await recording(request, schemas.VerifyRequest, caller, admit, profile_id)
     decided = await app.batches.verify(Attempt(caller, profile_id, heard, asked))
-    labels = f'decision="{decided["decision"]}",reason="{decided["reason"] or ""}"'
-    app.metrics.count("mvplda_decisions_total", labels)
+    app.metrics.decisions.labels(decided["decision"], decided["reason"] or "").inc()
     request.state.decision = decided["decision"]
     return JSONResponse(decided)
 
@@ -169,9 +169,9 @@ async def ready(app: App) -> Json:
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
-async def metrics(app: App) -> str:
+async def metrics(app: App) -> Response:
     """Counters in the text format of Prometheus."""
-    return app.metrics.text({"mvplda_recordings": app.recordings})
+    return Response(app.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/v1/model", response_model=schemas.ModelInfo)
