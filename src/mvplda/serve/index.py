@@ -363,7 +363,7 @@ class Pgvector:
         model = version.model
         query = version.search.queries(model.side([[Cell("", test, 1)]], False))[0]
         values: Json = {
-            "query": (query @ version.turn).tolist(),
+            "query": str((query @ version.turn).tolist()),
             "version": version.name,
             "model": model.fingerprint,
             "since": work.now - self.settings.expire_days * DAY,
@@ -424,7 +424,7 @@ class Pgvector:
             work.insert_all(
                 "voices",
                 [
-                    {"profile": ids[owner], "version": version.name, "vector": vector}
+                    {"profile": ids[owner], "version": version.name, "vector": str(vector)}
                     for owner, vector in turned
                 ],
             )
