@@ -85,7 +85,6 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "CosineScorer": lambda: mvplda.CosineScorer().fit(X),
     "Committee": committee,
     "DomainPLDA": of_domains,
-    "Profiles": lambda: multiview().enrol(X[:9], np.repeat([0, 1, 2], 3), {"phrase": PHRASES[:9]}),
     "Bundle": bundle,
     "LinearCalibrator": lambda: calibration.LinearCalibrator().fit(SCORES, KINDS),
     "HypothesisCalibrator": of_hypotheses,

@@ -24,7 +24,6 @@ EXTRAS = {
     "cryptography": "serve",
     "dask": "scale",
     "distributed": "scale",
-    "espeakng_loader": "train",
     "fastapi": "serve",
     "kaldi_native_fbank": "audio",
     "PIL": "plot",

@@ -113,7 +113,7 @@ class Numpy:
         shape = (matrix.shape[0] // r, r, matrix.shape[1] // q, q)
         return np.lib.stride_tricks.as_strided(matrix, shape, (r * s, s, q * t, t))
 
-    def sum_by(self, group: NDArray[np.int64], size: int, rows: AnyArray) -> Block:
+    def sum_by(self, group: IntArray, size: int, rows: AnyArray) -> Block:
         """Sums of the rows of every group."""
         return one_hot(group, size) @ rows
 
@@ -228,7 +228,7 @@ class Torch:
     def split_axes(self, matrix: Block, r: int, q: int) -> Block:
         return matrix.view(matrix.shape[0] // r, r, matrix.shape[1] // q, q)
 
-    def sum_by(self, group: NDArray[np.int64], size: int, rows: Block) -> Block:
+    def sum_by(self, group: IntArray, size: int, rows: Block) -> Block:
         # A product with 0 and 1: additions to one row by many threads would come in any order.
         table = self._once(group, "one hot", lambda: self.table(one_hot(group, size).tocsr()))
         return table @ rows
@@ -283,7 +283,7 @@ class SparseTable:
         return torch.sparse.mm(self.matrix, right if right.ndim == 2 else right[:, None])
 
 
-def one_hot(group: NDArray[np.int64], size: int, dtype: DTypeLike = np.float64) -> sparse.csc_array:
+def one_hot(group: IntArray, size: int, dtype: DTypeLike = np.float64) -> sparse.csc_array:
     """(size, n): 1 where a column is of the group of its row."""
     n = len(group)
     ends = np.arange(n + 1)

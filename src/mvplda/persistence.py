@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from ._optional import load_entry_points
-from ._typing import Json, PathLike
+from ._typing import Array, Card, Json, PathLike
 from .exceptions import DataError, FileFormatError, ParameterError, UnknownExtractorWarning
 
 Tensors = dict[str, NDArray[Any]]
@@ -373,7 +373,7 @@ class Persistent:
 
 
 def load(path: PathLike) -> Any:
-    """Read what a file of mvplda holds: a `Bundle`, a scorer, a calibrator, profiles or statistics."""
+    """Read what a file of mvplda holds: a `Bundle`, a scorer, a calibrator or statistics."""
     other = OTHER_FORMATS.get(read_metadata(path).get("format", ""))
     if other is not None:
         return _public(other).load(path)
@@ -422,7 +422,7 @@ def restore(arrays: Tensors, about: Json, kind: type[Any]) -> Any:
     return part
 
 
-def check_answers(part: Any, answer: Callable[[NDArray[np.float64]], Any], width: int) -> None:
+def check_answers(part: Any, answer: Callable[[Array], Any], width: int) -> None:
     """Whether an object from a file gives finite numbers for two ordinary vectors of this width."""
     if not 0 < width <= WIDEST:
         raise FileFormatError(
@@ -490,7 +490,7 @@ def compare_extractors(one: str, of_one: str | None, other: str, of_other: str |
     )
 
 
-def toml_pairs(values: Mapping[str, Any]) -> list[str]:
+def toml_pairs(values: Card) -> list[str]:
     """key = value, as TOML."""
     bare = re.compile(r"[A-Za-z0-9_-]+")
     return [

@@ -337,9 +337,7 @@ def side_by_side(results: dict[str, Evaluation], intervals: dict[str, Intervals]
 
 def comparison_lines(lead: str, other: str, test: Comparison) -> list[str]:
     """The difference of EER by kind, its interval, and who is better."""
-    lines = [
-        f"{lead} against {other}, difference of EER in % with its {100 * test.level:g} % interval:"
-    ]
+    lines = [f"{lead} against {other}, difference of EER in % with its 95 % interval:"]
     words = {"A": f"{lead} is better", "B": f"{other} is better"}
     for kind, measures in test.tests.items():
         paired = measures["eer"]

@@ -92,7 +92,6 @@ def experiment(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -
 
     \b
     Examples:
-      mvplda experiment synthetic
       mvplda experiment cvau C-VAU/ --extractor campplus --extractor words -o results
       mvplda experiment audiomnist AudioMNIST/ -o results
       mvplda experiment folder recordings/ -s 'corpus.pattern="{speaker}/{phrase}_{session}.wav"'
@@ -174,11 +173,8 @@ def _run(
     settings = settings.with_changes({"corpus.name": corpus, **given})
     options = dict(settings.corpus)
     name = options.pop("name")
-    if root is None and name != "synthetic":
+    if root is None:
         raise click.UsageError(f"{name} needs its ROOT: {CORPORA[name].root}")
-    root = root or output / "speech"
-    if "verbose" in CORPORA[name].options:
-        options.setdefault("verbose", not quiet)
     if labels:
         options["labels"] = labels
     loaded = load_corpus(name, root, **options)

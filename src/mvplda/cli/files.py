@@ -25,7 +25,7 @@ def info(file: str, as_json: bool) -> None:
 
     \b
     FILE is one of:
-      .safetensors   a model, bundle, profiles, calibrator, statistics, extractor or features
+      .safetensors   a model, bundle, calibrator or statistics
       vectors        .scp, .ark, .npz, .parquet, .csv, a folder of Kaldi's
       a folder       of mvplda setup: its model, profiles and report
 
@@ -117,8 +117,7 @@ def _about_safetensors(file: str) -> Json:
         return {"kind": "statistics", **about, "sources": sources or {}, "fingerprint": whole}
     origin = f"of the format {found!r}" if found else "not one that mvplda wrote"
     raise FileFormatError(
-        f"{file} is a safetensors file, but {origin}: info describes models, bundles, profiles, calibrators and "
-        "statistics"
+        f"{file} is a safetensors file, but {origin}: info describes models, bundles, calibrators and statistics"
     )
 
 

@@ -20,11 +20,10 @@ from functools import cached_property
 from itertools import combinations, combinations_with_replacement
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from .._typing import AnyArray, Array
+from .._typing import AnyArray, Array, IntArray
 from ..backend import NUMPY, to_host
 from ..exceptions import (
     DesignTooLargeError,
@@ -114,7 +113,7 @@ class Design:
         return cls(sums, plan, _grams_pay(sums, plan.leaf, iterations * ranks[plan.leaf]))
 
     @cached_property
-    def leaf_counts(self) -> tuple[Array, NDArray[np.int64], Array]:
+    def leaf_counts(self) -> tuple[Array, IntArray, Array]:
         """Distinct counts of leaf classes, which one every class has, and how many have it."""
         counts = self.sums.counts[self.plan.leaf]
         values, group, size = np.unique(counts, return_inverse=True, return_counts=True)

@@ -10,15 +10,15 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+from numpy.random import Generator
 from scipy.linalg import cho_factor, cho_solve
 
 from .._typing import AnyArray, Array
 from ..backend import NUMPY, diagonal_of, namespace, to_host
-from ..exceptions import DataError
 from ..statistics.accumulator import Sums
 from .design import Design, refines
 from .exact import Elimination, LeafGrams, LeafRows, ViewSums, set_both, sums_of_rows
-from .parameters import LOG_2PI, NOISES, NoiseModel, Parameters, canonical_and_weighted
+from .parameters import LOG_2PI, NoiseModel, Parameters, canonical_and_weighted
 
 
 def m_step(sums: Sums[AnyArray], post: Posterior, noise: NoiseModel) -> Parameters[AnyArray]:
@@ -271,7 +271,7 @@ def weighted_effects(sums: Sums[AnyArray]) -> list[AnyArray]:
 
 
 def moment_start(
-    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator
+    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: Generator
 ) -> Parameters[AnyArray]:
     """Loadings from the between-class scatter of every view, the noise from what it leaves.
 
@@ -304,7 +304,7 @@ def moment_start(
 
 
 def random_start(
-    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator
+    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: Generator
 ) -> Parameters[AnyArray]:
     """Random loadings that share half of the variance between them."""
     xp = sums.xp
@@ -318,7 +318,7 @@ def random_start(
 
 
 def _top_svd(
-    matrix: AnyArray, r: int, rng: np.random.Generator, gram: AnyArray | None = None
+    matrix: AnyArray, r: int, rng: Generator, gram: AnyArray | None = None
 ) -> tuple[AnyArray, AnyArray]:
     """The r largest singular values and their right vectors, whose largest entry is positive; gram = matrix'matrix."""
     wide = matrix.shape[0] <= matrix.shape[1]
@@ -339,36 +339,6 @@ def _top_svd(
             vt = vt @ matrix / xp.where(s > 0, s, 1.0)[:, None]
     largest = vt[xp.arange(len(vt)), xp.abs(vt).argmax(axis=1)]
     return s, vt * xp.where(largest < 0, -1.0, 1.0)[:, None]
-
-
-# Where EM goes on from: the parameters of an earlier fit, for data that have changed since.
-
-
-NEW_COLUMN = 0.1
-"""Length of a loading's new columns, against the noise: EM cannot leave zero."""
-
-
-def warm_parameters(
-    earlier: Parameters, ranks: tuple[int, ...], kind: str, origin: Array, rng: np.random.Generator
-) -> Parameters:
-    """Earlier parameters about an origin, with these ranks and this kind of noise.
-
-    The weakest columns are left out where the ranks are smaller now, and small ones of chance
-    are added where they are larger.
-    """
-    if len(earlier.mean) != len(origin):
-        raise DataError(f"the statistics have width {len(origin)}, the model {len(earlier.mean)}")
-    scale = np.sqrt(earlier.sigma.variances)[:, None]
-    earlier = canonical_and_weighted(earlier)[0]
-    loadings = []
-    for loading, rank in zip(earlier.loadings, ranks, strict=True):
-        # columns of a canonical loading descend
-        strongest = loading[:, :rank]
-        more = NEW_COLUMN * scale * rng.standard_normal((len(loading), rank - strongest.shape[1]))
-        loadings.append(np.concatenate([strongest, more], axis=1))
-    return Parameters(
-        earlier.mean - origin, tuple(loadings), to_host(NOISES[kind].nearest(earlier.sigma))
-    )
 
 
 # The EM of the paper's appendix (arXiv 1704.06061), as printed, for comparison.

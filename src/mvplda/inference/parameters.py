@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, Self
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from .._typing import A, A_co, AnyArray, Array
@@ -168,12 +169,6 @@ class FullNoise(Generic[A_co]):
         raised: AnyArray = (vectors * values.clip(min=1.0)) @ vectors.T
         return raised * unit
 
-    @classmethod
-    def nearest(cls, other: FullNoise[AnyArray]) -> AnyArray:
-        """The array of this kind of noise that is nearest to another noise."""
-        nothing = np.zeros(len(other.variances))
-        return cls.estimate(other.array, 1.0, NoiseModel(cls.kind, nothing, nothing))
-
     @property
     def variances(self) -> A_co:
         """(D,) the diagonal of Sigma."""
@@ -211,7 +206,7 @@ class FullNoise(Generic[A_co]):
             return float(inverse.diagonal() @ scatter)
         return float(self.xp.vdot(inverse, scatter))
 
-    def draw(self, n: int, rng: np.random.Generator) -> Array:
+    def draw(self, n: int, rng: Generator) -> Array:
         """(n, D) drawn vectors, on the host."""
         return rng.standard_normal((n, len(self.array))) @ to_host(self.lower).T
 

@@ -12,6 +12,7 @@ from itertools import permutations
 from typing import ClassVar, Generic, Self
 
 import numpy as np
+from numpy.random import Generator
 from scipy.optimize import nnls
 
 from .._typing import A, A_co, AnyArray, Array
@@ -47,7 +48,7 @@ class MaximumLikelihood:
         return cls(noise)
 
     def start(
-        self, sums: Sums[AnyArray], ranks: tuple[int, ...], init: str, rng: np.random.Generator
+        self, sums: Sums[AnyArray], ranks: tuple[int, ...], init: str, rng: Generator
     ) -> Parameters[AnyArray]:
         """Where EM begins."""
         begin = moment_start if init == "moments" else random_start
@@ -129,7 +130,7 @@ class IsotropicPrior:
         return Components(components.mean, tuple(drawn))
 
     def start(
-        self, sums: Sums[AnyArray], ranks: tuple[int, ...], init: str, rng: np.random.Generator
+        self, sums: Sums[AnyArray], ranks: tuple[int, ...], init: str, rng: Generator
     ) -> Parameters[AnyArray]:
         return self.draw(self.moments).parameters().on(sums.xp)
 

@@ -9,10 +9,21 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
-from .._typing import AnyArray, Array, Block, Device, IntArray, Json, Labels, Names, PathLike
+from .._typing import (
+    AnyArray,
+    Array,
+    Block,
+    BoolArray,
+    Device,
+    IntArray,
+    Json,
+    Labels,
+    Names,
+    PathLike,
+)
 from ..backend import as_vectors, diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..labels import (
@@ -256,7 +267,7 @@ class SufficientStatistics:
         )
 
 
-def hardly_vary(variances: Array, rounding: Array) -> NDArray[np.bool_]:
+def hardly_vary(variances: Array, rounding: Array) -> BoolArray:
     """Which columns vary by no more than the rounding of their own numbers (a variance), or of the others'."""
     varying = variances[variances > rounding]
     least = HARDLY_VARIES * np.median(varying) if len(varying) else 0.0
