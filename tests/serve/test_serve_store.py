@@ -156,7 +156,7 @@ def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp
             assert found["profilesCount"] == len(there)
             share = model.share(heard[None])[0]
             given = {row["profileId"]: row["llr"] for row in found["candidates"]}
-            _, ids, llrs = here.index.scores(share)
+            _, ids, llrs = here.index.search.scores(share)
             places = np.flatnonzero(np.isfinite(llrs)).tolist()
             quick = {ids[place]: llrs[place] for place in places}
             for n in there:

@@ -206,7 +206,12 @@ class Model:
 
     def set_secret(self, secret: bytes) -> None:
         """Rotate what is stored; an empty one does not."""
+        self._secret = secret
         self._turn = rotation(secret, self.rank)
+
+    def index_rotation(self, width: int) -> Array:
+        """Of vectors for a search in the database, and of the tests: products stay as they are."""
+        return rotation(self._secret and self._secret + b" index", width)
 
     def deployed(self, people: Sequence[Sequence[Cell]]) -> Model:
         """The model in the domain of some people's stored sums; of nobody's: as it knows domains from training."""
