@@ -206,15 +206,16 @@ def read_labelled(
     named = base_columns(tuple(views))
     wanted = named or tuple(sources) or ("speaker", "phrase")
     refuse_unused(sources, named)
-    data, table = vectors.read_labelled(path, sources, wanted)
-    missing = [view for view in named or ("speaker",) if view not in table]
-    if needed and missing and (named or not table):
+    places = {**vectors.labels_beside(path, wanted), **sources}
+    missing = [view for view in named or ("speaker",) if view not in places]
+    if needed and missing and (named or not places):
         columns = () if is_stream(path) else vectors.open_vectors(path).columns
         there = ", ".join(column for column in columns if column not in ("ids", "X"))
         beside = f", or a column of {path}, which has {there}" if there else ""
         raise click.UsageError(
             f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}"
         )
+    data, table = vectors.read_labelled(path, places)
     return data, {view: table[view] for view in wanted if view in table}
 
 
