@@ -128,6 +128,11 @@ def test_names_that_are_not_there_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"no extractor 'campplu'.*campplus, "):
         mvplda.load_extractor("campplu")
+    there = r"no package has its weights: export .*github.com/PalabraAI/redimnet2.*model\.toml"
+    with pytest.raises(FileNotFoundError, match=there):
+        mvplda.load_extractor("redimnet2")
+    with pytest.raises(ParameterError, match=there):
+        get_weights("redimnet2")
     with pytest.raises(FetchError, match="mvplda extractor get campplus"):
         mvplda.load_extractor("campplus")
     (tmp_path / "x.onnx").write_bytes(b"nothing of the kind")
