@@ -448,7 +448,7 @@ def test_calls_are_limited_by_key_and_by_profile(tmp_path):
         with bench.service.store.read() as work:
             noted = work.all("SELECT profile, detail FROM audit WHERE action = 'refuse'")
         assert [row["profile"] for row in noted[:2]] == [name] * 2
-        assert noted[-1] == {"profile": None, "detail": '{"reason": "rate"}'}
+        assert noted[-1] == {"profile": None, "detail": '{"reason":"rate"}'}
 
 
 def test_headers_of_safety_and_closed_doors(small):

@@ -146,7 +146,7 @@ def test_two_instances_are_one_service_whatever_their_clocks_say(postgres, tmp_p
     assert refused_calls == [False] * 6 + [True] * 2
     with stores[0].read() as work:
         reasons = set(work.run("SELECT detail FROM audit WHERE action = 'refuse'").scalars())
-        assert reasons == {'{"reason": "locked"}'}
+        assert reasons == {'{"reason":"locked"}'}
         hours = work.value("SELECT (max(at) - min(at)) / 3600 FROM audit")
         assert hours < 0.5
     for store in stores:

@@ -50,6 +50,7 @@ HEADERS = {
 # Name in the environment of the folder where processes of one service put their counts.
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 disable_created_metrics()
+ENCODER = json.JSONEncoder(default=str)
 
 
 class Access:
@@ -260,4 +261,4 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
-        return json.dumps(fields, default=str)
+        return ENCODER.encode(fields)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import threading
@@ -19,6 +18,7 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
+from pydantic_core import to_json
 from sqlalchemy.engine import Connection, Engine
 
 from .._optional import need
@@ -134,7 +134,7 @@ class Work:
                 "action": action,
                 "profile": profile,
                 "result_id": result,
-                "detail": json.dumps(detail),
+                "detail": to_json(detail).decode(),
             }
         )
 
