@@ -118,11 +118,14 @@ def in_a_line(text: str) -> str:
 
 
 def _end(error: Exception, code: int = 1) -> NoReturn:
-    """One line on standard error, and an exit code."""
-    if isinstance(error, BrokenPipeError):
-        # Whoever read has gone. Python would write a line about it when it closes standard output.
+    """One line on standard error, and an exit code; nothing where whoever read has gone."""
+    try:
+        click.echo(nl=False)
+    except (OSError, ValueError):
+        # What could not be written is still there: Python would try again at the end, and write a line about it.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
         sys.exit(1)
     text = str(error)
     if isinstance(error, OSError) and error.strerror:

