@@ -341,3 +341,10 @@ PLOTS: dict[str, Callable[[dict[str, Any], Path], None]] = {
     "crossed": _plot_crossed,
     "gpu_training": _plot_gpu_training,
 }
+
+
+def markdown_rows(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    head, *body = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    rule = [":---", *["---:"] * (len(head) - 1)]
+    return ["| " + " | ".join(row) + " |" for row in (head, rule, *body)]

@@ -76,7 +76,7 @@ def is_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
 def stored(service: Service) -> list[dict[str, Any]]:
     with service.store.read() as work:
         return work.all(
-            "SELECT profile, version, CAST(vector AS real[]) AS v FROM voices ORDER BY 1, 3"
+            "SELECT profile, version, CAST(vector AS real[]) AS v FROM voice_vectors ORDER BY 1, 3"
         )
 
 
@@ -164,13 +164,15 @@ def test_vectors_go_with_the_person_whoever_erases_and_with_the_master_key(vecto
         Calls(create_app(other(bench), is_open=True))("DELETE", f"/v1/profiles/{names[0]}")
         assert {row["profile"] for row in stored(bench.service)} == set(names[1:])
         # what is stored is not the index, and products of profiles are as in the index
+        kept = bench.calls("GET", f"/v1/profiles/{names[1]}/export").json()["kept"]
+        assert "not encrypted" in kept
         search: Any = bench.service.index.search
         version = search._current[1]
         rows = np.array([row["v"] for row in first])
         assert np.abs(rows @ version.turn.T - rows).max() > 0.1
         # somebody empties the table, as a crash does
         with bench.service.store.write() as work:
-            work.run("TRUNCATE voices")
+            work.run("TRUNCATE voice_vectors")
         assert ask(bench.service, heard)["identified"] == expected["identified"]
         new = Master(b"n" * 32, "test")
         store = Store(url)

@@ -47,18 +47,18 @@ EXPIRED = (
 # table is empty. Whoever changes a profile takes its rows away in the same transaction.
 VOICES = """
 CREATE EXTENSION IF NOT EXISTS vector;
-CREATE UNLOGGED TABLE voices (profile TEXT NOT NULL, version TEXT NOT NULL, vector vector NOT NULL);
-CREATE INDEX voices_profile ON voices (profile);
-CREATE FUNCTION drop_voices() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN DELETE FROM voices WHERE profile = NEW.id; RETURN NULL; END $$;
-CREATE TRIGGER drop_voices AFTER UPDATE OF change ON profiles FOR EACH ROW EXECUTE FUNCTION drop_voices()
+CREATE UNLOGGED TABLE voice_vectors (profile TEXT NOT NULL, version TEXT NOT NULL, vector vector NOT NULL);
+CREATE INDEX voice_vectors_profile ON voice_vectors (profile);
+CREATE FUNCTION drop_voice_vectors() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN DELETE FROM voice_vectors WHERE profile = NEW.id; RETURN NULL; END $$;
+CREATE TRIGGER drop_voice_vectors AFTER UPDATE OF change ON profiles FOR EACH ROW EXECUTE FUNCTION drop_voice_vectors()
 """
 # The best profiles; then those without a vector of this version; then the others, without their names: means of nearly
 # equal products, and of how many each is.
 SEARCH = """
 WITH every AS MATERIALIZED (
     SELECT id, max(-(vector <#> CAST(:query AS vector))) AS product
-    FROM profiles LEFT JOIN voices ON profile = id AND voices.version = :version
+    FROM profiles LEFT JOIN voice_vectors ON profile = id AND voice_vectors.version = :version
     WHERE state = 'enrolled' AND model = :model AND coalesce(last_used, created) >= :since
         AND (:everybody OR id IN :names)
     GROUP BY id
@@ -323,7 +323,10 @@ class Pgvector:
         try:
             with begin(self.store.engine) as connection:
                 lock_hosts(connection)
-                if connection.exec_driver_sql("SELECT to_regclass('voices')").scalar() is None:
+                if (
+                    connection.exec_driver_sql("SELECT to_regclass('voice_vectors')").scalar()
+                    is None
+                ):
                     connection.exec_driver_sql(VOICES)
         except DBAPIError as error:
             raise ParameterError(
@@ -412,7 +415,7 @@ class Pgvector:
         Their rows are locked: who leaves meanwhile waits, and then takes the vectors along.
         """
         work.run("SELECT id FROM profiles WHERE id IN :names ORDER BY id FOR UPDATE", names=names)
-        work.run("DELETE FROM voices WHERE profile IN :names", names=names)
+        work.run("DELETE FROM voice_vectors WHERE profile IN :names", names=names)
         cells = self.people.templates.some_cells(work, names)
         if cells:
             ids = list(cells)
@@ -422,7 +425,7 @@ class Pgvector:
             vectors, owners = version.search.encode(side)
             turned = zip(owners.tolist(), (vectors @ version.turn).tolist(), strict=True)
             work.insert_all(
-                "voices",
+                "voice_vectors",
                 [
                     {"profile": ids[owner], "version": version.name, "vector": str(vector)}
                     for owner, vector in turned
