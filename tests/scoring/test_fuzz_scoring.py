@@ -37,7 +37,9 @@ def test_many_random_questions_have_the_dense_answers(first: int) -> None:
     if wrong:
         seeds = " ".join(map(str, wrong))
         pytest.fail(
-            "\n\n".join([f"run alone: python tests/support/fuzz_scoring.py {seeds}", *wrong.values()])
+            "\n\n".join(
+                [f"run alone: python tests/support/fuzz_scoring.py {seeds}", *wrong.values()]
+            )
         )
 
 

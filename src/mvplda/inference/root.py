@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, combinations_with_replacement, pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
