@@ -103,6 +103,11 @@ class Part:
         # noise covers where words begin and end
         return np.asarray(_spread(speech, EDGE_S) & (self.levels > DIGITAL_ZERO_DB))
 
+    @property
+    def speech_s(self) -> float:
+        """Seconds of speech."""
+        return float(self.speech.sum()) * SHIFT_S
+
     @cached_property
     def windows(self) -> NDArray[np.float32]:
         """(W, 512) samples, half of which are in the next window too."""
@@ -351,15 +356,15 @@ class Meter:
         self._parts: list[tuple[Array, BoolArray, BoolArray, Array, int, int, float]] = []
         self._digest = hashlib.sha256(f"{rate}".encode())
 
-    def add(self, part: Part) -> float:
-        """Measure a part; the seconds of speech in it."""
+    def add(self, part: Part) -> Part:
+        """Measure a part, and give it back."""
         samples = part.samples
         peak = float(np.abs(samples).max(initial=0.0))
         numbers = (_flat_tops(samples), len(samples), peak)
         self._parts.append((part.levels, part.speech, _broken(part), part.spectrum, *numbers))
         whole = np.round(np.clip(samples, -32767, 32767) * 32768)
         self._digest.update(whole.astype("<i4").tobytes())
-        return float(part.speech.sum()) * SHIFT_S
+        return part
 
     def quality(self) -> Quality:
         """What was measured of all parts."""

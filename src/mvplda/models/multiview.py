@@ -198,11 +198,13 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
                 "give one label a vector and view"
             )
         check_settings(self)
-        X = self._vectors(X, reset=True)
+        vectors = self._vectors(X, reset=True)
         strengths = self.prior_strength
         if y is None:
             # every vector is a class of its own
-            y = dict.fromkeys(base_columns(tuple(self.views or ("class",))), np.arange(len(X)))
+            y = dict.fromkeys(
+                base_columns(tuple(self.views or ("class",))), np.arange(len(vectors))
+            )
             strengths = 1.0
         table = self._encode(y)
         views = table.views
@@ -211,7 +213,9 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         # the published E step goes by cells: statistics of the interaction come from the same pass
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
             table = encode_labels(y, (*views, ":".join(views)))
-        statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment())
+        statistics = SufficientStatistics.from_arrays(
+            vectors, table, second_moment=self._second_moment()
+        )
         return self._fit(statistics, self._ranks(views))
 
     def fit_statistics(self, statistics: SufficientStatistics, *, device: Device = None) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -69,7 +69,7 @@ class Needs(APIKeyHeader):
 class Direct(APIRoute):
     """Called with the request, its path and its caller: what FastAPI does to find these takes longer than a score."""
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         async def handle(request: Request) -> Response:
             caller = await MAY_VERIFY(request)
             answer: Response = await self.endpoint(request, **request.path_params, caller=caller)
