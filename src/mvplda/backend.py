@@ -26,7 +26,7 @@ from scipy.linalg.lapack import dpotri
 from threadpoolctl import ThreadpoolController
 
 from ._optional import LateModule
-from ._typing import A, AnyArray, Array, Block, Device, FloatArray, IntArray
+from ._typing import AnyArray, Array, Block, Device, FloatArray, IntArray
 from .exceptions import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def to_host(array: ArrayLike) -> NDArray[Any]:
     return np.asarray(there)
 
 
-def diagonal_of(moment: A) -> A:
+def diagonal_of(moment: AnyArray) -> AnyArray:
     """The diagonal (D,) of a second moment, of which there may be no more than that."""
     return moment if moment.ndim == 1 else moment.diagonal()
 

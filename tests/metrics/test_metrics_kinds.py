@@ -137,13 +137,6 @@ def test_tables():
     assert "C_miss=10, C_fa=1, P_target=0.01" in text
     assert "convex hull" in text
     assert f"{100 * result['IC']['eer']:.2f}" in text
-    markdown = result.table("markdown").splitlines()
-    assert markdown[0].startswith(
-        "| kind | targets | non-targets | EER % | minDCF default | actDCF default |"
-    )
-    assert {line.count("|") for line in markdown[:6]} == {markdown[0].count("|")}
-    with pytest.raises(ParameterError, match="text or markdown"):
-        result.table("html")
     intervals = speaker_intervals(scores, kinds, enrol["speaker"], test["speaker"], result.costs)
     found = intervals.intervals["IC"]["eer"]
     table = result.table(intervals=intervals)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -246,6 +247,14 @@ def once(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
         if found.setdefault(name, value) != value:
             raise click.UsageError(f"{option} {name} is given twice: {found[name]} and {value}")
     return found
+
+
+def plain_value(text: str) -> Any:
+    """The value of a setting as JSON, else as text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 PROGRAMMERS = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import KeyValue, check_folder, labels_option, once
+from . import KeyValue, check_folder, labels_option, once, plain_value
 from .extractors import extractor_option
 
 if TYPE_CHECKING:
@@ -167,7 +166,7 @@ def _run(
     if corpus not in CORPORA:
         raise click.UsageError(f"there is no corpus {corpus!r}; there are {', '.join(CORPORA)}")
     settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
-    given = {name: _value(text) for name, text in changes}
+    given = {name: plain_value(text) for name, text in changes}
     if systems:
         given["evaluation.systems"] = list(systems)
     settings = settings.with_changes({"corpus.name": corpus, **given})
@@ -190,11 +189,3 @@ def _run(
         extractors=extractors,
         inputs=[root, *vectors],
     )
-
-
-def _value(text: str) -> Any:
-    """A TOML value; what is none is text."""
-    try:
-        return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        return text

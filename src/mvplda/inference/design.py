@@ -73,7 +73,7 @@ def refines(table: sparse.csr_array) -> bool:
     return bool((np.diff(table.indptr) == 1).all())
 
 
-def make_plan(sums: Sums[AnyArray], ranks: tuple[int, ...]) -> Plan:
+def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
     """The elimination that leaves the smallest rest."""
     views = range(sums.n_views)
     plans = []
@@ -93,12 +93,12 @@ class Design:
     by_count : whether leaf classes with equal counts are kept as one Gram matrix (see ``exact``)
     """
 
-    sums: Sums[AnyArray]
+    sums: Sums
     plan: Plan
     by_count: bool = False
 
     @classmethod
-    def of(cls, sums: Sums[AnyArray], ranks: tuple[int, ...], iterations: int = 1) -> Design:
+    def of(cls, sums: Sums, ranks: tuple[int, ...], iterations: int = 1) -> Design:
         """The design for about so many E steps."""
         plan = make_plan(sums, ranks)
         R = plan.dense_size
@@ -209,7 +209,7 @@ class Design:
         return RootTables.of(parent, len(self.sums.counts[root]), count, len(values), rest)
 
 
-def _grams_pay(sums: Sums[AnyArray], leaf: int, solves: int) -> bool:
+def _grams_pay(sums: Sums, leaf: int, solves: int) -> bool:
     """Whether one Gram matrix per count, instead of a row per leaf class (docs/math.md, 5.2), is repaid."""
     n = sums.counts[leaf]
     D = sums.dimension

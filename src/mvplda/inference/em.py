@@ -21,7 +21,7 @@ from .exact import Elimination, LeafGrams, LeafRows, ViewSums, set_both, sums_of
 from .parameters import LOG_2PI, NoiseModel, Parameters, canonical_and_weighted
 
 
-def m_step(sums: Sums[AnyArray], post: Posterior, noise: NoiseModel) -> Parameters[AnyArray]:
+def m_step(sums: Sums, post: Posterior, noise: NoiseModel) -> Parameters:
     """All loadings and the mean in one solve, then the noise, then minimum divergence."""
     r = len(post.sum_z)
     xp = sums.xp
@@ -68,7 +68,7 @@ class Fit:
     """
 
     design: Design
-    model: Parameters[AnyArray]
+    model: Parameters
     history: tuple[float, ...] = ()
     objectives: Array = field(default_factory=lambda: np.empty(0))
     converged: bool = False
@@ -96,14 +96,14 @@ class Fit:
 class Objective(Protocol):
     """What EM maximises besides the likelihood, and how: see ``priors``."""
 
-    def m_step(self, sums: Sums[AnyArray], post: Posterior) -> Parameters[AnyArray]: ...
+    def m_step(self, sums: Sums, post: Posterior) -> Parameters: ...
 
-    def log_density(self, parameters: Parameters[AnyArray], sums: Sums[AnyArray]) -> float: ...
+    def log_density(self, parameters: Parameters, sums: Sums) -> float: ...
 
 
 def fit_em(
     design: Design,
-    start: Parameters[AnyArray],
+    start: Parameters,
     prior: Objective,
     *,
     max_iter: int,
@@ -151,7 +151,7 @@ class Posterior:
     log_likelihood : of the data
     """
 
-    parameters: Parameters[AnyArray]
+    parameters: Parameters
     view_sums: tuple[ViewSums, ...]
     squares: AnyArray
     log_likelihood: float
@@ -198,7 +198,7 @@ class Posterior:
         return np.ascontiguousarray(to_host(self.elimination.covariances(view)))
 
 
-def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
+def posterior(design: Design, parameters: Parameters) -> Posterior:
     """Posterior of all latents given the sums of the data."""
     sums = design.sums
     e = design.plan.leaf
@@ -251,7 +251,7 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
 # Where EM begins: moments of the data, or chance.
 
 
-def weighted_effects(sums: Sums[AnyArray]) -> list[AnyArray]:
+def weighted_effects(sums: Sums) -> list[AnyArray]:
     """Per view (C_k, D) class means, less the mean and the effects of the views that it refines, times root count."""
     grand = sums.total / sums.n
     xp = sums.xp
@@ -271,8 +271,8 @@ def weighted_effects(sums: Sums[AnyArray]) -> list[AnyArray]:
 
 
 def moment_start(
-    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: Generator
-) -> Parameters[AnyArray]:
+    sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: Generator
+) -> Parameters:
     """Loadings from the between-class scatter of every view, the noise from what it leaves.
 
     Directions are chosen in the metric of the noise, and the part of the class
@@ -304,8 +304,8 @@ def moment_start(
 
 
 def random_start(
-    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: Generator
-) -> Parameters[AnyArray]:
+    sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: Generator
+) -> Parameters:
     """Random loadings that share half of the variance between them."""
     xp = sums.xp
     mean = sums.total / sums.n
@@ -362,7 +362,7 @@ class PublishedEM:
     body: bool = False
     together: bool = False
 
-    def m_step(self, sums: Sums[AnyArray], post: Posterior) -> Parameters[AnyArray]:
+    def m_step(self, sums: Sums, post: Posterior) -> Parameters:
         p = post.parameters.on_host()
         cells = self.cells
         means, R = cell_moments(cells, p, self.body)
@@ -382,7 +382,7 @@ class PublishedEM:
         sigma = self.noise.estimate(cells.scatter_about(mean) - cells.product(B, C), cells.n)
         return Parameters(mean, tuple(loadings), to_host(sigma))  # (P4)
 
-    def log_density(self, parameters: Parameters[AnyArray], sums: Sums[AnyArray]) -> float:
+    def log_density(self, parameters: Parameters, sums: Sums) -> float:
         return self.noise.log_prior(parameters.noise)
 
 

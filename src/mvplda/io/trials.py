@@ -97,12 +97,11 @@ class Trials:
     @property
     def kinds(self) -> Coded:
         """The kind of every trial, where all are known."""
-        if self.kind is None:
-            raise LabelError("the kinds of these trials are not known: read a list with a key")
         unknown = self.counts.get("", 0)
-        if unknown:
+        if self.kind is None or unknown:
             raise LabelError(
-                f"the kind of {unknown} trial(s) is not known: leave them out, or add the key"
+                f"the kind of {unknown} of {len(self)} trials is not known: every trial needs target or nontarget, or "
+                "TC, TW, IC, IW"
             )
         return self.kind
 

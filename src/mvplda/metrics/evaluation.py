@@ -120,24 +120,18 @@ class Evaluation:
             about["kinds"][kind] = values
         return about
 
-    def table(self, format: str = "text", *, intervals: Intervals | None = None) -> str:
-        """The rows as ``text`` or ``markdown``, shares in percent.
+    def table(self, intervals: Intervals | None = None) -> str:
+        """The rows as text, shares in percent.
 
         With ``intervals`` (of :func:`speaker_intervals` on the same scores) a metric is
         followed by its interval where it has one.
         """
-        if format not in ("text", "markdown"):
-            raise ParameterError(f"a table is text or markdown; got {format!r}")
-        markdown = format == "markdown"
         lines = []
         for title, metrics in self.tables().items():
             if title != ERRORS:
-                lines += [f"{title}:", *[""] * markdown]
-            rows = self.grid(metrics, intervals)
-            lines += [*(markdown_rows(rows) if markdown else aligned(rows)), ""]
-        notes = self.definitions(intervals)
-        lines += [f"- {note}" for note in notes] if markdown else notes
-        return "\n".join(lines) + "\n"
+                lines.append(f"{title}:")
+            lines += [*aligned(self.grid(metrics, intervals)), ""]
+        return "\n".join([*lines, *self.definitions(intervals)]) + "\n"
 
     def grid(
         self, metrics: Iterable[Metric], intervals: Intervals | None = None, form: str = BRACKETS
@@ -249,10 +243,3 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
         cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
         lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
     return lines
-
-
-def markdown_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table."""
-    head, *body = [[cell.replace("|", r"\|") for cell in row] for row in rows]
-    rule = [":---", *["---:"] * (len(head) - 1)]
-    return ["| " + " | ".join(row) + " |" for row in (head, rule, *body)]

@@ -198,11 +198,13 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
                 "give one label a vector and view"
             )
         check_settings(self)
-        X = self._vectors(X, reset=True)
+        vectors = self._vectors(X, reset=True)
         strengths = self.prior_strength
         if y is None:
             # every vector is a class of its own
-            y = dict.fromkeys(base_columns(tuple(self.views or ("class",))), np.arange(len(X)))
+            y = dict.fromkeys(
+                base_columns(tuple(self.views or ("class",))), np.arange(len(vectors))
+            )
             strengths = 1.0
         table = self._encode(y)
         views = table.views
@@ -211,7 +213,9 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         # the published E step goes by cells: statistics of the interaction come from the same pass
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
             table = encode_labels(y, (*views, ":".join(views)))
-        statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment())
+        statistics = SufficientStatistics.from_arrays(
+            vectors, table, second_moment=self._second_moment()
+        )
         return self._fit(statistics, self._ranks(views))
 
     def fit_statistics(self, statistics: SufficientStatistics, *, device: Device = None) -> Self:
@@ -562,9 +566,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
 
     def _settle(self) -> None:
         """Work out all that is left of the fit, so that its sums need not be kept."""
-        for name in OF_THE_FIT:
-            getattr(self, name, None)
-        self.__dict__.pop("_fitted", None)
+        getattr(self, "class_covariances_", None)
 
     @cached_property
     def log_likelihoods_(self) -> Array:
@@ -581,6 +583,10 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             n_classes = len(self._fitted.design.sums.counts[k])
             if ":" not in view and n_classes * rank**2 <= KEPT_COVARIANCES:
                 kept[view] = self._fitted.posterior.covariances(k)
+        # Nothing else is left to ask of the fit, and the system that its posterior has solved may be large.
+        for name in OF_THE_FIT[:-1]:
+            getattr(self, name)
+        del self._fitted
         return kept
 
     def __getstate__(self) -> Any:

@@ -262,6 +262,7 @@ def _signed_sum(
         counts=counts,
         sums=sums,
         cooccurrence=pairs,
+        sources={},
     )
 
 
