@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._typing import AnyArray, Array, Device, Json, Labels, Names, RandomState
+from .._typing import AnyArray, Array, Device, Json, Labels, Names, RandomState, Views
 from ..backend import checked_vectors, is_torch, like, threads_for
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.design import Design, Diagnostics, choose_ranks, diagnose, step_operations
@@ -233,7 +233,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         self._take_width(statistics.dimension)
         return self._fit(statistics, self._ranks(views), device)
 
-    def _set_strengths(self, strengths: Any, views: tuple[str, ...]) -> None:
+    def _set_strengths(self, strengths: Any, views: Views) -> None:
         self.prior_strength_: dict[str, float] = {}
         if PRIORS[self.prior].full_rank:
             self.prior_strength_ = as_strengths(strengths, views)
@@ -543,7 +543,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         self.class_means_ = {}
         self.class_covariances_ = {}
 
-    def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
+    def _take(self, views: Views, parameters: Parameters) -> None:
         self.mean_ = parameters.mean
         self.noise_ = parameters.noise
         self.loadings_ = dict(zip(views, parameters.loadings, strict=True))
@@ -596,7 +596,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     def _encode(self, y: Any) -> LabelTable:
         return encode_labels(y, None if self.views is None else tuple(self.views))
 
-    def _ranks(self, views: tuple[str, ...]) -> dict[str, int | None]:
+    def _ranks(self, views: Views) -> dict[str, int | None]:
         """The rank asked for of every view."""
         return ranks_in(self.views) or dict.fromkeys(views)
 
@@ -755,7 +755,7 @@ class PLDA(MultiviewPLDA):
     def _encode(self, y: Any) -> LabelTable:
         return encode_labels(y, None if are_named(y) else ("class",))
 
-    def _ranks(self, views: tuple[str, ...]) -> dict[str, int | None]:
+    def _ranks(self, views: Views) -> dict[str, int | None]:
         if len(views) != 1:
             raise LabelError(
                 f"PLDA has one view, the labels have {len(views)}: {list(views)}. Use MultiviewPLDA"

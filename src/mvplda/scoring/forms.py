@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from .._typing import AnyArray, Array, Names
+from .._typing import AnyArray, Array, Names, Views
 from ..backend import like, namespace
 from .worlds import FRESH, Matches, Reading, Table
 
@@ -107,7 +107,7 @@ class Forms(Protocol):
     is_llr : whether its answers are likelihood ratios
     """
 
-    base: tuple[str, ...]
+    base: Views
 
     @property
     def is_llr(self) -> bool: ...
@@ -132,7 +132,7 @@ class ScoreForms:
     encode : gives of the sums of profiles' evidence (n, r) and of how many vectors they are the vectors (n, w)
     """
 
-    base: tuple[str, ...]
+    base: Views
     encode: Callable[[AnyArray, float], AnyArray]
     square: float = 0.0
     is_llr: ClassVar[bool] = False

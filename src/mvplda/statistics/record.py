@@ -22,10 +22,12 @@ from .._typing import (
     Json,
     Labels,
     PathLike,
+    Views,
 )
 from ..backend import as_vectors, diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..labels import (
+    Classes,
     LabelTable,
     ViewClasses,
     base_columns,
@@ -64,12 +66,12 @@ class SufficientStatistics(Persistent):
 
     KIND: ClassVar[str] = "statistics"
 
-    views: tuple[str, ...]
+    views: Views
     n: int
     origin: Array
     total: Array
     scatter: Array
-    classes: dict[str, ViewClasses]
+    classes: Classes
     counts: dict[str, Array]
     sums: Mapping[str, Block]
     cooccurrence: dict[tuple[str, str], sparse.csr_array]
@@ -123,7 +125,7 @@ class SufficientStatistics(Persistent):
     def of(
         cls,
         accumulator: Accumulator,
-        classes: Mapping[str, ViewClasses] | None = None,
+        classes: Classes | None = None,
         order: Mapping[str, IntArray] | None = None,
     ) -> SufficientStatistics:
         """The statistics of everything that was added to an accumulator, which is empty afterwards.
