@@ -101,6 +101,7 @@ class Ranking:
     candidates : (profile, LLR, probability) of all, the likeliest first
     none : probability that it is none of them
     calibrated : whether the LLRs are
+    point : from which LLR on one of them alone would be named
     """
 
     answer: Verdict
@@ -108,6 +109,7 @@ class Ranking:
     candidates: list[tuple[str, float, float]]
     none: float
     calibrated: bool
+    point: OperatingPoint
 
 
 @dataclass
@@ -213,7 +215,7 @@ class VoiceModel:
             (names[i], float(llrs[i]), float(naming.probabilities[i]))
             for i in np.argsort(-llrs, kind="stable")
         ]
-        return Ranking(verdict, named, candidates, naming.none, answer.calibrated)
+        return Ranking(verdict, named, candidates, naming.none, answer.calibrated, point)
 
 
 def _as_profile(bundle: Bundle, side: Extracted, name: str) -> Profiles:
