@@ -1,5 +1,7 @@
 """Sufficient statistics of labelled vectors: all that training ever sees of them."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -175,7 +177,7 @@ class SufficientStatistics(Persistent):
     def variance(self) -> Array:
         """(D,) variance of every column."""
         mean = self.total / self.n
-        return np.asarray(np.maximum(diagonal_of(self.scatter) / self.n - mean**2, 0.0))
+        return np.maximum(diagonal_of(self.scatter) / self.n - mean**2, 0.0)
 
     @property
     def constant_columns(self) -> IntArray:
@@ -376,7 +378,7 @@ def hardly_vary(variances: Array, rounding: Array) -> BoolArray:
     """Which columns vary by no more than the rounding of their own numbers (a variance), or of the others'."""
     varying = variances[variances > rounding]
     least = HARDLY_VARIES * np.median(varying) if len(varying) else 0.0
-    return np.asarray(variances <= rounding + least)
+    return variances <= rounding + least
 
 
 MAX_CHARACTER = 0x10FFFF
