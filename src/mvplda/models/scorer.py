@@ -131,7 +131,7 @@ class BaseScorer(Persistent):
             # slow, and said of a scorer that has no width only
             check_is_fitted(self)
             raise
-        vectors: AnyArray = X.double() if is_torch(X) else as_vectors(X)
+        vectors = X.double() if is_torch(X) else as_vectors(X)
         if vectors.ndim != 2 or vectors.shape[1] != width:
             raise DataError(
                 f"X has {vectors.shape[-1]} features, but this scorer is expecting {width} features as input"
@@ -274,7 +274,7 @@ class BaseScorer(Persistent):
         question = make_question(question, asked)
         comparison = self._compare(enrol, test, question, dtype, scoring)
         shape = comparison.shape
-        result: AnyArray = empty(shape, dtype, comparison.reference) if out is None else out
+        result = empty(shape, dtype, comparison.reference) if out is None else out
         if tuple(result.shape) != shape:
             raise DataError(f"out has shape {tuple(result.shape)}; the scores need {shape}")
         if "float" not in dtype_name(result):
@@ -528,8 +528,7 @@ def needed_labels(y: Labels | None) -> dict[str, Names]:
 
 
 def side_by_side(made: Sequence[AnyArray]) -> AnyArray:
-    joined: AnyArray = namespace(made[0]).concatenate(made, 1)
-    return joined
+    return namespace(made[0]).concatenate(made, 1)
 
 
 def check_names(kind: type[BaseScorer], settings: Json, given: Sequence[str]) -> None:

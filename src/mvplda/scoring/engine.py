@@ -178,7 +178,7 @@ class Seen:
         if not size <= FLOAT64_TERMS:
             self._refuse(np.flatnonzero(~(to_host(sizes) <= FLOAT64_TERMS)))
         width = sum(block.shape[1] for block in blocks)
-        values: AnyArray = empty((len(own), width + 2), dtype, own)
+        values = empty((len(own), width + 2), dtype, own)
         start = 0
         for block in blocks:
             values[:, start : start + block.shape[1]] = block

@@ -96,8 +96,7 @@ def multiply(x: AnyArray, matrix: Array) -> AnyArray:
 
 def row_products(a: AnyArray, b: AnyArray) -> AnyArray:
     """(n,) products of the rows of two (n, m), without an array of their size."""
-    products: AnyArray = namespace(a).einsum("ij,ij->i", a, b)
-    return products
+    return namespace(a).einsum("ij,ij->i", a, b)
 
 
 class Forms(Protocol):
