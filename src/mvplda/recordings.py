@@ -100,7 +100,7 @@ def setup(
     Parameters
     ----------
     source : folder of recordings, one folder or name a person
-    pattern : how names are to be read, such as ``{speaker}/{phrase}_*``. None: guessed
+    pattern : how names are to be read, such as ``{speaker}/{phrase}_*``. None: folders are speakers, folders in these phrases
     extractors : names or files; none: those of the default model
     far : share of impostors of the worst kind that may pass
     enrolment : recordings per profile, as there will be in use
