@@ -38,7 +38,6 @@ from mvplda.io.trials import read_rsr2015_enrolment
 from mvplda.kinds import kinds_among
 
 MODELS, TESTS = ["m1", "Ü2", "m\u00a03"], ["t/1", "语2", "t3"]
-FORMATS = ["kaldi", "voxceleb", "rsr2015", "table"]
 
 
 def put(tmp_path: Path, text: str | bytes, name: str = "list.txt") -> Path:
