@@ -164,13 +164,13 @@ def outcomes(
         chosen = rng.permutation(np.unique(here.speaker))[:people]
         some = here.take(np.isin(here.speaker, chosen))
         clean = some.condition == "clean"
-        takes = 2 if some.number[clean].max() >= 2 and domain not in ONE_TAKE else 1
+        takes = 2 if some.number.max() >= 2 and domain not in ONE_TAKE else 1
         enrol = np.flatnonzero(clean & (some.number < takes))
         if phrases is not None:
             names, counts = np.unique(some.phrase[enrol], return_counts=True)
             common = names[np.argsort(-counts, kind="stable")][: max(6, phrases)]
             enrol = enrol[np.isin(some.phrase[enrol], rng.permutation(common)[:phrases])]
-        free = ~clean | (some.number >= takes)
+        free = some.number >= takes
         tests = {
             name: rng.permutation(np.flatnonzero(free & (some.condition == name)))[:TESTS]
             for name in ("clean", *CONDITIONS)
