@@ -50,7 +50,7 @@ serve-demo: $(SERVE_STAMP)
 	$(SERVE)/bin/mvplda serve --demo
 
 demo: $(STAMP)
-	$(BIN)/mvplda experiment synthetic --output demo-output
+	$(BIN)/mvplda --plugin benchmarks.synthetic experiment synthetic demo-output/speech --output demo-output
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 import mvplda
+from benchmarks.voices import RATE, Espeak, Speaker, draw_speaker
 from mvplda._typing import Array
 from mvplda.extractors import load_extractor
-from mvplda.speech.corpora.synthetic import RATE, Espeak, Speaker, draw_speaker
 from mvplda.training import train
 
 PHRASES = (

@@ -199,8 +199,13 @@ def iteration(labels: dict[str, Any], values: Any, rounds: int) -> float:
     sums = statistics.for_views(views, "diagonal")
     noise = NoiseModel("diagonal", 1e-6 * statistics.variance, statistics.variance)
     design = Design.of(sums, ranks)
-    post = posterior(design, moment_start(sums, ranks, noise, np.random.default_rng(0)))
-    return best_of({"": lambda: posterior(design, m_step(sums, post, noise))}, rounds)[""]
+    current = [posterior(design, moment_start(sums, ranks, noise, np.random.default_rng(0)))]
+
+    def step() -> None:
+        # each from the one before: what a posterior works out for the M step, it keeps
+        current.append(posterior(design, m_step(sums, current.pop(), noise)))
+
+    return best_of({"": step}, rounds)[""]
 
 
 def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:

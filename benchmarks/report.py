@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -327,3 +327,10 @@ PLOTS: dict[str, Callable[[dict[str, Any], Path], None]] = {
     "crossed": _plot_crossed,
     "gpu_training": _plot_gpu_training,
 }
+
+
+def markdown_rows(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    head, *body = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    rule = [":---", *["---:"] * (len(head) - 1)]
+    return ["| " + " | ".join(row) + " |" for row in (head, rule, *body)]

@@ -105,9 +105,9 @@ def test_every_damaged_byte_is_noticed(data: dict[str, Any], tmp_path: Path) -> 
 
 def repack(path: Path, change: Any) -> None:
     """Change tensors and description, and pack the file again as if all were well."""
-    tensors, about = persistence.unpack(path, "mvplda", "object")
+    tensors, about = persistence.unpack(path)
     change(tensors, about)
-    path.write_bytes(b"".join(persistence.packed_pieces("mvplda", "object", tensors, about)))
+    path.write_bytes(b"".join(persistence.packed_pieces(tensors, about)))
 
 
 def _narrow(tensors: Any, about: Any) -> None:

@@ -85,24 +85,22 @@ def test_without_views_every_column_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "sentinel"),
+    "column",
     [
-        (["b", None, "a", None], None),
-        (["b", float("nan"), "a", None], None),
-        ([2, None, 1, None], None),
-        ([2, None, 1.0, float("nan")], None),
-        (np.array([2.0, np.nan, 1.0, np.nan]), None),
-        (pd.Series(["b", pd.NA, "a", None], dtype="string"), None),
-        (pd.Series([2, pd.NA, 1, pd.NA], dtype="Int64"), None),
-        (np.array(["2020-01-02", "NaT", "2020-01-01", "NaT"], dtype="datetime64[D]"), None),
-        (np.ma.masked_array([2, 7, 1, 7], mask=[False, True, False, True]), None),
-        (["b", "?", "a", None], "?"),
-        ([2, -1, 1, -1], -1),
-        (np.array(["b", "", "a", ""]), ""),
+        ["b", None, "a", None],
+        ["b", float("nan"), "a", None],
+        [2, None, 1, None],
+        [2, None, 1.0, float("nan")],
+        np.array([2.0, np.nan, 1.0, np.nan]),
+        pd.Series(["b", pd.NA, "a", None], dtype="string"),
+        pd.Series([2, pd.NA, 1, pd.NA], dtype="Int64"),
+        np.array(["2020-01-02", "NaT", "2020-01-01", "NaT"], dtype="datetime64[D]"),
+        np.ma.masked_array([2, 7, 1, 7], mask=[False, True, False, True]),
+        np.array(["b", "", "a", ""]),
     ],
 )
-def test_a_missing_label_is_a_class_of_its_own(column: Any, sentinel: Any) -> None:
-    table = encode_labels({"v": column}, missing=sentinel)
+def test_a_missing_label_is_a_class_of_its_own(column: Any) -> None:
+    table = encode_labels({"v": column})
     assert table.classes["v"].anonymous == 2
     assert len(table.classes["v"]) == 4
     assert table.codes["v"].tolist() == [1, 2, 0, 3]
@@ -113,11 +111,6 @@ def test_missing_labels_in_rows_beside_text() -> None:
     table = encode_labels([("x", float("nan")), ("y", "p"), (None, float("nan"))], ("a", "b"))
     assert table.classes["b"].names.tolist() == ["p"]
     assert (table.classes["a"].anonymous, table.classes["b"].anonymous) == (1, 2)
-
-
-def test_a_sentinel_of_another_type_is_in_nobodys_way() -> None:
-    assert encode_labels({"v": SPEAKERS}, missing=-1).classes["v"].anonymous == 0
-    assert encode_labels({"v": PHRASES}, missing="").classes["v"].anonymous == 0
 
 
 @pytest.mark.parametrize("view", ["a:b", "b:a", "a:c", "a:b:c"])

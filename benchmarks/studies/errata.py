@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import study_command
+from benchmarks.report import markdown_rows, study_command
 from benchmarks.studies.readings import jvectors
 from mvplda import MultiviewPLDA, make_two_views
 from mvplda.metrics import evaluate, trial_kinds
-from mvplda.metrics.evaluation import markdown_rows
 from mvplda.preprocessing import Reduction
 from mvplda.speech.experiment import read_corpus_vectors
 from mvplda.speech.systems import Task

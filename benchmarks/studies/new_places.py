@@ -23,9 +23,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+from benchmarks.report import markdown_rows
 from mvplda import Bundle, CosineScorer, MultiviewPLDA
 from mvplda.metrics import eer, speaker_intervals, trial_kinds
-from mvplda.metrics.evaluation import markdown_rows
 from mvplda.plotting import SYSTEM_COLOURS
 from mvplda.preprocessing import standard_chain, unit_chain
 from mvplda.speech.results import provenance

@@ -25,9 +25,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+from benchmarks.voices import Espeak, draw_speaker
 from mvplda import load_extractor
 from mvplda._optional import need
-from mvplda.speech.corpora.synthetic import Espeak, draw_speaker
 
 from ..augmentation import Channel, Noise, Recipe, Room, Speed, augment
 

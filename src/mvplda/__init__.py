@@ -6,9 +6,9 @@ imported when they are first used: ``import mvplda`` and ``mvplda --help`` load 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from ._optional import import_late
 from .exceptions import MvpldaError, MvpldaWarning
 
 __version__ = "0.1.0"
@@ -47,19 +47,28 @@ if TYPE_CHECKING:
     from .toy import make_two_views
     from .training import make_committee, train
 
-__getattr__, __dir__ = import_late(
-    __name__,
-    {
-        "bundle": ("Bundle",),
-        "training": ("make_committee", "train"),
-        "extractors.extractor": ("load_extractor",),
-        "models.committee": ("Committee", "CosineScorer"),
-        "models.multiview": ("PLDA", "MultiviewPLDA"),
-        "persistence": ("load",),
-        "recordings": ("setup",),
-        "scoring.profiles": ("Profiles",),
-        "scoring.question": ("Question",),
-        "statistics": ("Accumulator", "SufficientStatistics"),
-        "toy": ("make_two_views",),
-    },
-)
+HOMES = {
+    "bundle": ("Bundle",),
+    "training": ("make_committee", "train"),
+    "extractors.extractor": ("load_extractor",),
+    "models.committee": ("Committee", "CosineScorer"),
+    "models.multiview": ("PLDA", "MultiviewPLDA"),
+    "persistence": ("load",),
+    "recordings": ("setup",),
+    "scoring.profiles": ("Profiles",),
+    "scoring.question": ("Question",),
+    "statistics": ("Accumulator", "SufficientStatistics"),
+    "toy": ("make_two_views",),
+}
+"""Modules, and the names that are imported from them when they are first used."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in HOMES.items():
+        if name in names:
+            return getattr(import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

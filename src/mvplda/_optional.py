@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
@@ -24,7 +24,6 @@ EXTRAS = {
     "cryptography": "serve",
     "dask": "scale",
     "distributed": "scale",
-    "espeakng_loader": "train",
     "fastapi": "serve",
     "kaldi_native_fbank": "audio",
     "PIL": "plot",
@@ -64,31 +63,6 @@ class LateModule:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(need(self._name), name)
-
-
-def import_late(
-    package: str, homes: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's ``__getattr__`` and ``__dir__``, with names that are imported when they are first used.
-
-    Parameters
-    ----------
-    package : its ``__name__``
-    homes : {module inside the package: names that it has}
-    """
-    modules = {name: module for module, names in homes.items() for name in names}
-
-    def getattr_(name: str) -> Any:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{modules[name]}", package), name)
-        setattr(sys.modules[package], name, value)
-        return value
-
-    def dir_() -> list[str]:
-        return sorted(sys.modules[package].__all__)
-
-    return getattr_, dir_
 
 
 _LOADED: set[str] = set()

@@ -26,7 +26,7 @@ from scipy.linalg.lapack import dpotri
 from threadpoolctl import ThreadpoolController
 
 from ._optional import LateModule
-from ._typing import A, AnyArray, Array, Block, Device, FloatArray, IntArray
+from ._typing import AnyArray, Array, Block, Device, FloatArray, IntArray
 from .exceptions import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def to_host(array: ArrayLike) -> NDArray[Any]:
     return np.asarray(there)
 
 
-def diagonal_of(moment: A) -> A:
+def diagonal_of(moment: AnyArray) -> AnyArray:
     """The diagonal (D,) of a second moment, of which there may be no more than that."""
     return moment if moment.ndim == 1 else moment.diagonal()
 
@@ -70,6 +70,10 @@ def own_namespace(array: AnyArray) -> Numpy | Torch:
 
 WIDE_BLOCK = 24
 """Blocks from this width on are inverted one by one: LAPACK needs a third of the time of a general solution."""
+
+
+MIRROR_ROWS = 128
+"""So many rows of a matrix are copied across its diagonal at a time."""
 
 
 class Numpy:
@@ -109,7 +113,7 @@ class Numpy:
         shape = (matrix.shape[0] // r, r, matrix.shape[1] // q, q)
         return np.lib.stride_tricks.as_strided(matrix, shape, (r * s, s, q * t, t))
 
-    def sum_by(self, group: NDArray[np.int64], size: int, rows: AnyArray) -> Block:
+    def sum_by(self, group: IntArray, size: int, rows: AnyArray) -> Block:
         """Sums of the rows of every group."""
         return one_hot(group, size) @ rows
 
@@ -122,12 +126,16 @@ class Numpy:
     def cho_solve(self, lower: AnyArray, right: AnyArray) -> Block:
         return cho_solve((lower, True), right, check_finite=False)
 
-    def inverse(self, lower: AnyArray) -> Block:
+    def inverse(self, lower: AnyArray, *, overwrite: bool = False) -> Block:
         """(L L')^-1: the half that LAPACK makes costs a third of solving for every unit vector."""
-        half = dpotri(lower, lower=1)[0]
-        whole = half + half.T
-        np.einsum("ii->i", whole)[:] /= 2
-        return whole
+        inverse = dpotri(lower, lower=1, overwrite_c=overwrite)[0]
+        # The other half is filled in place: to get memory for another large matrix takes longer than to fill it.
+        for start in range(0, len(inverse), MIRROR_ROWS):
+            rows = slice(start, start + MIRROR_ROWS)
+            square = inverse[rows, rows]
+            square += np.tril(square, -1).T
+            inverse[rows, rows.stop :] = inverse[rows.stop :, rows].T
+        return inverse
 
     def inverses(self, blocks: AnyArray) -> tuple[Block, Block]:
         """(g, r, r) inverses of positive definite blocks, and their log-determinants (g,)."""
@@ -160,7 +168,7 @@ class Torch:
         self._kept: dict[Hashable, tuple[object, Block]] = {}
 
     def __getattr__(self, name: str) -> Block:
-        function = getattr(torch, "cholesky_inverse" if name == "inverse" else name)
+        function = getattr(torch, name)
         if name in ("zeros", "empty", "eye"):
             return partial(function, device=self.device, dtype=self.dtype)
         return function
@@ -220,7 +228,7 @@ class Torch:
     def split_axes(self, matrix: Block, r: int, q: int) -> Block:
         return matrix.view(matrix.shape[0] // r, r, matrix.shape[1] // q, q)
 
-    def sum_by(self, group: NDArray[np.int64], size: int, rows: Block) -> Block:
+    def sum_by(self, group: IntArray, size: int, rows: Block) -> Block:
         # A product with 0 and 1: additions to one row by many threads would come in any order.
         table = self._once(group, "one hot", lambda: self.table(one_hot(group, size).tocsr()))
         return table @ rows
@@ -235,6 +243,9 @@ class Torch:
         if right.ndim == 1:
             return torch.cholesky_solve(right[:, None], lower)[:, 0]
         return torch.cholesky_solve(right, lower)
+
+    def inverse(self, lower: Block, *, overwrite: bool = False) -> Block:
+        return torch.cholesky_inverse(lower)
 
     def inverses(self, blocks: Block) -> tuple[Block, Block]:
         lower = self.cholesky(blocks)
@@ -272,7 +283,7 @@ class SparseTable:
         return torch.sparse.mm(self.matrix, right if right.ndim == 2 else right[:, None])
 
 
-def one_hot(group: NDArray[np.int64], size: int, dtype: DTypeLike = np.float64) -> sparse.csc_array:
+def one_hot(group: IntArray, size: int, dtype: DTypeLike = np.float64) -> sparse.csc_array:
     """(size, n): 1 where a column is of the group of its row."""
     n = len(group)
     ends = np.arange(n + 1)

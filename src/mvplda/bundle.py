@@ -128,10 +128,6 @@ class Bundle(BaseScorer, BaseEstimator):
         return self.fitted_scorer.views_
 
     @property
-    def missing(self) -> object:  # type: ignore[override]
-        return self._scorer().missing
-
-    @property
     def width_out(self) -> int:
         return self.fitted_scorer.width_out
 

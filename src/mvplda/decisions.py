@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from ._typing import Array, Json
+from ._typing import Array, Card, Json
 from .calibration import Answer, hypothesis_name
 from .exceptions import ParameterError
 from .kinds import SPOOF
@@ -86,7 +86,7 @@ class OperatingPoint:
     threshold: float
     reject: float = 0.0
     far: float | None = None
-    measured: Mapping[str, Any] | None = None
+    measured: Card | None = None
     people: int | None = None
     basis: str = ""
 

@@ -33,7 +33,6 @@ from .labels import base_columns, check_view_names
 from .statistics import Accumulator, SufficientStatistics, merge
 from .statistics.accumulator import SecondMoment
 from .statistics.classes import GrowingClasses, LabelCodes, label_codes
-from .statistics.record import load_with_sources, save_statistics
 
 __all__ = ["gather"]
 
@@ -227,7 +226,8 @@ def shard_result(job: ShardJob, path: str) -> Shard:
     finished = Path(job.work_dir) / f"{digest.hexdigest()[:32]}.safetensors"
     if finished.is_file():
         try:
-            statistics, sources = load_with_sources(finished)
+            statistics = SufficientStatistics.load(finished)
+            sources = statistics.sources
             unlisted = {view: Unlisted(*own) for view, own in sources["unlisted"].items()}
             if all(_identity(name) == known for name, known in sources["files"].items()):
                 return Shard(path, statistics, unlisted)
@@ -235,7 +235,7 @@ def shard_result(job: ShardJob, path: str) -> Shard:
             pass  # damaged, or of another version: as though it were not there
     shard, files = read_shard(job, path)
     about = {"unlisted": shard.unlisted, "files": {file: _identity(file) for file in files}}
-    save_statistics(shard.statistics, finished, about)
+    replace(shard.statistics, sources=about).save(finished)
     return shard
 
 

@@ -26,10 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._typing import Operand
+from ._typing import BoolArray, Labels, Operand
 from .exceptions import DataError, LabelError, ParameterError
 
-Mask = NDArray[np.bool_]
 Kinds = Mapping[str, ArrayLike] | ArrayLike
 """Masks by kind, the name of every trial's kind, or which trials are targets."""
 
@@ -105,7 +104,7 @@ class Coded:
     def tolist(self) -> list[str]:
         return list(map(self.names.tolist().__getitem__, self.codes.tolist()))
 
-    def isin(self, names: Iterable[str]) -> Mask:
+    def isin(self, names: Iterable[str]) -> BoolArray:
         """Which entries are one of these names."""
         return np.asarray(np.isin(self.names, list(names))[self.codes])
 
@@ -137,9 +136,7 @@ def kinds_among(names: Iterable[str]) -> set[str]:
     return listed & {*TARGETS, *NONTARGETS, *shared, *views}
 
 
-def trial_kinds(
-    enrol: Mapping[str, Any], test: Mapping[str, Any], *, listed: bool = False
-) -> dict[str, Mask]:
+def trial_kinds(enrol: Labels, test: Labels, *, listed: bool = False) -> dict[str, BoolArray]:
     """Masks of the kinds of trials, targets first.
 
     Parameters
@@ -174,7 +171,7 @@ def trial_kinds(
     return kinds
 
 
-def _agreement(enrol: ArrayLike, test: ArrayLike, view: str, listed: bool) -> Mask:
+def _agreement(enrol: ArrayLike, test: ArrayLike, view: str, listed: bool) -> BoolArray:
     one = np.asarray(enrol)
     other = np.asarray(test)
     if one.ndim != 1 or other.ndim != 1 or (listed and len(one) != len(other)):
@@ -191,7 +188,7 @@ def _agreement(enrol: ArrayLike, test: ArrayLike, view: str, listed: bool) -> Ma
     return np.asarray(one == other, dtype=bool)
 
 
-def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, Mask]:
+def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, BoolArray]:
     """Masks by kind from masks, from the name of every trial's kind, or from ``is_target`` flags."""
     if isinstance(kinds, Mapping):
         masks = {str(kind): np.asarray(mask) for kind, mask in kinds.items()}
@@ -215,20 +212,17 @@ def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, Mask]:
     return masks
 
 
-def target_kind(kinds: Mapping[str, object], target: str | None = None) -> str:
-    """The kind that is to be accepted: the one named, else TC, target, or same in every view."""
-    names = [target]
-    if target is None:
-        names = [*TARGETS]
-        if any(kind == NOTHING_SAME or "+" in kind for kind in kinds):
-            shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
-            names.append(max(shared, key=lambda kind: kind.count("+"), default=""))
+def target_kind(kinds: Mapping[str, object]) -> str:
+    """The kind that is to be accepted: TC, target, or same in every view."""
+    names = [*TARGETS]
+    if any(kind == NOTHING_SAME or "+" in kind for kind in kinds):
+        shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
+        names.append(max(shared, key=lambda kind: kind.count("+"), default=""))
     for name in names:
         if name in kinds:
-            return str(name)
+            return name
     raise DataError(
-        f"no kind of trial is {target or 'TC, target or the same in every view'} among {list(kinds)}; name the targets "
-        "by target="
+        f"no kind of trial is TC, target or the same in every view among {list(kinds)}: call the targets so"
     )
 
 

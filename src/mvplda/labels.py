@@ -2,7 +2,7 @@
 
 A *base view* is a column of the labels. An *interaction view* ``"a:b"`` has a
 class for every combination of classes of its parts that occurs.  A missing
-label (None, NaN, or a sentinel) is a class of its own with that one vector:
+label (None, NaN, or empty text) is a class of its own with that one vector:
 such *anonymous* classes are numbered after the named ones.
 """
 
@@ -15,9 +15,8 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ._typing import IntArray, Labels, Names
+from ._typing import BoolArray, IntArray, Labels, Names
 from .exceptions import LabelError
 
 __all__ = ["label_rows"]
@@ -164,16 +163,13 @@ def label_rows(labels: Labels) -> Names:
     return rows
 
 
-def encode_labels(
-    labels: Labels, views: Sequence[str] | None = None, *, missing: Any = None
-) -> LabelTable:
+def encode_labels(labels: Labels, views: Sequence[str] | None = None) -> LabelTable:
     """Number the classes of every view.
 
     Parameters
     ----------
     labels : dict of arrays, DataFrame, Arrow table, structured array, or array (n,) or (n, n_columns)
     views : names of base and interaction views; None takes every column
-    missing : a value that stands for "no label", besides None and NaN
     """
     if views is not None:
         check_view_names(views)
@@ -190,7 +186,7 @@ def encode_labels(
     classes: dict[str, ViewClasses] = {}
     codes: dict[str, IntArray] = {}
     for name, column in columns.items():
-        classes[name], codes[name] = _encode_column(name, column, missing)
+        classes[name], codes[name] = _encode_column(name, column)
     lengths = {name: len(code) for name, code in codes.items()}
     if len(set(lengths.values())) > 1:
         raise LabelError(f"label columns have different lengths: {lengths}")
@@ -241,13 +237,13 @@ def by_appearance(codes: IntArray) -> IntArray:
     return np.argsort(np.argsort(first))[places.reshape(-1)]
 
 
-def _encode_column(name: str, column: Labels, missing: Any) -> tuple[ViewClasses, IntArray]:
+def _encode_column(name: str, column: Labels) -> tuple[ViewClasses, IntArray]:
     array = as_array(column)
     if array.ndim != 1:
         raise LabelError(
             f"labels of view {name!r} must be one-dimensional; got shape {array.shape}"
         )
-    absent = _is_missing(array, missing)
+    absent = _is_missing(array)
     present = array[~absent]
     if present.dtype == object:
         one_type = any(
@@ -298,19 +294,15 @@ def exact_names(values: Labels, what: str = "labels") -> Names:
     return array
 
 
-def _is_missing(array: Names, sentinel: Any) -> NDArray[np.bool_]:
-    """None, NaN and empty text name no class, nor does the sentinel."""
+def _is_missing(array: Names) -> BoolArray:
+    """None, NaN and empty text name no class."""
     if array.dtype == object:
-        absent = np.array([_no_label(value) for value in array], dtype=bool)
-    elif array.dtype.kind in "fcMm":
-        absent = np.isnan(array)
-    elif array.dtype.kind in "SU":
-        absent = np.char.str_len(array) == 0
-    else:
-        absent = np.zeros(len(array), dtype=bool)
-    if sentinel is not None:
-        absent |= np.broadcast_to(array == sentinel, array.shape).astype(bool)
-    return absent
+        return np.array([_no_label(value) for value in array], dtype=bool)
+    if array.dtype.kind in "fcMm":
+        return np.isnan(array)
+    if array.dtype.kind in "SU":
+        return np.asarray(np.char.str_len(array) == 0)
+    return np.zeros(len(array), dtype=bool)
 
 
 def _no_label(value: Any) -> bool:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from ._optional import load_entry_points
-from ._typing import Json, PathLike
+from ._typing import Array, Card, Json, PathLike
 from .exceptions import DataError, FileFormatError, ParameterError, UnknownExtractorWarning
 
 Tensors = dict[str, NDArray[Any]]
@@ -41,7 +41,7 @@ State = tuple[Tensors, Json]
 """Arrays by name, and values that JSON can hold."""
 
 FORMAT, WHAT = "mvplda", "object"
-"""Of the files of `Persistent` objects."""
+"""Of all files, and of the description in them."""
 VERSION = 1
 TYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
@@ -72,19 +72,17 @@ DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
 """Names of open descriptors: links that lead to no name that could be replaced."""
 
 
-def packed_pieces(
-    format: str, what: str, tensors: Tensors, about: Json
-) -> Iterator[bytes | memoryview]:
-    """The bytes of a file, piece by piece: tensors, a description under the key `what`, version and fingerprint.
+def packed_pieces(tensors: Tensors, about: Json) -> Iterator[bytes | memoryview]:
+    """The bytes of a file, piece by piece: tensors, a description, version and fingerprint.
 
     The same contents always give the same bytes. The library of safetensors writes its
     metadata in an order that it draws anew every time.
     """
     header: Json = {
         "__metadata__": {
-            "format": format,
+            "format": FORMAT,
             "version": str(VERSION),
-            what: json.dumps(about),
+            WHAT: json.dumps(about),
             "fingerprint": fingerprint(tensors, about),
         }
     }
@@ -107,13 +105,13 @@ def packed_pieces(
         yield np.asarray(tensors[name], dtype=tensors[name].dtype.newbyteorder("<"), order="C").data
 
 
-def unpack(path: PathLike, format: str, what: str) -> State:
+def unpack(path: PathLike) -> State:
     """The tensors and the description that `packed_pieces` put in a file, checked."""
     tensors, metadata = read_tensors(path)
     found = metadata.get("format")
-    if found != format:
+    if found != FORMAT:
         raise FileFormatError(
-            f"{path} is a safetensors file of the format {found!r}; expected {format!r}, which holds: {what}"
+            f"{path} is a safetensors file of the format {found!r}; expected {FORMAT!r}"
         )
     version = metadata.get("version", "")
     if not version.isdigit() or int(version) > VERSION:
@@ -121,10 +119,10 @@ def unpack(path: PathLike, format: str, what: str) -> State:
             f"{path} has format version {version!r}, this mvplda reads up to {VERSION}: upgrade it"
         )
     try:
-        about = json.loads(metadata[what], parse_constant=_refuse_constant)
+        about = json.loads(metadata[WHAT], parse_constant=_refuse_constant)
         whole = metadata["fingerprint"] == fingerprint(tensors, about)
     except (KeyError, ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path} lacks parts of a {what}: {error}") from error
+        raise FileFormatError(f"{path} lacks parts of an {WHAT}: {error}") from error
     if not whole:
         raise FileFormatError(f"{path} is damaged: its contents do not match its fingerprint")
     return tensors, about
@@ -270,9 +268,6 @@ def _is_device(path: Path) -> bool:
 REGISTRY: dict[str, type[Persistent]] = {}
 """Classes by name. Each enters itself."""
 
-OTHER_FORMATS = {"mvplda-statistics": "SufficientStatistics"}
-"""Public classes whose files have a format of their own."""
-
 
 class Persistent:
     """What a file can keep. A subclass is found again by its name, and needs no table to be entered in.
@@ -354,7 +349,7 @@ class Persistent:
         """Write this to a ``.safetensors`` file, all or nothing."""
         arrays, about = state_of(self, Persistent)
         with atomic_write(path) as (part,), part.open("wb") as file:
-            file.writelines(packed_pieces(FORMAT, WHAT, arrays, about))
+            file.writelines(packed_pieces(arrays, about))
 
     @classmethod
     def load(cls, path: PathLike) -> Self:
@@ -373,11 +368,8 @@ class Persistent:
 
 
 def load(path: PathLike) -> Any:
-    """Read what a file of mvplda holds: a `Bundle`, a scorer, a calibrator, profiles or statistics."""
-    other = OTHER_FORMATS.get(read_metadata(path).get("format", ""))
-    if other is not None:
-        return _public(other).load(path)
-    arrays, about = unpack(path, FORMAT, WHAT)
+    """Read what a file of mvplda holds: a `Bundle`, a scorer, a calibrator or statistics."""
+    arrays, about = unpack(path)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # about numbers that are refused here
@@ -406,7 +398,8 @@ def restore(arrays: Tensors, about: Json, kind: type[Any]) -> Any:
     """The part whose state `state_of` gave; it must be of a kind."""
     name = about["class"]
     if name not in REGISTRY:
-        _public("Bundle")  # which imports whatever stands around a scorer, and the scorers
+        # which imports whatever stands around a scorer, and the scorers
+        import_module(".bundle", __package__)
     if name not in REGISTRY:
         load_entry_points("scorers")
     cls = REGISTRY.get(name)
@@ -422,7 +415,7 @@ def restore(arrays: Tensors, about: Json, kind: type[Any]) -> Any:
     return part
 
 
-def check_answers(part: Any, answer: Callable[[NDArray[np.float64]], Any], width: int) -> None:
+def check_answers(part: Any, answer: Callable[[Array], Any], width: int) -> None:
     """Whether an object from a file gives finite numbers for two ordinary vectors of this width."""
     if not 0 < width <= WIDEST:
         raise FileFormatError(
@@ -448,11 +441,6 @@ def get_part(arrays: Tensors, prefix: str, about: Json, kind: type[Any]) -> Any:
         if name.startswith(f"{prefix}/")
     }
     return restore(own, about, kind)
-
-
-def _public(name: str) -> Any:
-    """A public class of this package, whose module need not have been imported yet."""
-    return getattr(import_module(__package__), name)
 
 
 def plain_settings(settings: Json) -> Json:
@@ -490,7 +478,7 @@ def compare_extractors(one: str, of_one: str | None, other: str, of_other: str |
     )
 
 
-def toml_pairs(values: Mapping[str, Any]) -> list[str]:
+def toml_pairs(values: Card) -> list[str]:
     """key = value, as TOML."""
     bare = re.compile(r"[A-Za-z0-9_-]+")
     return [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ._typing import FloatArray, PathLike
 from .exceptions import MissingExtraError, MissingPicturesWarning
-from .metrics.catalogue import THRESHOLDS
+from .metrics.catalogue import LEVEL, THRESHOLDS
 from .metrics.evaluation import Evaluation
 from .persistence import write_atomically
 from .plotting import (
@@ -88,7 +88,7 @@ def headline(result: Evaluation, intervals: Intervals | None) -> str:
     ends = None if intervals is None else intervals.of("Total", "eer")
     if intervals is None or ends is None:
         return text
-    return f"{text} ({100 * intervals.level:g} %: {100 * ends.low:.2f} to {100 * ends.high:.2f})"
+    return f"{text} ({100 * LEVEL:g} %: {100 * ends.low:.2f} to {100 * ends.high:.2f})"
 
 
 def finding(result: Evaluation, intervals: Intervals | None) -> str:

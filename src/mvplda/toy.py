@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
-from ._typing import Array, RandomState
+from ._typing import Array, BoolArray, IntArray, RandomState
 from .exceptions import ParameterError
 from .models.multiview import MultiviewPLDA
 
@@ -17,7 +16,7 @@ __all__ = ["make_two_views"]
 ENROLLED, TESTED = 3, 2
 """Vectors of a held-out speaker and a phrase that make a profile, and that are tested."""
 
-Labels = dict[str, NDArray[np.int64]]
+Labels = dict[str, IntArray]
 
 
 def make_two_views(
@@ -66,7 +65,7 @@ def make_two_views(
     who, what, session = (a.reshape(-1) for a in np.indices(shape))
     X = truth.sample({"speaker": who, "phrase": what}, random_state=random_state)
 
-    def part(chosen: NDArray[np.bool_]) -> tuple[Array, Labels]:
+    def part(chosen: BoolArray) -> tuple[Array, Labels]:
         return X[chosen], {"speaker": who[chosen], "phrase": what[chosen]}
 
     unseen = who >= n_speakers

@@ -369,7 +369,7 @@ class HeldOut:
 
     def _point(self, llrs: Array, kinds: Names, far: float) -> OperatingPoint:
         """The threshold for a share of false acceptances of the worst kind of impostor, and the errors there."""
-        point = threshold_for(llrs, kinds, far, *self.people, target="target")
+        point = threshold_for(llrs, kinds, far, *self.people)
         people = len(np.unique(self.people))
         measured = {
             "far": {kind: [one.estimate, one.low, one.high] for kind, one in point.far.items()},

@@ -153,9 +153,18 @@ def test_an_experiment_without_matplotlib_has_its_tables(root, tmp_path, no_pict
     assert {"table.txt", "results.json", "report.html"} <= set(os.listdir(folder))
 
 
+@pytest.fixture(params=["buffered", "unbuffered"])
+def environment(request):
+    """With and without Python's own buffer, which keeps what could not be written."""
+    variables = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    if request.param == "unbuffered":
+        variables["PYTHONUNBUFFERED"] = "1"
+    return variables
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is full")
 @pytest.mark.parametrize("command", [["--help"], ["score", "--help"], ["--version"], ["score"]])
-def test_a_full_device_is_one_line(root, command):
+def test_a_full_device_is_one_line(root, command, environment):
     if command == ["score"]:
         command = list(map(str, scoring(root)))
     with open("/dev/full", "wb") as full:
@@ -165,6 +174,7 @@ def test_a_full_device_is_one_line(root, command):
             stderr=subprocess.PIPE,
             text=True,
             check=False,
+            env=environment,
         )
     assert done.returncode == 1
     assert done.stderr.startswith("mvplda: No space left on device")
@@ -172,7 +182,7 @@ def test_a_full_device_is_one_line(root, command):
 
 
 @pytest.mark.parametrize("command", [["--help"], ["score"]])
-def test_a_reader_that_has_gone_hears_nothing(root, command):
+def test_a_reader_that_has_gone_hears_nothing(root, command, environment):
     if command == ["score"]:
         command = list(map(str, scoring(root)))
     reading, writing = os.pipe()
@@ -183,6 +193,7 @@ def test_a_reader_that_has_gone_hears_nothing(root, command):
         stderr=subprocess.PIPE,
         text=True,
         check=False,
+        env=environment,
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")

@@ -17,6 +17,7 @@ from mvplda import (
     Question,
     load,
 )
+from mvplda.calibration import LinearCalibrator
 from mvplda.io.files import read_labels
 from mvplda.io.trials import read_scores
 from mvplda.io.vectors import read_vectors
@@ -145,8 +146,8 @@ def test_a_wrong_call_is_refused(root, options, words):
 
 
 def test_wrong_files(root):
-    load(root / "model.safetensors").enrol(read_vectors(root / "x.npz").X).save(root / "profiles")
-    assert "holds a Profiles; expected a model" in fails(*scoring(root, "profiles"))
+    LinearCalibrator().fit([1.0, 0.0], [True, False]).save(root / "calibrator")
+    assert "holds a LinearCalibrator; expected a model" in fails(*scoring(root, "calibrator"))
     assert "PLDA has one view; got 2" in fails(
         "train", root / "x.npz", "--model", "plda", *label(root, "speaker", "phrase"), "-v", "speaker=3", "-v",
         "phrase=2", "-o", root / "none"

@@ -360,6 +360,11 @@ def test_people_of_several_recordings_and_a_page_to_confirm_them(place):
     (place / "turns.rttm").write_text("\n".join(lines))
     done = run("people", "one.wav", *COSINE, "--turns", "turns.rttm", "-o", "people.html")
     assert done.stderr.startswith("2 people in 2 turns"), done.output
+    # the last one ends where its rounded times say, a little behind the recording
+    length = pytest.importorskip("soundfile").info("one.wav").duration
+    (place / "turns.rttm").write_text(f"SPEAKER one 1 0.5 {length - 0.49} <NA> <NA> s <NA> <NA>")
+    done = run("people", "one.wav", *COSINE, "--turns", "turns.rttm", "-o", "people.html")
+    assert done.stderr.startswith("1 people in 1 turns"), done.output
     (place / "turns.rttm").write_text("SPEAKER else 1 0 1 <NA> <NA> s <NA> <NA>")
     done = run("people", "one.wav", *COSINE, "--turns", "turns.rttm", "-o", "people.html")
     assert "there is no recording 'else'" in done.output

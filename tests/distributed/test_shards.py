@@ -303,11 +303,11 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 KILLED = """
 import os, signal, sys
-from mvplda import distributed
+from mvplda import SufficientStatistics
 from mvplda.distributed import gather
 
 more, views, work, out, *paths = sys.argv[1:]
-save, saved = distributed.save_statistics, []
+save, saved = SufficientStatistics.save, []
 
 def save_and_die(*arguments):
     save(*arguments)
@@ -315,7 +315,7 @@ def save_and_die(*arguments):
     if len(saved) == int(more):
         os.kill(os.getpid(), signal.SIGKILL)
 
-distributed.save_statistics = save_and_die
+SufficientStatistics.save = save_and_die
 gather(paths, views=views.split(","), work_dir=work).save(out)
 """
 

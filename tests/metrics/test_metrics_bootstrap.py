@@ -204,5 +204,3 @@ def test_what_cannot_be_compared():
         compare_systems(scores, scores[1:], same, enrol, test)
     with pytest.raises(ParameterError, match="at least 2"):
         compare_systems(scores, scores, same, enrol, test, n_resamples=1)
-    with pytest.raises(ParameterError, match="level"):
-        compare_systems(scores, scores, same, enrol, test, level=95)

@@ -106,9 +106,8 @@ def test_labels_that_do_not_fit():
         evaluate([1.0, 2.0], {"TC": np.array([True])})
     with pytest.raises(DataError, match="1 of 'IC' have another kind too"):
         evaluate([1.0, 2.0], {"TC": np.array([True, True]), "IC": np.array([False, True])})
-    with pytest.raises(DataError, match="name the targets"):
+    with pytest.raises(DataError, match="call the targets so"):
         evaluate([1.0, 2.0], ["yes", "no"])
-    assert evaluate([1.0, 0.0], ["yes", "no"], target="yes")["Total"]["eer"] == 0
     with pytest.raises(DataError, match="no non-target"):
         evaluate([1.0, 2.0], ["TC", "TC"])
     with pytest.raises(DataError, match="1 IC score"):
@@ -138,13 +137,6 @@ def test_tables():
     assert "C_miss=10, C_fa=1, P_target=0.01" in text
     assert "convex hull" in text
     assert f"{100 * result['IC']['eer']:.2f}" in text
-    markdown = result.table("markdown").splitlines()
-    assert markdown[0].startswith(
-        "| kind | targets | non-targets | EER % | minDCF default | actDCF default |"
-    )
-    assert {line.count("|") for line in markdown[:6]} == {markdown[0].count("|")}
-    with pytest.raises(ParameterError, match="text or markdown"):
-        result.table("html")
     intervals = speaker_intervals(scores, kinds, enrol["speaker"], test["speaker"], result.costs)
     found = intervals.intervals["IC"]["eer"]
     table = result.table(intervals=intervals)

@@ -171,9 +171,7 @@ def test_a_grid_search_over_speaker_disjoint_folds() -> None:
 def test_save_and_load(noise: Any, tmp_path: Path) -> None:
     X, labels = speakers_and_phrases()
     views: dict[str, Any] = {"speaker": np.int64(3), "phrase": None, "speaker:phrase": 1}
-    model = MultiviewPLDA(
-        {**views}, noise=noise, missing="?", noise_shrinkage=0.1, max_iter=3, tol=0.0
-    )
+    model = MultiviewPLDA({**views}, noise=noise, noise_shrinkage=0.1, max_iter=3, tol=0.0)
     model.fit(X, labels).save(tmp_path / "m.safetensors")
     for again in (MultiviewPLDA.load(tmp_path / "m.safetensors"), load(tmp_path / "m.safetensors")):
         assert type(again) is MultiviewPLDA

@@ -339,19 +339,6 @@ def test_names_have_no_part_in_the_folds():
     )
 
 
-def test_a_label_that_stands_for_none_makes_no_trial():
-    X, y = corpus(np.random.default_rng(22), speakers=12)
-    gone = np.random.default_rng(23).random(len(X)) < 0.3
-    phrase = y["phrase"].astype(object)
-    phrase[gone] = None
-    sentinel = np.where(gone, -1, y["phrase"])
-    none = Committee({"a": expert()}, columns={"a": (0, 4)}).fit(X, {**y, "phrase": phrase})
-    stated = Committee({"a": expert().set_params(missing=-1)}, columns={"a": (0, 4)}).fit(
-        X, {**y, "phrase": sentinel}
-    )
-    assert stated.factors_["a"] == pytest.approx(none.factors_["a"], abs=1e-4)
-
-
 def test_a_kind_that_never_occurs_is_no_alternative() -> None:
     """Speakers who say one phrase each make no trial of "same speaker, other phrase", which then tells nothing."""
     rng = np.random.default_rng(0)

@@ -71,7 +71,7 @@ def printed_step(
     return Parameters(mean, tuple(loadings), sigma)
 
 
-def same(found: Parameters[Any], expected: Parameters[Any]) -> None:
+def same(found: Parameters, expected: Parameters) -> None:
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-9)
     np.testing.assert_allclose(found.noise, expected.noise, rtol=1e-8, atol=1e-9)
     for mine, theirs in zip(found.loadings, expected.loadings, strict=True):

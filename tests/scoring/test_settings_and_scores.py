@@ -88,9 +88,11 @@ def test_a_prior_stays_with_its_model(tmp_path):
         == model.prior_strength_
         == {"speaker": 0.8, "phrase": 0.6, "noise": 0.1}
     )
-    np.testing.assert_allclose(again.refit(statistics).noise_, model.refit(statistics).noise_)
+    np.testing.assert_allclose(
+        again.fit_statistics(statistics).noise_, model.fit_statistics(statistics).noise_
+    )
     with pytest.raises(LabelError, match="no view 'phrase'"):
-        model.refit(SufficientStatistics.from_arrays(X, {"speaker": y["speaker"]}))
+        model.fit_statistics(SufficientStatistics.from_arrays(X, {"speaker": y["speaker"]}))
 
 
 def test_bundle_takes_tensors():

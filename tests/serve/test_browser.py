@@ -54,7 +54,7 @@ class Voices:
     """Speakers of espeak-ng; every take differs a little, as people's do."""
 
     def __init__(self) -> None:
-        from mvplda.speech.corpora.synthetic import Espeak, draw_speaker
+        from benchmarks.voices import Espeak, draw_speaker
 
         self.speakers = {number: draw_speaker(number, 0) for number in (OWNER, STRANGER)}
         self.espeak, self.rng = Espeak(seed=1), np.random.default_rng(0)

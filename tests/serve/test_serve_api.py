@@ -448,7 +448,7 @@ def test_calls_are_limited_by_key_and_by_profile(tmp_path):
         with bench.service.store.read() as work:
             noted = work.all("SELECT profile, detail FROM audit WHERE action = 'refuse'")
         assert [row["profile"] for row in noted[:2]] == [name] * 2
-        assert noted[-1] == {"profile": None, "detail": '{"reason": "rate"}'}
+        assert noted[-1] == {"profile": None, "detail": '{"reason":"rate"}'}
 
 
 def test_headers_of_safety_and_closed_doors(small):
@@ -547,7 +547,7 @@ def test_metrics_count_requests_and_decisions(small):
     name = small.person(40)
     small.calls.verify(name, small.world.say(40, 0)[0])
     text = small.calls("GET", "/metrics").text
-    assert 'mvplda_decisions_total{decision="accept",reason=""} 1' in text
+    assert 'mvplda_decisions_total{decision="accept",reason=""} 1.0' in text
     assert 'route="/v1/profiles/{profile_id}/verify"' in text
     assert name not in text
 

@@ -11,8 +11,10 @@ import pytest
 
 pytest.importorskip("soundfile")
 
+from mvplda.extractors import load_extractor
+from mvplda.extractors.quality import Part
 from mvplda.extractors.sound import golden_signal
-from mvplda.serve.model import hear
+from mvplda.serve.model import DEFAULTS, hear
 from mvplda.serve.settings import Settings
 
 RATE = 16000
@@ -35,14 +37,17 @@ def _recording(before_s: float, after_s: float) -> bytes:
 
 
 @pytest.mark.parametrize(("before_s", "after_s"), [(0.5, 0.5), (2.0, 0.3), (0.3, 3.0)])
-def test_the_extractor_gets_the_whole_recording(before_s: float, after_s: float) -> None:
+def test_the_extractor_gets_the_whole_recording(
+    before_s: float, after_s: float, monkeypatch: Any
+) -> None:
     lengths: list[float] = []
 
-    def extract(samples: Any, rate: int) -> Any:
-        lengths.append(len(samples) / rate)
-        return np.ones(3)
+    def embed(part: Part) -> Any:
+        lengths.append(len(part.samples) / part.rate)
+        return np.ones(extractor.dimension)
 
-    extractor: Any = type("Extractor", (), {"rate": RATE, "__call__": staticmethod(extract)})()
+    extractor = load_extractor(DEFAULTS / "small.onnx")
+    monkeypatch.setattr(extractor, "embed", embed)
     heard = hear(extractor, _recording(before_s, after_s), Settings())
     assert heard.reason is None
     assert lengths == [pytest.approx(1.5 + before_s + after_s, abs=0.01)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -147,7 +146,7 @@ def test_two_instances_are_one_service_whatever_their_clocks_say(postgres, tmp_p
     assert refused_calls == [False] * 6 + [True] * 2
     with stores[0].read() as work:
         reasons = set(work.run("SELECT detail FROM audit WHERE action = 'refuse'").scalars())
-        assert reasons == {'{"reason": "locked"}'}
+        assert reasons == {'{"reason":"locked"}'}
         hours = work.value("SELECT (max(at) - min(at)) / 3600 FROM audit")
         assert hours < 0.5
     for store in stores:
@@ -158,13 +157,10 @@ def test_metrics_are_those_of_all_workers(postgres, tmp_path):
     with instance(tmp_path, postgres.new_database(), 0, "--workers", "2") as port:
         for _ in range(60):
             httpx.get(f"http://127.0.0.1:{port}/v1/health")
-        time.sleep(1.2)
-        for _ in range(4):  # each worker writes what it has counted
-            httpx.get(f"http://127.0.0.1:{port}/v1/health")
-        text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
-        counted = re.search(r'mvplda_requests_total{route="/v1/health",status="200"} (\d+)', text)
-        assert 60 <= int(counted[1]) <= 64
-        assert text.count("mvplda_recordings") == 1
+        for _ in range(4):  # whichever worker answers
+            text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+            assert 'mvplda_requests_total{route="/v1/health",status="200"} 60.0' in text
+            assert "\nmvplda_recordings 0.0" in text
 
 
 def test_a_port_that_is_in_use_is_named(tmp_path):

@@ -6,7 +6,10 @@ import base64
 import io
 import json
 import logging
+import os
 import sqlite3
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -26,7 +29,7 @@ from service_problems import (
 
 from mvplda import load, load_extractor
 from mvplda.exceptions import ParameterError
-from mvplda.serve.access import JsonLines, Metrics
+from mvplda.serve.access import JsonLines
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import MASTER, Master, Vault, rotation
 from mvplda.serve.model import DEFAULTS, NO_POINT, Cell, Model, hear, open_model
@@ -262,11 +265,26 @@ def test_log_lines_are_json():
     }  # fmt: skip
 
 
-def test_histograms_are_cumulative():
-    metrics = Metrics()
-    for seconds in (0.001, 0.02, 99):
-        metrics.observe("seconds", seconds, 'route="a"')
-    text = metrics.text({})
-    assert 'seconds_bucket{route="a",le="0.005"} 1' in text
-    assert 'seconds_bucket{route="a",le="10"} 2' in text
-    assert 'seconds_bucket{route="a",le="+Inf"} 3' in text
+COUNT = """
+import sys
+from mvplda.serve.access import Metrics
+metrics = Metrics()
+metrics.requests.labels("/a", 200).inc()
+metrics.seconds.labels("/a").observe(0.02)
+metrics.recordings.inc()
+if "show" in sys.argv:
+    print(metrics.text().decode())
+"""
+
+
+def test_counts_of_all_processes_add_up_and_a_killed_one_has_nothing_in_work(tmp_path):
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    for words in ([], [], ["show"]):
+        command = [sys.executable, "-c", COUNT, *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert 'mvplda_requests_total{route="/a",status="200"} 3.0' in lines
+    assert 'mvplda_request_seconds_bucket{le="0.01",route="/a"} 0.0' in lines
+    assert 'mvplda_request_seconds_bucket{le="0.025",route="/a"} 3.0' in lines
+    assert 'mvplda_request_seconds_bucket{le="+Inf",route="/a"} 3.0' in lines
+    assert "mvplda_recordings 1.0" in lines

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
+import shutil
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from service_problems import make_bench, sqlite_store
+from sqlalchemy.exc import DBAPIError
 
 from mvplda.exceptions import FileFormatError
 from mvplda.serve import index as index_module
@@ -19,52 +21,96 @@ from mvplda.serve.model import VOICE, Cell
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
 
+STEP = """from alembic import op
 
-def version_of(store: Store) -> int:
-    return int(store.meta("schema") or 0)
+revision = "2"
+down_revision = "1"
+
+
+def upgrade() -> None:
+    op.execute("ALTER TABLE profiles ADD COLUMN colour TEXT")
+    op.execute("UPDATE profiles SET colour = 'blue'")
+"""
+
+
+def version_of(store: Store) -> str:
+    with store.read() as work:
+        return work.value("SELECT version_num FROM alembic_version")
+
+
+def new_database(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
+    if kind == "postgresql":
+        return request.getfixturevalue("postgres").new_database()
+    return f"sqlite:///{folder / 'data.sqlite'}"
+
+
+def check_person(bench, name: str) -> None:
+    answer = bench.calls.verify(name, bench.world.say(40, 0)[0]).json()
+    assert answer["decision"] == "accept"
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_tables_with_data_are_brought_to_the_next_version(kind, tmp_path, request, monkeypatch):
-    url = f"sqlite:///{tmp_path / 'data.sqlite'}"
-    if kind == "postgresql":
-        url = request.getfixturevalue("postgres").new_database()
+    url = new_database(kind, tmp_path, request)
     with make_bench(Store(url)) as bench:
         name = bench.person(40)
-        assert version_of(bench.service.store) == 1
-    steps = ("ALTER TABLE profiles ADD COLUMN colour TEXT", "UPDATE profiles SET colour = 'blue'")
-    monkeypatch.setattr(store_module, "MIGRATIONS", steps)
-    for _ in range(2):  # the second start finds nothing to do
-        with make_bench(Store(url)) as bench:
-            assert version_of(bench.service.store) == 3
-            with bench.service.store.read() as work:
-                assert work.all("SELECT id, colour FROM profiles") == [
-                    {"id": name, "colour": "blue"}
-                ]
-            answer = bench.calls.verify(name, bench.world.say(40, 0)[0]).json()
-            assert answer["decision"] == "accept"
+        assert version_of(bench.service.store) == "1"
+    folder = tmp_path / "migrations"
+    shutil.copytree(store_module.MIGRATIONS, folder)
+    (folder / "versions" / "version_2.py").write_text(STEP, encoding="utf-8")
+    with monkeypatch.context() as later:
+        later.setattr(store_module, "MIGRATIONS", folder)
+        for _ in range(2):  # the second start finds nothing to do
+            with make_bench(Store(url)) as bench:
+                assert version_of(bench.service.store) == "2"
+                with bench.service.store.read() as work:
+                    rows = work.all("SELECT id, colour FROM profiles")
+                assert rows == [{"id": name, "colour": "blue"}]
+                check_person(bench, name)
+    # a service of the version before leaves it alone
+    with pytest.raises(FileFormatError, match=r"another version .*'2'.*upgrade mvplda"):
+        Store(url)
 
 
-def test_tables_of_a_newer_version_are_refused_and_left_alone(tmp_path):
-    store = sqlite_store(tmp_path)
-    with store.write() as work:
-        work.run("UPDATE meta SET value = :version WHERE name = 'schema'", version="2")
-        work.run("DROP TABLE marks")  # which a newer version may no longer have
-    store.close()
-    with pytest.raises(FileFormatError, match="version 2, this mvplda has 1: upgrade mvplda"):
-        sqlite_store(tmp_path)
-    with sqlite3.connect(tmp_path / "data.sqlite") as file:
-        assert file.execute(
-            "SELECT count(*) FROM sqlite_master WHERE name = 'marks'"
-        ).fetchone() == (0,)
-    file.close()
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_tables_from_before_alembic_are_taken_over_with_their_data(kind, tmp_path, request):
+    url = new_database(kind, tmp_path, request)
+    with make_bench(Store(url)) as bench:
+        name = bench.person(40)
+        with bench.service.store.write() as work:
+            work.run("DROP TABLE alembic_version")
+            work.insert("meta", name="schema", value="1")
+    with make_bench(Store(url)) as bench:
+        assert version_of(bench.service.store) == "1"
+        assert bench.service.store.meta("schema") is None
+        check_person(bench, name)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_step_that_fails_changes_nothing(kind, tmp_path, request, monkeypatch):
+    url = new_database(kind, tmp_path, request)
+    with make_bench(Store(url)) as bench:
+        name = bench.person(40)
+    folder = tmp_path / "migrations"
+    shutil.copytree(store_module.MIGRATIONS, folder)
+    broken = STEP + '    op.execute("UPDATE nothing SET colour = 1")\n'
+    (folder / "versions" / "version_2.py").write_text(broken, encoding="utf-8")
+    with monkeypatch.context() as later:
+        later.setattr(store_module, "MIGRATIONS", folder)
+        with pytest.raises(DBAPIError):
+            Store(url)
+    with make_bench(Store(url)) as bench:
+        assert version_of(bench.service.store) == "1"
+        with bench.service.store.read() as work:
+            assert "colour" not in work.all("SELECT * FROM profiles")[0]
+        check_person(bench, name)
 
 
 def test_several_hosts_start_at_once_on_an_empty_database(postgres):
     url = postgres.new_database()
     with ThreadPoolExecutor(6) as pool:
         stores = list(pool.map(lambda _: Store(url), range(6)))
-    assert {version_of(store) for store in stores} == {1}
+    assert {version_of(store) for store in stores} == {"1"}
     for store in stores:
         store.close()
 
@@ -110,7 +156,7 @@ def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp
             assert found["profilesCount"] == len(there)
             share = model.share(heard[None])[0]
             given = {row["profileId"]: row["llr"] for row in found["candidates"]}
-            _, ids, llrs = here.index.scores(share)
+            _, ids, llrs = here.index.search.scores(share)
             places = np.flatnonzero(np.isfinite(llrs)).tolist()
             quick = {ids[place]: llrs[place] for place in places}
             for n in there:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from shard_files import VIEWS, close, corpus
 
-from mvplda import PLDA, MultiviewPLDA, SufficientStatistics
+from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import DataError, LabelError
 
 
@@ -106,58 +105,3 @@ def test_a_fit_without_a_speaker_is_a_fit_that_never_saw_them(noise: Any) -> Non
         )
     assert labels["speaker"][0] not in found.classes_["speaker"]
     assert found.log_likelihoods_[-1] == pytest.approx(expected.log_likelihoods_[-1], abs=1e-7)
-
-
-@pytest.mark.parametrize("noise", ["diagonal", "full"])
-def test_a_warm_refit_reaches_the_same_optimum_sooner(noise: Any, tmp_path: Path) -> None:
-    (X, labels), (X_new, new) = (
-        vectors(3000, 0, each=3, noise=3.0),
-        vectors(100, 1, each=3, noise=3.0),
-    )
-    views = ("speaker", "phrase")
-    old = of(X, labels, slice(None), views=views)
-    more = old + of(X_new, new, slice(None), views=views)
-    settings: dict[str, Any] = {"noise": noise, "max_iter": 500, "tol": 1e-8}
-    ranks = {"speaker": 3, "phrase": 2}
-    model = MultiviewPLDA(ranks, **settings).fit_statistics(old)
-    model.save(tmp_path / "m.safetensors")
-    cold = MultiviewPLDA(ranks, **settings).fit_statistics(more)
-    for warm in (model, MultiviewPLDA.load(tmp_path / "m.safetensors")):
-        before = warm.log_likelihood_statistics(more)
-        warm.refit(more)
-        assert warm.log_likelihoods_[0] == pytest.approx(before, rel=1e-10), (
-            "it begins where it was"
-        )
-        assert warm.n_iter_ < cold.n_iter_
-        assert abs(warm.log_likelihoods_[-1] - cold.log_likelihoods_[-1]) / more.n < 1e-5
-        for view in views:
-            ours, theirs = (m.loadings_[view] @ m.loadings_[view].T for m in (warm, cold))
-            np.testing.assert_allclose(ours, theirs, rtol=0, atol=0.02 * np.abs(theirs).max())
-        assert len(warm.classes_["speaker"]) == len(more.counts["speaker"])
-
-
-def test_ranks_follow_the_classes() -> None:
-    X, labels = vectors(600, 0)
-    views = ("speaker", "phrase")
-    few = labels["phrase"] < 3
-    whole, part = of(X, labels, slice(None), views=views), of(X, labels, few, views=views)
-    model = MultiviewPLDA({"speaker": 3, "phrase": 4}).fit_statistics(whole)
-    assert model.views_["phrase"] == 4
-    with pytest.warns(UserWarning, match="phrase"):
-        model.refit(part)
-    assert model.views_["phrase"] == 2
-    model.refit(whole)
-    assert model.views_["phrase"] == 4
-    assert np.linalg.norm(model.loadings_["phrase"], axis=0).min() > 0
-    assert np.diff(model.log_likelihoods_).min() > -1e-6
-
-
-def test_a_refit_of_one_view_and_what_cannot_be_refitted() -> None:
-    X, labels = vectors(600, 0)
-    one = of(X, labels, slice(None), views=("speaker",))
-    model = PLDA(3).fit_statistics(one)
-    assert model.refit(one).n_iter_ <= 2
-    with pytest.raises(DataError, match="width 4, the model 10"):
-        model.refit(of(X[:, :4], labels, slice(None), views=("speaker",)))
-    with pytest.raises(LabelError, match="no view 'speaker'"):
-        model.refit(of(X, labels, slice(None), views=("phrase",)))

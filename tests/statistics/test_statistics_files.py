@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from shard_files import VIEWS, close, corpus, cut, identical
 from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.labels import encode_labels
-from mvplda.persistence import packed_pieces
-from mvplda.statistics import Accumulator, accumulator, merge, record
+from mvplda.persistence import packed_pieces, state_of
+from mvplda.statistics import Accumulator, accumulator, merge
 from mvplda.statistics.classes import GrowingClasses, LabelCodes, label_codes
-from mvplda.statistics.record import holds_statistics, load_with_sources, save_statistics
+from mvplda.statistics.record import holds_statistics
 
 
 def statistics(**options: Any) -> SufficientStatistics:
@@ -91,7 +92,7 @@ def test_damage_is_an_error(tmp_path: Path) -> None:
 def test_files_of_something_else_are_named(tmp_path: Path) -> None:
     model = MultiviewPLDA.from_parameters(np.zeros(3), {"a": np.ones((3, 1))}, np.ones(3))
     model.save(tmp_path / "m.safetensors")
-    with pytest.raises(FileFormatError, match="format 'mvplda'; expected 'mvplda-statistics'"):
+    with pytest.raises(FileFormatError, match="holds a MultiviewPLDA, not a SufficientStatistics"):
         SufficientStatistics.load(tmp_path / "m.safetensors")
     assert not holds_statistics(tmp_path / "m.safetensors")
     statistics().save(tmp_path / "s.safetensors")
@@ -102,8 +103,9 @@ def test_files_of_something_else_are_named(tmp_path: Path) -> None:
 
 
 def test_sources_are_kept_and_sealed(tmp_path: Path) -> None:
-    save_statistics(statistics(), tmp_path / "s.safetensors", {"shards": ["a", "b"]})
-    assert load_with_sources(tmp_path / "s.safetensors")[1] == {"shards": ["a", "b"]}
+    sources = {"shards": ["a", "b"]}
+    replace(statistics(), sources=sources).save(tmp_path / "s.safetensors")
+    assert SufficientStatistics.load(tmp_path / "s.safetensors").sources == sources
     data = (
         (tmp_path / "s.safetensors")
         .read_bytes()
@@ -150,6 +152,10 @@ def test_a_write_that_fails_at_any_stage_leaves_the_old_file(
                 def write(self, data: Any) -> int:
                     Full.count += 1
                     return full() if Full.count == 4 else written(data)
+
+                def writelines(self, pieces: Any) -> None:
+                    for piece in pieces:
+                        self.write(piece)
 
             return Full()
 
@@ -346,11 +352,10 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path, what: str) -> Non
     statistics = SufficientStatistics.from_arrays(
         rng.normal(size=(40, 3)), labels, views=("speaker", "phrase", "speaker:phrase")
     )
-    tensors, about = record._get_state(statistics)
+    tensors, about = state_of(statistics, SufficientStatistics)
     tensors = {name: array.copy() for name, array in tensors.items()}
     BROKEN[what](tensors, about)
     path = tmp_path / "broken.safetensors"
-    pieces = packed_pieces(record.FORMAT, record.WHAT, tensors, {**about, "sources": None})
-    path.write_bytes(b"".join(pieces))
-    with pytest.raises(FileFormatError, match="lacks parts of a statistics file"):
+    path.write_bytes(b"".join(packed_pieces(tensors, about)))
+    with pytest.raises(FileFormatError, match="lacks parts of what it should hold"):
         SufficientStatistics.load(path)

@@ -26,7 +26,7 @@ from scipy.special import logsumexp
 
 from mvplda import MultiviewPLDA
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
-from mvplda.scoring.profiles import Enrolment, Profiles
+from mvplda.scoring.profiles import Enrolment
 
 Hypothesis = tuple[str, ...]
 Key = tuple[Any, ...]
@@ -442,8 +442,6 @@ def draw_parameters(rng: np.random.Generator) -> tuple[MultiviewPLDA, dict[str, 
     noise = draw_noise(rng, pick(rng, ["diagonal", "full"]), D)
     model = MultiviewPLDA.from_parameters(rng.normal(size=D) * 2, loadings, noise)
     vocabulary = draw_vocabulary(rng, views)
-    if rng.random() < 0.2:
-        model.set_params(missing=pick(rng, [-1, "?"]))
     return model, vocabulary
 
 
@@ -625,14 +623,11 @@ class Discrepancy(AssertionError):
     """The package and the reference disagree."""
 
 
-def as_labels(rng: np.random.Generator, column: Sequence[Any], missing: Any) -> Any:
+def as_labels(rng: np.random.Generator, column: Sequence[Any]) -> Any:
     """One column of labels in a form that users have."""
     numbers = all(isinstance(x, int) for x in column if x is not None)
     gaps = any(x is None for x in column)
     forms = ["list", "object", "series"]
-    if missing is not None and isinstance(missing, int) == numbers:
-        column = [missing if x is None and rng.random() < 0.7 else x for x in column]
-        gaps = any(x is None for x in column)
     if numbers:
         forms.append("float" if gaps else "array")
     elif not gaps:
@@ -673,7 +668,7 @@ class Forms:
         ids = side.ids
         if ids is not None:
             ids = pick(self.rng, [list, np.array, pd.Series])(list(ids))
-        labels = {v: as_labels(self.rng, c, model.missing) for v, c in side.labels.items()}
+        labels = {v: as_labels(self.rng, c) for v, c in side.labels.items()}
         return model.enrol(X, ids, labels or None, method=side.method)
 
 
@@ -705,13 +700,6 @@ def choose(rng: np.random.Generator, profiles: Any, names: Sequence[Any]) -> tup
         k = int(rng.integers(-len(names), len(names)))
         profiles, names = profiles[k], [names[k]]
     return profiles, list(names)
-
-
-def through_file(profiles: Any) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "profiles.safetensors"
-        profiles.save(path)
-        return Profiles.load(path)
 
 
 def reloaded(model: MultiviewPLDA) -> MultiviewPLDA:
@@ -844,8 +832,6 @@ def start(case: Case, forms: Forms | None = None, *, choosing: bool = True) -> R
         if [x.item() if hasattr(x, "item") else x for x in sides[k].ids] != names[k]:
             raise Discrepancy(f"ids {sides[k].ids}, not {names[k]}")
         if choosing:
-            if rng.random() < 0.15 and not forms.torch:
-                sides[k] = through_file(sides[k])
             chosen, chosen_names = choose(rng, sides[k], names[k])
             if k == 1 or all(case.seen_names(chosen_names).values()):
                 sides[k], names[k] = chosen, chosen_names

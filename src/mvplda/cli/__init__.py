@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -118,11 +119,14 @@ def in_a_line(text: str) -> str:
 
 
 def _end(error: Exception, code: int = 1) -> NoReturn:
-    """One line on standard error, and an exit code."""
-    if isinstance(error, BrokenPipeError):
-        # Whoever read has gone. Python would write a line about it when it closes standard output.
+    """One line on standard error, and an exit code; nothing where whoever read has gone."""
+    try:
+        click.echo(nl=False)
+    except (OSError, ValueError):
+        # What could not be written is still there: Python would try again at the end, and write a line about it.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
         sys.exit(1)
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -243,6 +247,14 @@ def once(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
         if found.setdefault(name, value) != value:
             raise click.UsageError(f"{option} {name} is given twice: {found[name]} and {value}")
     return found
+
+
+def plain_value(text: str) -> Any:
+    """The value of a setting as JSON, else as text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 PROGRAMMERS = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)

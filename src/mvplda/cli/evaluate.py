@@ -337,9 +337,7 @@ def side_by_side(results: dict[str, Evaluation], intervals: dict[str, Intervals]
 
 def comparison_lines(lead: str, other: str, test: Comparison) -> list[str]:
     """The difference of EER by kind, its interval, and who is better."""
-    lines = [
-        f"{lead} against {other}, difference of EER in % with its {100 * test.level:g} % interval:"
-    ]
+    lines = [f"{lead} against {other}, difference of EER in % with its 95 % interval:"]
     words = {"A": f"{lead} is better", "B": f"{other} is better"}
     for kind, measures in test.tests.items():
         paired = measures["eer"]
@@ -355,14 +353,9 @@ def comparison_lines(lead: str, other: str, test: Comparison) -> list[str]:
 
 def scored_trials(key: str, scores: str, read: Scores | None = None) -> tuple[Trials, FloatArray]:
     """Trials with a key, and the score of each."""
-    from ..exceptions import LabelError
     from ..io.trials import read_trials
 
     trials = read_trials(key)
-    if trials.kind is None or "" in trials.kind.used:
-        raise LabelError(
-            f"{key} has no key: every trial needs target or nontarget, or TC, TW, IC, IW"
-        )
     return trials, matched(trials, scores, read)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import KeyValue, check_folder, labels_option, once
+from . import KeyValue, check_folder, labels_option, once, plain_value
 from .extractors import extractor_option
 
 if TYPE_CHECKING:
@@ -92,7 +91,6 @@ def experiment(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -
 
     \b
     Examples:
-      mvplda experiment synthetic
       mvplda experiment cvau C-VAU/ --extractor campplus --extractor words -o results
       mvplda experiment audiomnist AudioMNIST/ -o results
       mvplda experiment folder recordings/ -s 'corpus.pattern="{speaker}/{phrase}_{session}.wav"'
@@ -168,17 +166,14 @@ def _run(
     if corpus not in CORPORA:
         raise click.UsageError(f"there is no corpus {corpus!r}; there are {', '.join(CORPORA)}")
     settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
-    given = {name: _value(text) for name, text in changes}
+    given = {name: plain_value(text) for name, text in changes}
     if systems:
         given["evaluation.systems"] = list(systems)
     settings = settings.with_changes({"corpus.name": corpus, **given})
     options = dict(settings.corpus)
     name = options.pop("name")
-    if root is None and name != "synthetic":
+    if root is None:
         raise click.UsageError(f"{name} needs its ROOT: {CORPORA[name].root}")
-    root = root or output / "speech"
-    if "verbose" in CORPORA[name].options:
-        options.setdefault("verbose", not quiet)
     if labels:
         options["labels"] = labels
     loaded = load_corpus(name, root, **options)
@@ -194,11 +189,3 @@ def _run(
         extractors=extractors,
         inputs=[root, *vectors],
     )
-
-
-def _value(text: str) -> Any:
-    """A TOML value; what is none is text."""
-    try:
-        return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        return text

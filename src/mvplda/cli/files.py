@@ -14,7 +14,6 @@ from . import Written
 
 if TYPE_CHECKING:
     from .._typing import Json
-    from ..statistics import SufficientStatistics
 
 
 @click.command()
@@ -25,7 +24,7 @@ def info(file: str, as_json: bool) -> None:
 
     \b
     FILE is one of:
-      .safetensors   a model, bundle, profiles, calibrator, statistics, extractor or features
+      .safetensors   a model, bundle, calibrator or statistics
       vectors        .scp, .ark, .npz, .parquet, .csv, a folder of Kaldi's
       a folder       of mvplda setup: its model, profiles and report
 
@@ -96,7 +95,6 @@ def _about_safetensors(file: str) -> Json:
     """By the format that the file says it has."""
     from ..exceptions import FileFormatError
     from ..persistence import FORMAT, load, read_metadata
-    from ..statistics.record import load_with_sources
 
     try:
         metadata = read_metadata(file)
@@ -110,28 +108,10 @@ def _about_safetensors(file: str) -> Json:
     if found == FORMAT:
         held = load(file)
         return {"kind": held.KIND, **held.describe(), "fingerprint": metadata["fingerprint"]}
-    if found == "mvplda-statistics":
-        statistics, sources = load_with_sources(file)
-        about = about_statistics(statistics)
-        whole = metadata["fingerprint"]
-        return {"kind": "statistics", **about, "sources": sources or {}, "fingerprint": whole}
     origin = f"of the format {found!r}" if found else "not one that mvplda wrote"
     raise FileFormatError(
-        f"{file} is a safetensors file, but {origin}: info describes models, bundles, profiles, calibrators and "
-        "statistics"
+        f"{file} is a safetensors file, but {origin}: info describes models, bundles, calibrators and statistics"
     )
-
-
-def about_statistics(statistics: SufficientStatistics) -> Json:
-    """Sizes and classes, in plain values."""
-    unlabelled = {view: own.anonymous for view, own in statistics.classes.items()}
-    return {
-        "vectors": statistics.n,
-        "dimension": statistics.dimension,
-        "second moment": statistics.second_moment,
-        "classes": {view: len(own) - own.anonymous for view, own in statistics.classes.items()},
-        "vectors without label": unlabelled,
-    }
 
 
 @click.command()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import click
 
+from .._typing import Json
 from ..exceptions import MissingExtraError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def make_settings(given: dict[str, Any]) -> Settings:
+def make_settings(given: Json) -> Settings:
     """Settings of the options that were given; the others come from the environment."""
     from pydantic import ValidationError
 

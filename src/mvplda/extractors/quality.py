@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from .._typing import Array, FloatArray
+from .._typing import Array, BoolArray, FloatArray
 from ..exceptions import AudioError
 from .sound import of_array
 
@@ -66,8 +66,6 @@ EDGE_S = 0.03
 SPECTRUM = 512
 """Samples of a window of the spectrum."""
 
-Mask = NDArray[np.bool_]
-
 
 class Part:
     """A recording or a part of it, and what is measured of it: once, whoever asks for it.
@@ -92,7 +90,7 @@ class Part:
         return np.asarray(10 * np.log10(np.maximum(power, 10 ** (ZERO_DB / 10))))
 
     @cached_property
-    def speech(self) -> Mask:
+    def speech(self) -> BoolArray:
         """(T,) whether each frame is speech."""
         loud = loud_frames(self.levels)
         if not loud.any():
@@ -104,6 +102,11 @@ class Part:
         speech |= ndimage.binary_closing(speech, [True] * (_frames(GAP_S) + 1))
         # noise covers where words begin and end
         return np.asarray(_spread(speech, EDGE_S) & (self.levels > DIGITAL_ZERO_DB))
+
+    @property
+    def speech_s(self) -> float:
+        """Seconds of speech."""
+        return float(self.speech.sum()) * SHIFT_S
 
     @cached_property
     def windows(self) -> NDArray[np.float32]:
@@ -156,7 +159,7 @@ def level_range(levels: Array) -> tuple[float, float]:
     return float(quiet), float(loud)
 
 
-def loud_frames(levels: Array) -> Mask:
+def loud_frames(levels: Array) -> BoolArray:
     """Frames near the loud ones, and clearly above the quiet ones; all that hold sound where the level is steady."""
     quiet, loud = level_range(levels)
     least = DIGITAL_ZERO_DB
@@ -165,7 +168,7 @@ def loud_frames(levels: Array) -> Mask:
     return np.asarray(levels > least)
 
 
-def _voiced(part: Part, loud: Mask) -> Mask:
+def _voiced(part: Part, loud: BoolArray) -> BoolArray:
     """Frames that repeat at the period of a voice and do not lie in a tone."""
     spectra = _low_spectra(part.samples, part.rate, len(loud))
     power = spectra.mean(axis=1) / spectra.shape[1]
@@ -239,7 +242,7 @@ def _stillness(spectra: Array) -> Array:
     return still
 
 
-def _spread(mask: Mask, seconds: float) -> Mask:
+def _spread(mask: BoolArray, seconds: float) -> BoolArray:
     """True also so long before and after."""
     return ndimage.binary_dilation(mask, [True] * (2 * _frames(seconds) + 1))
 
@@ -350,18 +353,18 @@ class Meter:
     def __init__(self, rate: int, settings: QualitySettings | None = None) -> None:
         self.rate = rate
         self.settings = settings or QualitySettings()
-        self._parts: list[tuple[Array, Mask, Mask, Array, int, int, float]] = []
+        self._parts: list[tuple[Array, BoolArray, BoolArray, Array, int, int, float]] = []
         self._digest = hashlib.sha256(f"{rate}".encode())
 
-    def add(self, part: Part) -> float:
-        """Measure a part; the seconds of speech in it."""
+    def add(self, part: Part) -> Part:
+        """Measure a part, and give it back."""
         samples = part.samples
         peak = float(np.abs(samples).max(initial=0.0))
         numbers = (_flat_tops(samples), len(samples), peak)
         self._parts.append((part.levels, part.speech, _broken(part), part.spectrum, *numbers))
         whole = np.round(np.clip(samples, -32767, 32767) * 32768)
         self._digest.update(whole.astype("<i4").tobytes())
-        return float(part.speech.sum()) * SHIFT_S
+        return part
 
     def quality(self) -> Quality:
         """What was measured of all parts."""
@@ -382,7 +385,7 @@ class Meter:
         )
         return replace(measured, warnings=self._warnings(measured, np.concatenate(broken)))
 
-    def _warnings(self, measured: Quality, broken: Mask) -> tuple[str, ...]:
+    def _warnings(self, measured: Quality, broken: BoolArray) -> tuple[str, ...]:
         limits = self.settings
         none = measured.speech_s < limits.none_s
         faults = {
@@ -410,7 +413,7 @@ def _flat_tops(samples: NDArray[np.float32]) -> int:
     return int((np.append(both, False) | np.append(False, both)).sum())
 
 
-def _broken(part: Part) -> Mask:
+def _broken(part: Part) -> BoolArray:
     """Which windows of a part are as no voice makes them."""
     # as far as the sound goes
     power = part.power[:, 1 : max(2, last_bin(part.spectrum) + 1)] + np.float32(1e-20)
@@ -423,7 +426,7 @@ def _broken(part: Part) -> Mask:
     return np.asarray(noise | (sharp & (top > 0.5 * np.abs(part.samples).max(initial=0))))
 
 
-def _snr(levels: Array, speech: Mask) -> float | None:
+def _snr(levels: Array, speech: BoolArray) -> float | None:
     """Of speech against the sound between; digital zeros are no sound of a room, and steady sound is only one."""
     quiet, loud = level_range(levels)
     between = ~speech & (levels > DIGITAL_ZERO_DB)

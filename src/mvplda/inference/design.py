@@ -20,11 +20,10 @@ from functools import cached_property
 from itertools import combinations, combinations_with_replacement
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from .._typing import AnyArray, Array
+from .._typing import AnyArray, Array, IntArray
 from ..backend import NUMPY, to_host
 from ..exceptions import (
     DesignTooLargeError,
@@ -61,12 +60,20 @@ class Plan:
     dense_size: int
 
 
+def short_indices(table: sparse.csr_array) -> sparse.csr_array:
+    """The same table with indices of 32 bits, where they do: its products take a fifth less time."""
+    if max(table.nnz, *table.shape) >= 2**31:
+        return table
+    indices = table.indices.astype(np.int32)
+    return sparse.csr_array((table.data, indices, table.indptr.astype(np.int32)), shape=table.shape)
+
+
 def refines(table: sparse.csr_array) -> bool:
     """Whether every row class lies within one column class."""
     return bool((np.diff(table.indptr) == 1).all())
 
 
-def make_plan(sums: Sums[AnyArray], ranks: tuple[int, ...]) -> Plan:
+def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
     """The elimination that leaves the smallest rest."""
     views = range(sums.n_views)
     plans = []
@@ -86,12 +93,12 @@ class Design:
     by_count : whether leaf classes with equal counts are kept as one Gram matrix (see ``exact``)
     """
 
-    sums: Sums[AnyArray]
+    sums: Sums
     plan: Plan
     by_count: bool = False
 
     @classmethod
-    def of(cls, sums: Sums[AnyArray], ranks: tuple[int, ...], iterations: int = 1) -> Design:
+    def of(cls, sums: Sums, ranks: tuple[int, ...], iterations: int = 1) -> Design:
         """The design for about so many E steps."""
         plan = make_plan(sums, ranks)
         R = plan.dense_size
@@ -106,7 +113,7 @@ class Design:
         return cls(sums, plan, _grams_pay(sums, plan.leaf, iterations * ranks[plan.leaf]))
 
     @cached_property
-    def leaf_counts(self) -> tuple[Array, NDArray[np.int64], Array]:
+    def leaf_counts(self) -> tuple[Array, IntArray, Array]:
         """Distinct counts of leaf classes, which one every class has, and how many have it."""
         counts = self.sums.counts[self.plan.leaf]
         values, group, size = np.unique(counts, return_inverse=True, return_counts=True)
@@ -116,7 +123,8 @@ class Design:
     def leaf_tables(self) -> dict[int, sparse.csr_array]:
         """Co-occurrence of leaf classes with every other view."""
         leaf = self.plan.leaf
-        return {k: self.sums.together(leaf, k) for k in range(self.sums.n_views) if k != leaf}
+        others = [k for k in range(self.sums.n_views) if k != leaf]
+        return {k: short_indices(self.sums.together(leaf, k)) for k in others}
 
     @cached_property
     def per_count_grams(self) -> tuple[AnyArray, dict[int, slice]]:
@@ -201,7 +209,7 @@ class Design:
         return RootTables.of(parent, len(self.sums.counts[root]), count, len(values), rest)
 
 
-def _grams_pay(sums: Sums[AnyArray], leaf: int, solves: int) -> bool:
+def _grams_pay(sums: Sums, leaf: int, solves: int) -> bool:
     """Whether one Gram matrix per count, instead of a row per leaf class (docs/math.md, 5.2), is repaid."""
     n = sums.counts[leaf]
     D = sums.dimension

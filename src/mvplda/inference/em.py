@@ -10,18 +10,18 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+from numpy.random import Generator
 from scipy.linalg import cho_factor, cho_solve
 
 from .._typing import AnyArray, Array
 from ..backend import NUMPY, diagonal_of, namespace, to_host
-from ..exceptions import DataError
 from ..statistics.accumulator import Sums
 from .design import Design, refines
 from .exact import Elimination, LeafGrams, LeafRows, ViewSums, set_both, sums_of_rows
-from .parameters import LOG_2PI, NOISES, NoiseModel, Parameters, canonical_and_weighted
+from .parameters import LOG_2PI, NoiseModel, Parameters, canonical_and_weighted
 
 
-def m_step(sums: Sums[AnyArray], post: Posterior, noise: NoiseModel) -> Parameters[AnyArray]:
+def m_step(sums: Sums, post: Posterior, noise: NoiseModel) -> Parameters:
     """All loadings and the mean in one solve, then the noise, then minimum divergence."""
     r = len(post.sum_z)
     xp = sums.xp
@@ -68,7 +68,7 @@ class Fit:
     """
 
     design: Design
-    model: Parameters[AnyArray]
+    model: Parameters
     history: tuple[float, ...] = ()
     objectives: Array = field(default_factory=lambda: np.empty(0))
     converged: bool = False
@@ -96,14 +96,14 @@ class Fit:
 class Objective(Protocol):
     """What EM maximises besides the likelihood, and how: see ``priors``."""
 
-    def m_step(self, sums: Sums[AnyArray], post: Posterior) -> Parameters[AnyArray]: ...
+    def m_step(self, sums: Sums, post: Posterior) -> Parameters: ...
 
-    def log_density(self, parameters: Parameters[AnyArray], sums: Sums[AnyArray]) -> float: ...
+    def log_density(self, parameters: Parameters, sums: Sums) -> float: ...
 
 
 def fit_em(
     design: Design,
-    start: Parameters[AnyArray],
+    start: Parameters,
     prior: Objective,
     *,
     max_iter: int,
@@ -151,7 +151,7 @@ class Posterior:
     log_likelihood : of the data
     """
 
-    parameters: Parameters[AnyArray]
+    parameters: Parameters
     view_sums: tuple[ViewSums, ...]
     squares: AnyArray
     log_likelihood: float
@@ -198,7 +198,7 @@ class Posterior:
         return np.ascontiguousarray(to_host(self.elimination.covariances(view)))
 
 
-def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
+def posterior(design: Design, parameters: Parameters) -> Posterior:
     """Posterior of all latents given the sums of the data."""
     sums = design.sums
     e = design.plan.leaf
@@ -251,7 +251,7 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
 # Where EM begins: moments of the data, or chance.
 
 
-def weighted_effects(sums: Sums[AnyArray]) -> list[AnyArray]:
+def weighted_effects(sums: Sums) -> list[AnyArray]:
     """Per view (C_k, D) class means, less the mean and the effects of the views that it refines, times root count."""
     grand = sums.total / sums.n
     xp = sums.xp
@@ -271,8 +271,8 @@ def weighted_effects(sums: Sums[AnyArray]) -> list[AnyArray]:
 
 
 def moment_start(
-    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator
-) -> Parameters[AnyArray]:
+    sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: Generator
+) -> Parameters:
     """Loadings from the between-class scatter of every view, the noise from what it leaves.
 
     Directions are chosen in the metric of the noise, and the part of the class
@@ -304,8 +304,8 @@ def moment_start(
 
 
 def random_start(
-    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator
-) -> Parameters[AnyArray]:
+    sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: Generator
+) -> Parameters:
     """Random loadings that share half of the variance between them."""
     xp = sums.xp
     mean = sums.total / sums.n
@@ -318,7 +318,7 @@ def random_start(
 
 
 def _top_svd(
-    matrix: AnyArray, r: int, rng: np.random.Generator, gram: AnyArray | None = None
+    matrix: AnyArray, r: int, rng: Generator, gram: AnyArray | None = None
 ) -> tuple[AnyArray, AnyArray]:
     """The r largest singular values and their right vectors, whose largest entry is positive; gram = matrix'matrix."""
     wide = matrix.shape[0] <= matrix.shape[1]
@@ -339,36 +339,6 @@ def _top_svd(
             vt = vt @ matrix / xp.where(s > 0, s, 1.0)[:, None]
     largest = vt[xp.arange(len(vt)), xp.abs(vt).argmax(axis=1)]
     return s, vt * xp.where(largest < 0, -1.0, 1.0)[:, None]
-
-
-# Where EM goes on from: the parameters of an earlier fit, for data that have changed since.
-
-
-NEW_COLUMN = 0.1
-"""Length of a loading's new columns, against the noise: EM cannot leave zero."""
-
-
-def warm_parameters(
-    earlier: Parameters, ranks: tuple[int, ...], kind: str, origin: Array, rng: np.random.Generator
-) -> Parameters:
-    """Earlier parameters about an origin, with these ranks and this kind of noise.
-
-    The weakest columns are left out where the ranks are smaller now, and small ones of chance
-    are added where they are larger.
-    """
-    if len(earlier.mean) != len(origin):
-        raise DataError(f"the statistics have width {len(origin)}, the model {len(earlier.mean)}")
-    scale = np.sqrt(earlier.sigma.variances)[:, None]
-    earlier = canonical_and_weighted(earlier)[0]
-    loadings = []
-    for loading, rank in zip(earlier.loadings, ranks, strict=True):
-        # columns of a canonical loading descend
-        strongest = loading[:, :rank]
-        more = NEW_COLUMN * scale * rng.standard_normal((len(loading), rank - strongest.shape[1]))
-        loadings.append(np.concatenate([strongest, more], axis=1))
-    return Parameters(
-        earlier.mean - origin, tuple(loadings), to_host(NOISES[kind].nearest(earlier.sigma))
-    )
 
 
 # The EM of the paper's appendix (arXiv 1704.06061), as printed, for comparison.
@@ -392,7 +362,7 @@ class PublishedEM:
     body: bool = False
     together: bool = False
 
-    def m_step(self, sums: Sums[AnyArray], post: Posterior) -> Parameters[AnyArray]:
+    def m_step(self, sums: Sums, post: Posterior) -> Parameters:
         p = post.parameters.on_host()
         cells = self.cells
         means, R = cell_moments(cells, p, self.body)
@@ -412,7 +382,7 @@ class PublishedEM:
         sigma = self.noise.estimate(cells.scatter_about(mean) - cells.product(B, C), cells.n)
         return Parameters(mean, tuple(loadings), to_host(sigma))  # (P4)
 
-    def log_density(self, parameters: Parameters[AnyArray], sums: Sums[AnyArray]) -> float:
+    def log_density(self, parameters: Parameters, sums: Sums) -> float:
         return self.noise.log_prior(parameters.noise)
 
 

@@ -21,6 +21,7 @@ Here and in docs/math.md, sections 4 and 5::
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -39,7 +40,6 @@ class Elimination:
 
     G : (r, r) all G_kl; where : the slice of every view in it
     delta : (C, r_e) inverse of a leaf class's block, for every distinct count
-    V : (R, R) covariance of all latents of the rest
     log_determinant : log |Lambda|
     columns : of every view but the leaf, its columns in s_t, all that leaf class t meets (docs/math.md, 5.4)
     rest_slice : of every rest view, its latents among the n_rest of all of them
@@ -81,11 +81,19 @@ class Elimination:
             if l != m:
                 above = M[self.rest_slice[l], self.rest_slice[m]]
                 M[self.rest_slice[m], self.rest_slice[l]] = above.T
-        self.V = M
+        self._lower = M
         if self.n_rest:
             self._lower = xp.cholesky(M, overwrite=True)
             self.log_determinant += 2 * float(xp.log(self._lower.diagonal()).sum())
-            self.V = xp.inverse(self._lower)
+
+    @cached_property
+    def V(self) -> AnyArray:
+        """(R, R) covariance of all latents of the rest, where its factor was: to be asked for after `solve`."""
+        if not self.n_rest:
+            return self._lower
+        lower = self._lower
+        del self._lower
+        return self.xp.inverse(lower, overwrite=True)
 
     def _g(self, k: int, l: int) -> Any:
         """G_kl, an array of the kind of G."""
@@ -193,14 +201,14 @@ class Elimination:
 
         n_t is the row of leaf class t in the table of the rest. The products are of sum_t delta_t n_t n_t', which is
         taken off, and in the imaginary part of sum_t nu_t delta_t^2 n_t n_t', which has the same filled cells and which
-        the covariances need. An eighth of the rows at a time leaves out most of what is below the diagonal.
+        the covariances need. A sixteenth of the rows at a time leaves out most of what is below the diagonal.
         """
         table = self.design.leaf_tables[self.plan.rest[0]]
         nu, group, _ = self.design.leaf_counts
         delta = self.delta[:, 0]
         weighted = sparse.csr_array(table.T * (delta * (1 + 1j * nu * delta))[group])
         square = self._g(self.plan.leaf, self.plan.rest[0]).item() ** 2
-        step = -(-len(M) // 8)
+        step = -(-len(M) // 16)
         for start in range(0, len(M), step):
             block = (weighted[start : start + step] @ table[:, start:]).toarray()
             M[start : start + step, start:] -= square * block.real

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import ArrayLike
 
-from .._typing import A, A_co, AnyArray, Array
+from .._typing import AnyArray, Array
 from ..backend import Numpy, Torch, diagonal_of, namespace, to_host
 from ..exceptions import DataError, NumericalError
 from ..statistics import SufficientStatistics
@@ -28,7 +29,7 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)
-class Parameters(Generic[A_co]):
+class Parameters:
     """x = mean + sum_k loadings[k] z_k + e,  z_k ~ N(0, I),  e ~ N(0, Sigma).
 
     mean : (D,)
@@ -36,9 +37,9 @@ class Parameters(Generic[A_co]):
     noise : Sigma, its variances (D,) or its covariance (D, D)
     """
 
-    mean: A_co
-    loadings: tuple[A_co, ...]
-    noise: A_co
+    mean: AnyArray
+    loadings: tuple[AnyArray, ...]
+    noise: AnyArray
 
     @staticmethod
     def given(mean: ArrayLike, loadings: Mapping[str, ArrayLike], noise: ArrayLike) -> Parameters:
@@ -67,7 +68,7 @@ class Parameters(Generic[A_co]):
         return replace(p, noise=p.sigma.checked().array)
 
     @cached_property
-    def sigma(self) -> FullNoise[A_co]:
+    def sigma(self) -> FullNoise:
         """The noise, and what is asked of it: Sigma^-1 times a matrix, log |Sigma|, drawn vectors."""
         return noise_of(self.noise)
 
@@ -80,11 +81,11 @@ class Parameters(Generic[A_co]):
         """Where every view's latents stand among all of them side by side."""
         return tuple(side_by_side(dict(enumerate(self.ranks))).values())
 
-    def stacked(self) -> A_co:
+    def stacked(self) -> AnyArray:
         """[B_1 ... B_K], (D, sum of ranks)."""
         return namespace(self.mean).concatenate(self.loadings, axis=1)
 
-    def on(self, xp: Numpy | Torch) -> Parameters[AnyArray]:
+    def on(self, xp: Numpy | Torch) -> Parameters:
         """The same where sums are (``sums.xp``)."""
         return self._with(xp.asarray)
 
@@ -92,7 +93,7 @@ class Parameters(Generic[A_co]):
         """The same as NumPy arrays."""
         return self._with(to_host)
 
-    def _with(self, place: Callable[[Any], Any]) -> Parameters[Any]:
+    def _with(self, place: Callable[[Any], Any]) -> Parameters:
         return Parameters(place(self.mean), tuple(map(place, self.loadings)), place(self.noise))
 
     def is_finite(self) -> bool:
@@ -107,7 +108,7 @@ class Parameters(Generic[A_co]):
             )
 
 
-def canonical_and_weighted(parameters: Parameters[A_co]) -> tuple[Parameters[A_co], A_co]:
+def canonical_and_weighted(parameters: Parameters) -> tuple[Parameters, AnyArray]:
     """The same model in canonical form, and Sigma^-1 times its stacked loadings.
 
     A loading is only known up to a rotation of its latents. The canonical one has B_k' Sigma^-1 B_k
@@ -134,7 +135,7 @@ def _rotation(loading: AnyArray, weighted: AnyArray) -> Any:
     return rotation * xp.where(largest < 0, -1.0, 1.0)
 
 
-class FullNoise(Generic[A_co]):
+class FullNoise:
     """What no view explains, e ~ N(0, Sigma): any covariance, and Sigma^-1 through one factorisation.
 
     kind : its name among the settings of an estimator
@@ -146,7 +147,7 @@ class FullNoise(Generic[A_co]):
     kind: ClassVar[str] = "full"
     second_moment: ClassVar[SecondMoment] = "full"
 
-    def __init__(self, array: A_co) -> None:
+    def __init__(self, array: AnyArray) -> None:
         self.array = array
         self.xp = namespace(array)
 
@@ -168,27 +169,21 @@ class FullNoise(Generic[A_co]):
         raised: AnyArray = (vectors * values.clip(min=1.0)) @ vectors.T
         return raised * unit
 
-    @classmethod
-    def nearest(cls, other: FullNoise[AnyArray]) -> AnyArray:
-        """The array of this kind of noise that is nearest to another noise."""
-        nothing = np.zeros(len(other.variances))
-        return cls.estimate(other.array, 1.0, NoiseModel(cls.kind, nothing, nothing))
-
     @property
-    def variances(self) -> A_co:
+    def variances(self) -> AnyArray:
         """(D,) the diagonal of Sigma."""
         return diagonal_of(self.array)
 
     @property
-    def covariance(self) -> A_co:
+    def covariance(self) -> AnyArray:
         """(D, D) Sigma."""
         return self.array
 
     @cached_property
-    def lower(self) -> A_co:
+    def lower(self) -> AnyArray:
         """(D, D) L with L L' = Sigma."""
         try:
-            lower: A_co = self.xp.cholesky(self.array)
+            lower: AnyArray = self.xp.cholesky(self.array)
         except np.linalg.LinAlgError as error:
             raise NumericalError(
                 "the noise covariance is not positive definite: raise noise_floor"
@@ -200,7 +195,7 @@ class FullNoise(Generic[A_co]):
         """log |Sigma|"""
         return 2 * float(self.xp.log(self.lower.diagonal()).sum())
 
-    def solve(self, matrix: A) -> A:
+    def solve(self, matrix: AnyArray) -> AnyArray:
         """Sigma^-1 @ matrix."""
         return self.xp.cho_solve(self.lower, matrix)
 
@@ -211,7 +206,7 @@ class FullNoise(Generic[A_co]):
             return float(inverse.diagonal() @ scatter)
         return float(self.xp.vdot(inverse, scatter))
 
-    def draw(self, n: int, rng: np.random.Generator) -> Array:
+    def draw(self, n: int, rng: Generator) -> Array:
         """(n, D) drawn vectors, on the host."""
         return rng.standard_normal((n, len(self.array))) @ to_host(self.lower).T
 
@@ -228,7 +223,7 @@ class FullNoise(Generic[A_co]):
         return symmetric
 
 
-class DiagonalNoise(FullNoise[A_co]):
+class DiagonalNoise(FullNoise):
     """Independent columns: variances (D,)."""
 
     kind = "diagonal"
@@ -241,18 +236,18 @@ class DiagonalNoise(FullNoise[A_co]):
         return namespace(variances).maximum(variances, model.floor)
 
     @property
-    def covariance(self) -> A_co:
+    def covariance(self) -> AnyArray:
         return self.xp.diag(self.array)
 
     @cached_property
-    def lower(self) -> A_co:
+    def lower(self) -> AnyArray:
         return self.xp.diag(self.xp.sqrt(self.array))
 
     @cached_property
     def log_determinant(self) -> float:
         return float(self.xp.log(self.array).sum())
 
-    def solve(self, matrix: A) -> A:
+    def solve(self, matrix: AnyArray) -> AnyArray:
         return matrix / (self.array[:, None] if matrix.ndim == 2 else self.array)
 
     def trace(self, scatter: AnyArray) -> float:
@@ -264,13 +259,11 @@ class DiagonalNoise(FullNoise[A_co]):
         return self
 
 
-NOISES: dict[str, type[FullNoise[AnyArray]]] = {
-    noise.kind: noise for noise in (DiagonalNoise, FullNoise)
-}
+NOISES: dict[str, type[FullNoise]] = {noise.kind: noise for noise in (DiagonalNoise, FullNoise)}
 """Every kind of noise that an estimator can be asked for, by name."""
 
 
-def noise_of(array: A_co) -> FullNoise[A_co]:  # type: ignore[misc]
+def noise_of(array: AnyArray) -> FullNoise:
     """The noise that an array stands for: variances (D,), or a covariance (D, D)."""
     return DiagonalNoise(array) if array.ndim == 1 else FullNoise(array)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import permutations
-from typing import ClassVar, Generic, Self
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.random import Generator
 from scipy.optimize import nnls
 
-from .._typing import A, A_co, AnyArray, Array
+from .._typing import AnyArray, Array
 from ..backend import like, namespace, to_host
 from ..exceptions import DataError, DisconnectedDesignWarning, UnidentifiableViewWarning
 from ..statistics.accumulator import Sums
@@ -42,22 +43,20 @@ class MaximumLikelihood:
     needless: ClassVar[tuple[type[Warning], ...]] = ()
 
     @classmethod
-    def of(cls, sums: Sums[AnyArray], noise: NoiseModel, strengths: tuple[float, ...]) -> Self:
+    def of(cls, sums: Sums, noise: NoiseModel, strengths: tuple[float, ...]) -> Self:
         """The prior for these data; strengths are of every view and of the noise."""
         return cls(noise)
 
-    def start(
-        self, sums: Sums[AnyArray], ranks: tuple[int, ...], init: str, rng: np.random.Generator
-    ) -> Parameters[AnyArray]:
+    def start(self, sums: Sums, ranks: tuple[int, ...], init: str, rng: Generator) -> Parameters:
         """Where EM begins."""
         begin = moment_start if init == "moments" else random_start
         return begin(sums, ranks, self.noise, rng)
 
-    def m_step(self, sums: Sums[AnyArray], post: Posterior) -> Parameters[AnyArray]:
+    def m_step(self, sums: Sums, post: Posterior) -> Parameters:
         """The parameters that maximise expected log-likelihood and prior."""
         return m_step(sums, post, self.noise)
 
-    def log_density(self, parameters: Parameters[AnyArray], sums: Sums[AnyArray]) -> float:
+    def log_density(self, parameters: Parameters, sums: Sums) -> float:
         """Log prior density, up to a constant: what EM raises besides the log-likelihood."""
         return self.noise.log_prior(parameters.noise)
 
@@ -68,23 +67,23 @@ class MaximumLikelihood:
 
 
 @dataclass(frozen=True)
-class Components(Generic[A_co]):
+class Components:
     """The mean, and the covariance of every view and of the noise, which comes last: all (D, D), on any device."""
 
-    mean: A_co
-    covariances: tuple[A_co, ...]
+    mean: AnyArray
+    covariances: tuple[AnyArray, ...]
 
     @classmethod
-    def of(cls, parameters: Parameters[A_co]) -> Components[A_co]:
+    def of(cls, parameters: Parameters) -> Components:
         between = tuple(b @ b.T for b in parameters.loadings)
         return cls(parameters.mean, (*between, parameters.sigma.covariance))
 
-    def parameters(self) -> Parameters[A_co]:
+    def parameters(self) -> Parameters:
         """As a model: loadings are roots of the covariances, of as many columns as these have directions."""
         return Parameters(self.mean, tuple(map(_root, self.covariances[:-1])), self.covariances[-1])
 
 
-def _root(covariance: A) -> A:
+def _root(covariance: AnyArray) -> AnyArray:
     xp = namespace(covariance)
     values, vectors = xp.linalg.eigh((covariance + covariance.T) / 2)
     kept = values > 1e-12 * max(float(values[-1]), 1e-300)
@@ -110,7 +109,7 @@ class IsotropicPrior:
     )
 
     @classmethod
-    def of(cls, sums: Sums[AnyArray], noise: NoiseModel, strengths: tuple[float, ...]) -> Self:
+    def of(cls, sums: Sums, noise: NoiseModel, strengths: tuple[float, ...]) -> Self:
         return cls(moment_components(sums), strengths)
 
     @property
@@ -118,7 +117,7 @@ class IsotropicPrior:
         """The variance that every component is drawn towards, in all directions: its mean over columns."""
         return tuple(float(np.diag(c).mean()) for c in self.moments.covariances)
 
-    def draw(self, components: Components[A]) -> Components[A]:
+    def draw(self, components: Components) -> Components:
         """Every covariance drawn towards its target: the maximum of likelihood times prior."""
         drawn = []
         for covariance, target, s in zip(
@@ -128,12 +127,10 @@ class IsotropicPrior:
             drawn.append((1 - s) * covariance + isotropic)  # (M7)
         return Components(components.mean, tuple(drawn))
 
-    def start(
-        self, sums: Sums[AnyArray], ranks: tuple[int, ...], init: str, rng: np.random.Generator
-    ) -> Parameters[AnyArray]:
+    def start(self, sums: Sums, ranks: tuple[int, ...], init: str, rng: Generator) -> Parameters:
         return self.draw(self.moments).parameters().on(sums.xp)
 
-    def m_step(self, sums: Sums[AnyArray], post: Posterior) -> Parameters[AnyArray]:
+    def m_step(self, sums: Sums, post: Posterior) -> Parameters:
         """The M step for the classes' own effects B_k z_kc: their spread, the mean and the noise."""
         p = post.parameters
         outer = sums.xp.outer
@@ -151,7 +148,7 @@ class IsotropicPrior:
             mean = mean + loading @ centre
         return self.draw(Components(mean, (*spreads, (noise + noise.T) / 2))).parameters()
 
-    def log_density(self, parameters: Parameters[AnyArray], sums: Sums[AnyArray]) -> float:
+    def log_density(self, parameters: Parameters, sums: Sums) -> float:
         counts = (*map(len, sums.counts), sums.n)
         covariances = Components.of(parameters).covariances
         total = 0.0
@@ -175,7 +172,7 @@ PRIORS: dict[str | None, type[MaximumLikelihood | IsotropicPrior]] = {
 # Moments: variance components of any design in one pass, the start of EM and all that a choice of strengths needs.
 
 
-def moment_components(sums: Sums[AnyArray]) -> Components:
+def moment_components(sums: Sums) -> Components:
     """Covariances that match the scatter of class means of every view, and the whole scatter, in expectation.
 
     They are on the host, wherever the sums are. What the labels cannot tell apart (a view with one class, one vector

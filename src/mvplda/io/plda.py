@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from sklearn.pipeline import Pipeline
 
@@ -60,7 +59,7 @@ def read_kaldi_plda(path: PathLike, *, view: str = "class") -> PLDA:
     binary = data[:2] == BINARY
     read = read_binary if binary else read_text
     place = _behind(path, data, 2 * binary, OPEN)
-    arrays: list[NDArray[np.float64]] = []
+    arrays: list[Array] = []
     for name in Transform._fields:
         array, place = read(data, place, f"{path}, the {name}")
         arrays.append(array.astype(np.float64))

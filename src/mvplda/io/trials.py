@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .._typing import Array, FloatArray, IntArray, PathLike
+from .._typing import Array, BoolArray, FloatArray, IntArray, PathLike
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kinds import NONTARGETS, SPELLINGS, TARGETS, Coded, kinds_among
 from .files import (
@@ -98,17 +97,16 @@ class Trials:
     @property
     def kinds(self) -> Coded:
         """The kind of every trial, where all are known."""
-        if self.kind is None:
-            raise LabelError("the kinds of these trials are not known: read a list with a key")
         unknown = self.counts.get("", 0)
-        if unknown:
+        if self.kind is None or unknown:
             raise LabelError(
-                f"the kind of {unknown} trial(s) is not known: leave them out, or add the key"
+                f"the kind of {unknown} of {len(self)} trials is not known: every trial needs target or nontarget, or "
+                "TC, TW, IC, IW"
             )
         return self.kind
 
     @property
-    def target(self) -> NDArray[np.bool_]:
+    def target(self) -> BoolArray:
         """Which trials are targets: the same in every view."""
         shared = [kind for kind in self.kinds.used if "+" in kind]
         return self.kinds.isin([*TARGETS, max(shared, key=len, default="")])
@@ -354,7 +352,7 @@ def match(trials: Trials, scores: Scores) -> Matched:
     return Matched(values[place], len(scores) - len(known), int((~used).sum()))
 
 
-def _refuse(rows: Trials | Scores, wrong: NDArray[np.bool_], said: str) -> None:
+def _refuse(rows: Trials | Scores, wrong: BoolArray, said: str) -> None:
     """An error with their number and the first of them, where any row is wrong."""
     if wrong.any():
         first = int(wrong.argmax())

@@ -13,7 +13,7 @@ There is one reader a format, which gives batches: `read_vectors` takes them all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,7 @@ from .files import (
     fail,
     is_stream,
     joined,
+    read_labels,
     repeated,
     suffix_of,
 )
@@ -235,6 +236,27 @@ def labels_beside(path: PathLike, views: Iterable[str]) -> dict[str, str]:
         elif file.is_file():
             places[view] = str(file)
     return places
+
+
+def read_labelled(
+    path: PathLike, sources: Mapping[str, str], views: Sequence[str] = ()
+) -> tuple[VectorSet, dict[str, Labels]]:
+    """Vectors, and their labels by view.
+
+    sources : {view: a column beside the vectors, or a list such as utt2spk}
+    views : looked for beside the vectors, too, see `labels_beside`
+    """
+    vectors = read_vectors(path)
+    places = {**labels_beside(path, views), **sources}
+    # a stream was read, and has no columns
+    columns = {} if is_stream(path) else read_columns(path, list(places.values()))
+    table = {}
+    for view, place in places.items():
+        if place in columns:
+            table[view] = columns[place]
+        else:
+            table |= read_labels({view: place}, vectors.ids)
+    return vectors, table
 
 
 def read_extractor(path: PathLike) -> str | None:

@@ -104,6 +104,9 @@ from .curves import Curve
 COARSEST = 0.1
 """A minDCF that one trial moves by more than this has no interval."""
 
+LEVEL = 0.95
+"""How often intervals are to hold the value of all speakers that there might have been."""
+
 FARS = (0.01, 0.001, 0.0001)
 """The false-alarm rates at which misses and thresholds are shown unless others are asked for."""
 
@@ -129,9 +132,9 @@ class Interval:
     standard_error: float = math.nan
 
 
-def unmet(level: float, speakers: float) -> float:
-    """The share of all speakers of whom not one may be among so many, at this level: the rule of three."""
-    return float(1 - (1 - level) ** (1 / speakers))
+def unmet(speakers: float) -> float:
+    """The share of all speakers of whom not one may be among so many: the rule of three."""
+    return float(1 - (1 - LEVEL) ** (1 / speakers))
 
 
 def effective_number(sizes: ArrayLike) -> float:
@@ -143,7 +146,6 @@ def effective_number(sizes: ArrayLike) -> float:
 def jackknife_interval(
     estimate: float,
     without: Array,
-    level: float = 0.95,
     *,
     speakers: float | None = None,
     most: float = math.inf,
@@ -174,7 +176,7 @@ def jackknife_interval(
     if squares > 0:
         freedom = min(freedom, max(4.0, 3 * squares**2 / float((d**4).sum()) - 1))
         skewness = max(0.0, float((d**3).sum()) / squares**1.5)
-    t = float(stdtrit(freedom, (1 + level) / 2))
+    t = float(stdtrit(freedom, (1 + LEVEL) / 2))
     above = t + skewness * (2 * t**2 + 1) / 6
     spread = math.sqrt((n - 1) / n * squares)
     low = math.exp(y + min(correction, 0.0) - t * spread) - offset
@@ -185,21 +187,10 @@ def jackknife_interval(
     return Interval(estimate, low, high, standard_error)
 
 
-def rate_interval(
-    estimate: float | Array, without: Array, level: float, speakers: float
-) -> Interval:
+def rate_interval(estimate: float | Array, without: Array, speakers: float) -> Interval:
     """The interval of a share of trials: at worst all trials of speakers who were not met fail."""
-    missing = unmet(level, speakers)
-    return jackknife_interval(
-        float(estimate), without, level, speakers=speakers, most=1.0, unseen=missing
-    )
-
-
-def check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ParameterError(
-            f"the level of an interval must be in (0, 1), such as 0.95; got {level}"
-        )
+    missing = unmet(speakers)
+    return jackknife_interval(float(estimate), without, speakers=speakers, most=1.0, unseen=missing)
 
 
 class Metric:
@@ -246,20 +237,18 @@ class Metric:
         """What the interval needs to know of the trials without every speaker; None if there is no interval."""
         return lambda curve: (self.value(curve),)
 
-    def interval(self, whole: Curve, without: Array, level: float, speakers: float) -> Interval:
+    def interval(self, whole: Curve, without: Array, speakers: float) -> Interval:
         """The interval of its value of the whole curve.
 
         without : (groups, numbers of the probe), finite
-        level : how often the interval is to hold
         speakers : how many of them count, see above
         """
         return jackknife_interval(
             float(self.value(whole)),
             without[:, 0],
-            level,
             speakers=speakers,
             most=self.most,
-            unseen=self.unseen(unmet(level, speakers)),
+            unseen=self.unseen(unmet(speakers)),
             of_hull=self.of_hull,
         )
 
@@ -375,10 +364,10 @@ class Cllr(Metric):
     def probe(self, whole: Curve) -> Probe | None:
         return lambda curve: (curve.cllr(), curve.min_cllr())
 
-    def interval(self, whole: Curve, without: Array, level: float, speakers: float) -> Interval:
+    def interval(self, whole: Curve, without: Array, speakers: float) -> Interval:
         """It reaches at least as far up as minCllr and what poor calibration loses."""
-        own = super().interval(whole, without, level, speakers)
-        least = MinCllr().interval(whole, without[:, 1:], level, speakers)
+        own = super().interval(whole, without, speakers)
+        least = MinCllr().interval(whole, without[:, 1:], speakers)
         loss = max(0.0, own.estimate - least.estimate)
         return replace(own, high=max(own.high, least.high + loss))
 
@@ -431,9 +420,9 @@ class ThresholdAt(_AtRate):
     def value(self, curve: Curve) -> float:
         return curve.threshold_for(self.rate)
 
-    def interval(self, whole: Curve, without: Array, level: float, speakers: float) -> Interval:
+    def interval(self, whole: Curve, without: Array, speakers: float) -> Interval:
         threshold = self.value(whole)
-        far = rate_interval(whole.rates(threshold)[1], without[:, 1], level, speakers)
+        far = rate_interval(whole.rates(threshold)[1], without[:, 1], speakers)
         return Interval(threshold, *threshold_ends(whole, far))
 
 
@@ -448,9 +437,9 @@ class MissesAt(_AtRate):
     def value(self, curve: Curve) -> float:
         return float(curve.rates(curve.threshold_for(self.rate))[0])
 
-    def interval(self, whole: Curve, without: Array, level: float, speakers: float) -> Interval:
+    def interval(self, whole: Curve, without: Array, speakers: float) -> Interval:
         rates = whole.rates(whole.threshold_for(self.rate))
-        own, far = (rate_interval(rates[i], without[:, i], level, speakers) for i in (0, 1))
+        own, far = (rate_interval(rates[i], without[:, i], speakers) for i in (0, 1))
         estimate = own.estimate
         low_end, high_end = threshold_ends(whole, far)
         least = float(whole.rates(low_end)[0])

@@ -16,16 +16,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from .._typing import Array, RandomState
+from .._typing import Array, Json, RandomState
 from ..exceptions import DataError, ParameterError
 from ..kinds import Costs, Kinds
-from .catalogue import check_level, metrics_of
+from .catalogue import LEVEL, metrics_of
 from .intervals import WeightedTrials, plain, weighted_trials
 
 KNOWN = 0.9
@@ -44,7 +43,6 @@ class PairedTest:
 
     a: float
     b: float
-    level: float
     difference: float = math.nan
     low: float = math.nan
     high: float = math.nan
@@ -59,8 +57,8 @@ class PairedTest:
 
     @property
     def verdict(self) -> str:
-        """``"A"`` or ``"B"`` if one is better at this level, else ``"undecided"``."""
-        if not self.p_value < 1 - self.level:
+        """``"A"`` or ``"B"`` if one is better, else ``"undecided"``."""
+        if not self.p_value < 1 - LEVEL:
             return "undecided"
         return "A" if self.difference < 0 else "B"
 
@@ -70,14 +68,13 @@ class Comparison:
     """Paired tests by kind and metric."""
 
     tests: dict[str, dict[str, PairedTest]]
-    level: float
     n_resamples: int
     n_speakers: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values for JSON; what is not finite is None."""
         return {
-            "level": self.level,
+            "level": LEVEL,
             "n_resamples": self.n_resamples,
             "n_speakers": self.n_speakers,
             "kinds": {
@@ -87,10 +84,10 @@ class Comparison:
         }
 
 
-def _quantiles(values: Array, level: float, speakers: float) -> tuple[float, float]:
+def _quantiles(values: Array, speakers: float) -> tuple[float, float]:
     """Expanded percentiles of the replicates that had both targets and non-targets."""
     known = values[~np.isnan(values)]
-    z = stdtrit(speakers - 1, (1 + level) / 2) * math.sqrt(speakers / (speakers - 1))
+    z = stdtrit(speakers - 1, (1 + LEVEL) / 2) * math.sqrt(speakers / (speakers - 1))
     low, high = np.quantile(
         known, [ndtr(-z), ndtr(z)], method="nearest" if np.isinf(known).any() else "linear"
     )
@@ -105,10 +102,8 @@ def compare_systems(
     test_speakers: ArrayLike,
     costs: Costs = ("default",),
     *,
-    target: str | None = None,
     weights: Mapping[str, float] | None = None,
     n_resamples: int = 1000,
-    level: float = 0.95,
     random_state: RandomState = None,
 ) -> Comparison:
     """Whether system A beats system B on the same trials.
@@ -121,7 +116,7 @@ def compare_systems(
     ----------
     scores_a, scores_b
         Of the same trials.
-    kinds, enrol_speakers, test_speakers, costs, target, weights, level
+    kinds, enrol_speakers, test_speakers, costs, weights
         As for :func:`speaker_intervals`.
     n_resamples : int
         How often the speakers are drawn; 1000 fix either end of an interval to about 2 % of its width.
@@ -133,7 +128,6 @@ def compare_systems(
     Time is linear in trials times resamples (a million trials of two or three kinds
     take a few hundredths of a second a resample); the scores are sorted once.
     """
-    check_level(level)
     if n_resamples < 2:
         raise ParameterError(
             f"a bootstrap needs at least 2 resamples, better some hundreds; got {n_resamples}"
@@ -145,7 +139,7 @@ def compare_systems(
         )
     metrics = [metric for metric in metrics_of(costs, ()) if metric.is_error]
     sides = (enrol_speakers, test_speakers)
-    systems = [weighted_trials(s, kinds, sides, target, weights) for s in (scores_a, scores_b)]
+    systems = [weighted_trials(s, kinds, sides, weights) for s in (scores_a, scores_b)]
     n_speakers = next(iter(systems[0].values())).n_speakers
     rng = np.random.default_rng(random_state)
     # the first is the list as it is; the last speaker stands for "the same person", see speaker_codes
@@ -167,13 +161,13 @@ def compare_systems(
         pairs = zip(measured(trials).T, measured(systems[1][kind]).T, strict=True)
         speakers = min(trials.speakers())
         tests[kind] = {
-            metric.name: _paired(*pair, level, speakers)
+            metric.name: _paired(*pair, speakers)
             for metric, pair in zip(metrics, pairs, strict=True)
         }
-    return Comparison(tests, level, n_resamples, n_speakers)
+    return Comparison(tests, n_resamples, n_speakers)
 
 
-def _paired(a: Array, b: Array, level: float, speakers: float) -> PairedTest:
+def _paired(a: Array, b: Array, speakers: float) -> PairedTest:
     """The test of a metric, from its values of both systems: of all speakers, then of every resample."""
     with np.errstate(invalid="ignore", divide="ignore"):  # both infinite: no difference is known
         differences = a - b
@@ -181,14 +175,12 @@ def _paired(a: Array, b: Array, level: float, speakers: float) -> PairedTest:
         ratios = np.where((a == 0) & (b == 0), 1.0, a / b)
     known = np.mean(~np.isnan(differences[1:]))
     if not np.isfinite(a[0]) or not np.isfinite(b[0]) or speakers < 2 or known < KNOWN:
-        return PairedTest(float(a[0]), float(b[0]), level)
-    low, high = _quantiles(differences[1:], level, speakers)
+        return PairedTest(float(a[0]), float(b[0]))
+    low, high = _quantiles(differences[1:], speakers)
     # two-sided, of no difference; the observed trials count as one more resample
     drawn = differences[1:][~np.isnan(differences[1:])]
     tail = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
     z = float(ndtri(min(0.5, (tail + 1) / (len(drawn) + 1))))
     p_value = float(2 * stdtr(speakers - 1, z / math.sqrt(speakers / (speakers - 1))))
-    ends = _quantiles(ratios[1:], level, speakers)
-    return PairedTest(
-        float(a[0]), float(b[0]), level, float(differences[0]), low, high, p_value, *ends
-    )
+    ends = _quantiles(ratios[1:], speakers)
+    return PairedTest(float(a[0]), float(b[0]), float(differences[0]), low, high, p_value, *ends)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .._typing import Json
 from ..exceptions import DataError, ParameterError
 from ..kinds import (
     Costs,
@@ -101,9 +102,9 @@ class Evaluation:
             lines.append(intervals.definition())
         return lines
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values for JSON; what is not finite (an empty kind, an infinite cost) is None."""
-        about: dict[str, Any] = {
+        about: Json = {
             "target": self.target,
             "costs": {cost.name: asdict(cost) for cost in self.costs},
             "weights": self.weights,
@@ -111,7 +112,7 @@ class Evaluation:
             "kinds": {},
         }
         for kind, row in self.rows.items():
-            values: dict[str, Any] = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
+            values: Json = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
             for name, value in row.values.items():
                 family, _, point = name.partition("/")
                 place = values.setdefault(family, {}) if point else values
@@ -119,24 +120,18 @@ class Evaluation:
             about["kinds"][kind] = values
         return about
 
-    def table(self, format: str = "text", *, intervals: Intervals | None = None) -> str:
-        """The rows as ``text`` or ``markdown``, shares in percent.
+    def table(self, intervals: Intervals | None = None) -> str:
+        """The rows as text, shares in percent.
 
         With ``intervals`` (of :func:`speaker_intervals` on the same scores) a metric is
         followed by its interval where it has one.
         """
-        if format not in ("text", "markdown"):
-            raise ParameterError(f"a table is text or markdown; got {format!r}")
-        markdown = format == "markdown"
         lines = []
         for title, metrics in self.tables().items():
             if title != ERRORS:
-                lines += [f"{title}:", *[""] * markdown]
-            rows = self.grid(metrics, intervals)
-            lines += [*(markdown_rows(rows) if markdown else aligned(rows)), ""]
-        notes = self.definitions(intervals)
-        lines += [f"- {note}" for note in notes] if markdown else notes
-        return "\n".join(lines) + "\n"
+                lines.append(f"{title}:")
+            lines += [*aligned(self.grid(metrics, intervals)), ""]
+        return "\n".join([*lines, *self.definitions(intervals)]) + "\n"
 
     def grid(
         self, metrics: Iterable[Metric], intervals: Intervals | None = None, form: str = BRACKETS
@@ -172,13 +167,11 @@ class Evaluation:
         return [(kind, first, kind) for kind in self.rows] + totals
 
 
-def split_by_kind(
-    scores: ArrayLike, kinds: Kinds, target: str | None = None
-) -> tuple[str, Scores, dict[str, Scores]]:
+def split_by_kind(scores: ArrayLike, kinds: Kinds) -> tuple[str, Scores, dict[str, Scores]]:
     """The name of the target kind, its scores, and the scores of the other kinds, IW, IC, TW first."""
     array = np.asarray(scores)
     masks = as_masks(kinds, array.shape)
-    chosen = target_kind(masks, target)
+    chosen = target_kind(masks)
     if TOTAL in masks:
         raise ParameterError(
             f"{TOTAL!r} names a row of the table; give that kind of trial another name"
@@ -201,7 +194,6 @@ def evaluate(
     costs: Costs = ("default",),
     *,
     far: Iterable[float] = FARS,
-    target: str | None = None,
 ) -> Evaluation:
     """Measure scores by kind of trial.
 
@@ -211,13 +203,12 @@ def evaluate(
         Natural-log likelihood ratios, of any shape.
     kinds : mapping, or array-like
         Masks by kind as :func:`trial_kinds` gives them, or the name of the kind of every
-        trial, or booleans that say which trials are targets. Trials in no mask are left out.
+        trial, or booleans that say which trials are targets. TC, ``target`` or the same in every view is the
+        kind to be accepted. Trials in no mask are left out.
     costs : names, triples or :class:`DetectionCost`
         Operating points of minDCF and actDCF.
     far : shares
         False-alarm rates at which misses are to be known, each with its threshold.
-    target : str, optional
-        The kind to be accepted; TC, ``target`` or the same in every view is found by itself.
 
     Examples
     --------
@@ -228,7 +219,7 @@ def evaluate(
     """
     costs = detection_costs(costs)
     metrics = metrics_of(costs, far)
-    chosen, targets, parts = split_by_kind(scores, kinds, target)
+    chosen, targets, parts = split_by_kind(scores, kinds)
     for array in (targets, *parts.values()):
         array.sort()  # copies of our own
     total = np.sort(np.concatenate(list(parts.values())), kind="stable")  # of sorted pieces
@@ -252,10 +243,3 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
         cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
         lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
     return lines
-
-
-def markdown_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table."""
-    head, *body = [[cell.replace("|", r"\|") for cell in row] for row in rows]
-    rule = [":---", *["---:"] * (len(head) - 1)]
-    return ["| " + " | ".join(row) + " |" for row in (head, rule, *body)]

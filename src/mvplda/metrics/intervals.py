@@ -34,10 +34,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._typing import Array, Names
+from .._typing import Array, Json, Names
 from ..exceptions import LabelError, ParameterError
 from ..kinds import Coded, Costs, Kinds, as_masks
-from .catalogue import COARSEST, FARS, Interval, Metric, check_level, effective_number, metrics_of
+from .catalogue import COARSEST, FARS, LEVEL, Interval, Metric, effective_number, metrics_of
 from .curves import Curve, Scores, Side, ranks_at_targets, softplus
 from .evaluation import TOTAL, split_by_kind
 
@@ -189,7 +189,6 @@ def weighted_trials(
     scores: ArrayLike,
     kinds: Kinds,
     speakers: Sides,
-    target: str | None = None,
     weights: Mapping[str, float] | None = None,
 ) -> dict[str, WeightedTrials]:
     """Every row of the table by kind, in the order of :func:`evaluate`, without empty kinds.
@@ -205,7 +204,7 @@ def weighted_trials(
             )
     array = np.asarray(scores)
     masks = as_masks(kinds, array.shape)
-    chosen, targets, parts = split_by_kind(array, masks, target)
+    chosen, targets, parts = split_by_kind(array, masks)
     first, second, n_speakers = speaker_codes(*speakers, array.shape)
 
     def spoken(scores: Scores, names: list[str], sign: float) -> Spoken:
@@ -244,7 +243,6 @@ class Intervals:
     """Intervals by kind and metric (``eer``, ``min_dcf/default``, ...); a metric that can have none is left out."""
 
     intervals: dict[str, dict[str, Interval]]
-    level: float
     n_speakers: int
     too_few: tuple[str, ...] = ()
     """Kinds without any interval: all targets, or all non-targets, hang on one speaker or group."""
@@ -256,7 +254,7 @@ class Intervals:
     def definition(self) -> str:
         """What the intervals are, in one sentence."""
         said = (
-            f"[low, high]: {100 * self.level:g} % interval of a jackknife over the {self.n_speakers} speakers; "
+            f"[low, high]: {100 * LEVEL:g} % interval of a jackknife over the {self.n_speakers} speakers; "
             f"none for actDCF, nor for a minDCF that one trial moves by more than {COARSEST:g}."
         )
         if self.too_few:
@@ -266,14 +264,14 @@ class Intervals:
             )
         return said
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values for JSON; what is not finite is None."""
         kinds = {
             kind: {name: plain(item) for name, item in row.items()}
             for kind, row in self.intervals.items()
         }
         return {
-            "level": self.level,
+            "level": LEVEL,
             "n_speakers": self.n_speakers,
             "definition": self.definition(),
             "too_few_speakers": list(self.too_few),
@@ -289,9 +287,7 @@ def plain(record: Any) -> dict[str, float | None]:
     return {name: float(x) if math.isfinite(x) else None for name, x in numbers.items()}
 
 
-def _row(
-    trials: WeightedTrials, metrics: Sequence[Metric], level: float
-) -> dict[str, Interval] | None:
+def _row(trials: WeightedTrials, metrics: Sequence[Metric]) -> dict[str, Interval] | None:
     """Intervals of one row of the table; None if all its targets or non-targets are of one speaker or group."""
     speakers = min(trials.speakers())
     whole = trials.whole()
@@ -305,7 +301,7 @@ def _row(
     for metric, measured in zip(chosen, zip(*without, strict=True), strict=True):
         values = np.array(measured, dtype=np.float64)
         if np.isfinite(metric.value(whole)) and np.isfinite(values).all():
-            intervals[metric.name] = metric.interval(whole, values, level, speakers)
+            intervals[metric.name] = metric.interval(whole, values, speakers)
     return intervals
 
 
@@ -317,23 +313,19 @@ def speaker_intervals(
     costs: Costs = ("default",),
     *,
     far: Iterable[float] = FARS,
-    target: str | None = None,
     weights: Mapping[str, float] | None = None,
-    level: float = 0.95,
 ) -> Intervals:
     """Confidence intervals of the metrics by kind, by a jackknife over speakers.
 
     Parameters
     ----------
-    scores, kinds, costs, far, target
+    scores, kinds, costs, far
         As for :func:`evaluate`.
     enrol_speakers, test_speakers : array-like
         The true speakers of every trial; or, if ``scores`` is (enrol, test), of every row
         and of every column.
     weights : mapping, optional
         How many trials one of a kind stands for, where only some were drawn of it; 1 each unless given.
-    level : float
-        How often the interval is to hold the value of all speakers that there might have been.
 
     Notes
     -----
@@ -350,11 +342,10 @@ def speaker_intervals(
     >>> found.estimate, found.low, round(found.high, 2)  # no error, but only ten speakers
     (0.0, 0.0, 0.26)
     """
-    check_level(level)
     metrics = metrics_of(costs, far)
-    rows = weighted_trials(scores, kinds, (enrol_speakers, test_speakers), target, weights)
+    rows = weighted_trials(scores, kinds, (enrol_speakers, test_speakers), weights)
     # a row that stands twice, the only kind and the total, is measured once
-    each = {trials: _row(trials, metrics, level) for trials in dict.fromkeys(rows.values())}
+    each = {trials: _row(trials, metrics) for trials in dict.fromkeys(rows.values())}
     too_few = tuple(kind for kind, trials in rows.items() if each[trials] is None)
     n_speakers = next(iter(rows.values())).n_speakers
-    return Intervals({kind: each[rows[kind]] or {} for kind in rows}, level, n_speakers, too_few)
+    return Intervals({kind: each[rows[kind]] or {} for kind in rows}, n_speakers, too_few)

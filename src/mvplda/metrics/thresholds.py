@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from .._typing import Array, FloatArray, IntArray
+from .._typing import Array, FloatArray, IntArray, Json
 from ..exceptions import DataError, ParameterError
 from ..kinds import Coded, Kinds, as_masks, target_kind
-from .catalogue import Interval, check_level, check_rate, effective_number, rate_interval, unmet
+from .catalogue import LEVEL, Interval, check_rate, effective_number, rate_interval, unmet
 from .curves import ScoreCurve
 from .evaluation import TOTAL
 from .intervals import (
@@ -65,15 +65,12 @@ def threshold_for(
     far: float,
     enrol_speakers: ArrayLike,
     test_speakers: ArrayLike,
-    *,
-    target: str | None = None,
-    level: float = 0.95,
 ) -> ThresholdPoint:
     """The lowest threshold at which no kind of impostor is accepted more often than ``far``.
 
     Parameters
     ----------
-    scores, kinds, enrol_speakers, test_speakers, target, level
+    scores, kinds, enrol_speakers, test_speakers
         As for :func:`speaker_intervals`.
     far : float
         The wanted false-alarm rate, a share in (0, 1).
@@ -96,13 +93,12 @@ def threshold_for(
     too few: with 30 speakers you cannot show a false-alarm rate below 9.5 %, and 1 % was asked for; ...
     """
     check_rate(far)
-    check_level(level)
-    rows = weighted_trials(scores, kinds, (enrol_speakers, test_speakers), target)
+    rows = weighted_trials(scores, kinds, (enrol_speakers, test_speakers))
     del rows[TOTAL]
     thresholds = {kind: trials.whole().threshold_for(far) for kind, trials in rows.items()}
     worst = max(thresholds, key=lambda kind: thresholds[kind])
     threshold = thresholds[worst]
-    rates = {kind: _rates_at(threshold, trials, level) for kind, trials in rows.items()}
+    rates = {kind: _rates_at(threshold, trials) for kind, trials in rows.items()}
     speakers = rows[worst].speakers()[1]
     return ThresholdPoint(
         threshold=threshold,
@@ -110,19 +106,19 @@ def threshold_for(
         worst=worst,
         far={kind: both[1] for kind, both in rates.items()},
         frr=rates[worst][0],
-        least_far=unmet(level, speakers),
+        least_far=unmet(speakers),
         speakers=speakers,
     )
 
 
-def _rates_at(threshold: float, trials: WeightedTrials, level: float) -> list[Interval]:
+def _rates_at(threshold: float, trials: WeightedTrials) -> list[Interval]:
     """Miss and false-alarm rate at a threshold that stays where it is, with their intervals."""
     rates = trials.whole().rates(threshold)
     without = trials.without(lambda curve: curve.rates(threshold))
     if without is None:  # all trials of a side are of one speaker or group
         return [Interval(float(rate), 0.0, 1.0) for rate in rates]
     each = zip(rates, np.array(without).T, trials.speakers(), strict=True)
-    return [rate_interval(rate, own, level, speakers) for rate, own, speakers in each]
+    return [rate_interval(rate, own, speakers) for rate, own, speakers in each]
 
 
 # Errors of groups of people, and how far the groups lie apart.
@@ -145,7 +141,7 @@ class GroupErrors:
     largest_ratio: dict[str, Interval]
     between: dict[str, tuple[str, str]]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values for JSON; what is not finite is None."""
         rates = {"frr": self.frr, "far": self.far, "largest_ratio": self.largest_ratio}
         tables = {name: {key: plain(x) for key, x in row.items()} for name, row in rates.items()}
@@ -159,11 +155,11 @@ class _Rates(NamedTuple):
     trials: int
     speakers: float
 
-    def interval(self, level: float) -> Interval:
+    def interval(self) -> Interval:
         """The rate; of one speaker, or of none, anything is possible."""
         if np.isnan(self.values).any():
             return Interval(float(self.values[0]), 0.0, 1.0)
-        return rate_interval(self.values[0], self.values[1:], level, self.speakers)
+        return rate_interval(self.values[0], self.values[1:], self.speakers)
 
 
 def _rates(wrong: Array, first: Codes, second: Codes, n_speakers: int) -> _Rates:
@@ -186,15 +182,12 @@ def group_errors(
     test_speakers: ArrayLike,
     enrol_groups: ArrayLike,
     test_groups: ArrayLike,
-    *,
-    target: str | None = None,
-    level: float = 0.95,
 ) -> GroupErrors:
     """Misses and false alarms of every group at a common threshold.
 
     Parameters
     ----------
-    scores, kinds, enrol_speakers, test_speakers, target, level
+    scores, kinds, enrol_speakers, test_speakers
         As for :func:`speaker_intervals`.
     threshold : float
         The lowest score that is accepted.
@@ -205,7 +198,7 @@ def group_errors(
     -----
     The interval of a ratio is a jackknife over speakers of its logarithm. The worst and the best of
     several groups were chosen by their rates: with k pairs of groups the interval is of the level
-    1 - (1 - level) / k, so that it holds for whichever pair is chosen.
+    1 - 0.05 / k, so that it holds for whichever pair is chosen.
 
     Examples
     --------
@@ -218,10 +211,9 @@ def group_errors(
     >>> found.frr["a"].estimate, found.frr["b"].estimate, round(found.largest_ratio["frr"].estimate, 6)
     (0.1, 0.0, 3.0)
     """
-    check_level(level)
     array = np.asarray(scores)
     masks = as_masks(kinds, array.shape)
-    targets = masks[target_kind(masks, target)]
+    targets = masks[target_kind(masks)]
     others = np.any(list(masks.values()), axis=0) & ~targets
     first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, array.shape)
     names, enrolled, tested = both_sides(enrol_groups, test_groups, array.shape, "groups")
@@ -240,14 +232,14 @@ def group_errors(
             mask = those & (enrolled == group)
             errors = wrong[mask].astype(np.float64)
             every[str(names[group])] = _rates(errors, first[mask], second[mask], n_speakers)
-        rates[name] = {group: own.interval(level) for group, own in every.items()}
+        rates[name] = {group: own.interval() for group, own in every.items()}
         known = {group: own for group, own in every.items() if own.trials}
         if len(known) > 1:
-            between[name], ratios[name] = _largest_ratio(known, level)
+            between[name], ratios[name] = _largest_ratio(known)
     return GroupErrors(float(threshold), rates["frr"], rates["far"], ratios, between)
 
 
-def _largest_ratio(rates: dict[str, _Rates], level: float) -> tuple[tuple[str, str], Interval]:
+def _largest_ratio(rates: dict[str, _Rates]) -> tuple[tuple[str, str], Interval]:
     """The worst group and the best, and the ratio of their rates."""
     logs = {group: np.log(own.values + 0.5 / own.trials) for group, own in rates.items()}
     worst = max(logs, key=lambda group: logs[group][0])
@@ -261,7 +253,7 @@ def _largest_ratio(rates: dict[str, _Rates], level: float) -> tuple[tuple[str, s
     n = len(without)
     error = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
     fewest = min(rates[group].speakers for group in both)
-    t = float(stdtrit(max(fewest - 1.0, 1.0), 1 - (1 - level) / math.comb(len(rates), 2) / 2))
+    t = float(stdtrit(max(fewest - 1.0, 1.0), 1 - (1 - LEVEL) / math.comb(len(rates), 2) / 2))
     low, high = (math.exp(min(estimate + sign * t * error, 700.0)) for sign in (-1, 1))
     return both, Interval(math.exp(estimate), low, high)
 
@@ -269,20 +261,17 @@ def _largest_ratio(rates: dict[str, _Rates], level: float) -> tuple[tuple[str, s
 # Errors of identification, one against many.
 
 
-def identification_curve(
-    scores: ArrayLike, targets: ArrayLike, searches: ArrayLike, *, rank: int = 1
-) -> ScoreCurve:
+def identification_curve(scores: ArrayLike, targets: ArrayLike, searches: ArrayLike) -> ScoreCurve:
     """False-negative and false-positive identification rates (FNIR, FPIR of ISO/IEC 19795-1) over all thresholds.
 
     A search is a test against all profiles. One whose speaker is enrolled is missed where the right profile scores
-    below the threshold, or is not among the `rank` best. Another is a false positive where any profile reaches it.
+    below the threshold, or another profile scores as high. Another is a false positive where any profile reaches it.
 
     Parameters
     ----------
     scores : (n,) of trials
     targets : (n,) whether profile and test are of the same speaker
     searches : (n,) the test of every trial
-    rank : how many candidates are returned; equal scores of others stand before the right one
 
     Returns
     -------
@@ -297,22 +286,18 @@ def identification_curve(
     >>> [float(rate) for rate in curve.rates(2.5)]  # b is missed, eve is not taken for anybody
     [0.5, 0.0]
     """
-    if rank < 1:
-        raise ParameterError(f"rank is how many candidates are returned, at least 1; got {rank}")
     array = np.asarray(scores)
     same = np.asarray(targets, dtype=bool)
     test = Coded.of(searches).codes
     best = np.full((2, test.max() + 1), -np.inf)
     np.maximum.at(best, (same.astype(int), test), array)
-    is_before = ~same & (array >= best[1][test])
-    before = np.bincount(test[is_before], minlength=best.shape[1])
     known = np.isin(np.arange(best.shape[1]), test[same])
     if known.all() or not known.any():
         raise DataError(
             f"of {len(known)} searches {known.sum()} are of people who are enrolled: FNIR needs such searches, FPIR "
             "needs searches of people who are not enrolled"
         )
-    return ScoreCurve(np.where(before < rank, best[1], -np.inf)[known], best[0][~known])
+    return ScoreCurve(np.where(best[0] < best[1], best[1], -np.inf)[known], best[0][~known])
 
 
 # Errors where a claimant may try more than once.

@@ -194,7 +194,6 @@ class Committee(BaseScorer, BaseEstimator):
             views,
             folds=self.folds,
             enrolment=self.enrolment,
-            missing=self.missing,
         )
         said = []
         kinds = []
@@ -331,13 +330,6 @@ class Committee(BaseScorer, BaseEstimator):
     @property
     def width_out(self) -> int:
         return sum(scorer_of(expert).width_out for expert in self.experts_.values())
-
-    @property
-    def missing(self) -> object:  # type: ignore[override]
-        """The label that stands for none in the experts' training."""
-        # experts read the same labels: the first that states one will do
-        labels = [scorer_of(expert).missing for expert in self.experts_.values()]
-        return next((label for label in labels if label is not None), None)
 
     def _key(self) -> str:
         return "+".join(scorer_of(expert)._key() for expert in self.experts_.values())

@@ -16,7 +16,7 @@ tells what it sounds like, and what it is not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -78,6 +78,9 @@ the phrase and what the domain cannot be told apart."""
 
 NEAREST = 8
 """Known classes that a test may be of instead of its profile's: each takes time in every trial."""
+
+KEPT_TERMS = 2**10
+"""Terms of forms that are kept, one for every known class and all counts of takes."""
 
 KNOWN_NOISE = 1.5
 """Tests of known classes are so much noisier than training: chosen on corpora that were left out."""
@@ -626,6 +629,9 @@ class UnitForms:
         self.known = known
         # unlike a number, it is never that of other forms
         self._name = object()
+        self._ones = np.ones(len(centre))
+        # terms by their keys: most trials have the same counts of takes
+        self._terms: dict[Hashable, Term] = {}
 
     def side(self, table: Table, y: AnyArray) -> list[UnitSide]:
         """By class of the view."""
@@ -666,15 +672,21 @@ class UnitForms:
             e, t = enrol[met], test[number]
             trained = reading[0][met]
             key = (self._name, trained, *e[1:], *t[1:])
-            if self.known is not None and trained >= 0:
-                term = self._own_takes(e, t, self.known[0][trained], self.known[1][trained])
-            else:
-                term = self._term(e, t)
-            ones = np.ones(len(self.centre))
+            if key not in self._terms:
+                if len(self._terms) >= KEPT_TERMS:
+                    self._terms.clear()
+                self._terms[key] = self._make_term(e, t, trained)
+            term = self._terms[key]
+            ones = self._ones
             row = Quadratic((met, key), e.vectors, term.row * ones, term.enrolled, term.constant)
             column = Quadratic((number, key), t.vectors, term.column * ones, term.tested)
             forms.append(PairForm((met, number, key), term.product * ones, ones, row, column))
         return forms
+
+    def _make_term(self, e: UnitSide, t: UnitSide, trained: int) -> Term:
+        if self.known is not None and trained >= 0:
+            return self._own_takes(e, t, self.known[0][trained], self.known[1][trained])
+        return self._term(e, t)
 
     def _term(self, e: UnitSide, t: UnitSide) -> Term:
         """Sharing a class and the domain, less sharing the domain alone, which strangers share."""

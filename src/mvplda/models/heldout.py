@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.random import Generator
 
-from .._typing import Columns, IntArray
+from .._typing import BoolArray, Columns, IntArray
 from ..exceptions import ParameterError
 from ..labels import by_appearance, encode_labels
 from ..scoring.question import Hypothesis, possible_hypotheses
@@ -45,7 +45,7 @@ class Trials:
     """
 
     hypotheses: list[Hypothesis]
-    train: NDArray[np.bool_]
+    train: BoolArray
     enrol: IntArray
     ids: IntArray
     profiles: IntArray
@@ -60,11 +60,10 @@ def held_out_trials(
     *,
     folds: int = 4,
     enrolment: int = 1,
-    missing: object = None,
     most_tests: int | None = TESTS,
     most_trials: int | None = TRIALS,
 ) -> list[Trials]:
-    """Trials among the people of every fold; none where there are too few people.
+    """Trials among the people of every fold; none where there are too few people. Vectors without label are not tried.
 
     Parameters
     ----------
@@ -72,14 +71,13 @@ def held_out_trials(
     views : of which trials have kinds; None: all in `labels`. The classes of the first are held out
     folds : how many, at most; fewer where a fold would have less than 4 people
     enrolment : vectors per profile
-    missing : a label that stands for "no label", besides None and NaN. Vectors without a label are never tried
     most_tests, most_trials : of every fold, and of every kind in every fold; None: no limit
     """
     for name, value, least in (("folds", folds, 2), ("enrolment", enrolment, 1)):
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             raise ParameterError(f"{name} is a whole number, at least {least}; got {value!r}")
     views = tuple(labels if views is None else views)
-    table = encode_labels({view: labels[view] for view in views}, views, missing=missing)
+    table = encode_labels({view: labels[view] for view in views}, views)
     codes = np.stack([by_appearance(table.codes[view]) for view in views], axis=1)
     # nobody can say whether a vector without a label is of the same class as another
     may_try = np.ones(len(table), dtype=bool)
@@ -124,13 +122,13 @@ def _cells(
 
 
 def _trials(
-    train: NDArray[np.bool_],
+    train: BoolArray,
     enrolled: IntArray,
     ids: IntArray,
     others: IntArray,
     codes: IntArray,
     views: tuple[str, ...],
-    rng: np.random.Generator,
+    rng: Generator,
     most_tests: int | None,
     most_trials: int | None,
 ) -> Trials:

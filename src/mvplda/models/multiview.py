@@ -31,7 +31,6 @@ from ..inference.em import (
     PublishedEM,
     fit_em,
     posterior,
-    warm_parameters,
 )
 from ..inference.parameters import NOISES, NoiseModel, Parameters
 from ..inference.priors import PRIORS
@@ -104,7 +103,6 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     init : {"moments", "random"}
     max_iter, tol : int, float
         EM stops when the objective gains less than `tol` nat a vector.
-    missing : a label that stands for "no label", besides None and NaN
     random_state : int, numpy.random.Generator, RandomState or None
         Used by a random start. A start from moments uses a little chance too, always the same where this is None.
     callback : callable or None
@@ -168,7 +166,6 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         init: Literal["moments", "random"] = "moments",
         max_iter: int = 100,
         tol: float = 1e-3,
-        missing: object = None,
         random_state: RandomState = None,
         callback: Callable[[Iteration], object] | None = None,
     ) -> None:
@@ -182,7 +179,6 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         self.init = init
         self.max_iter = max_iter
         self.tol = tol
-        self.missing = missing
         self.random_state = random_state
         self.callback = callback
 
@@ -202,11 +198,13 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
                 "give one label a vector and view"
             )
         check_settings(self)
-        X = self._vectors(X, reset=True)
+        vectors = self._vectors(X, reset=True)
         strengths = self.prior_strength
         if y is None:
             # every vector is a class of its own
-            y = dict.fromkeys(base_columns(tuple(self.views or ("class",))), np.arange(len(X)))
+            y = dict.fromkeys(
+                base_columns(tuple(self.views or ("class",))), np.arange(len(vectors))
+            )
             strengths = 1.0
         table = self._encode(y)
         views = table.views
@@ -214,8 +212,10 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         self._set_strengths(strengths, views)
         # the published E step goes by cells: statistics of the interaction come from the same pass
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
-            table = encode_labels(y, (*views, ":".join(views)), missing=self.missing)
-        statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment())
+            table = encode_labels(y, (*views, ":".join(views)))
+        statistics = SufficientStatistics.from_arrays(
+            vectors, table, second_moment=self._second_moment()
+        )
         return self._fit(statistics, self._ranks(views))
 
     def fit_statistics(self, statistics: SufficientStatistics, *, device: Device = None) -> Self:
@@ -233,16 +233,6 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         self._take_width(statistics.dimension)
         return self._fit(statistics, self._ranks(views), device)
 
-    def refit(self, statistics: SufficientStatistics) -> Self:
-        """Fit again, from where the last fit ended, to statistics that have changed since.
-
-        Data that were added (``old + new``) or taken out (``old - theirs``) move the optimum
-        little, so that few iterations are enough.
-        """
-        check_is_fitted(self, "mean_")
-        check_settings(self)
-        return self._fit(statistics, self._ranks(tuple(self.views_)), earlier=self.parameters_)
-
     def _set_strengths(self, strengths: Any, views: tuple[str, ...]) -> None:
         self.prior_strength_: dict[str, float] = {}
         if PRIORS[self.prior].full_rank:
@@ -253,7 +243,6 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         statistics: SufficientStatistics,
         wanted: dict[str, int | None],
         device: Device = None,
-        earlier: Parameters | None = None,
     ) -> Self:
         views = tuple(wanted)
         if self.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
@@ -269,16 +258,14 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         # tables that pay within ten iterations are worth making
         iterations = min(self.max_iter, 10)
         design = Design.of(sums, used, iterations)
-        noise_kind = self._noise_kind()
-        noise = NoiseModel.of(noise_kind, self.noise_floor, statistics, self.noise_shrinkage)
+        noise = NoiseModel.of(
+            self._noise_kind(), self.noise_floor, statistics, self.noise_shrinkage
+        )
         # the same data give the same model, unless chance is asked for
         chance = self.init == "random" or self.random_state is not None
         rng = generator(self.random_state) if chance else np.random.default_rng(0)
         prior = kind.of(sums, noise.on(sums.xp), tuple(self.prior_strength_.values()))
-        if earlier is None:
-            start = prior.start(sums, used, self.init, rng)
-        else:
-            start = warm_parameters(earlier, used, noise_kind, statistics.origin, rng).on(sums.xp)
+        start = prior.start(sums, used, self.init, rng)
         objective: Objective = prior
         if self.algorithm == "paper":
             cell = ":".join(views)
@@ -314,7 +301,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "mean_")
         statistics = SufficientStatistics.from_arrays(
             self._vectors(X, reset=False),
-            encode_labels(y, tuple(self.views_), missing=self.missing),
+            encode_labels(y, tuple(self.views_)),
             second_moment=self._second_moment(),
         )
         return self.log_likelihood_statistics(statistics)
@@ -368,7 +355,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         y : labels in any form that `fit` takes, one a vector to draw
         """
         check_is_fitted(self, "mean_")
-        table = encode_labels(y, tuple(self.views_), missing=self.missing)
+        table = encode_labels(y, tuple(self.views_))
         rng = generator(random_state)
         p = self.parameters_
         X = np.tile(p.mean, (len(table), 1))
@@ -605,9 +592,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         return super().__getstate__()
 
     def _encode(self, y: Any) -> LabelTable:
-        return encode_labels(
-            y, None if self.views is None else tuple(self.views), missing=self.missing
-        )
+        return encode_labels(y, None if self.views is None else tuple(self.views))
 
     def _ranks(self, views: tuple[str, ...]) -> dict[str, int | None]:
         """The rank asked for of every view."""
@@ -766,7 +751,7 @@ class PLDA(MultiviewPLDA):
         return cls(next(iter(ranks.values())), **settings)
 
     def _encode(self, y: Any) -> LabelTable:
-        return encode_labels(y, None if are_named(y) else ("class",), missing=self.missing)
+        return encode_labels(y, None if are_named(y) else ("class",))
 
     def _ranks(self, views: tuple[str, ...]) -> dict[str, int | None]:
         if len(views) != 1:

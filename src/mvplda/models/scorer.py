@@ -98,9 +98,6 @@ class BaseScorer(Persistent):
     nuisance_views: tuple[str, ...] = ()
     """Views that no question is about, such as sittings: labels tell the cells of a profile apart, and nothing else."""
 
-    missing: object = None
-    """A label that stands for "no label", besides None and NaN."""
-
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if cls.__dict__.get("NAME"):
@@ -216,7 +213,6 @@ class BaseScorer(Persistent):
             base,
             self._key(),
             method=method,
-            missing=self.missing,
             weights=weights,
         )
 

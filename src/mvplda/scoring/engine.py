@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -60,6 +61,9 @@ from .worlds import (
 KEPT_WORLDS = 2**12
 """What hypotheses leave possible is kept for this many pairs of tables."""
 
+FEW_WORLDS = 2**6
+"""More possibilities than these are not kept."""
+
 KEPT_HALVES = 8
 """Factors of profiles that are kept with them: those of one or two questions about three views."""
 
@@ -91,7 +95,7 @@ class Memory:
 
     def __init__(self) -> None:
         # all three are bounded, or go with the profiles that they are of
-        self.worlds: dict[tuple[Hypothesis, Table, Table], list[World]] = {}
+        self.worlds: dict[Hashable, list[World]] = {}
         self.groups: WeakKeyDictionary[Profiles, list[Group]] = WeakKeyDictionary()
         self.halves: WeakKeyDictionary[Profiles, dict[Hashable, Half]] = WeakKeyDictionary()
 
@@ -126,6 +130,7 @@ class Seen:
             self.kept = comparison.memory.halves.setdefault(side.profiles, {})
         # quadratic forms, which all worlds with equal keys have in common
         self._squares: dict[Hashable, AnyArray] = {}
+        self._own: dict[Hashable, tuple[list[Quadratic], AnyArray]] = {}
         # log-likelihoods as certain training classes, whatever is enrolled
         self.alone: dict[Reading, AnyArray] = {}
 
@@ -133,8 +138,13 @@ class Seen:
         return sum((one.evaluate(self._squares) for one in quadratics), self.zeros)
 
     def own(self, forms: Sequence[PairForm]) -> AnyArray:
-        """(n,) what the side adds by itself."""
-        return self.total(form.row if self.is_enrolled else form.column for form in forms)
+        """(n,) what the side adds by itself: once for all worlds in which it adds the same."""
+        quadratics = [form.row if self.is_enrolled else form.column for form in forms]
+        key = tuple((one.key, id(one.linear), one.constant) for one in quadratics)
+        if key not in self._own:
+            # with the quadratics, so that no other array gets the number of one of theirs
+            self._own[key] = quadratics, self.total(quadratics)
+        return self._own[key][1]
 
     def half(self, forms: Sequence[PairForm], more: AnyArray | float, dtype: str) -> Half:
         """The factor of one world, whose own term has something added."""
@@ -306,16 +316,22 @@ class Comparison:
         return {own: rest[:, k] for k, own in enumerate(extra)}  # (V7)
 
     def _worlds(self, h: Hypothesis, enrol: Table, test: Table) -> list[World]:
-        """What a hypothesis leaves possible; kept where no names play a part."""
-        if self.has_names:
-            return worlds(h, enrol, test, self.namings)
+        """What a hypothesis leaves possible; kept, for the same tables come again in most calls."""
         kept = self.memory.worlds
-        made = kept.get((h, enrol, test))
+        key = (h, enrol, test, self._naming_keys)
+        made = kept.get(key)
         if made is None:
+            made = worlds(h, enrol, test, self.namings)
             if len(kept) >= KEPT_WORLDS:
                 kept.clear()
-            made = kept[h, enrol, test] = worlds(h, enrol, test, self.namings)
+            # those of many known classes would fill the memory
+            if len(made) <= FEW_WORLDS:
+                kept[key] = made
         return made
+
+    @cached_property
+    def _naming_keys(self) -> tuple[Hashable, ...]:
+        return tuple(naming.key for naming in self.namings.values())
 
 
 def _log_sum(

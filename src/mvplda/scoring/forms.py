@@ -266,7 +266,10 @@ class JointForms:
                     tuple((e, part.number(view, c)) for e, c in matches[i])
                     for view, i in zip(part.forms.base, places, strict=True)
                 )
-                made += [(k, read, some, factor) for some, factor in part.apply(met, FRESH)]
+                for some, factor in part.apply(met, FRESH):
+                    # where no class is shared there is no form
+                    if any(e >= 0 for classes in some for e, _ in classes):
+                        made.append((k, read, some, factor))
             self._applied[key] = made
         return made
 

@@ -166,6 +166,9 @@ class Substitution(NamedTuple):
 
     def apply(self, precision: Array) -> Array:
         """The evidence matrix of z~."""
+        # without training classes the scale is I, which profiles of many classes need not be multiplied by
+        if not self.alike:
+            return precision
         return _symmetric(self.scale.T @ precision @ self.scale)
 
 
@@ -403,7 +406,9 @@ class LatentForms:
             else:
                 N_e = of_e.apply(enrol.precision)
                 N_t = of_t.apply(test.precision)
-                term = latent_term(N_e, N_t, keep_e, keep_t).scaled(of_e.scale, of_t.scale)
+                term = latent_term(N_e, N_t, keep_e, keep_t)
+                if of_e.alike or of_t.alike:
+                    term = term.scaled(of_e.scale, of_t.scale)
             self._terms[key] = term
             self._kept += sum(matrix.size for matrix in term[:4])
         # without training classes all means are 0, and forms have no linear part

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Self
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._typing import AnyArray, Array, IntArray, Json, Labels, Names
-from ..backend import like, sum_rows, to_host
-from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
+from .._typing import AnyArray, Array, IntArray, Labels, Names
+from ..backend import like, sum_rows
+from ..exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, encode_labels, exact_names, label_columns, row_keys
-from ..persistence import Persistent, State, Tensors
 from .question import check_view
 
 Enrolment = Literal["exact", "average"]
-
-ARRAYS = ("y", "weights", "owner", "counts")
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class CellLabels:
 
 
 @dataclass(frozen=True, eq=False)
-class Profiles(Persistent):
+class Profiles:
     """Enrolled sides, ready to be scored. One row of `y` is one cell of one profile.
 
     ids : (P,) names of the profiles
@@ -50,10 +47,8 @@ class Profiles(Persistent):
     labels : of the cells, in the views that the enrolment named
     """
 
-    KIND: ClassVar[str] = "profiles"
-
     ids: Names
-    counts: NDArray[np.int64]
+    counts: IntArray
     y: AnyArray
     weights: Array
     owner: IntArray
@@ -105,52 +100,6 @@ class Profiles(Persistent):
             labels={v: CellLabels(c.names, c.codes[rows]) for v, c in self.labels.items()},
         )
 
-    def get_state(self) -> State:
-        arrays = {name: getattr(self, name) for name in ARRAYS}
-        arrays |= {f"labels/{view}": cells.codes for view, cells in self.labels.items()}
-        names = {view: cells.names.tolist() for view, cells in self.labels.items()}
-        plain = {name: np.ascontiguousarray(to_host(array)) for name, array in arrays.items()}
-        return plain, {"ids": self.ids.tolist(), "model": self.model, "labels": names}
-
-    @classmethod
-    def from_state(cls, arrays: Tensors, values: Json) -> Self:
-        labels = {
-            view: CellLabels(exact_names(names), arrays[f"labels/{view}"])
-            for view, names in values["labels"].items()
-        }
-        parts: Json = {name: arrays[name] for name in ARRAYS}
-        ids = exact_names(values["ids"])
-        return cls(ids=ids, model=values["model"], labels=labels, **parts)
-
-    def check_state(self) -> None:
-        kinds = "".join(np.asarray(getattr(self, name)).dtype.kind for name in ARRAYS)
-        codes = [cells.codes for cells in self.labels.values()]
-        rows = {len(self.y), *(column.shape for column in (self.weights, self.owner, *codes))}
-        fits = (
-            kinds == "ffii"
-            and self.y.ndim == 2
-            and rows == {len(self.owner), (len(self.owner),)}
-            and (self.weights > 0).all()
-            and len(self.counts) == len(self) == len(set(self.ids.tolist()))
-            and (self.counts >= 1).all()
-            and _numbers_all(self.owner, len(self))
-            and all(
-                ((c.codes >= -1) & (c.codes < len(c.names))).all() for c in self.labels.values()
-            )
-        )
-        if not fits:
-            raise FileFormatError("its arrays do not make profiles")
-        cells = np.stack([self.owner, *codes], axis=1)
-        named = cells[(cells >= 0).all(axis=1)]  # a missing label is a class of its own
-        if len(np.unique(named, axis=0)) != len(named):
-            raise FileFormatError("a profile has two rows of the same labels")
-
-    def describe(self) -> Json:
-        about = {"profiles": len(self), "vectors": int(self.counts.sum()), "model": self.model}
-        if len(self):
-            about["first id"] = str(self.ids[0])
-        return about
-
 
 SideLike = Profiles | ArrayLike
 """One side of a score: profiles, or single vectors (n, D)."""
@@ -164,7 +113,6 @@ def sum_evidence(
     model: str,
     *,
     method: Enrolment = "exact",
-    missing: object = None,
     weights: Array | None = None,
 ) -> Profiles:
     """Profiles of vectors whose evidence is y: their sums, cell by cell.
@@ -186,7 +134,7 @@ def sum_evidence(
     if labels is not None:
         if method == "average":
             raise ParameterError("enrolment with labels is exact: use method='exact'")
-        first, cell, carried = _cells(owner, labels, base, missing)
+        first, cell, carried = _cells(owner, labels, base)
         owners = owner[first]
     # a profile of one vector is its evidence: nothing is added up
     total = y
@@ -296,10 +244,10 @@ def _plain_ids(ids: Labels) -> Names:
 
 
 def _cells(
-    owner: IntArray, labels: Labels, base: tuple[str, ...], missing: object
+    owner: IntArray, labels: Labels, base: tuple[str, ...]
 ) -> tuple[IntArray, IntArray, dict[str, CellLabels]]:
     """First vector of every cell, cell of every vector, and the cells' labels; cells are in order of profiles."""
-    table = encode_labels(labels, None, missing=missing)
+    table = encode_labels(labels)
     if len(table) != len(owner):
         raise LabelError(
             f"there are {len(owner)} vectors and {len(table)} labels: give one label a vector"

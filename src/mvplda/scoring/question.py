@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -51,9 +50,7 @@ class Question:
 
     same: str | Iterable[str] | None = None
     given: Mapping[str, str] | None = None
-    priors: Mapping[str | Iterable[str], float] | Iterable[tuple[Iterable[str], float]] | None = (
-        None
-    )
+    priors: Mapping[str | Iterable[str], float] | None = None
     known: Mapping[str, object] | Iterable[str] | str | None = None
     countermeasure: ArrayLike | None = None
     spoof_prior: float | None = None
@@ -65,9 +62,6 @@ class Question:
         keep = partial(object.__setattr__, self)
         if self.same is not None:
             keep("same", names_of(self.same))
-        if self.priors is not None and not isinstance(self.priors, Mapping):
-            # pairs, as JSON holds them
-            keep("priors", {tuple(views): weight for views, weight in self.priors})
         if self.known is not None and not isinstance(self.known, Mapping):
             keep("known", names_of(self.known))
         if self.countermeasure is not None:
@@ -100,29 +94,6 @@ class Question:
     def parts(self) -> Json:
         """What is asked: the keyword arguments that make the question."""
         return {name: value for name, value in vars(self).items() if value is not None}
-
-    def to_dict(self) -> Json:
-        """The question in plain values, as JSON can hold them; ``Question(**values)`` is the same question."""
-        plain = self.parts()
-        if self.countermeasure is not None:
-            raise ParameterError(
-                "countermeasure= is of certain tests, and cannot be kept: leave it out"
-            )
-        if isinstance(self.known, Mapping):
-            raise ParameterError(
-                "known= names the classes of certain profiles, which cannot be kept: name views only"
-            )
-        for name in {"same", "known"} & set(plain):
-            plain[name] = list(plain[name])
-        if self.given is not None:
-            plain["given"] = dict(self.given)
-        if isinstance(self.priors, Mapping):
-            pairs = self.priors.items()
-            plain["priors"] = [[sorted(names_of(key)), float(weight)] for key, weight in pairs]
-        return plain
-
-    def __hash__(self) -> int:
-        return hash(json.dumps(self.to_dict(), sort_keys=True))
 
     def ratio(self, base: Sequence[str], labelled: Iterable[str] = ()) -> Ratio:
         """The likelihood ratio that answers this question.
@@ -193,7 +164,7 @@ class Question:
     ) -> dict[Hypothesis, float]:
         """The priors that are named, by hypothesis."""
         weights: dict[Hypothesis, float] = {}
-        for key, weight in dict(self.priors or {}).items():
+        for key, weight in (self.priors or {}).items():
             views = names_of(key)
             for view in sorted(set(views) & set(facts)):
                 raise ParameterError(

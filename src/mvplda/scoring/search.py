@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._typing import FloatArray, IntArray
+from .._typing import BoolArray, FloatArray, IntArray
 from ..exceptions import DataError, ParameterError
 from .engine import Comparison, Possible, Seen, score_pairs
 from .forms import PairForm, multiply
@@ -45,7 +45,7 @@ class Found(NamedTuple):
 
     profiles: IntArray
     scores: FloatArray
-    certified: NDArray[np.bool_]
+    certified: BoolArray
 
 
 class Bound(NamedTuple):

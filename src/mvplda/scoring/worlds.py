@@ -169,6 +169,11 @@ class Naming:
     training: IntArray | None = None
     near: IntArray | None = None
 
+    @property
+    def key(self) -> tuple[str, bytes | None]:
+        """Of one scorer, namings with equal keys leave the same possible: it has `near` of its classes."""
+        return self.role, None if self.training is None else self.training.tobytes()
+
     def others(self, said: Sequence[int]) -> IntArray:
         """Numbers of the known names that may be meant instead of some."""
         assert self.training is not None

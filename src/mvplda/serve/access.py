@@ -8,7 +8,6 @@ import logging
 import os
 import secrets
 import time
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,15 @@ from typing import Any
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from pydantic import ValidationError
 from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -24,8 +32,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import exceptions as errors
-from ..persistence import write_atomically
-from .schemas import Problem
+from .schemas import Json, Problem
 from .settings import LOCAL_HOSTS, Settings
 
 log = logging.getLogger("mvplda.serve")
@@ -40,7 +47,10 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-SECONDS = ["0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "+Inf"]
+# Name in the environment of the folder where processes of one service put their counts.
+MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
+disable_created_metrics()
+ENCODER = json.JSONEncoder(default=str)
 
 
 class Access:
@@ -136,9 +146,9 @@ class Exchange:
     def finish(self) -> None:
         route = getattr(self.scope.get("route"), "path", "other")
         took = time.monotonic() - self._begun
-        labels = f'route="{route}",status="{self.status}"'
-        self.access.metrics.count("mvplda_requests_total", labels)
-        self.access.metrics.observe("mvplda_request_seconds", took, f'route="{route}"')
+        metrics = self.access.metrics
+        metrics.requests.labels(route, self.status).inc()
+        metrics.seconds.labels(route).observe(took)
         state = self.scope.get("state", {})
         fields = {
             "requestId": self._id,
@@ -203,46 +213,39 @@ def invalid(faults: Sequence[Any]) -> Problem:
 
 
 class Metrics:
-    """Counters, in the text format of Prometheus; a histogram is several of them. One thread counts.
+    """What Prometheus reads: of this process, or of all processes of the service that share a folder.
 
-    folder : where the processes of one service put their counts, so that each can return the sum of all
+    That folder is the one that prometheus_client finds in the environment when it is imported.
     """
 
-    def __init__(self, folder: str | None = None) -> None:
-        self._counts: defaultdict[str, float] = defaultdict(float)
-        self._folder = Path(folder) if folder else None
-        self._written = 0.0
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        own: Json = {"registry": self._registry}
+        self.requests = Counter("mvplda_requests", "Requests", ["route", "status"], **own)
+        self.seconds = Histogram("mvplda_request_seconds", "Their duration", ["route"], **own)
+        self.decisions = Counter("mvplda_decisions", "Decisions", ["decision", "reason"], **own)
+        self.recordings = Gauge(
+            "mvplda_recordings",
+            "Recordings in work or waiting",
+            multiprocess_mode="livesum",
+            **own,
+        )
+        if MULTIPROCESS in os.environ:
+            self._registry = CollectorRegistry()
+            MultiProcessCollector(self._registry)
+            forget_killed(Path(os.environ[MULTIPROCESS]))
 
-    def count(self, name: str, labels: str, by: float = 1) -> None:
-        """labels : as they stand between braces"""
-        self._counts[f"{name}{{{labels}}}"] += by
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
 
-    def observe(self, name: str, seconds: float, labels: str) -> None:
-        for bound in SECONDS:
-            self.count(f"{name}_bucket", f'{labels},le="{bound}"', seconds <= float(bound))
-        self.count(f"{name}_count", labels)
-        self.count(f"{name}_sum", labels, seconds)
-        if time.monotonic() > self._written + 1:
-            self.write()
 
-    def write(self) -> None:
-        """Let the other processes of the service see what was counted here."""
-        self._written = time.monotonic()
-        if self._folder is not None:
-            text = json.dumps(self._counts)
-            write_atomically(self._folder / f"{os.getpid()}.json", text.encode())
-
-    def text(self, gauges: dict[str, float]) -> str:
-        """Of all processes of the service; what others counted within the last second may be missing."""
-        texts = [json.dumps(self._counts)]
-        if self._folder is not None:
-            self.write()
-            texts = [path.read_text(encoding="utf-8") for path in self._folder.glob("*.json")]
-        values: Counter[str] = Counter()
-        for text in texts:
-            values.update(json.loads(text))
-        values.update(gauges)
-        return "".join(f"{name} {value:.12g}\n" for name, value in sorted(values.items()))
+def forget_killed(folder: Path) -> None:
+    """What processes had in work that were killed is no longer in work."""
+    processes = Path("/proc")
+    for path in folder.glob("gauge_live*.db"):
+        number = path.stem.rpartition("_")[2]
+        if processes.exists() and not (processes / number).exists():
+            mark_process_dead(number)
 
 
 class JsonLines(logging.Formatter):
@@ -258,4 +261,4 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
-        return json.dumps(fields, default=str)
+        return ENCODER.encode(fields)

@@ -28,7 +28,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from .. import __version__
 from ..exceptions import ParameterError
-from .access import Access, JsonLines, Metrics, refuse
+from .access import MULTIPROCESS, Access, JsonLines, Metrics, refuse
 from .keys import Caller, Master
 from .model import open_model
 from .routes import router
@@ -50,8 +50,6 @@ PAUSE_S = 0.001
 API_KEYS = "MVPLDA_API_KEYS"
 # Name in the environment by which processes of one service get their settings.
 SETTINGS = "MVPLDA_WORKER_SETTINGS"
-# Name in the environment of the folder where processes of one service put their counts.
-COUNTS = "MVPLDA_WORKER_COUNTS"
 Result = TypeVar("Result")
 Waiting = list[tuple[Attempt, "asyncio.Future[Json]"]]
 
@@ -108,7 +106,7 @@ class Runtime:
         self.service = service
         self.settings = settings
         self.is_open = is_open
-        self.metrics = Metrics(os.environ.get(COUNTS))
+        self.metrics = Metrics()
         self.batches = Batches(self)
         self._light = ThreadPoolExecutor(settings.threads)
         self._heavy = ThreadPoolExecutor(settings.at_once)
@@ -141,14 +139,15 @@ class Runtime:
         self.recordings += 1
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._heavy, work, *arguments)
+            with self.metrics.recordings.track_inprogress():
+                return await loop.run_in_executor(self._heavy, work, *arguments)
         finally:
             self.recordings -= 1
 
     def warm(self) -> Future[None]:
         """All voices for 1:N are read once, when the service starts."""
         if self._warm is None or (self._warm.done() and self._warm.exception()):
-            self._warm = self._apart.submit(self.service.index.warm)
+            self._warm = self._apart.submit(self.service.index.search.warm)
         return self._warm
 
     async def ready(self) -> None:
@@ -215,7 +214,6 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         runtime.warm()
         yield
-        runtime.metrics.write()
         service.store.close()  # SQLite then empties its log, where erased rows may still be
 
     app = FastAPI(
@@ -346,13 +344,14 @@ def run(service: Service, settings: Settings) -> None:
         uvicorn.run(application(service), **options)
         return
     service.store.close()
-    os.environ[COUNTS] = tempfile.mkdtemp(prefix="mvplda-counts-")
     os.environ[SETTINGS] = settings.model_dump_json()
     if "timeout_worker_healthcheck" in inspect.signature(uvicorn.run).parameters:
         options["timeout_worker_healthcheck"] = 60  # one that loads its model is not dead
-    uvicorn.run(
-        "mvplda.serve.app:from_environment", factory=True, workers=settings.workers, **options
-    )
+    with tempfile.TemporaryDirectory(prefix="mvplda-metrics-") as folder:
+        os.environ[MULTIPROCESS] = folder
+        uvicorn.run(
+            "mvplda.serve.app:from_environment", factory=True, workers=settings.workers, **options
+        )
 
 
 def from_environment() -> Any:

@@ -1,22 +1,30 @@
-"""Whose voice is it? All enrolled voices in memory, kept up with the database."""
+"""Whose voice is it? All enrolled voices in memory, kept up with the database; or in the database, by pgvector."""
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from sqlalchemy.exc import DBAPIError
 
+from .. import __version__
 from .._typing import Array
 from ..decisions import name_among, point_for, wanted_to_name
+from ..exceptions import ParameterError
 from ..scoring.profiles import Profiles as Side
 from ..scoring.search import SearchIndex
 from .keys import Caller
 from .model import VOICE, Cell, Heard, Integers, Model, together
 from .profiles import Profiles
 from .schemas import Json
-from .store import DAY, Work
+from .store import DAY, Work, begin, lock_hosts
+
+# The model in its domain, profiles, and LLRs; beyond the profiles, LLRs of others without their names.
+Scores = tuple[Model, list[str], Array]
 
 # Profiles that are read at once.
 BATCH = 10_000
@@ -24,10 +32,46 @@ BATCH = 10_000
 CANDIDATES = 20
 # A block of voices is at most a tenth of the one before it: few blocks, and few times that one is made anew.
 GROWTH = 10
+# Profiles whose vectors are written into the database in one transaction, which locks them.
+WRITTEN = 1000
+# Transactions that may fail since others wrote the same profiles meanwhile.
+TRIES = 20
+# Of PostgreSQL: another transaction changed what this one reads.
+CONFLICT = "40001"
 EXPIRED = (
     "SELECT id FROM profiles WHERE state = 'enrolled' "
     "AND coalesce(last_used, created) < :since AND coalesce(last_used, created) >= :before"
 )
+
+# Unlogged: no vector of a voice is in the log of the database, or in copies that are made by it; after a crash the
+# table is empty. Whoever changes a profile takes its rows away in the same transaction.
+VOICES = """
+CREATE EXTENSION IF NOT EXISTS vector;
+CREATE UNLOGGED TABLE voice_vectors (profile TEXT NOT NULL, version TEXT NOT NULL, vector vector NOT NULL);
+CREATE INDEX voice_vectors_profile ON voice_vectors (profile);
+CREATE FUNCTION drop_voice_vectors() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN DELETE FROM voice_vectors WHERE profile = NEW.id; RETURN NULL; END $$;
+CREATE TRIGGER drop_voice_vectors AFTER UPDATE OF change ON profiles FOR EACH ROW EXECUTE FUNCTION drop_voice_vectors()
+"""
+# The best profiles; then those without a vector of this version; then the others, without their names: means of nearly
+# equal products, and of how many each is.
+SEARCH = """
+WITH every AS MATERIALIZED (
+    SELECT id, max(-(vector <#> CAST(:query AS vector))) AS product
+    FROM profiles LEFT JOIN voice_vectors ON profile = id AND voice_vectors.version = :version
+    WHERE state = 'enrolled' AND model = :model AND coalesce(last_used, created) >= :since
+        AND (:everybody OR id IN :names)
+    GROUP BY id
+), best AS MATERIALIZED (
+    SELECT id, product, 1 AS people FROM every WHERE product IS NOT NULL ORDER BY product DESC LIMIT :most
+), missing AS (SELECT id, product, 0 FROM every WHERE product IS NULL ORDER BY id LIMIT :written),
+others AS (
+    SELECT CAST(NULL AS text), avg(product), count(*) FROM every
+    WHERE product IS NOT NULL AND id NOT IN (SELECT id FROM best) GROUP BY round(product * 16)
+)
+SELECT 1 AS place, * FROM best UNION ALL SELECT 2, * FROM missing UNION ALL SELECT 3, * FROM others ORDER BY place
+"""
+COUNTS = "SELECT DISTINCT enrollments FROM profiles WHERE state = 'enrolled' AND model = :model"
 
 
 class Block:
@@ -57,18 +101,16 @@ class Block:
 
 
 class Index:
-    """Follows the numbers of changes in the database: no clock decides what was seen."""
+    """Answers who it is, of profiles that a search by inner products chooses."""
 
     def __init__(self, people: Profiles) -> None:
         self.people = people
         self.settings = people.settings
-        self._lock = threading.Lock()
-        self._change = -1
-        self._expired_before = 0.0
-        self._blocks: list[Block] = []
-        self._places: dict[str, tuple[Block, int]] = {}
-
-    # -- questions -----------------------------------------------------------
+        self.search: Memory | Pgvector
+        if self.settings.search == "pgvector":
+            self.search = Pgvector(people)
+        else:
+            self.search = Memory(people)
 
     def identify(
         self,
@@ -114,11 +156,11 @@ class Index:
         top: int,
         prior_none: float,
     ) -> tuple[list[Json], Json]:
-        model, names, llrs = self.scores(test, candidates)
-        count = int(np.isfinite(llrs).sum())
-        best = np.arange(len(llrs))
         some = max(top, CANDIDATES)
-        if some < len(llrs):
+        model, names, llrs = self.search.scores(test, candidates, some)
+        count = int(np.isfinite(llrs).sum())
+        best = np.arange(len(names))
+        if some < len(names):
             best = np.argpartition(-llrs, some)[:some]
         best = best[np.isfinite(llrs[best])].tolist()
         places = {names[place]: place for place in best}
@@ -149,10 +191,38 @@ class Index:
         named = None if naming.best is None else names[naming.best]
         return ranked, {"identified": named, "noneOfThem": naming.none, "profilesCount": count}
 
+    def _exact(
+        self, model: Model, names: list[str], test: Integers
+    ) -> tuple[dict[str, str | None], dict[str, float]]:
+        """Names and LLRs of a few profiles, with the phrases of each apart."""
+        with self.people.store.read() as work:
+            cells = self.people.templates.some_cells(work, names)
+            query = "SELECT id, user_id FROM profiles WHERE state = 'enrolled' AND id IN :names"
+            people = {row.id: row.user_id for row in work.run(query, names=list(cells))}
+        if not people:
+            return {}, {}
+        own = [cells[name] for name in people]
+        several = model.has_phrases and any(len(some) > 1 for some in own)
+        llrs = model.voices(model.side(own, several), test)
+        return people, dict(zip(people, llrs.tolist(), strict=True))
+
+
+class Memory:
+    """Follows the numbers of changes in the database: no clock decides what was seen."""
+
+    def __init__(self, people: Profiles) -> None:
+        self.people = people
+        self.settings = people.settings
+        self._lock = threading.Lock()
+        self._change = -1
+        self._expired_before = 0.0
+        self._blocks: list[Block] = []
+        self._places: dict[str, tuple[Block, int]] = {}
+
     def scores(
-        self, test: Integers, candidates: Sequence[str] | None = None
-    ) -> tuple[Model, list[str], Array]:
-        """The model in its domain, profiles, and LLRs that they are of this voice, by inner products.
+        self, test: Integers, candidates: Sequence[str] | None = None, most: int = CANDIDATES
+    ) -> Scores:
+        """All profiles, and LLRs that they are of this voice, by inner products.
 
         -inf for those who are not asked about, and for those who left or changed since: these may be there twice.
         """
@@ -171,23 +241,6 @@ class Index:
             wanted = set(candidates)
             llrs[[name not in wanted for name in names]] = -np.inf
         return model, names, llrs
-
-    def _exact(
-        self, model: Model, names: list[str], test: Integers
-    ) -> tuple[dict[str, str | None], dict[str, float]]:
-        """Names and LLRs of a few profiles, with the phrases of each apart."""
-        with self.people.store.read() as work:
-            cells = self.people.templates.some_cells(work, names)
-            query = "SELECT id, user_id FROM profiles WHERE state = 'enrolled' AND id IN :names"
-            people = {row.id: row.user_id for row in work.run(query, names=list(cells))}
-        if not people:
-            return {}, {}
-        own = [cells[name] for name in people]
-        several = model.has_phrases and any(len(some) > 1 for some in own)
-        llrs = model.voices(model.side(own, several), test)
-        return people, dict(zip(people, llrs.tolist(), strict=True))
-
-    # -- keeping up ----------------------------------------------------------
 
     def warm(self) -> None:
         """Read all voices, and compute the domain, before the first question comes."""
@@ -236,3 +289,146 @@ class Index:
         block = Block(ids, side)
         self._blocks.append(block)
         self._places |= {name: (block, row) for row, name in enumerate(ids)}
+
+
+class Version(NamedTuple):
+    """What vectors in the database are made for, and by.
+
+    name : of all that they depend on, the same in every process
+    turn : rotation of the index's vectors
+    """
+
+    name: str
+    model: Model
+    search: SearchIndex
+    turn: Array
+
+
+class Pgvector:
+    """Vectors of voices in the service's own PostgreSQL, rotated by a secret of the master key.
+
+    Profiles that have none for the model in its present domain get theirs before an answer, in its transaction.
+    """
+
+    def __init__(self, people: Profiles) -> None:
+        self.people = people
+        self.store = people.store
+        self.settings = people.settings
+        self._current: tuple[int, Version] | None = None
+        if not self.store.is_postgres:
+            raise ParameterError(
+                "--search pgvector needs PostgreSQL, and the database is SQLite: give --database postgresql://..., or "
+                "search in memory, which is the default"
+            )
+        try:
+            with begin(self.store.engine) as connection:
+                lock_hosts(connection)
+                if (
+                    connection.exec_driver_sql("SELECT to_regclass('voice_vectors')").scalar()
+                    is None
+                ):
+                    connection.exec_driver_sql(VOICES)
+        except DBAPIError as error:
+            raise ParameterError(
+                "--search pgvector needs the extension pgvector: install the package of it for your PostgreSQL and let "
+                "a superuser run CREATE EXTENSION vector, or search in memory, which is the default. The database "
+                f"says: {error.orig}"
+            ) from error
+
+    def warm(self) -> None:
+        """Write what is missing, and compute the domain, before the first question comes."""
+        if self.settings.role != "verify":
+            self.scores(np.ones(self.people.model.rank, dtype=np.int64))
+
+    def scores(
+        self, test: Integers, candidates: Sequence[str] | None = None, most: int = CANDIDATES
+    ) -> Scores:
+        """The profiles with the best products, and LLRs of these and of all others."""
+        conflicts = 0
+        scores = None
+        while scores is None:
+            try:
+                with self.store.write() as work:
+                    # numbers of changes, profiles and vectors are those of one moment
+                    work.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                    scores = self._scores(work, test, candidates, most)
+            except DBAPIError as error:
+                conflicts += 1
+                if getattr(error.orig, "sqlstate", "") != CONFLICT or conflicts > TRIES:
+                    raise
+        return scores
+
+    def _scores(
+        self, work: Work, test: Integers, candidates: Sequence[str] | None, most: int
+    ) -> Scores | None:
+        """None where so many vectors were missing that others may be."""
+        version = self._version(work)
+        model = version.model
+        query = version.search.queries(model.side([[Cell("", test, 1)]], False))[0]
+        values: Json = {
+            "query": str((query @ version.turn).tolist()),
+            "version": version.name,
+            "model": model.fingerprint,
+            "since": work.now - self.settings.expire_days * DAY,
+            "everybody": candidates is None,
+            "names": list(candidates or ()),
+            "most": most,
+            "written": WRITTEN,
+        }
+        rows = work.run(SEARCH, **values).all()
+        missing = [row.id for row in rows if row.product is None]
+        if missing:
+            # of those whose data keys are destroyed none is written
+            if self._write(work, missing, version) and len(missing) == WRITTEN:
+                return None
+            rows = work.run(SEARCH, **values).all()
+        rows = [row for row in rows if row.product is not None]
+        names = [row.id for row in rows if row.id is not None]
+        llrs = model.calibrated(np.array([row.product for row in rows]))
+        return model, names, np.repeat(llrs, [row.people for row in rows])
+
+    def _version(self, work: Work) -> Version:
+        """That of what the transaction sees: the model in its domain, for as many recordings as profiles have."""
+        number = int(work.value("SELECT number FROM changes"))
+        current = self._current
+        if current is not None and current[0] == number:
+            return current[1]
+        model = self.people.domain.deployed(work, number)
+        sample = self.people.domain.sample(work) if model.scorer.has_domain else []
+        counts = sorted(work.run(COUNTS, model=model.fingerprint).scalars()) or [1]
+        everything = repr((__version__, model.fingerprint, counts, sample))
+        rows = np.arange(len(counts))
+        side = model.scorer.profiles(np.ones((len(rows), model.rank)), np.array(counts), rows)
+        index = model.bundle.index(side, VOICE)
+        version = Version(
+            hashlib.sha256(everything.encode()).hexdigest(),
+            model,
+            index,
+            model.index_rotation(index.vectors.shape[1]),
+        )
+        self._current = (number, version)
+        return version
+
+    def _write(self, work: Work, names: list[str], version: Version) -> int:
+        """Write vectors of profiles, of as many as have data keys.
+
+        Their rows are locked: who leaves meanwhile waits, and then takes the vectors along.
+        """
+        work.run("SELECT id FROM profiles WHERE id IN :names ORDER BY id FOR UPDATE", names=names)
+        work.run("DELETE FROM voice_vectors WHERE profile IN :names", names=names)
+        cells = self.people.templates.some_cells(work, names)
+        if cells:
+            ids = list(cells)
+            voices = [together(own)[0] for own in cells.values()]
+            rows = np.arange(len(ids))
+            side = version.model.scorer.profiles(*version.model.sums(voices), rows, ids)
+            vectors, owners = version.search.encode(side)
+            turned = zip(owners.tolist(), (vectors @ version.turn).tolist(), strict=True)
+            work.insert_all(
+                "voice_vectors",
+                [
+                    {"profile": ids[owner], "version": version.name, "vector": str(vector)}
+                    for owner, vector in turned
+                ],
+            )
+        return len(cells)

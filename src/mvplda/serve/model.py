@@ -19,7 +19,8 @@ from ..bundle import Bundle
 from ..decisions import Decision, OperatingPoint, decide_each
 from ..exceptions import AudioError, DataError, LabelError, NumericalError, ParameterError
 from ..extractors import load_extractor
-from ..extractors.quality import Quality, QualitySettings, measure
+from ..extractors.extractor import Extractor
+from ..extractors.quality import Meter, Quality, QualitySettings
 from ..extractors.sound import read_sound
 from ..models.domain import SITTING
 from ..persistence import fingerprint
@@ -64,8 +65,6 @@ REASONS = {
     "noisy": "too_noisy",
 }
 Integers = NDArray[np.int64]
-# An `Extractor`: samples and rate in, a vector out.
-Extract = Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +103,7 @@ NO_POINT = OperatingPoint(0.0)
 Trial = tuple[Sequence[Cell], Cell, float | None, OperatingPoint]
 
 
-def hear(extractor: Extract, data: bytes, settings: Settings) -> Heard:
+def hear(extractor: Extractor, data: bytes, settings: Settings) -> Heard:
     """Decode, measure, and make a vector of what is good enough."""
     try:
         samples, rate = read_sound(data, extractor.rate, longest_s=settings.longest_s)
@@ -114,7 +113,9 @@ def hear(extractor: Extract, data: bytes, settings: Settings) -> Heard:
     limits = QualitySettings(
         speech_s=settings.speech_s, snr_db=settings.snr_db, clipped=settings.clipped
     )
-    quality = measure(samples, rate, limits)
+    meter = Meter(rate, limits)
+    parts = [meter.add(part) for part in extractor.parts(samples, rate)]
+    quality = meter.quality()
     common: Json = {
         "quality": quality_fields(quality),
         "digest": quality.digest,
@@ -124,7 +125,7 @@ def hear(extractor: Extract, data: bytes, settings: Settings) -> Heard:
         if warning in REASONS:
             return Heard(None, reason=REASONS[warning], **common)
     try:
-        vector = np.asarray(extractor(samples, rate), dtype=np.float32)
+        vector = extractor.average(parts)
     except (AudioError, NumericalError) as error:
         return Heard(None, reason="unreadable", detail=str(error), **common)
     return Heard(vector, **common)
@@ -172,7 +173,7 @@ class Model:
     def __init__(
         self,
         bundle: Bundle,
-        extractor: Extract = None,
+        extractor: Extractor | None = None,
         notice: str | None = None,
     ) -> None:
         self.extractor = extractor
@@ -206,7 +207,12 @@ class Model:
 
     def set_secret(self, secret: bytes) -> None:
         """Rotate what is stored; an empty one does not."""
+        self._secret = secret
         self._turn = rotation(secret, self.rank)
+
+    def index_rotation(self, width: int) -> Array:
+        """Of vectors for a search in the database, and of the tests: products stay as they are."""
+        return rotation(self._secret and self._secret + b" index", width)
 
     def deployed(self, people: Sequence[Sequence[Cell]]) -> Model:
         """The model in the domain of some people's stored sums; of nobody's: as it knows domains from training."""

@@ -27,6 +27,9 @@ KEPT = (
     "Numbers made of your recordings, encrypted and rotated by a secret key; where it says vectorKept, those that "
     "the extractor made, encrypted; no sound."
 )
+KEPT_TO_SEARCH = (
+    " Numbers by which the database finds whose voice it is: rotated, and not encrypted."
+)
 # Seconds after which a recording is of another sitting than the one before.
 SITTING_S = 3600.0
 # Why a recording is refused; what cannot be read has a sentence of its own.
@@ -223,7 +226,7 @@ class Profiles:
             "consent": json.loads(row["consent"] or "null"),
             "enrollments": entries,
             "record": [audit_entry(entry) for entry in own],
-            "kept": KEPT,
+            "kept": KEPT + (KEPT_TO_SEARCH if self.settings.search == "pgvector" else ""),
         }
 
     # -- reading -------------------------------------------------------------

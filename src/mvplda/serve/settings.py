@@ -29,6 +29,9 @@ class Settings(BaseSettings):
     """Listen at this port of the machine."""
     role: Literal["all", "verify", "identify"] = "all"
     """Which decisions this instance makes: those about a claimed person, whose voice it is, or both."""
+    search: Literal["memory", "pgvector"] = "memory"
+    """Where whose voice it is is searched: in the memory of this instance, or in its PostgreSQL by the extension
+    pgvector, which then holds vectors of voices that are rotated and not encrypted."""
     data: Path = Path("mvplda-data")
     """Folder of the database and the master key."""
     database: str | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import threading
@@ -11,10 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from pydantic_core import to_json
 from sqlalchemy.engine import Connection, Engine
 
 from .._optional import need
@@ -29,93 +33,15 @@ MINUTE = 60.0
 ADVISORY_LOCK = 7215843
 # Of SQLite: seconds that a thread waits for the writers of its own process.
 WRITER_S = 10.0
+# Of Alembic: one file per version of the tables.
+MIGRATIONS = Path(__file__).with_name("migrations")
 
-# -- tables ------------------------------------------------------------------------------
+# -- statements --------------------------------------------------------------------------
 
-TABLES = """
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
--- one row: how many transactions have changed profiles, under which master key
-CREATE TABLE IF NOT EXISTS changes (id INTEGER PRIMARY KEY, number BIGINT NOT NULL, master TEXT);
-CREATE TABLE IF NOT EXISTS profiles (
-    id TEXT PRIMARY KEY,
-    user_id TEXT,
-    -- created, enrolling, enrolled, opted_out, deleted, while stale and expired follow from model and time
-    state TEXT NOT NULL,
-    -- JSON: {label: text}
-    phrases TEXT NOT NULL,
-    consent TEXT,
-    version INTEGER NOT NULL,
-    -- fingerprint of the model that its sums were made with
-    model TEXT,
-    model_version TEXT,
-    enrollments INTEGER NOT NULL,
-    next_number INTEGER NOT NULL,
-    speech_s DOUBLE PRECISION NOT NULL,
-    failures INTEGER NOT NULL,
-    locked_until DOUBLE PRECISION,
-    created DOUBLE PRECISION NOT NULL,
-    updated DOUBLE PRECISION NOT NULL,
-    last_used DOUBLE PRECISION,
-    -- the number of its last change
-    change BIGINT NOT NULL DEFAULT 0,
-    -- when the attempts of the last minute are paid off
-    rate_until DOUBLE PRECISION,
-    -- of the last challenge that was accepted: it is not asked for next time
-    last_phrase TEXT
-);
-CREATE INDEX IF NOT EXISTS profiles_change ON profiles (change);
-CREATE INDEX IF NOT EXISTS profiles_user ON profiles (user_id);
-CREATE INDEX IF NOT EXISTS profiles_used ON profiles (coalesce(last_used, created));
--- share: its part of the sum of its phrase, encrypted, and vector: encrypted, where vectors are kept
-CREATE TABLE IF NOT EXISTS enrollments (
-    profile TEXT NOT NULL REFERENCES profiles (id),
-    number INTEGER NOT NULL,
-    phrase TEXT NOT NULL,
-    -- takes of one room, microphone and day share it
-    sitting TEXT NOT NULL,
-    share BYTEA NOT NULL,
-    vector BYTEA,
-    extractor TEXT,
-    speech_s DOUBLE PRECISION NOT NULL,
-    created DOUBLE PRECISION NOT NULL,
-    PRIMARY KEY (profile, number)
-);
--- keyed hashes of recordings: one that comes again is a replay
-CREATE TABLE IF NOT EXISTS marks (
-    profile TEXT NOT NULL, mark TEXT NOT NULL, at DOUBLE PRECISION NOT NULL,
-    PRIMARY KEY (profile, mark)
-);
--- a row goes when it is answered
-CREATE TABLE IF NOT EXISTS challenges (
-    id TEXT PRIMARY KEY, profile TEXT NOT NULL, phrase TEXT NOT NULL, expires DOUBLE PRECISION NOT NULL
-);
-CREATE INDEX IF NOT EXISTS challenges_profile ON challenges (profile);
-CREATE INDEX IF NOT EXISTS challenges_expires ON challenges (expires);
-CREATE TABLE IF NOT EXISTS audit (
-    id SERIAL PRIMARY KEY,
-    at DOUBLE PRECISION NOT NULL,
-    caller TEXT NOT NULL,
-    action TEXT NOT NULL,
-    profile TEXT,
-    result_id TEXT,
-    detail TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS audit_result ON audit (result_id);
-CREATE INDEX IF NOT EXISTS audit_profile ON audit (profile);
-CREATE INDEX IF NOT EXISTS audit_at ON audit (at);
-CREATE TABLE IF NOT EXISTS api_keys (
-    hash TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, role TEXT NOT NULL,
-    created DOUBLE PRECISION NOT NULL
-);
--- calls of a key: when those of the last minute are paid off
-CREATE TABLE IF NOT EXISTS rates (name TEXT PRIMARY KEY, until DOUBLE PRECISION NOT NULL)
-"""
 # Which may lie in another database.
 KEY_TABLES = (
     "CREATE TABLE IF NOT EXISTS data_keys (profile TEXT PRIMARY KEY, wrapped BYTEA NOT NULL)"
 )
-# Statements that bring tables from a version to the next; TABLES has the newest, and new tables and indexes need none.
-MIGRATIONS: tuple[str, ...] = ()
 PUT_MASTER = (
     "INSERT INTO meta (name, value) VALUES ('master', :master) ON CONFLICT (name) DO NOTHING"
 )
@@ -208,7 +134,7 @@ class Work:
                 "action": action,
                 "profile": profile,
                 "result_id": result,
-                "detail": json.dumps(detail),
+                "detail": to_json(detail).decode(),
             }
         )
 
@@ -262,25 +188,14 @@ class Store:
         """Create the tables, or bring older ones to this version; newer ones are refused."""
         with begin(self.engine) as connection:
             lock_hosts(connection)
-            work = Work(connection)
-            newest = 1 + len(MIGRATIONS)
-            version = newest
-            if sa.inspect(connection).has_table("meta"):
-                version = int(self.meta("schema", work) or newest)
-            if version > newest:
+            config = Config(attributes={"connection": connection})
+            config.set_main_option("script_location", str(MIGRATIONS))
+            try:
+                command.upgrade(config, "head")
+            except CommandError as error:
                 raise FileFormatError(
-                    f"the database has tables of version {version}, this mvplda has {newest}: "
-                    "upgrade mvplda"
-                )
-            for statement in ";".join([*MIGRATIONS[version - 1 :], TABLES]).split(";"):
-                if not self.is_postgres:
-                    statement = statement.replace(
-                        "SERIAL PRIMARY KEY", "INTEGER PRIMARY KEY AUTOINCREMENT"
-                    )
-                connection.exec_driver_sql(statement)
-            work.run("DELETE FROM meta WHERE name = 'schema'")
-            work.insert("meta", name="schema", value=str(newest))
-            work.run("INSERT INTO changes (id, number) VALUES (1, 0) ON CONFLICT DO NOTHING")
+                    f"the database has tables of another version ({error}): upgrade mvplda"
+                ) from error
         with begin(self.key_engine) as connection:
             lock_hosts(connection)
             connection.exec_driver_sql(KEY_TABLES)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
@@ -133,7 +134,7 @@ def _frames_or_reason(recipe: Recipe, clip: Clip) -> Frames | str:
         return str(error)
 
 
-def with_noise(samples: Array, snr_db: float, pink: bool, rng: np.random.Generator) -> Array:
+def with_noise(samples: Array, snr_db: float, pink: bool, rng: Generator) -> Array:
     """White or pink noise added, at a signal-to-noise ratio over the utterance."""
     noise = rng.standard_normal(len(samples))
     if pink:
@@ -147,9 +148,7 @@ def with_noise(samples: Array, snr_db: float, pink: bool, rng: np.random.Generat
     return np.asarray(samples + gain * noise)
 
 
-def in_room(
-    samples: Array, t60_s: float, direct_db: float, rate: int, rng: np.random.Generator
-) -> Array:
+def in_room(samples: Array, t60_s: float, direct_db: float, rate: int, rng: Generator) -> Array:
     """Reverberation: 2 ms after the direct sound noise begins that decays by 60 dB in T60.
 
     ``direct_db`` is the energy of the direct sound over that of the tail. The result has the length of the input.
@@ -163,9 +162,7 @@ def in_room(
     return np.asarray(fftconvolve(samples, response)[: len(samples)])
 
 
-def over_channel(
-    samples: Array, low_hz: float, high_hz: float, rate: int, rng: np.random.Generator
-) -> Array:
+def over_channel(samples: Array, low_hz: float, high_hz: float, rate: int, rng: Generator) -> Array:
     """Another microphone: gains drawn at octaves, and a band outside which it fades."""
     # padded, for a filter in the frequency domain joins the end to the start
     size = _fast_size(len(samples) + rate // 20)

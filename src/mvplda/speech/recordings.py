@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from .._optional import need
 from .._progress import Progress
-from .._typing import Array, IntArray
+from .._typing import Array, IntArray, Json, Names
 from ..distributed import ordered_map
 from ..exceptions import DataError
 from ..extractors import Extractor, load_extractor
@@ -89,7 +90,7 @@ def _phrases(name: str, clips: dict[str, list[Samples]]) -> list[list[str]]:
     return [[words[(k + step) % len(words)] for step in (0, 1, 2 + k % 2)] for k in range(6)]
 
 
-def joined(clips: Sequence[Samples], rng: np.random.Generator) -> Samples:
+def joined(clips: Sequence[Samples], rng: Generator) -> Samples:
     """Recordings one after the other with short pauses; between them lies what a quiet microphone picks up."""
     pauses = rng.uniform(0.02, 0.15, len(clips))
     parts = []
@@ -101,7 +102,7 @@ def joined(clips: Sequence[Samples], rng: np.random.Generator) -> Samples:
     return (samples + rng.normal(0, level, len(samples))).astype(np.float32)
 
 
-def condition(samples: Samples, name: str, rng: np.random.Generator) -> Samples:
+def condition(samples: Samples, name: str, rng: Generator) -> Samples:
     """The recording as it would sound in a condition."""
     wave = samples.astype(np.float64)
     wave *= 0.5 / max(float(np.abs(wave).max()), 1e-9)
@@ -168,7 +169,7 @@ def write_vectors(folder: Path, name: str, root: Path) -> None:
     for done, part in enumerate(ordered_map(work, rows), 1):
         table += part
         progress.step(done)
-    columns: dict[str, Any] = dict(zip(COLUMNS, zip(*table, strict=True), strict=True))
+    columns: Json = dict(zip(COLUMNS, zip(*table, strict=True), strict=True))
     folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, **columns)
 
@@ -178,17 +179,17 @@ class Material:
     """Vectors of recordings with their labels; `group` is the corpus, `number` counts the takes of a cell."""
 
     vectors: Array
-    group: NDArray[Any]
-    domain: NDArray[Any]
-    speaker: NDArray[Any]
-    phrase: NDArray[Any]
-    condition: NDArray[Any]
+    group: Names
+    domain: Names
+    speaker: Names
+    phrase: Names
+    condition: Names
     number: IntArray
 
-    def take(self, rows: NDArray[Any]) -> Material:
+    def take(self, rows: Names) -> Material:
         return Material(**{name: column[rows] for name, column in vars(self).items()})
 
-    def labels(self) -> dict[str, NDArray[Any]]:
+    def labels(self) -> dict[str, Names]:
         labels = {"speaker": self.speaker, "phrase": self.phrase, "domain": self.domain}
         cells = zip(*labels.values(), self.number.astype(np.str_), strict=True)
         return {**labels, "take": np.array(["|".join(cell) for cell in cells])}

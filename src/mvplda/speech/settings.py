@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
+from .._typing import Card, Json
 from ..exceptions import FileFormatError, ParameterError
 from ..extractors.recipe import Features, filled
 from ..io.files import read_bytes
@@ -150,7 +150,7 @@ class EvaluationSettings:
     seeds: int = 1
 
 
-RECIPES: dict[str, dict[str, Any]] = {
+RECIPES: dict[str, Json] = {
     # As in arXiv 1704.06061: 11 frames stacked, six layers of 2048 sigmoid units, each first trained as a restricted
     # Boltzmann machine, then all on speakers and phrases at once.
     "paper": {"network": {"pretrained": True}},
@@ -174,12 +174,12 @@ class Configuration:
     grid : settings of the back-end -> their values; the paper's systems have a row for every combination
     """
 
-    corpus: dict[str, Any] = field(default_factory=dict)
+    corpus: Json = field(default_factory=dict)
     features: Features = FEATURES
     network: PaperNetwork = PaperNetwork()
     training: Training = Training()
     backend: BackendSettings = BackendSettings()
-    grid: dict[str, Any] = field(default_factory=dict)
+    grid: Json = field(default_factory=dict)
     evaluation: EvaluationSettings = EvaluationSettings()
 
     def variants(self) -> Iterator[tuple[str, BackendSettings]]:
@@ -189,16 +189,16 @@ class Configuration:
             name = "".join(f"; {key} {value}" for key, value in chosen.items())
             yield name, filled(self.backend, chosen, "[grid]")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values, for TOML and JSON."""
         return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Configuration:
+    def from_dict(cls, values: Card) -> Configuration:
         """The configuration of `to_dict`; what is left out has its default."""
         return _checked(filled(cls(), values, "a configuration"))
 
-    def with_changes(self, changes: Mapping[str, Any]) -> Configuration:
+    def with_changes(self, changes: Card) -> Configuration:
         """The same with some values changed, by ``section.name``.
 
         Examples
@@ -208,7 +208,7 @@ class Configuration:
         3
         """
         # these two are taken whole: they have no defaults to fill them up
-        tables: dict[str, Any] = {"corpus": dict(self.corpus), "grid": dict(self.grid)}
+        tables: Json = {"corpus": dict(self.corpus), "grid": dict(self.grid)}
         for path, value in changes.items():
             *sections, name = path.split(".")
             if not sections:
@@ -255,14 +255,14 @@ def read_configuration(path: str | Path) -> Configuration:
         raise FileFormatError(f"{path} is no TOML: {error}") from error
 
 
-def read_recipe(name: str, corpus: Mapping[str, Any]) -> Configuration:
+def read_recipe(name: str, corpus: Card) -> Configuration:
     """The configuration of a recipe by name, for a corpus."""
     if name not in RECIPES:
         raise ParameterError(f"there is no recipe {name!r}; there are {', '.join(RECIPES)}")
     return replace(Configuration.from_dict(RECIPES[name]), corpus=dict(corpus))
 
 
-def to_toml(values: Mapping[str, Any]) -> str:
+def to_toml(values: Card) -> str:
     """Sections of plain values as TOML."""
     parts = ["\n".join([f"[{name}]", *toml_pairs(table), ""]) for name, table in values.items()]
     return "\n".join(parts)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from .._progress import Progress
@@ -276,7 +277,7 @@ class FrameBatches:
         positions = stacked_positions(self.first[owner], self.last[owner], centre, self.context)
         return self.frames[positions].reshape(len(centre), -1)
 
-    def batches(self, size: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, size: int, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """Stacked frames and class numbers (B, K) of every step of an epoch, in random order."""
         order = torch.from_numpy(rng.permutation(len(self.frames))).to(self.device)
         for centre in torch.split(order, size):
@@ -284,7 +285,7 @@ class FrameBatches:
             if len(centre) == size or len(order) < size:
                 yield self.stacked(centre), self.codes[self.owner[centre]]
 
-    def sample(self, count: int, rng: np.random.Generator) -> Tensor:
+    def sample(self, count: int, rng: Generator) -> Tensor:
         """Stacked frames at random."""
         chosen = rng.permutation(len(self.frames))[:count]
         return self.stacked(torch.from_numpy(chosen).to(self.device))

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Generic, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.linalg.blas import dsyrk
 
-from .._typing import A, A_co, AnyArray, Array, Block, IntArray
+from .._typing import AnyArray, Array, Block, IntArray
 from ..backend import (
     Numpy,
     Torch,
@@ -47,7 +47,7 @@ PENDING = 2**18
 
 
 @dataclass(frozen=True)
-class Sums(Generic[A_co]):
+class Sums:
     """Sufficient statistics of n labelled vectors, about a common origin: what EM reads.
 
     n : number of vectors
@@ -62,10 +62,10 @@ class Sums(Generic[A_co]):
     """
 
     n: int
-    total: A_co
-    scatter: A_co
+    total: AnyArray
+    scatter: AnyArray
     counts: tuple[Array, ...]
-    sums: tuple[A_co, ...]
+    sums: tuple[AnyArray, ...]
     cooccurrence: dict[tuple[int, int], sparse.csr_array]
 
     @property
@@ -98,17 +98,17 @@ class Sums(Generic[A_co]):
         """Whether the scatter is a matrix, not its diagonal alone."""
         return self.scatter.ndim == 2
 
-    def product(self, left: A, right: A) -> A:
+    def product(self, left: AnyArray, right: AnyArray) -> AnyArray:
         """left right' of two (D, m), or only its diagonal, as the scatter is."""
         if self.has_products:
             return left @ right.T
         return self.xp.einsum("dm,dm->d", left, right)
 
-    def scatter_about(self, mean: AnyArray) -> A_co:
+    def scatter_about(self, mean: AnyArray) -> AnyArray:
         """Sum of (x - mean)(x - mean)', or of its diagonal."""
         if not self.has_products:
             return self.scatter - 2 * mean * self.total + self.n * mean**2
-        cross: A_co = self.xp.outer(self.total - self.n / 2 * mean, mean)
+        cross: AnyArray = self.xp.outer(self.total - self.n / 2 * mean, mean)
         return self.scatter - cross - cross.T
 
 
@@ -260,7 +260,7 @@ class Accumulator:
         cells, _, counts = distinct((rows.astype(np.int64) << SHIFT) | columns)
         return cells, counts
 
-    def result(self) -> Sums[AnyArray]:
+    def result(self) -> Sums:
         """The sums, with classes in the order of their numbers. The accumulator is empty afterwards."""
         scatter = self._scatter
         if self.second_moment == "full":

@@ -45,7 +45,7 @@ class LabelCodes:
 
 def label_codes(values: Labels) -> LabelCodes:
     """Labels in any form, numbered; an empty text is no label."""
-    table = encode_labels({"labels": values}, missing="")
+    table = encode_labels({"labels": values})
     names = table.classes["labels"].names
     codes = table.codes["labels"]
     return LabelCodes(names, np.where(codes < len(names), codes, -1))
@@ -262,6 +262,7 @@ def _signed_sum(
         counts=counts,
         sums=sums,
         cooccurrence=pairs,
+        sources={},
     )
 
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
-from .._typing import AnyArray, Array, Block, Device, IntArray, Json, Labels, Names, PathLike
+from .._typing import (
+    Array,
+    Block,
+    BoolArray,
+    Device,
+    IntArray,
+    Json,
+    Labels,
+    PathLike,
+)
 from ..backend import as_vectors, diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..labels import (
@@ -23,7 +33,7 @@ from ..labels import (
     interaction,
     parts_of,
 )
-from ..persistence import atomic_write, packed_pieces, read_metadata, unpack
+from ..persistence import WHAT, Persistent, State, Tensors, read_metadata
 from .accumulator import Accumulator, SecondMoment, Sums
 from .classes import merge, selected, subtract, without_empty_classes
 
@@ -32,7 +42,7 @@ HARDLY_VARIES = 1e-12
 
 
 @dataclass(frozen=True)
-class SufficientStatistics:
+class SufficientStatistics(Persistent):
     """Counts, sums and second moments of labelled vectors; they add up.
 
     The statistics of two shards added with ``+`` are those of all their vectors together, also where the shards know
@@ -49,7 +59,10 @@ class SufficientStatistics:
     classes : per view and label column, its classes
     counts, sums : per view, vectors and sum of x - origin in every class; sums are tensors on the device of the vectors
     cooccurrence : for every pair of views, a sparse table of counts
+    sources : plain values about where they come from
     """
+
+    KIND: ClassVar[str] = "statistics"
 
     views: tuple[str, ...]
     n: int
@@ -60,6 +73,7 @@ class SufficientStatistics:
     counts: dict[str, Array]
     sums: Mapping[str, Block]
     cooccurrence: dict[tuple[str, str], sparse.csr_array]
+    sources: Json = field(default_factory=dict)
 
     @classmethod
     def from_arrays(
@@ -151,15 +165,6 @@ class SufficientStatistics:
             whole = selected(whole, {view: order[view] for view in views}, named)
         return without_empty_classes(whole)
 
-    def save(self, path: PathLike) -> None:
-        """Write the statistics to a ``.safetensors`` file, all or nothing."""
-        save_statistics(self, path)
-
-    @classmethod
-    def load(cls, path: PathLike) -> SufficientStatistics:
-        """Read statistics that `save` wrote; damaged and foreign files give a `FileFormatError`."""
-        return load_with_sources(path)[0]
-
     @property
     def dimension(self) -> int:
         return len(self.total)
@@ -168,7 +173,7 @@ class SufficientStatistics:
     def variance(self) -> Array:
         """(D,) variance of every column."""
         mean = self.total / self.n
-        return np.maximum(diagonal_of(self.scatter) / self.n - mean**2, 0.0)
+        return np.asarray(np.maximum(diagonal_of(self.scatter) / self.n - mean**2, 0.0))
 
     @property
     def constant_columns(self) -> IntArray:
@@ -226,7 +231,7 @@ class SufficientStatistics:
 
     def for_views(
         self, views: Sequence[str], second_moment: SecondMoment, device: Device = None
-    ) -> Sums[AnyArray]:
+    ) -> Sums:
         """What EM needs for these views, in this order.
 
         On a torch device they are float64 tensors. Where `device` is None: on the device of the statistics, as
@@ -255,44 +260,124 @@ class SufficientStatistics:
             pairs,
         )
 
+    # -- files
 
-def hardly_vary(variances: Array, rounding: Array) -> NDArray[np.bool_]:
+    def get_state(self) -> State:
+        tensors: Tensors = {"origin": self.origin, "total": self.total, "scatter": self.scatter}
+        classes: Json = {}
+        for column in base_columns(self.views):
+            names = np.ascontiguousarray(self.classes[column].names)
+            classes[column] = {
+                "dtype": names.dtype.str,
+                "anonymous": self.classes[column].anonymous,
+            }
+            tensors[f"names/{column}"] = (
+                names.view(np.uint8) if len(names) else np.empty(0, np.uint8)
+            )
+        for view in self.views:
+            tensors[f"counts/{view}"] = self.counts[view]
+            tensors[f"sums/{view}"] = to_host(self.sums[view])
+            cells = self.classes[view].cells
+            if cells is not None:
+                tensors[f"cells/{view}"] = cells
+        for i, table in enumerate(self.cooccurrence.values()):
+            tensors |= {
+                f"pair/{i}/{key}": getattr(table, key) for key in ("indptr", "indices", "data")
+            }
+        about: Json = {
+            "views": list(self.views),
+            "n": self.n,
+            "classes": classes,
+            "pairs": [list(pair) for pair in self.cooccurrence],
+            "sources": self.sources,
+        }
+        return {name: np.ascontiguousarray(value) for name, value in tensors.items()}, about
+
+    @classmethod
+    def from_state(cls, tensors: Tensors, about: Json) -> Self:
+        views = tuple(about["views"])
+        classes = {}
+        for column, known in about["classes"].items():
+            names = tensors[f"names/{column}"].view(known["dtype"])
+            if names.dtype.kind == "U" and (names.view(np.uint32) > MAX_CHARACTER).any():
+                raise ValueError(f"names of {column!r} are no text")
+            classes[column] = ViewClasses(names, known["anonymous"])
+        for view in views:
+            if ":" in view:
+                classes[view] = interaction(tensors[f"cells/{view}"])
+        counts = {view: tensors[f"counts/{view}"] for view in views}
+        pairs = {}
+        for i, (a, b) in enumerate(about["pairs"]):
+            data, indices, ends = (
+                tensors[f"pair/{i}/{key}"] for key in ("data", "indices", "indptr")
+            )
+            # SciPy believes them, and would read and write elsewhere
+            if ends[0] != 0 or ends[-1] != len(indices) or np.diff(ends).min() < 0:
+                raise ValueError(f"the rows of {a!r} by {b!r} do not end where they should")
+            shape = (len(counts[a]), len(counts[b]))
+            pairs[a, b] = sparse.csr_array((data, indices, ends), shape=shape)
+        return cls(
+            views,
+            int(about["n"]),
+            tensors["origin"],
+            tensors["total"],
+            tensors["scatter"],
+            classes,
+            counts,
+            {view: tensors[f"sums/{view}"] for view in views},
+            pairs,
+            about["sources"],
+        )
+
+    def check_state(self) -> None:
+        """Refuse statistics whose parts do not fit together, as a fit would crash on them, or go astray.
+
+        A fingerprint says that a file is whole, not who wrote it.
+        """
+        D = len(self.total)
+        arrays = [(self.origin, (D,)), (self.total, (D,)), (self.scatter, (D,) * self.scatter.ndim)]
+        for view in self.views:
+            size = len(self.classes[view])
+            arrays += [(self.counts[view], (size,)), (self.sums[view], (size, D))]
+        for table in self.cooccurrence.values():
+            arrays.append((table.data, table.indices.shape))
+            # sparse products do not look whether places lie inside
+            table.check_format(full_check=True)
+        for array, shape in arrays:
+            if array.shape != shape or array.dtype != np.float64:
+                raise ValueError(f"an array {array.shape} is no array {shape} of float64 numbers")
+        if set(self.cooccurrence) != set(combinations(self.views, 2)):
+            raise ValueError("a pair of views has no table of how often their classes met")
+        for view in self.views:
+            cells = self.classes[view].cells
+            if cells is not None:
+                sizes = [len(self.classes[part]) for part in parts_of(view)]
+                if ((cells < 0) | (cells >= sizes)).any():
+                    raise ValueError(f"a cell of {view!r} names a class that is not there")
+        numbers = [*self.counts.values(), *(table.data for table in self.cooccurrence.values())]
+        if self.n < 1 or any(own.min(initial=1) <= 0 for own in numbers):
+            raise ValueError("a class or a cell has no vector")
+
+    def describe(self) -> Json:
+        unlabelled = {view: own.anonymous for view, own in self.classes.items()}
+        return {
+            "vectors": self.n,
+            "dimension": self.dimension,
+            "second moment": self.second_moment,
+            "classes": {view: len(own) - own.anonymous for view, own in self.classes.items()},
+            "vectors without label": unlabelled,
+            "sources": self.sources,
+        }
+
+
+def hardly_vary(variances: Array, rounding: Array) -> BoolArray:
     """Which columns vary by no more than the rounding of their own numbers (a variance), or of the others'."""
     varying = variances[variances > rounding]
     least = HARDLY_VARIES * np.median(varying) if len(varying) else 0.0
     return np.asarray(variances <= rounding + least)
 
 
-# Statistics in ``.safetensors`` files, packed as model files are.
-
-
-FORMAT = "mvplda-statistics"
-WHAT = "statistics file"
 MAX_CHARACTER = 0x10FFFF
-
-Tensors = dict[str, Names]
-
-
-def save_statistics(
-    statistics: SufficientStatistics, path: PathLike, sources: Json | None = None
-) -> None:
-    """Write statistics, all or nothing, and with them plain values about where they come from.
-
-    The numbers go from memory to the file without a copy of the whole.
-    """
-    tensors, about = _get_state(statistics)
-    with atomic_write(path) as (part,), part.open("wb") as file:
-        for piece in packed_pieces(FORMAT, WHAT, tensors, {**about, "sources": sources}):
-            file.write(piece)
-
-
-def load_with_sources(path: PathLike) -> tuple[SufficientStatistics, Json]:
-    """Statistics, and what was written with them about their sources."""
-    tensors, about = unpack(path, FORMAT, WHAT)
-    try:
-        return _from_state(tensors, about), about["sources"]
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{path} lacks parts of a {WHAT}: {error}") from error
 
 
 def holds_statistics(path: PathLike) -> bool:
@@ -301,94 +386,8 @@ def holds_statistics(path: PathLike) -> bool:
     if not named and not Path(path).is_file():
         return False
     try:
-        return read_metadata(path).get("format") == FORMAT
+        return read_metadata(path).get(WHAT, "").startswith('{"class": "SufficientStatistics"')
     except FileFormatError:
         if named:
             raise
         return False
-
-
-def _get_state(s: SufficientStatistics) -> tuple[Tensors, Json]:
-    tensors: Tensors = {"origin": s.origin, "total": s.total, "scatter": s.scatter}
-    classes: Json = {}
-    for column in base_columns(s.views):
-        names = np.ascontiguousarray(s.classes[column].names)
-        classes[column] = {"dtype": names.dtype.str, "anonymous": s.classes[column].anonymous}
-        tensors[f"names/{column}"] = names.view(np.uint8) if len(names) else np.empty(0, np.uint8)
-    for view in s.views:
-        tensors[f"counts/{view}"] = s.counts[view]
-        tensors[f"sums/{view}"] = to_host(s.sums[view])
-        cells = s.classes[view].cells
-        if cells is not None:
-            tensors[f"cells/{view}"] = cells
-    for i, table in enumerate(s.cooccurrence.values()):
-        tensors |= {f"pair/{i}/{key}": getattr(table, key) for key in ("indptr", "indices", "data")}
-    about = {
-        "views": list(s.views),
-        "n": s.n,
-        "classes": classes,
-        "pairs": [list(pair) for pair in s.cooccurrence],
-    }
-    return {name: np.ascontiguousarray(value) for name, value in tensors.items()}, about
-
-
-def _from_state(tensors: Tensors, about: Json) -> SufficientStatistics:
-    views = tuple(about["views"])
-    classes = {}
-    for column, known in about["classes"].items():
-        names = tensors[f"names/{column}"].view(known["dtype"])
-        if names.dtype.kind == "U" and (names.view(np.uint32) > MAX_CHARACTER).any():
-            raise ValueError(f"names of {column!r} are no text")
-        classes[column] = ViewClasses(names, known["anonymous"])
-    for view in views:
-        if ":" in view:
-            classes[view] = interaction(tensors[f"cells/{view}"])
-    counts = {view: tensors[f"counts/{view}"] for view in views}
-    pairs = {}
-    for i, (a, b) in enumerate(about["pairs"]):
-        parts = tuple(tensors[f"pair/{i}/{key}"] for key in ("data", "indices", "indptr"))
-        pairs[a, b] = sparse.csr_array(parts, shape=(len(counts[a]), len(counts[b])))
-    statistics = SufficientStatistics(
-        views,
-        int(about["n"]),
-        tensors["origin"],
-        tensors["total"],
-        tensors["scatter"],
-        classes,
-        counts,
-        {view: tensors[f"sums/{view}"] for view in views},
-        pairs,
-    )
-    _check(statistics)
-    return statistics
-
-
-def _check(s: SufficientStatistics) -> None:
-    """Refuse statistics whose parts do not fit together, as a fit would crash on them, or go astray.
-
-    A fingerprint says that a file is whole, not who wrote it.
-    """
-    D = len(s.total)
-    arrays = [(s.origin, (D,)), (s.total, (D,)), (s.scatter, (D,) * s.scatter.ndim)]
-    for view in s.views:
-        size = len(s.classes[view])
-        arrays += [(s.counts[view], (size,)), (s.sums[view], (size, D))]
-    for table in s.cooccurrence.values():
-        arrays.append((table.data, table.indices.shape))
-        table.check_format(full_check=True)  # sparse products do not look whether places lie inside
-    for array, shape in arrays:
-        if array.shape != shape or array.dtype != np.float64 or not np.isfinite(array).all():
-            raise ValueError(
-                f"an array {array.shape} is no array {shape} of finite float64 numbers"
-            )
-    if set(s.cooccurrence) != set(combinations(s.views, 2)):
-        raise ValueError("a pair of views has no table of how often their classes met")
-    for view in s.views:
-        cells = s.classes[view].cells
-        if cells is not None:
-            sizes = [len(s.classes[part]) for part in parts_of(view)]
-            if ((cells < 0) | (cells >= sizes)).any():
-                raise ValueError(f"a cell of {view!r} names a class that is not there")
-    numbers = [*s.counts.values(), *(table.data for table in s.cooccurrence.values())]
-    if s.n < 1 or any(own.min(initial=1) <= 0 for own in numbers):
-        raise ValueError("a class or a cell has no vector")

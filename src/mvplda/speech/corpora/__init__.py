@@ -4,7 +4,7 @@ Importing a module with a corpus registers it: `CORPORA` has them all, `load_cor
 """
 
 from ...extractors.sound import Clip
-from . import folder, public, synthetic  # noqa: F401
+from . import folder, public  # noqa: F401
 from .corpus import (
     CORPORA,
     Corpus,

@@ -414,7 +414,7 @@ def load_corpus(name: str, root: PathLike, **options: Any) -> Corpus:
 
     Parameters
     ----------
-    root : the folder (or, for "folder", a table; for "synthetic", where to write it; for "vectors", their file)
+    root : the folder (or, for "folder", a table; for "vectors", their file)
     options : those of the corpus's own function
     """
     if name not in CORPORA:

@@ -15,9 +15,9 @@ from ..._typing import Columns, Names, PathLike
 from ...exceptions import LabelError, ParameterError
 from ...extractors.recordings import list_recordings, read_names
 from ...extractors.sound import Clip
-from ...io.files import OnDisk, fail, read_labels
+from ...io.files import OnDisk, fail
 from ...io.files import read_table as read_cells
-from ...io.vectors import labels_beside, open_vectors, read_columns, read_vectors
+from ...io.vectors import open_vectors, read_labelled
 from .corpus import Corpus, ProtocolOptions, build_corpus, named, register_corpus
 
 PATTERN = "{speaker}/{phrase}/*"
@@ -147,21 +147,18 @@ def corpus_of_vectors(
         utt2spk, utt2phrase and utt2session in their folder
     protocol : see `ProtocolOptions`
     """
-    places = labels_beside(path, ("speaker", "phrase", "session")) if labels is None else labels
-    held = open_vectors(path).columns
-    if not set(places) - {"phrase", "session"}:
+    usual = () if labels else ("speaker", "phrase", "session")
+    vectors, fields = read_labelled(path, labels or {}, usual)
+    if not set(fields) - {"phrase", "session"}:
+        held = open_vectors(path).columns
         there = f"; {os.fspath(path)} has {', '.join(held)}" if held else ""
         raise LabelError(
             f"vectors need labels: -l speaker=FILE, or =COLUMN, and -l phrase=FILE{there}"
         )
-    ids = np.array([str(name) for name in read_vectors(path).ids], dtype=np.str_)
-    columns = read_columns(path, [name for name in places.values() if name in held])
-    fields = {}
-    for view, name in places.items():
-        values = columns[name] if name in held else read_labels({view: name}, ids)[view]
-        unknown = [name for name, value in zip(ids, values, strict=True) if value is None]
+    for view, values in fields.items():
+        unknown = vectors.ids[[value is None for value in values]].tolist()
         if unknown:
-            raise LabelError(f"{name}: {len(unknown)} id(s) have no {view}: {named(unknown)}")
+            raise LabelError(f"{path}: {len(unknown)} id(s) have no {view}: {named(unknown)}")
         fields[view] = values.astype(np.str_)
     session = fields.pop("session", None)
-    return build_corpus("vectors", ids, fields, None, session, **protocol)
+    return build_corpus("vectors", vectors.ids, fields, None, session, **protocol)
