@@ -62,28 +62,42 @@ def write(name: str, figures: dict[str, Any], output: Path) -> list[Path]:
     return [text, *draw(name, output)]
 
 
-def study_command(
-    name: str, about: str | None, study: Any, table: Any, *, keeps_vectors: bool = False
-) -> None:
-    """The command line of a study of the shared data: its figures and its table go to results/NAME.
-
-    study : called with the folder of the data and, where it keeps vectors, that which they are kept in
-    table : makes Markdown of what the study found
-    """
+def study_arguments(about: str | None, inputs: Sequence[str], output: Path) -> tuple[Any, Path]:
+    """The files or folders that a study is given, by name, and where what it makes goes."""
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", type=Path)
-    parser.add_argument("-o", "--output", type=Path, default=Path("results") / name)
-    if keeps_vectors:
-        parser.add_argument("--work", type=Path, default=Path("work"), help="keep vectors here")
-    given = parser.parse_args()
-    found = study(given.data, given.work) if keeps_vectors else study(given.data)
-    given.output.mkdir(parents=True, exist_ok=True)
-    saved = {"title": name, "provenance": provenance([given.data]), "rows": found}
-    (given.output / "results.json").write_text(json.dumps(saved, indent=2) + "\n")
-    (given.output / "table.md").write_text(table(found))
-    print(table(found))
+    for name in inputs:
+        parser.add_argument(name, type=Path)
+    parser.add_argument("-o", "--output", type=Path, default=output)
+    given = vars(parser.parse_args())
+    return [given[name] for name in inputs], given["output"]
+
+
+def study_command(
+    name: str,
+    about: str | None,
+    study: Callable[..., Any],
+    table: Callable[[Any], str] | None = None,
+    *,
+    inputs: Sequence[str] = ("data",),
+    title: str | None = None,
+) -> None:
+    """The command line of a study: its figures, and its table where it has one, go to results/NAME.
+
+    study : called with the paths that the command is given
+    table : makes Markdown of what the study found
+    inputs : what the paths are called in its help
+    """
+    paths, folder = study_arguments(about, inputs, Path("results") / name)
+    found = study(*paths)
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = {"title": title or name, "provenance": provenance(paths), "rows": found}
+    text = json.dumps(saved, indent=2) + "\n"
+    (folder / "results.json").write_text(text, encoding="utf-8")
+    if table is not None:
+        (folder / "table.md").write_text(table(found), encoding="utf-8")
+    print(text if table is None else table(found))
 
 
 def draw(name: str, output: Path) -> list[Path]:

@@ -1,15 +1,17 @@
 """A tree of RSR2015's published size: empty sound files, its lists, and given random vectors; time and peak memory.
 
-python -m benchmarks.rsr2015_size FOLDER [SYSTEM ...]
+python -m benchmarks.rsr2015_size FOLDER [--people N] [SYSTEM ...]
 
-The figures are kept in results/rsr2015-size/results.json.
+All of the paper's table, with the interaction and `best`, unless systems are named. With fewer evaluated people per
+gender the lists are shorter, and training is the same. The figures of all people are kept in
+results/rsr2015-size/results.json, others in FOLDER.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
-import sys
 import time
 from pathlib import Path
 
@@ -22,10 +24,9 @@ from mvplda.speech.results import provenance
 from mvplda.speech.settings import read_recipe
 
 PEOPLE = {"male": range(1, 158), "female": range(1, 144)}
-EVALUATED = {"male": range(101, 158), "female": range(95, 144)}
+FIRST_EVALUATED = {"male": 101, "female": 95}
 PHRASES = range(1, 31)
 DIMENSION = 256
-SYSTEMS = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
 OUTPUT = Path(__file__).parents[1] / "results" / "rsr2015-size" / "results.json"
 MARKS = {(True, True): "Y,N,N,N", (True, False): "N,Y,N,N", (False, True): "N,N,Y,N"}
 
@@ -34,8 +35,8 @@ def file_of(gender: str, speaker: str, session: int, phrase: int) -> str:
     return f"{gender}/{speaker}/{speaker}_{session:02d}_{phrase:03d}.sph"
 
 
-def write_tree(root: Path) -> None:
-    """81,000 empty files, and lists of 30.5 million trials."""
+def write_tree(root: Path, most: int) -> None:
+    """81,000 empty files, and lists of 30.5 million trials, or of so many people of a gender."""
     for gender, numbers in PEOPLE.items():
         for number in numbers:
             speaker = f"{gender[0]}{number:03d}"
@@ -45,7 +46,8 @@ def write_tree(root: Path) -> None:
                     (root / "sph" / file_of(gender, speaker, session, phrase)).touch()
     for kind in ("trn", "ndx"):
         (root / "key/part1" / kind).mkdir(parents=True)
-    for gender, numbers in EVALUATED.items():
+    for gender, first in FIRST_EVALUATED.items():
+        numbers = range(first, PEOPLE[gender].stop)[:most]
         people = [f"{gender[0]}{number:03d}" for number in numbers]
         tests = [
             (speaker, phrase, file_of(gender, speaker, session, phrase))
@@ -81,27 +83,39 @@ def write_vectors(root: Path, path: Path) -> None:
 
 
 def main() -> None:
-    root = Path(sys.argv[1])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("systems", nargs="*", default=["paper"])
+    parser.add_argument(
+        "--people", type=int, default=0, help="evaluated people of a gender, at most"
+    )
+    given = parser.parse_args()
+    root = given.folder
     vectors = root / "vectors.npz"
     if not vectors.is_file():
-        write_tree(root)
+        write_tree(root, given.people or len(PEOPLE["male"]))
         write_vectors(root, vectors)
     rows: list[dict[str, object]] = []
     started = time.perf_counter()
+    processor = time.process_time()
 
     def say(text: str) -> None:
         """Keep what was done, when, and the most memory until then."""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        seconds = time.perf_counter() - started
-        rows.append({"step": text.strip(), "seconds": round(seconds), "peak_gb": round(peak, 2)})
-        print(f"{text}   [{seconds:.0f} s, peak {peak:.2f} GB]", flush=True)
+        row = {
+            "step": text.strip(),
+            "seconds": round(time.perf_counter() - started),
+            "cpu_seconds": round(time.process_time() - processor),
+            "peak_gb": round(peak, 2),
+        }
+        rows.append(row)
+        print(*row.values(), flush=True)
 
     say("start")
     corpus = load_corpus("rsr2015", root)
     say(f"lists of {len(corpus.protocol.trials or ())} trials")
-    systems = sys.argv[2:] or list(SYSTEMS)
     settings = read_recipe("paper", {"name": "rsr2015"})
-    settings = settings.with_changes({"evaluation.systems": systems})
+    settings = settings.with_changes({"evaluation.systems": given.systems})
     run_experiment(corpus, settings, root / "out", say, vectors=[vectors])
     results = {
         "title": "RSR2015's published size: stub files, its lists, given vectors",
@@ -109,8 +123,9 @@ def main() -> None:
         "vectors_gb": round(vectors.stat().st_size / 2**30, 2),
         "rows": rows,
     }
-    OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    output = root / "results.json" if given.people else OUTPUT
+    output.parent.mkdir(exist_ok=True)
+    output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """People across recordings, of the default model: C-VAU's campaigns, AudioMNIST, and AudioMNIST put into rooms.
 
-    python -m benchmarks.studies.people cvau.npz vectors/audiomnist.npz rooms.npz --out results/people/results.json
+    python -m benchmarks.studies.people cvau.npz audiomnist.npz work/rooms.npz
 
 The last file is made by `benchmarks.studies.rooms`. C-VAU: eight turns of every campaign of those people whom the
 default model was not trained on. AudioMNIST: six digits of everybody in either of two recordings (half a second each),
@@ -12,16 +12,15 @@ and by what is asked.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.data import people_with_sound
+from benchmarks.report import study_command
 from mvplda.recordings import Turn, find_people
-from mvplda.speech.results import provenance
 from mvplda.voices import DEFAULT_MODEL, load_model
 
 
@@ -56,15 +55,10 @@ def judge(
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("cvau", type=Path)
-    parser.add_argument("audiomnist", type=Path)
-    parser.add_argument("rooms", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+def study(of_cvau: Path, of_audiomnist: Path, of_rooms: Path) -> dict[str, Any]:
+    """How well people are found, by corpus."""
     rng = np.random.default_rng(0)
-    results: dict = {"command": "python -m benchmarks.studies.people"}
+    results: dict[str, Any] = {}
 
     def draw(data: dict, among: np.ndarray, rooms: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
         rows = []
@@ -76,25 +70,24 @@ def main() -> None:
         X = np.hstack([data["camp"][chosen], data["words"][chosen]]).astype(np.float64)
         return X, data["speaker"][chosen].astype(str), rooms[chosen]
 
-    cvau = dict(np.load(options.cvau))
-    seen = people_with_sound(options.cvau)
+    cvau = dict(np.load(of_cvau))
+    seen = people_with_sound(of_cvau)
     campaigns = draw(cvau, ~np.isin(cvau["speaker"], seen), cvau["session"], 8)
     results["C-VAU"] = judge(*campaigns, named=False)
-    digits = dict(np.load(options.audiomnist))
+    digits = dict(np.load(of_audiomnist))
     halves = draw(digits, digits["condition"] == "clean", digits["session"].astype(int) // 10, 6)
     results["AudioMNIST"] = judge(*halves, named=False)
     results["AudioMNIST, diarised"] = judge(*halves, named=True)
-    rooms = dict(np.load(options.rooms))
+    rooms = dict(np.load(of_rooms))
     rooms["camp"], rooms["words"] = rooms["vectors"][:, :192], rooms["vectors"][:, 192:]
     # the default model was trained on every second person of AudioMNIST
     fresh = np.isin(rooms["speaker"], np.unique(rooms["speaker"])[1::2])
     meetings = draw(rooms, fresh, rooms["room"], 6)
     results["AudioMNIST in rooms"] = judge(*meetings, named=False, meets=True)
     results["AudioMNIST in rooms, diarised"] = judge(*meetings, named=True, meets=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    saved = {"title": "People across recordings", "provenance": provenance(), "rows": results}
-    options.out.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+    return results
 
 
 if __name__ == "__main__":
-    main()
+    files = ("cvau", "audiomnist", "rooms")
+    study_command("people", __doc__, study, inputs=files, title="People across recordings")

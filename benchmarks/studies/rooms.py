@@ -1,6 +1,6 @@
 """AudioMNIST put into rooms: turns of two to four digits, in meetings that share a room and a codec.
 
-    python -m benchmarks.studies.rooms ../shared/data/audiomnist --out scratch/rooms.npz
+    python -m benchmarks.studies.rooms ../shared/data/audiomnist -o work/rooms.npz
 
 Sixty people meet in twenty-four rooms, five at a time, each in two of them. A room is one impulse response (T60 0.2 to
 0.6 s, direct sound 0 to 12 dB above the tail), one microphone and one channel: none, or a telephone's. In every
@@ -10,11 +10,11 @@ room everybody says twelve turns of three to five digits, about two to three sec
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.report import study_arguments
 from mvplda.extractors.sound import read_audio
 from mvplda.speech.corpora import load_corpus
 from mvplda.speech.frames import in_room, over_channel, with_noise
@@ -26,11 +26,8 @@ TOGETHER = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("audiomnist", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    corpus = load_corpus("audiomnist", options.audiomnist)
+    (audiomnist,), output = study_arguments(__doc__, ["audiomnist"], Path("work/rooms.npz"))
+    corpus = load_corpus("audiomnist", audiomnist)
     extractor = default_extractor()
     speakers = corpus.labels["speaker"]
     rng = np.random.default_rng(0)
@@ -57,8 +54,8 @@ def main() -> None:
                 for key, value in zip(made, (vector, who, f"room {number}", channel), strict=True):
                     made[key].append(value)
         print(number + 1, "of", len(meetings), flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(options.out, **{key: np.array(column) for key, column in made.items()})
+    output.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(output, **{key: np.array(column) for key, column in made.items()})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Takes of one sitting, counted as independent and with a view for sittings: C-VAU's campaigns, AudioMNIST in rooms.
 
-    python -m benchmarks.studies.sittings ../shared/data/cvau.npz scratch/rooms.npz --out results/sittings/results.json
+    python -m benchmarks.studies.sittings ../shared/data/cvau.npz work/rooms.npz
 
 The second file is made by `benchmarks.studies.rooms`. Profiles have 1, 3 or 10 takes of one campaign or room, tests are
 single takes of the others. People are dealt into four folds. For every fold, models are trained on the voice vectors
@@ -11,18 +11,17 @@ it was not trained on.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.data import people_with_sound
+from benchmarks.report import study_command
 from mvplda import MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
 from mvplda.metrics.curves import cllr, min_cllr
-from mvplda.speech.results import provenance
 from mvplda.voices import DEFAULT_MODEL, load_model, sitting_labels
 
 TAKES = (1, 3, 10)
@@ -137,14 +136,11 @@ def measure(corpus: Corpus, folds: list[np.ndarray], score: Score) -> dict[int, 
     return results
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("cvau", type=Path)
-    parser.add_argument("rooms", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    cvau, rooms = np.load(options.cvau), np.load(options.rooms)
-    seen = people_with_sound(options.cvau)
+def study(campaigns: Path, meetings: Path) -> dict[str, Any]:
+    """Errors by corpus, model and number of takes."""
+    cvau = np.load(campaigns)
+    rooms = np.load(meetings)
+    seen = people_with_sound(campaigns)
     X = np.hstack([cvau["camp"], cvau["words"]])
     # of AudioMNIST, every second person
     heard = np.unique(rooms["speaker"])[::2].tolist()
@@ -152,7 +148,7 @@ def main() -> None:
         "C-VAU, campaigns": Corpus(X, cvau["speaker"], cvau["session"], seen),
         "AudioMNIST in rooms": Corpus(rooms["vectors"], rooms["speaker"], rooms["room"], heard),
     }
-    results: dict = {"command": "python -m benchmarks.studies.sittings"}
+    results: dict[str, Any] = {}
     for title, corpus in corpora.items():
         every = np.unique(corpus.speakers)
         folds = corpus.folds(every)
@@ -164,10 +160,9 @@ def main() -> None:
                 row["people"] = sum(map(len, dealt))
                 results[f"{title}, {name}, {takes} takes"] = row
                 print(title, name, takes, {k: round(v, 3) for k, v in row.items()}, flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    saved = {"title": "Takes of one sitting", "provenance": provenance(), "rows": results}
-    options.out.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+    return results
 
 
 if __name__ == "__main__":
-    main()
+    files = ("cvau", "rooms")
+    study_command("sittings", __doc__, study, inputs=files, title="Takes of one sitting")

@@ -1,13 +1,13 @@
 """What a countermeasure is worth: vocoded copies of the targets' own speech as attacks, and a simple detector.
 
-``python -m benchmarks.studies.spoofing DATA [-o results/spoofing] [--work FOLDER]``. DATA holds audiomnist/,
-audiomnist_campplus.npz, audiomnist_embeddings.npz and audiomnist_jvectors.npz: spoken digits of 60 speakers, of which
-40 train and 20 evaluate. The attacks keep the voice and the word, for they are made of recordings of the target: the
-phase of the spectrogram is thrown away and guessed again (Griffin and Lim), or a filter of linear prediction is
-excited by pulses and noise in place of the voice. The detector is a logistic regression on the mean and the spread of
-a log spectrum. It is taught by 20 of the 40 speakers and the *other* attack, and for comparison by the same one. It is
-only that: no replay, no synthesis by a network, one microphone. The speaker model is the joint one under the isotropic
-prior on CAM++ vectors, fitted to 30 training speakers and calibrated on the 10 others.
+``python -m benchmarks.studies.spoofing DATA [-o results/spoofing]``. Vectors of attacks are kept in work/. DATA holds
+audiomnist/, audiomnist_campplus.npz, audiomnist_embeddings.npz and audiomnist_jvectors.npz: spoken digits of 60
+speakers, of which 40 train and 20 evaluate. The attacks keep the voice and the word, for they are made of recordings of
+the target: the phase of the spectrogram is thrown away and guessed again (Griffin and Lim), or a filter of linear
+prediction is excited by pulses and noise in place of the voice. The detector is a logistic regression on the mean and
+the spread of a log spectrum. It is taught by 20 of the 40 speakers and the *other* attack, and for comparison by the
+same one. It is only that: no replay, no synthesis by a network, one microphone. The speaker model is the joint one
+under the isotropic prior on CAM++ vectors, fitted to 30 training speakers and calibrated on the 10 others.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def traces(sound: np.ndarray) -> np.ndarray:
     )
 
 
-def study(data: Path, work: Path) -> dict[str, Any]:
+def study(data: Path, work: Path = Path("work")) -> dict[str, Any]:
     clips, vectors = Clips(data / "audiomnist"), read(data)
     own, others = split(vectors.training, [key[0] for key in clips.rows])
     keys = list(
@@ -305,4 +305,4 @@ def table(found: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    study_command("spoofing", __doc__, study, table, keeps_vectors=True)
+    study_command("spoofing", __doc__, study, table)

@@ -1,6 +1,6 @@
 """Whose voice said the wake word? Households of 2 to 6 people, single words of one second, the default model.
 
-    python -m benchmarks.studies.wake_word ../shared/data/speech_commands.npz --out results/wake-word/results.json
+    python -m benchmarks.studies.wake_word ../shared/data/speech_commands.npz
 
 Every member enrols three takes of one word; tests are other takes of that word, by members and by strangers. People
 whom the default model was trained on (those with sound beside the vectors) take no part. A member is named where
@@ -10,16 +10,16 @@ same share of strangers through, set on these very tests: to its advantage.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.data import people_with_sound
+from benchmarks.report import study_command
 from mvplda.decisions import NAMED_FAR, name_among
 from mvplda.scoring.question import Question
-from mvplda.speech.results import provenance
 from mvplda.voices import DEFAULT_MODEL, load_model
 
 TAKES = 3
@@ -27,16 +27,13 @@ HOUSEHOLDS = 60
 STRANGERS = 20
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("vectors", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    data = np.load(options.vectors)
+def study(vectors: Path) -> dict[str, Any]:
+    """Shares of tests that are named, by the size of a household."""
+    data = np.load(vectors)
     X = np.hstack([data["camp"], data["words"]]).astype(np.float64)
     speakers = data["speaker"].astype(str)
     phrases = data["phrase"].astype(str)
-    seen = people_with_sound(options.vectors)
+    seen = people_with_sound(vectors)
     bundle = load_model(DEFAULT_MODEL)
     question = Question("speaker")
     point = bundle.point(question, far=NAMED_FAR)
@@ -48,8 +45,7 @@ def main() -> None:
             if person not in seen and len(rows) > TAKES:
                 cells.setdefault(word, []).append(rng.permutation(rows))
     words = [word for word, people in cells.items() if len(people) >= STRANGERS + 6]
-    command = "python -m benchmarks.studies.wake_word"
-    results = {"command": command, "words": words, "takes": TAKES, "sizes": {}}
+    results: dict[str, Any] = {"words": words, "takes": TAKES, "sizes": {}}
     for size in range(2, 7):
         named = np.zeros(3)
         strangers = np.zeros(2)
@@ -93,10 +89,8 @@ def main() -> None:
             * float(np.mean(above & ~np.array(right_cosine))),
         }
         print(size, json.dumps(results["sizes"][size]), flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    saved = {"title": "Wake words", "provenance": provenance(), "rows": results}
-    options.out.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+    return results
 
 
 if __name__ == "__main__":
-    main()
+    study_command("wake-word", __doc__, study, inputs=("vectors",), title="Wake words")

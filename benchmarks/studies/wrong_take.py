@@ -1,6 +1,6 @@
 """A take of somebody else among the five of a profile: is it named, and what does it do? The default model, C-VAU.
 
-    python -m benchmarks.studies.wrong_take ../shared/data/cvau.npz --out results/wrong-take/results.json
+    python -m benchmarks.studies.wrong_take ../shared/data/cvau.npz
 
 Profiles are five takes of one campaign of people whom the default model was not trained on; in half of the profiles
 one take is replaced by another person's of the same campaign. Tests are single takes of other campaigns. A take is
@@ -9,15 +9,14 @@ named where it weighs less than 1 (`mvplda.voices.take_weights`).
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.data import people_with_sound
+from benchmarks.report import study_command
 from mvplda.metrics import eer
-from mvplda.speech.results import provenance
 from mvplda.voices import (
     DEFAULT_MODEL,
     leave_one_out,
@@ -31,15 +30,12 @@ TAKES = 5
 PROFILES = 10
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("vectors", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    data = np.load(options.vectors)
+def study(vectors: Path) -> dict[str, Any]:
+    """How often takes are named, and what is gained."""
+    data = np.load(vectors)
     X = np.hstack([data["camp"], data["words"]]).astype(np.float64)
     speakers, campaigns = data["speaker"].astype(str), data["session"].astype(str)
-    seen = people_with_sound(options.vectors)
+    seen = people_with_sound(vectors)
     rng = np.random.default_rng(0)
     owners, rows, tests = [], [], []
     for who in np.unique(speakers[~np.isin(speakers, seen)]):
@@ -86,8 +82,7 @@ def main() -> None:
             parts = [np.flatnonzero((speakers == who) & (campaigns == c)) for c in (one, other)]
             mixed.append([*rng.permutation(parts[0])[:3], *rng.permutation(parts[1])[:2]])
     of_two = weights_of(np.array(mixed))
-    results = {
-        "command": "python -m benchmarks.studies.wrong_take",
+    return {
         "people": len(np.unique(owners)),
         "profiles": len(rows),
         "wrong take named, %": 100 * float(np.mean(with_wrong[:, -1] < 1)),
@@ -102,11 +97,7 @@ def main() -> None:
         "EER, one wrong take, weighted, %": errors(wrong, with_wrong),
         "EER, the wrong take left out, %": errors(clean[:, :4]),
     }
-    print(json.dumps(results, indent=1))
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    saved = {"title": "A wrong take", "provenance": provenance(), "rows": results}
-    options.out.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    study_command("wrong-take", __doc__, study, inputs=("vectors",), title="A wrong take")

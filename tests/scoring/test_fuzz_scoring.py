@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from fuzz_scoring import Case, Discrepancy, Question, Side, check, draw, fitted
+from fuzz_cases import Case, Question, Side, draw, fitted
+from fuzz_scoring import Discrepancy, check
 
 from mvplda import MultiviewPLDA
 from mvplda.exceptions import LabelError
@@ -36,7 +37,9 @@ def test_many_random_questions_have_the_dense_answers(first: int) -> None:
     if wrong:
         seeds = " ".join(map(str, wrong))
         pytest.fail(
-            "\n\n".join([f"run alone: python tests/fuzz_scoring.py {seeds}", *wrong.values()])
+            "\n\n".join(
+                [f"run alone: python tests/support/fuzz_scoring.py {seeds}", *wrong.values()]
+            )
         )
 
 

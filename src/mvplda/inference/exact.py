@@ -74,9 +74,7 @@ class Elimination:
         self.root = self._root()
         if self.root is not None:
             self.log_determinant += self.root.log_determinant
-            for (l, m), taken in self.root.taken().items():
-                block = self._rest_block(M, l, m)
-                block -= xp.permute(taken, (0, 2, 1, 3))  # (E7)
+            self.root.take_off({(l, m): self._rest_block(M, l, m) for l, m in self.rest_pairs})
         for l, m in self.rest_pairs:
             if l != m:
                 above = M[self.rest_slice[l], self.rest_slice[m]]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, combinations_with_replacement, pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -291,24 +291,23 @@ class Root:
         """Of a rest view in T_h."""
         return side_by_side({m: run.slots * r for m, r in self.ranks.items()})[l]
 
-    def taken(self) -> dict[Pair, AnyArray]:
-        """Per pair of rest views (J_l, J_m, r_l, r_m), the sum over root classes of U_q' D_q^-1 U_q."""
+    def take_off(self, rest: dict[Pair, AnyArray]) -> None:
+        """Take the sum over root classes of U_q' D_q^-1 U_q off (J_l, r_l, J_m, r_m), per pair of rest views."""
         xp = self.xp
-        total: dict[Pair, Any] = dict.fromkeys(combinations_with_replacement(self.rest, 2), 0.0)
         for run in self.runs():
-            products = run.blocks.mT @ run.solved
-            h = len(products)
             A = run.slots
-            for l, m in total:
-                r = self.ranks[l]
-                q = self.ranks[m]
-                part = products[:, self._columns(l, run), self._columns(m, run)]
-                by_slots = xp.permute(part.reshape(h, A, r, A, q), (0, 1, 3, 2, 4))
-                total[l, m] += self._table(l, m, run).T @ by_slots.reshape(-1, r * q)  # (E7)
-        for (l, m), summed in total.items():
-            J = self.tables.n_classes(l)
-            total[l, m] = summed.reshape(J, -1, self.ranks[l], self.ranks[m])
-        return total
+            for (l, m), block in rest.items():
+                J, r, K, q = block.shape
+                left = run.blocks[:, :, self._columns(l, run)]
+                part = left.mT @ run.solved[:, :, self._columns(m, run)]
+                by_slots = xp.permute(part.reshape(-1, A, r, A, q), (0, 1, 3, 2, 4))
+                by_slots = by_slots.reshape(-1, r * q)
+                table = self._table(l, m, run).T
+                # some rows of every class at a time: another matrix of the size of the rest may be too much
+                step = max(1, self.chunk // (J * K * q))
+                for x in range(0, r, step):
+                    taken = table @ by_slots[:, x * q : (x + step) * q]  # (E7)
+                    block[:, x : x + step] -= xp.permute(taken.reshape(J, K, -1, q), (0, 2, 1, 3))
 
     def taken_sums(self, right: AnyArray) -> dict[int, AnyArray]:
         """Per rest view (J_l, r_l), the sum over root classes of U_q' D_q^-1 right_q."""

@@ -458,8 +458,8 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             named = slice(0, len(self.classes_[view]))
             arrays[f"class_means/{view}"] = np.ascontiguousarray(self.class_means_[view][named])
             covariances = self.class_covariances_[view][named]
-            if (covariances == covariances[:1]).all():
-                # of classes with as many vectors each, all are the same
+            if np.ptp(covariances, axis=0).max() <= 1e-12 * np.abs(covariances).max():
+                # of classes with as many vectors each, all are the same, up to rounding
                 covariances = covariances[:1]
             arrays[f"class_covariances/{view}"] = np.ascontiguousarray(covariances)
         return arrays, values
@@ -566,9 +566,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
 
     def _settle(self) -> None:
         """Work out all that is left of the fit, so that its sums need not be kept."""
-        for name in OF_THE_FIT:
-            getattr(self, name, None)
-        self.__dict__.pop("_fitted", None)
+        getattr(self, "class_covariances_", None)
 
     @cached_property
     def log_likelihoods_(self) -> Array:
@@ -585,6 +583,10 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             n_classes = len(self._fitted.design.sums.counts[k])
             if ":" not in view and n_classes * rank**2 <= KEPT_COVARIANCES:
                 kept[view] = self._fitted.posterior.covariances(k)
+        # Nothing else is left to ask of the fit, and the system that its posterior has solved may be large.
+        for name in OF_THE_FIT[:-1]:
+            getattr(self, name)
+        del self._fitted
         return kept
 
     def __getstate__(self) -> Any:

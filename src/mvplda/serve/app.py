@@ -147,7 +147,7 @@ class Runtime:
     def warm(self) -> Future[None]:
         """All voices for 1:N are read once, when the service starts."""
         if self._warm is None or (self._warm.done() and self._warm.exception()):
-            self._warm = self._apart.submit(self.service.index.search.warm)
+            self._warm = self._apart.submit(self.service.index.warm)
         return self._warm
 
     async def ready(self) -> None:

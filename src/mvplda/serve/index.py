@@ -32,8 +32,8 @@ BATCH = 10_000
 CANDIDATES = 20
 # A block of voices is at most a tenth of the one before it: few blocks, and few times that one is made anew.
 GROWTH = 10
-# Profiles whose vectors are written into the database in one transaction, which locks them.
-WRITTEN = 1000
+# Profiles whose vectors are written into the database in one transaction, which locks them for less than a second.
+WRITTEN = 300
 # Transactions that may fail since others wrote the same profiles meanwhile.
 TRIES = 20
 # Of PostgreSQL: another transaction changed what this one reads.
@@ -111,6 +111,13 @@ class Index:
             self.search = Pgvector(people)
         else:
             self.search = Memory(people)
+
+    def warm(self) -> None:
+        """Search once, which reads or writes all voices, and compute the domain, before the first question comes."""
+        with self.people.store.read() as work:
+            model = self.people.domain.deployed(work)
+        if self.settings.role != "verify":
+            self.search.scores(np.ones(model.rank, dtype=np.int64))
 
     def identify(
         self,
@@ -242,15 +249,6 @@ class Memory:
             llrs[[name not in wanted for name in names]] = -np.inf
         return model, names, llrs
 
-    def warm(self) -> None:
-        """Read all voices, and compute the domain, before the first question comes."""
-        with self._lock, self.people.store.read() as work:
-            if self.settings.role != "verify":
-                self._refresh(work)
-            model = self.people.domain.deployed(work)
-        for block in self._blocks:
-            block.index(model)
-
     def _refresh(self, work: Work) -> None:
         """Read what changed, and drop those whom time made expired."""
         since = work.now - self.settings.expire_days * DAY
@@ -323,10 +321,8 @@ class Pgvector:
         try:
             with begin(self.store.engine) as connection:
                 lock_hosts(connection)
-                if (
-                    connection.exec_driver_sql("SELECT to_regclass('voice_vectors')").scalar()
-                    is None
-                ):
+                table = connection.exec_driver_sql("SELECT to_regclass('voice_vectors')").scalar()
+                if table is None:
                     connection.exec_driver_sql(VOICES)
         except DBAPIError as error:
             raise ParameterError(
@@ -334,11 +330,6 @@ class Pgvector:
                 "a superuser run CREATE EXTENSION vector, or search in memory, which is the default. The database "
                 f"says: {error.orig}"
             ) from error
-
-    def warm(self) -> None:
-        """Write what is missing, and compute the domain, before the first question comes."""
-        if self.settings.role != "verify":
-            self.scores(np.ones(self.people.model.rank, dtype=np.int64))
 
     def scores(
         self, test: Integers, candidates: Sequence[str] | None = None, most: int = CANDIDATES
@@ -397,8 +388,8 @@ class Pgvector:
         sample = self.people.domain.sample(work) if model.scorer.has_domain else []
         counts = sorted(work.run(COUNTS, model=model.fingerprint).scalars()) or [1]
         everything = repr((__version__, model.fingerprint, counts, sample))
-        rows = np.arange(len(counts))
-        side = model.scorer.profiles(np.ones((len(rows), model.rank)), np.array(counts), rows)
+        anything = np.ones(model.rank, dtype=np.int64)
+        side = model.unlabelled([Cell("", anything, count) for count in counts])
         index = model.bundle.index(side, VOICE)
         version = Version(
             hashlib.sha256(everything.encode()).hexdigest(),
@@ -419,9 +410,7 @@ class Pgvector:
         cells = self.people.templates.some_cells(work, names)
         if cells:
             ids = list(cells)
-            voices = [together(own)[0] for own in cells.values()]
-            rows = np.arange(len(ids))
-            side = version.model.scorer.profiles(*version.model.sums(voices), rows, ids)
+            side = version.model.unlabelled([together(own)[0] for own in cells.values()])
             vectors, owners = version.search.encode(side)
             turned = zip(owners.tolist(), (vectors @ version.turn).tolist(), strict=True)
             work.insert_all(

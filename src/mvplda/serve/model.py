@@ -276,6 +276,10 @@ class Model:
         y = np.stack([cell.total for cell in cells]) * UNIT @ self._turn
         return y, np.array([cell.count for cell in cells], dtype=np.float64)
 
+    def unlabelled(self, cells: Sequence[Cell]) -> Profiles:
+        """Profiles of one cell each, whatever their phrases and sittings."""
+        return self.scorer.profiles(*self.sums(cells), np.arange(len(cells)))
+
     def side(self, cells: Sequence[Sequence[Cell]], labelled: bool) -> Profiles:
         """Profiles of stored sums; without labels, all phrases of a profile are one. Sittings stay apart."""
         # labels cost time: where everybody has one sitting, and no question is about it, there is nothing to tell
