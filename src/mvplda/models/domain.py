@@ -5,8 +5,10 @@ speaker, a network of words about the phrase. Scaled to length 1, a block is
 
     u = mean + d + (effect of its own view) + (effects of the other views) + noise,        d ~ N(0, delta / D I)
 
-where all covariances are isotropic once what rooms and channels do to a block is scaled down, and d is the same for all recordings of one domain: language, microphones, rooms,
+where all covariances are isotropic, and d is the same for all recordings of one domain: language, microphones, rooms,
 length of the phrases. What is enrolled in a deployment tells d (`deployed`); what is left of it is integrated out.
+Before that, directions in which telephones, noise and rooms move vectors are scaled down: training has copies of
+recordings in several conditions.
 Vectors are then scaled to length 1 again about mean + d, since embeddings of long phrases vary less than those of
 single words.
 
