@@ -245,7 +245,9 @@ def make_question(question: Question | Json | None, asked: Json) -> Question:
         raise ParameterError(
             f"a question was given, and {', '.join(asked)} besides: put everything into the question"
         )
-    return question if isinstance(question, Question) else Question(**question)
+    if isinstance(question, Question):
+        return question
+    return Question(**question)
 
 
 @dataclass(frozen=True)
