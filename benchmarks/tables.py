@@ -382,7 +382,9 @@ def _default_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         which = row["corpus left out"]
         if row["phrases"] != "all":
-            which += f", {row['people']} people, {row['phrases']} phrase(s)"
+            phrases = {"own": "a phrase each", 1: "one phrase for all"}
+            said = phrases.get(row["phrases"], f"{row['phrases']} phrases for all")
+            which += f", {row['people']} people, {said}"
         accepted = row["accepted"]
         cells = [
             which,

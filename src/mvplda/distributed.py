@@ -39,7 +39,6 @@ __all__ = ["gather"]
 FAN_IN = 8
 BATCH_BYTES = 16 * 2**20
 CACHED_LISTS = 8
-UNLISTED = -2
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -103,20 +102,11 @@ class Tree(Generic[R]):
         return rest[0]
 
 
-class Unlisted(NamedTuple):
-    """Vectors that a list of labels does not name."""
-
-    file: str
-    vectors: int
-    first: str
-
-
 class Shard(NamedTuple):
-    """The statistics of a shard, or of several from this one on, and by view what their lists do not name."""
+    """The statistics of a shard, or of several from this one on."""
 
     path: str
     statistics: SufficientStatistics
-    unlisted: dict[str, Unlisted]
 
 
 @dataclass(frozen=True)
@@ -181,10 +171,12 @@ def gather(
         read += shard.statistics.n
         if verbose:
             progress.step(done + 1, f"{read} vectors")
-    result = tree.finish()
-    for view, own in result.unlisted.items():
-        warnings.warn(unlabelled(view, own.file, own.vectors, read, own.first), stacklevel=2)
-    return result.statistics
+    statistics = tree.finish().statistics
+    for view, source in sources.items():
+        count = statistics.classes[view].anonymous
+        if count:
+            warnings.warn(unlabelled(view, source, count, statistics.n), stacklevel=2)
+    return statistics
 
 
 def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
@@ -201,13 +193,8 @@ def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
 
 def combine(parts: Sequence[Shard]) -> Shard:
     """Results of several shards as one, in their order."""
-    unlisted: dict[str, Unlisted] = {}
-    for part in parts:
-        for view, own in part.unlisted.items():
-            first = unlisted.setdefault(view, own._replace(vectors=0))
-            unlisted[view] = first._replace(vectors=first.vectors + own.vectors)
     statistics = merge([part.statistics for part in parts], [part.path for part in parts])
-    return Shard(parts[0].path, statistics, unlisted)
+    return Shard(parts[0].path, statistics)
 
 
 # The statistics of one shard: the function that every worker runs.
@@ -227,15 +214,13 @@ def shard_result(job: ShardJob, path: str) -> Shard:
     if finished.is_file():
         try:
             statistics = SufficientStatistics.load(finished)
-            sources = statistics.sources
-            unlisted = {view: Unlisted(*own) for view, own in sources["unlisted"].items()}
-            if all(_identity(name) == known for name, known in sources["files"].items()):
-                return Shard(path, statistics, unlisted)
+            if all(_identity(file) == known for file, known in statistics.sources.items()):
+                return Shard(path, statistics)
         except (FileFormatError, KeyError, TypeError, AttributeError):
             pass  # damaged, or of another version: as though it were not there
     shard, files = read_shard(job, path)
-    about = {"unlisted": shard.unlisted, "files": {file: _identity(file) for file in files}}
-    replace(shard.statistics, sources=about).save(finished)
+    read = {file: _identity(file) for file in files}
+    replace(shard.statistics, sources=read).save(finished)
     return shard
 
 
@@ -275,14 +260,17 @@ def read_shard(job: ShardJob, path: str) -> tuple[Shard, list[str]]:
                 del batch, codes  # before the next is made
         if sums is None or not sums.n:
             raise FileFormatError("the file holds no vectors")
-        for source in sources.values():
-            source.check_some_listed(sums.n)
         _check_once(hashes)
         statistics = SufficientStatistics.of(sums, *classes.sorted())
+        for name, source in sources.items():
+            if source.numbers is not None and not len(statistics.classes[name].names):
+                raise LabelError(
+                    f"{source.place} lists none of the {statistics.n} ids for view {name!r}; it begins with "
+                    f"{next(iter(source.numbers))!r}"
+                )
     except (DataError, LabelError, FileFormatError) as error:
         raise error if path in str(error) else type(error)(f"{path}: {error}") from error
-    unlisted = {name: source.unlisted for name, source in sources.items() if source.unlisted}
-    return Shard(path, statistics, unlisted), [str(main_file(path)), *reader.files, *lists]
+    return Shard(path, statistics), [str(main_file(path)), *reader.files, *lists]
 
 
 def _check_once(hashes: list[IntArray]) -> None:
@@ -301,7 +289,7 @@ def _check_once(hashes: list[IntArray]) -> None:
 # Where the labels of a shard come from.
 
 
-@dataclass
+@dataclass(frozen=True)
 class LabelSource:
     """A column of the table, which the reader gives with every batch, or a list of ids and their labels.
 
@@ -309,31 +297,17 @@ class LabelSource:
     names, numbers : of a list, its classes, and the class of every id; an id that is not listed has no label
     """
 
-    path: str
-    name: str
     place: str
     names: Names
     numbers: dict[str, int] | None = None
-    unlisted: Unlisted | None = None
 
     def codes(self, batch: Batch) -> LabelCodes:
         if self.numbers is None:
             return column_codes(batch.columns[self.place])
         if batch.ids is None:
-            raise LabelError(f"{self.path} has no ids to look up in {self.place}")
-        codes = np.array([self.numbers.get(name, UNLISTED) for name in batch.ids], dtype=np.int64)
-        unlisted = np.flatnonzero(codes == UNLISTED)
-        if len(unlisted):
-            before = self.unlisted or Unlisted(self.place, 0, str(batch.ids[unlisted[0]]))
-            self.unlisted = before._replace(vectors=before.vectors + len(unlisted))
-        return LabelCodes(self.names, np.maximum(codes, -1))
-
-    def check_some_listed(self, vectors: int) -> None:
-        if self.unlisted is not None and self.unlisted.vectors == vectors:
-            raise LabelError(
-                f"{self.place} lists none of the {vectors} ids of {self.path} for view {self.name!r}: the first is "
-                f"{self.unlisted.first!r}, the file begins with {next(iter(self.numbers or ()), '')!r}"
-            )
+            raise LabelError(f"there are no ids to look up in {self.place}")
+        codes = np.array([self.numbers.get(name, -1) for name in batch.ids], dtype=np.int64)
+        return LabelCodes(self.names, codes)
 
 
 def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, LabelSource]:
@@ -343,7 +317,7 @@ def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, LabelS
     for name in base_columns(job.views):
         place = job.labels.get(name, name)
         if place in reader.columns:
-            sources[name] = LabelSource(path, name, place, np.empty(0))
+            sources[name] = LabelSource(place, np.empty(0))
             continue
         file = place.replace("{stem}", shard.stem).replace("{folder}", str(shard.parent))
         if not Path(file).is_file():
@@ -351,7 +325,7 @@ def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, LabelS
                 f"{path}: there are no labels of {name!r}: {place!r} is neither a file nor a column of it "
                 f"(it has {', '.join(reader.columns) or 'none'})"
             )
-        sources[name] = LabelSource(path, name, file, *_numbered(file, *_identity(file)))
+        sources[name] = LabelSource(file, *_numbered(file, *_identity(file)))
     return sources
 
 

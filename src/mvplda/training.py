@@ -235,18 +235,11 @@ def make_committee(
 
 
 def _keep_few_posteriors(committee: Committee, view: str) -> None:
-    """Keep the posteriors of classes that can be known in use, which are most of a file.
-
-    The classes of the first view are new when questions are asked. Those of another view that have as many vectors
-    each, in as many classes of the first, have one covariance, up to rounding.
-    """
+    """Keep the posteriors of classes that can be known in use: those of the first view are always new."""
     for expert in committee.experts_.values():
         scorer: Setting = scorer_of(expert)
         kept = dict(getattr(scorer, "class_covariances_", {}))
         kept.pop(view, None)
-        for other, covariances in kept.items():
-            if np.ptp(covariances, axis=0).max() <= 1e-12 * np.abs(covariances).max():
-                kept[other] = np.broadcast_to(covariances[0], covariances.shape)
         scorer.class_covariances_ = kept
 
 

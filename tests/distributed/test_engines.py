@@ -99,11 +99,21 @@ def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         list(ordered_map(named, [1], scheduler="tcp://nowhere:1"))
 
 
-def slow(seconds: float, plan: Any, path: Any) -> Any:
+def slow(begun: Path, plan: Any, path: Any) -> Any:
+    """A shard that takes its time, and leaves a mark when it is begun."""
     from mvplda.distributed import shard_result
 
-    time.sleep(seconds)
+    with begun.open("a") as marks:
+        marks.write(".")
+    time.sleep(0.15)
     return shard_result(plan, path)
+
+
+def kill_when(begun: Path, victim: int) -> None:
+    """Kill a process when some shards, and not all, are begun."""
+    while not begun.exists() or begun.stat().st_size < 4:
+        time.sleep(0.01)
+    os.kill(victim, signal.SIGKILL)
 
 
 @pytest.mark.slow
@@ -128,10 +138,11 @@ def test_a_cluster_gives_the_same_bits_and_survives_the_loss_of_a_worker(
             gather([*paths, tmp_path / "bad.parquet"], views=VIEWS, scheduler=address)
 
         # Now a run in the middle of which a worker is killed: results that it held are made again.
-        monkeypatch.setattr(distributed, "shard_result", partial(slow, 0.15))
         with Client(address) as client:
             victim = next(iter(client.run(os.getpid).values()))
-        killer = threading.Timer(0.8, os.kill, (victim, signal.SIGKILL))
+        begun = tmp_path / "begun"
+        monkeypatch.setattr(distributed, "shard_result", partial(slow, begun))
+        killer = threading.Thread(target=kill_when, args=(begun, victim))
         killer.start()
         found = gather(paths, views=VIEWS, scheduler=address)
         killer.join()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-import socket
 import threading
 import time
 import urllib.request
@@ -129,16 +128,13 @@ def running(app: Any) -> Iterator[str]:
     """An application on a free port; its address."""
     import uvicorn
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.05)
         assert thread.is_alive(), "the server did not start"
-    yield f"http://127.0.0.1:{port}"
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
     thread.join()
 
@@ -307,10 +303,14 @@ def test_silence_ends_early_and_all_that_is_needed_is_above_the_fold(
     door.page.set_viewport_size({"width": width, "height": height - 120})  # less the browser's bars
     claim()
     silence(door.microphone)
-    began = time.monotonic()
     door.page.click("button.record")
-    door.page.wait_for_selector("text=Silence: no voice was heard")
-    assert time.monotonic() - began < 7
+    door.page.wait_for_selector("text=Silence: no voice was heard", timeout=60_000)
+    # by the sound that the page took, not by the clock: three of eight seconds
+    styles = (
+        "[...document.querySelectorAll('[style]')].map(e => e.style.getPropertyValue('--gone'))"
+    )
+    gone = door.page.evaluate(f"Math.max(...{styles}.map(Number))")
+    assert 0.2 < gone < 0.7
     for part in (".phrase", ".says", "button.record", ".levels"):
         box = door.page.locator(part).bounding_box()
         assert box["y"] + box["height"] < height - 120, part

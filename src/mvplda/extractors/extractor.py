@@ -171,7 +171,6 @@ class Extractor:
         on_error: OnError = "raise",
         progress: bool = False,
         workers: int = 1,
-        settings: QualitySettings | None = None,
         unfinished: PathLike | None = None,
     ) -> Extracted:
         """Vectors and qualities of files.
@@ -180,7 +179,6 @@ class Extractor:
         ----------
         on_error : stop at a file that cannot be used, or leave it out and name it in the result
         workers : processes
-        settings : when a recording is warned of, or has too little speech to be used
         unfinished : a file (SQLite) that every vector is written to as it is made. A run that was ended, also by a
             kill, goes on from it; the caller removes it
         """
@@ -190,12 +188,12 @@ class Extractor:
             # a kill of this process loses nothing; of the machine, a few vectors
             kept.execute("PRAGMA synchronous = OFF")
             kept.execute("CREATE TABLE IF NOT EXISTS made (of TEXT PRIMARY KEY, vector, quality)")
-            keys = [f"{self.fingerprint} {settings} {_state(source)}" for source in sources]
+            keys = [f"{self.fingerprint} {_state(source)}" for source in sources]
             results = [_before(kept, key) for key in keys]
             missing = [row for row, result in enumerate(results) if result is None]
             alone = min(workers, len(missing)) <= 1
             paths = tuple(str(network.path) for network in self.networks)
-            work = partial(_result, self if alone else paths, settings, on_error)
+            work = partial(_result, self if alone else paths, on_error)
             made = ordered_map(work, [sources[row] for row in missing], workers=workers)
             line = Progress("vectors", len(sources))
             done = len(sources) - len(missing)
@@ -239,7 +237,6 @@ def _state(source: Source) -> str:
 
 def _result(
     extractor: Extractor | tuple[str, ...],
-    settings: QualitySettings | None,
     on_error: OnError,
     source: Source,
 ) -> Utterance | str:
@@ -247,7 +244,7 @@ def _result(
     if isinstance(extractor, tuple):
         extractor = _loaded(extractor)
     try:
-        return extractor.utterance(source, settings=settings)
+        return extractor.utterance(source)
     except (AudioError, NumericalError, OSError) as error:
         if on_error == "raise":
             raise

@@ -282,13 +282,13 @@ def _kaldi(samples: Frames, rate: int, settings: Features) -> Frames:
     return with_deltas(frames, settings.deltas) if cepstra else frames
 
 
-def with_deltas(static: Frames, order: int, window: int = 2) -> Frames:
+def with_deltas(static: Frames, order: int) -> Frames:
     """Columns of the regression over time appended, and of the regression of that.
 
-    The first is sum_k k x[t + k] / sum_k k^2 over k = -window to window; edges are repeated. The second applies
+    The first is sum_k k x[t + k] / sum_k k^2 over k = -2 to 2; edges are repeated. The second applies
     that filter twice to the static columns, so that an edge is repeated once.
     """
-    taps = np.arange(-window, window + 1, dtype=np.float64)
+    taps = np.arange(-2.0, 3.0)
     taps /= np.sum(taps**2)
     wide = static.astype(np.float64)
     columns = [wide]

@@ -481,8 +481,8 @@ def read_labels(paths: Mapping[str, PathLike], ids: Iterable[object]) -> dict[st
                 f"the file begins with {next(iter(values))!r}"
             )
         if missing:
-            counts = (len(missing), len(names))
-            warnings.warn(unlabelled(view, str(path), *counts, missing[0]), stacklevel=2)
+            text = unlabelled(view, str(path), len(missing), len(names), missing[0])
+            warnings.warn(text, stacklevel=2)
         labels[view] = as_objects(map(values.get, names))
     return labels
 
@@ -492,10 +492,11 @@ def as_objects(values: Iterable[object]) -> Labels:
     return np.array([*values, None], dtype=object)[:-1]
 
 
-def unlabelled(view: str, where: str, count: int, total: int, first: str) -> UnlabelledWarning:
+def unlabelled(view: str, where: str, count: int, total: int, first: str = "") -> UnlabelledWarning:
     """What is said of vectors that a list does not name."""
+    such = f", the first is {first!r}" if first else ""
     return UnlabelledWarning(
-        f"{count} of {total} vectors have no label of view {view!r} in {where}, the first is {first!r}; "
+        f"{count} of {total} vectors have no label of view {view!r} in {where}{such}; "
         "each of them is taken for a class of its own"
     )
 

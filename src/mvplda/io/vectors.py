@@ -198,11 +198,11 @@ def checked_names(path: PathLike, ids: Sequence[str] | Names, first: int = 0) ->
     return names
 
 
-def check_once(path: PathLike, names: Names, first: int = 0) -> None:
+def check_once(path: PathLike, names: Names) -> None:
     """An id that stands twice is an error that names it and both places."""
     count, again = repeated(names.tolist())
     if count:
-        places = " and ".join(map(str, first + 1 + np.flatnonzero(names == again)[:2]))
+        places = " and ".join(map(str, 1 + np.flatnonzero(names == again)[:2]))
         reason = f"{count} id(s) repeat an earlier one, the first is {again!r} (entries {places})"
         fail(path, f"{reason}; every id stands once")
 

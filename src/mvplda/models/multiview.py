@@ -458,8 +458,8 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             named = slice(0, len(self.classes_[view]))
             arrays[f"class_means/{view}"] = np.ascontiguousarray(self.class_means_[view][named])
             covariances = self.class_covariances_[view][named]
-            if (covariances == covariances[:1]).all():
-                # of classes with as many vectors each, all are the same
+            if np.ptp(covariances, axis=0).max() <= 1e-12 * np.abs(covariances).max():
+                # of classes with as many vectors each, all are the same, up to rounding
                 covariances = covariances[:1]
             arrays[f"class_covariances/{view}"] = np.ascontiguousarray(covariances)
         return arrays, values

@@ -222,7 +222,9 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
         total = np.add(array, total, out=array)
     np.log2(total, out=total)
     total *= 1.0 / LOG2_E
-    return total if isinstance(top, float) else np.add(total, top, out=total)
+    if not isinstance(top, float):
+        total += top
+    return total
 
 
 # -- matrices ------------------------------------------------------------------------------------------------

@@ -165,11 +165,15 @@ class Seen:
         blocks = []
         sizes = abs(own)
         for form in forms:
-            x = form.row.values if self.is_enrolled else form.column.values
-            block = multiply(x, form.left if self.is_enrolled else form.right)
+            if self.is_enrolled:
+                block = multiply(form.row.values, form.left)
+            else:
+                block = multiply(form.column.values, form.right)
             sizes = sizes + abs(form.factor) * row_products(block, block)
             # factors of experts stand on the left
-            blocks.append(form.factor * block if self.is_enrolled and form.factor != 1 else block)
+            if self.is_enrolled and form.factor != 1:
+                block = form.factor * block
+            blocks.append(block)
         size = largest(sizes)
         if not size <= FLOAT64_TERMS:
             self._refuse(np.flatnonzero(~(to_host(sizes) <= FLOAT64_TERMS)))

@@ -370,10 +370,11 @@ class LatentForms:
         if made is None:
             return []
         key, term = made.key, made.term
-        e = enrol.vectors if made.in_vectors else enrol.y
-        t = test.vectors if made.in_vectors else test.y
-        row = Quadratic((key, "row"), e, term.row, made.row, made.constant)
-        column = Quadratic((key, "column"), t, term.column, made.column)
+        values = (enrol.y, test.y)
+        if made.in_vectors:
+            values = (enrol.vectors, test.vectors)
+        row = Quadratic((key, "row"), values[0], term.row, made.row, made.constant)
+        column = Quadratic((key, "column"), values[1], term.column, made.column)
         return [PairForm(key, term.left, term.right, row, column)]
 
     def _make(

@@ -245,7 +245,13 @@ def make_question(question: Question | Json | None, asked: Json) -> Question:
         raise ParameterError(
             f"a question was given, and {', '.join(asked)} besides: put everything into the question"
         )
-    return question if isinstance(question, Question) else Question(**question)
+    if isinstance(question, Question):
+        return question
+    if not isinstance(question, Mapping):
+        raise ParameterError(
+            f"question: expected a Question, or a dict of its parts, such as same=; got {question!r}"
+        )
+    return Question(**question)
 
 
 @dataclass(frozen=True)

@@ -111,17 +111,23 @@ def group_profiles(
         named = [names[view][rows] for view in names]
         key = np.concatenate([weights[rows], *first, *named], axis=1)
         # profiles are of one kind where weights, shared classes and names agree
-        _, examples, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
+        examples = np.zeros(1, dtype=np.int64)
+        kind = np.zeros(len(key), dtype=np.int64)
+        # few profiles at a time are often of one kind, and to sort them takes longer than to score them
+        if not (key == key[0]).all():
+            _, examples, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
         for example, some in zip(examples, _members(kind.reshape(-1), len(examples)), strict=True):
             classes = []
             called = []
             for view, leaders in zip(base, first, strict=True):
-                leading, numbered = np.unique(leaders[example], return_inverse=True)
-                classes.append(tuple(numbered.reshape(-1).tolist()))
-                known = np.full(len(leading), -1)
+                led = leaders[example].tolist()
+                leading = sorted(set(led))
+                place = {leader: number for number, leader in enumerate(leading)}
+                classes.append(tuple(place[leader] for leader in led))
+                known = [-1] * len(leading)
                 if view in names:
-                    known = names[view][rows[example, leading]]
-                called.append(tuple(known.tolist()))
+                    known = names[view][rows[example, leading]].tolist()
+                called.append(tuple(known))
             own_weights = tuple(weights[rows[example]].tolist())
             table = Table(base, own_weights, tuple(classes), tuple(called))
             yield Group(table, numbers[some], rows[some])

@@ -93,7 +93,9 @@ class Work:
         return self.connection.execute(prepared(statement), values)
 
     def all(self, query: str, **values: Any) -> list[Json]:
-        return [dict(row) for row in self.run(query, **values).mappings()]
+        result = self.run(query, **values)
+        names = list(result.keys())
+        return [dict(zip(names, row, strict=True)) for row in result]
 
     def first(self, query: str, **values: Any) -> Json | None:
         row = self.run(query, **values).mappings().first()
