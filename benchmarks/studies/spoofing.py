@@ -25,12 +25,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.clips import Clips, Key, split, vectors_of
-from benchmarks.report import study_command
+from benchmarks.report import markdown_rows, study_command
 from benchmarks.studies.audiomnist import read
 from mvplda import Bundle, MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
 from mvplda.metrics import eer
-from mvplda.metrics.evaluation import markdown_rows
 from mvplda.preprocessing import unit_chain
 from mvplda.scoring.question import with_countermeasure
 
