@@ -48,6 +48,19 @@ REDUCED = {
     "jplda-exact": "jPLDA exact",
     "jplda-interaction": "with interaction",
 }
+SHORT = {
+    "cosine": "cosine of the embeddings",
+    "plda-cell": "PLDA (speaker x phrase)",
+    "jplda-interaction": "joint PLDA with the interaction",
+    "best": "`best`: the committee of `setup` and `train`",
+}
+SHORT_KINDS = (
+    "other speaker and phrase",
+    "other speaker, right phrase",
+    "right speaker, other phrase",
+    "all",
+)
+"""The front page: systems of a corpus, and what is told apart from the right speaker with the right phrase."""
 PAIRS = (
     ("jplda-printed-raw", "plda-cell-raw"),
     ("jplda-exact-raw", "plda-cell-raw"),
@@ -99,6 +112,13 @@ def all_systems(name: str) -> list[str]:
         [system["title"], *(cell(system, kind) for kind in KINDS)] for system in systems.values()
     ]
     return _lines(["EER, %", *KINDS], rows)
+
+
+def in_short(name: str) -> list[str]:
+    """A few systems of a corpus in plain words, with the columns in plain words."""
+    systems = _read(f"{name}/results.json")["systems"]
+    rows = [[title, *(cell(systems[key], kind) for kind in KINDS)] for key, title in SHORT.items()]
+    return _lines(["EER, %", *SHORT_KINDS], rows)
 
 
 def readings(name: str) -> list[str]:
@@ -362,7 +382,9 @@ def _default_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         which = row["corpus left out"]
         if row["phrases"] != "all":
-            which += f", {row['people']} people, {row['phrases']} phrase(s)"
+            phrases = {"own": "a phrase each", 1: "one phrase for all"}
+            said = phrases.get(row["phrases"], f"{row['phrases']} phrases for all")
+            which += f", {row['people']} people, {said}"
         accepted = row["accepted"]
         cells = [
             which,
@@ -390,6 +412,7 @@ def default_model() -> list[str]:
 
 TABLES: dict[str, Callable[[], list[str]]] = {
     "C-VAU": lambda: all_systems("cvau"),
+    "C-VAU in short": lambda: in_short("cvau"),
     "Speech Commands": lambda: all_systems("speech-commands"),
     "synthetic speech": lambda: all_systems("synthetic-demo"),
     "readings, j-vectors": lambda: readings("jvectors-readings"),

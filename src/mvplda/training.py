@@ -30,7 +30,7 @@ from .models import Committee, MultiviewPLDA, find_scorers
 from .models.committee import scorer_of
 from .models.domain import DomainPLDA, InDomain
 from .models.heldout import held_out_trials
-from .models.scorer import check_names
+from .models.scorer import check_names, let_go
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
 from .scoring.question import Hypothesis, Logs, Question
 
@@ -334,6 +334,7 @@ class HeldOut:
                 warnings.simplefilter("ignore", MvpldaWarning)
                 tests = model.enrol(self.X[trials.test])
                 answers.append(model.answer(profiles, tests, question, trials.pairs))
+            let_go(model)
         logs = {h: np.concatenate([one.logs[h] for one in answers]) for h in answers[0].logs}
         return logs, np.concatenate([one.llr for one in answers])
 

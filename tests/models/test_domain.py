@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 
 from mvplda import load
 from mvplda.exceptions import DataError, LabelError
-from mvplda.models.domain import KNOWN_NOISE, SITTINGS, DomainPLDA, moments
+from mvplda.models.domain import KNOWN_NOISE, SITTINGS, DomainPLDA, channels, moments
 
 BLOCKS = {"voice": (6, "speaker"), "words": (4, "phrase")}
 
@@ -169,6 +169,53 @@ def test_a_name_that_says_nothing_is_not_believed() -> None:
     with pytest.raises(LabelError, match="nothing that is enrolled"):
         wrong.known_names("phrase")
     np.testing.assert_allclose(wrong.shift_[6:], right.shift_[6:], atol=1e-12)
+
+
+def copied(seed: int = 0) -> tuple[np.ndarray, dict[str, Any]]:
+    """Recordings and a copy of each, whose voice is moved along one column and whose words along another."""
+    X, labels = corpus(seed, 600)
+    moved = X.copy()
+    rng = np.random.default_rng(seed + 1)
+    moved[:, 2] += 3 * rng.normal(size=len(X))
+    moved[:, 7] += 3 * rng.normal(size=len(X))
+    both = {view: np.tile(names, 2) for view, names in labels.items()}
+    return np.vstack([X, moved]), {**both, "take": np.tile(np.arange(len(X)), 2)}
+
+
+def test_directions_in_which_copies_differ_are_scaled_down() -> None:
+    X, labels = copied()
+    u = X[:, :6] / np.linalg.norm(X[:, :6], axis=1, keepdims=True)
+    covariances = []
+    for domain in (0, 1):
+        rows = [np.flatnonzero(labels["take"] == take) for take in range(600)]
+        rows = [two for two in rows if labels["domain"][two[0]] == domain]
+        apart = np.vstack([u[two] - u[two].mean(axis=0) for two in rows])
+        covariances.append(apart.T @ apart / len(apart))
+    s, W = np.linalg.eigh((covariances[0] + covariances[1]) / 2)
+    a = np.sqrt(s.mean() / (s + s.mean()))
+    # of six directions the three largest are kept
+    a = np.append(np.ones(3), a[3:] / np.exp(np.log(a[:3]).mean()))
+    R = channels(u, labels["take"], labels["domain"])
+    np.testing.assert_allclose(np.eye(6) - R.T @ R, W @ np.diag(a) @ W.T, atol=1e-12)
+
+    with_copies = DomainPLDA(BLOCKS).fit(X, labels)
+    scaled = X[:, :6] @ (W @ np.diag(a) @ W.T)
+    scaled /= np.linalg.norm(scaled, axis=1, keepdims=True)
+    np.testing.assert_allclose(with_copies.project(X)[:, :6], scaled, atol=1e-12)
+
+
+def test_a_copy_over_a_channel_is_nearer_to_its_person() -> None:
+    blind = {view: names for view, names in copied()[1].items() if view != "take"}
+    X, labels = copied(5)
+    people = labels["speaker"][:600]
+    rates = []
+    for known in (blind, copied()[1]):
+        model = DomainPLDA(BLOCKS).fit(copied()[0], known)
+        profiles = model.enrol(X[:600], people)
+        scores = model.llr(profiles, X[600:], same=["speaker"])
+        same = profiles.ids[:, None] == people
+        rates.append(np.median(scores[same]) - np.quantile(scores[~same], 0.99))
+    assert rates[1] > rates[0]
 
 
 def test_the_domain_has_the_exact_posterior(model: DomainPLDA) -> None:

@@ -71,6 +71,37 @@ def test_what_never_happened_may_happen_to_one_of_few() -> None:
     assert high == pytest.approx(1 - 0.05**0.1)
 
 
+def test_a_copy_of_what_is_enrolled_is_no_test_of_it(tmp_path) -> None:
+    for name, domains in recordings.DOMAINS.items():
+        rows = [
+            (domain, speaker, phrase, condition, take)
+            for domain in domains
+            for speaker in ("ann", "bob")
+            for phrase in ("yes", "no")
+            for take in "abc"
+            for condition in ("clean", "room")
+        ]
+        columns = dict(zip(recordings.COLUMNS[1:], np.array(rows).T, strict=True))
+        vectors = np.arange(len(rows) * 4.0).reshape(-1, 4)
+        np.savez(tmp_path / f"{name}.npz", vectors=vectors, **columns)
+    material = recordings.read_material(tmp_path)
+    # the numbers are those of takes a, b and c, in whatever condition
+    assert material.number[:6].tolist() == [0, 0, 1, 1, 2, 2]
+    takes = material.labels()["take"]
+    assert len(set(takes)) == len(takes) // 2
+    assert takes[0] == takes[1] != takes[2]
+
+
+def test_everybody_has_a_phrase_of_their_own_where_there_are_enough() -> None:
+    people = np.repeat(["ann", "bob", "cid"], 4)
+    phrases = np.tile(["a", "a", "b", "b"], 3)
+    rows = defaults.own_phrases(people, phrases, np.random.default_rng(0))
+    own = {person: set(phrases[rows & (people == person)]) for person in np.unique(people)}
+    assert all(len(some) == 1 for some in own.values())
+    assert own["ann"] != own["bob"]
+    assert np.bincount(np.unique(people, return_inverse=True)[1][rows]).tolist() == [2, 2, 2]
+
+
 def test_vectors_that_are_missing_are_named(tmp_path) -> None:
     with pytest.raises(DataError, match="audiomnist"):
         recordings.read_material(tmp_path)

@@ -7,6 +7,8 @@ speaker, a network of words about the phrase. Scaled to length 1, a block is
 
 where all covariances are isotropic, and d is the same for all recordings of one domain: language, microphones, rooms,
 length of the phrases. What is enrolled in a deployment tells d (`deployed`); what is left of it is integrated out.
+Before that, directions in which telephones, noise and rooms move vectors are scaled down: training has copies of
+recordings in several conditions.
 Vectors are then scaled to length 1 again about mean + d, since embeddings of long phrases vary less than those of
 single words.
 
@@ -54,11 +56,15 @@ SITTINGS = 0.33
 """Variance of one person's or phrase's sittings, relative to that of people or phrases: of voices in C-VAU, whose
 recording campaigns lie months apart. Other corpora have one sitting of each, and do not show it."""
 
-SLACK = 0.3
-"""Names of classes are believed unless that fits worse than classes of their own by more."""
+SLACK = 1e-9
+"""Names of classes are believed unless that fits worse than classes of their own, by more than rounding."""
 
 LARGEST = 4.0
 """No variance of vectors of length 1 is larger."""
+
+CHANNELS = 40
+"""Directions of a block in which rooms and channels move vectors, that are kept: the largest. Chosen on corpora that
+were left out."""
 
 VARIANCES = ("own", "other", "cell", "take", "domain")
 
@@ -106,6 +112,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         Blocks of columns in their order, and the view that each is about.
     domain : str
         The column of labels that names the domain (corpus) of training vectors.
+    take : str
+        The column of labels that names the recording, of which there are copies in several conditions.
     delta : dict of {name: variance of domains}
         Total variance of the means of domains, by block.
     factors : dict of {name: share of a block's columns that count}
@@ -114,6 +122,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     Attributes
     ----------
     views_ : dict of {view: 0}
+    channels_ : dict of {name: (directions, columns)} R, by which a block of length 1 becomes u - R' R u: how copies of
+        one recording over telephones, in noise and in rooms differ most
     mean_ : (D,) mean of the training domains' means
     variances_ : dict of {name: total variances of the block's own view, of the other views, of cells (a person's way of
         saying a phrase) and of takes}, of vectors that are scaled to length 1 about their domain; and that of domains
@@ -128,6 +138,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     FITTED = (
         "views_",
+        "channels_",
         "mean_",
         "shift_",
         "variances_",
@@ -141,11 +152,13 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         self,
         blocks: Mapping[str, tuple[int, str]],
         domain: str = "domain",
+        take: str = "take",
         delta: Mapping[str, float] | None = None,
         factors: Mapping[str, float] | None = None,
     ) -> None:
         self.blocks = blocks
         self.domain = domain
+        self.take = take
         self.delta = delta
         self.factors = factors
 
@@ -170,8 +183,13 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         self.views_ = dict.fromkeys(views, 0)
         self.mean_ = np.zeros(width)
         self.variances_: dict[str, dict[str, float]] = {}
+        self.channels_: dict[str, Array] = {}
         # lengths of embeddings say how clear a recording is, not whose it is
         unit = self.project(vectors.astype(np.float64))
+        if self.take in labels:
+            for name, columns, _ in self._columns():
+                self.channels_[name] = channels(unit[:, columns], labels[self.take], domains)
+            unit = self.project(unit)
         for name, columns, view in self._columns():
             others = [labels[other] for other in views if other != view]
             rest = np.zeros(len(vectors)) if not others else others[0]
@@ -221,10 +239,13 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     # -- evidence and the domain -----------------------------------------------
 
     def project(self, vectors: AnyArray) -> AnyArray:
-        """(n, D) the vectors, each block scaled to length 1. It does not depend on the domain."""
+        """(n, D) the vectors, each block scaled to length 1 without its channel. It does not depend on the domain."""
         made = []
-        for _, columns, _ in self._columns():
+        for name, columns, _ in self._columns():
             block = vectors[:, columns]
+            if name in self.channels_:
+                R = like(self.channels_[name], block)
+                block = block - (block @ R.T) @ R
             length = row_products(block, block) ** 0.5
             if isinstance(length, np.ndarray) and not length.all():
                 raise DataError("Input X contains a block of zeros, which has no direction")
@@ -267,15 +288,14 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             here = self._place(name, some)
             if view in some.names:
                 classes = self._classes(name, some, here)
-                # a name may say nothing: then every cell is a class of its own
+                # a name may say nothing, where everybody says their own "password": then every cell is its own class
                 unnamed = some.without_names(view)
-                there = self._place(name, unnamed)
-                if classes.evidence >= self._classes(name, unnamed, there).evidence - SLACK:
+                if classes.evidence >= self._classes(name, unnamed, here).evidence - SLACK:
                     other.names_[view] = some.names[view]
                     other.class_means_[view] = classes.means
                     other.class_doubts_[view] = classes.doubts
                 else:
-                    here = there
+                    here = self._place(name, unnamed)
             other.shift_[columns] = here.shift
             other.doubt_[name] = here.doubt
         return other
@@ -397,6 +417,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         width = sum(columns for columns, _ in self.blocks.values())
         fits = self.mean_.shape == self.shift_.shape == (width,)
         for name, (columns, view) in self.blocks.items():
+            R = self.channels_.get(name, np.zeros((0, columns)))
+            fits = fits and R.shape[1:] == (columns,) and bool(np.isfinite(R).all())
             totals = self.variances_[name].values()
             # vectors of length 1 cannot vary by more, and what is enrolled only narrows the domain
             fits &= view in self.views_ and min(totals) > 0 and max(totals) <= LARGEST
@@ -496,6 +518,26 @@ def about(means: AnyArray, centre: AnyArray) -> tuple[AnyArray, AnyArray]:
     # |u| = 1 for every take, so that the mean square about the centre follows from their mean
     square = 1.0 - 2.0 * (means @ centre) + centre @ centre
     return (means - centre) / square[:, None].clip(min=1e-6) ** 0.5, square
+
+
+def channels(u: Array, takes: Names, domains: Names) -> Array:
+    """(directions, D) R, so that u - R' R u scales down the directions in which copies of one recording differ.
+
+    Their covariance S, the mean over domains, is noise beside one of v in every direction: along its eigenvector of
+    variance s vectors are scaled by sqrt(v / (s + v)), where v is the mean of s.
+    """
+    _, codes = np.unique(takes, return_inverse=True)
+    codes = codes.reshape(-1)
+    sums, counts = _sums(u, codes)
+    apart = u - (sums / counts[:, None])[codes]
+    parts = [apart[domains == domain] for domain in np.unique(domains)]
+    S = np.mean([part.T @ part / len(part) for part in parts], axis=0)
+    s, V = np.linalg.eigh(S)
+    scales = np.sqrt(s.mean() / (s.clip(min=0) + s.mean()))
+    kept = min(CHANNELS, len(s) // 2)
+    # relative to the directions that are not kept: lengths become 1 again
+    ratio = scales[-kept:] / np.exp(np.log(scales[:-kept]).mean())
+    return np.asarray((V[:, -kept:] * np.sqrt(1.0 - ratio.clip(max=1.0))).T)
 
 
 def moments(X: Array, own: Names, rest: Names) -> tuple[float, float, float, float]:

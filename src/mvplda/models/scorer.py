@@ -518,6 +518,14 @@ def kept(scorer: BaseScorer, name: str, parts: tuple[object, ...], make: Callabl
     return made  # type: ignore[return-value]
 
 
+def let_go(scorer: BaseScorer) -> None:
+    """Drop what was made of a scorer, and of those that it is made of: large models have hundreds of MB of forms."""
+    _KEPT.pop(scorer, None)
+    inner = getattr(scorer, "fitted_scorer", None)
+    for part in [inner] if inner is not None else [part for part, _ in scorer.parts()]:
+        let_go(part)
+
+
 def needed_labels(y: Labels | None) -> dict[str, Names]:
     """Labels by view, of a fit that cannot do without."""
     if y is None:

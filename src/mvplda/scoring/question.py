@@ -249,6 +249,10 @@ def make_question(question: Question | Json | None, asked: Json) -> Question:
         )
     if isinstance(question, Question):
         return question
+    if not isinstance(question, Mapping):
+        raise ParameterError(
+            f"question: expected a Question, or a dict of its parts, such as same=; got {question!r}"
+        )
     return Question(**question)
 
 

@@ -22,6 +22,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
+from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -44,8 +45,10 @@ READY_S = 3.0
 # Seconds for which a key of a caller is remembered: one that is revoked works for so long in other processes.
 KEYS_S = 5.0
 MOST_TOGETHER = 64
-# Seconds after a batch in which those who were answered may ask again: larger batches cost less.
-PAUSE_S = 0.001
+# Seconds after a batch in which those who were answered may ask again, at most: larger batches cost less.
+PAUSE_S = 0.006
+# Seconds between two looks whether they have.
+POLL_S = 0.0005
 # Name in the environment: NAME:ROLE:KEY, several divided by blanks.
 API_KEYS = "MVPLDA_API_KEYS"
 # Name in the environment by which processes of one service get their settings.
@@ -82,7 +85,13 @@ class Batches:
                 else:
                     decided.set_result(outcome)
             if len(batch) > 1:
-                await asyncio.sleep(PAUSE_S)
+                await self._gather(min(len(batch) + len(self._waiting), MOST_TOGETHER))
+
+    async def _gather(self, expected: int) -> None:
+        """Let those who were answered ask again: what they ask is decided with what waits already."""
+        until = time.monotonic() + PAUSE_S
+        while len(self._waiting) < expected and time.monotonic() < until:
+            await asyncio.sleep(POLL_S)
 
     def _next(self) -> Waiting:
         """Attempts in their order, one per profile; further ones on the same profile wait for the next batch."""
@@ -239,7 +248,12 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
 
 def open_store(settings: Settings) -> Store:
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    store = Store(settings.database_url, settings.key_url, settings)
+    try:
+        store = Store(settings.database_url, settings.key_url, settings)
+    except DBAPIError as error:
+        raise ParameterError(
+            f"the database cannot be used: {error.orig}. Is it running, and are --database, user and password right?"
+        ) from error
     for entry in os.environ.get(API_KEYS, "").split():
         known = re.fullmatch("([^:]*):(verify|enrol|admin):(.{16,})", entry)
         if known is None:

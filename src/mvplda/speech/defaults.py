@@ -42,10 +42,21 @@ DELTA = {"campplus": 0.08, "words": 0.1}
 FACTORS = {"campplus": 0.25, "words": 0.08}
 """Variance of domains, and the share of its columns that count, by block: chosen on corpora that were left out. That
 of words is larger than corpora differ here, so that one phrase that all say is not taken for what is usual."""
-DEPLOYMENTS: tuple[tuple[int, int | None], ...] = ((3, None), (20, None), (20, 1), (10, 3))
+OWN = 0
+"""Everybody enrols one phrase, in place of the number of phrases that all enrol."""
+DEPLOYMENTS: tuple[tuple[int, int | None], ...] = (
+    (3, None),
+    (20, None),
+    (20, 1),
+    (10, 3),
+    (3, OWN),
+    (20, OWN),
+)
 """People and phrases that are enrolled together, in the trials that calibrate: None is all phrases."""
-JUDGED: tuple[tuple[int, int | None], ...] = ((20, None), (20, 1), (5, 2))
+JUDGED: tuple[tuple[int, int | None], ...] = ((20, None), (20, 1), (5, 2), (20, OWN), (5, OWN))
 """The same of trials on a corpus that was left out."""
+DRAWS = (1, 2, 3, 4)
+"""Seeds of the people and phrases who are drawn there."""
 ONE_TAKE = DOMAINS["speech-commands"]
 """Domains in which few cells have more than two takes: one of them enrols."""
 FARS = (0.01, 0.05, 0.02, 0.005)
@@ -164,13 +175,15 @@ def outcomes(
         chosen = rng.permutation(np.unique(here.speaker))[:people]
         some = here.take(np.isin(here.speaker, chosen))
         clean = some.condition == "clean"
-        takes = 2 if some.number[clean].max() >= 2 and domain not in ONE_TAKE else 1
+        takes = 2 if some.number.max() >= 2 and domain not in ONE_TAKE else 1
         enrol = np.flatnonzero(clean & (some.number < takes))
-        if phrases is not None:
+        if phrases == OWN:
+            enrol = enrol[own_phrases(some.speaker[enrol], some.phrase[enrol], rng)]
+        elif phrases is not None:
             names, counts = np.unique(some.phrase[enrol], return_counts=True)
             common = names[np.argsort(-counts, kind="stable")][: max(6, phrases)]
             enrol = enrol[np.isin(some.phrase[enrol], rng.permutation(common)[:phrases])]
-        free = ~clean | (some.number >= takes)
+        free = some.number >= takes
         tests = {
             name: rng.permutation(np.flatnonzero(free & (some.condition == name)))[:TESTS]
             for name in ("clean", *CONDITIONS)
@@ -181,7 +194,8 @@ def outcomes(
         deployed = model.deployed(model.enrol(enrolled.vectors, enrolled.speaker, labels))
         cells = np.char.add(np.char.add(enrolled.speaker, "|"), enrolled.phrase)
         profiles = model.enrol(enrolled.vectors, cells, labels)
-        question = Question(known=["phrase"] if named else None)
+        # names that say nothing are not known
+        question = Question(known=list(deployed.names_) or None)
         owner, phrase = np.char.partition(profiles.ids.astype(np.str_), "|")[:, [0, 2]].T
         for name, rows in tests.items():
             if not len(rows):
@@ -204,6 +218,17 @@ def outcomes(
                 np.repeat(owner, len(rows))[kept],
                 {view: values.ravel()[kept] for view, values in cosines.items()},
             )
+
+
+def own_phrases(people: NDArray[Any], phrases: NDArray[Any], rng: np.random.Generator) -> Mask:
+    """The rows of one phrase a person, that nobody else has where there are enough."""
+    rows = np.zeros(len(people), dtype=bool)
+    for person in np.unique(people):
+        mine = people == person
+        free = np.setdiff1d(phrases[mine], phrases[rows])
+        chosen = rng.choice(free if len(free) else phrases[mine])
+        rows |= mine & (phrases == chosen)
+    return rows
 
 
 def _cosines(enrolled: Any, tested: Any) -> dict[str, Array]:
@@ -267,11 +292,27 @@ def evaluated(material: Material, group: str) -> list[dict[str, Any]]:
     model = model_of(material, others)
     rows = []
     for domain in DOMAINS[group]:
-        for one in outcomes(model, material, domain, JUDGED, seed=1):
+        draws: dict[tuple[str, int, int | None], list[Outcome]] = {}
+        for seed in DRAWS:
+            for one in outcomes(model, material, domain, JUDGED, seed):
+                draws.setdefault((one.condition, one.people, one.phrases), []).append(one)
+        for some in draws.values():
+            one = together(some)
             if np.count_nonzero(one.truth == 0) >= FEWEST_OWNERS:
                 logs = trials.calibrator.transform(one.logs)
                 rows.append(result_row(one, logs, threshold))
     return rows
+
+
+def together(draws: Sequence[Outcome]) -> Outcome:
+    """Trials of several deployments of one kind."""
+    return replace(
+        draws[0],
+        logs={h: np.concatenate([one.logs[h] for one in draws]) for h in draws[0].logs},
+        truth=np.concatenate([one.truth for one in draws]),
+        speaker=np.concatenate([one.speaker for one in draws]),
+        cosines={v: np.concatenate([one.cosines[v] for one in draws]) for v in draws[0].cosines},
+    )
 
 
 def result_row(one: Outcome, logs: Mapping[Hypothesis, Array], threshold: float) -> dict[str, Any]:
@@ -285,7 +326,7 @@ def result_row(one: Outcome, logs: Mapping[Hypothesis, Array], threshold: float)
         "corpus left out": one.domain,
         "condition": one.condition,
         "people": one.people,
-        "phrases": one.phrases or "all",
+        "phrases": {None: "all", OWN: "own"}.get(one.phrases, one.phrases),
         "threshold": threshold,
         "accepted": {
             kind: float(accepted[one.truth == KINDS.index(kind)].mean()) for kind in by_kind

@@ -190,7 +190,9 @@ class Material:
         return Material(**{name: column[rows] for name, column in vars(self).items()})
 
     def labels(self) -> dict[str, Names]:
-        return {"speaker": self.speaker, "phrase": self.phrase, "domain": self.domain}
+        labels = {"speaker": self.speaker, "phrase": self.phrase, "domain": self.domain}
+        cells = zip(*labels.values(), self.number.astype(np.str_), strict=True)
+        return {**labels, "take": np.array(["|".join(cell) for cell in cells])}
 
 
 def read_material(folder: Path) -> Material:
@@ -202,12 +204,13 @@ def read_material(folder: Path) -> Material:
             raise DataError(f"{path} is not there: make vectors of {name} first")
         with np.load(path) as arrays:
             table = dict(arrays)
-        labels = [table[key] for key in COLUMNS[1:-1]]
+        labels = [table[key] for key in ("domain", "speaker", "phrase")]
         cells = np.array(["|".join(cell) for cell in zip(*labels, strict=True)])
-        # takes are numbered within their cells, in their order
-        order = np.lexsort((table.pop("take"), cells))
-        number = np.empty(len(cells), dtype=np.int64)
-        number[order] = np.arange(len(cells)) - np.searchsorted(cells[order], cells[order])
+        # a take has one number in all conditions: who enrols it is not tested by a copy
+        takes = np.array(["|".join(take) for take in zip(cells, table.pop("take"), strict=True)])
+        _, example, take = np.unique(takes, return_index=True, return_inverse=True)
+        owner = cells[example]
+        number = (np.arange(len(owner)) - np.searchsorted(owner, owner))[take]
         table |= {"number": number, "group": np.full(len(cells), name)}
         tables.append(table)
     columns = {key: np.concatenate([table[key] for table in tables]) for key in tables[0]}
