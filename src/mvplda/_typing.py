@@ -35,6 +35,9 @@ Json = dict[str, Any]
 Views = tuple[str, ...]
 """Names of views, in their order."""
 
+Ranks = Mapping[str, int | None]
+"""Dimensions of views; None: as many as their classes allow."""
+
 Columns = Mapping[str, NDArray[Any]]
 """{view: (n,) labels}."""
 

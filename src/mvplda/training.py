@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from ._progress import Progress
-from ._typing import Array, Card, Columns, Json, Labels, Names, Setting
+from ._typing import Array, Card, Columns, Json, Labels, Names, Ranks, Setting
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator, question_key
 from .decisions import OperatingPoint
@@ -78,7 +78,7 @@ def train(
     labels: Mapping[str, ArrayLike],
     *,
     model: str = COMMITTEE,
-    ranks: Mapping[str, int | None] | None = None,
+    ranks: Ranks | None = None,
     settings: Card | None = None,
     reduce: int | None = None,
     blocks: Mapping[str, int] | None = None,

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from .._typing import AnyArray, Array, IntArray
+from .._typing import AnyArray, Array, IntArray, Ranks
 from ..backend import NUMPY, to_host
 from ..exceptions import (
     DesignTooLargeError,
@@ -140,7 +140,7 @@ class Design:
         end = others.stop
         nothing = sparse.csr_array((len(group), 0))
         met = sparse.hstack([nothing, *self.leaf_tables.values()], format="csr")
-        grams: AnyArray = xp.zeros((len(values), end, end))
+        grams = xp.zeros((len(values), end, end))
         for c, n in enumerate(values):
             gram = grams[c]
             rows = np.flatnonzero(group == c)
@@ -192,7 +192,7 @@ class Design:
         if min(left.nnz / left.shape[1], right.nnz / right.shape[1]) < FILLED * left.shape[0]:
             return sparse.csr_array(left.T @ right)
         xp = self.sums.xp
-        total: AnyArray = xp.zeros((left.shape[1], right.shape[1]))
+        total = xp.zeros((left.shape[1], right.shape[1]))
         for start in range(0, left.shape[0], xp.gram_rows):
             some = slice(start, start + xp.gram_rows)
             total += xp.asarray(left[some].toarray()).T @ xp.asarray(right[some].toarray())
@@ -236,7 +236,7 @@ def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
 
 
 def choose_ranks(
-    statistics: SufficientStatistics, wanted: Mapping[str, int | None], *, full: bool = False
+    statistics: SufficientStatistics, wanted: Ranks, *, full: bool = False
 ) -> tuple[dict[str, int], dict[str, int]]:
     """The rank asked for and the rank used of every view: at most classes - 1, and at most the dimension.
 

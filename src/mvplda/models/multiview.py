@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._typing import AnyArray, Array, Device, Json, Labels, Names, RandomState, Views
+from .._typing import AnyArray, Array, Device, Json, Labels, Names, RandomState, Ranks, Views
 from ..backend import checked_vectors, is_torch, like, threads_for
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.design import Design, Diagnostics, choose_ranks, diagnose, step_operations
@@ -154,7 +154,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
 
     def __init__(
         self,
-        views: Mapping[str, int | None] | Sequence[str] | None = None,
+        views: Ranks | Sequence[str] | None = None,
         *,
         noise: str = "diagonal",
         noise_shrinkage: float = 0.0,
@@ -232,7 +232,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     def _fit(
         self,
         statistics: SufficientStatistics,
-        wanted: dict[str, int | None],
+        wanted: Ranks,
         device: Device = None,
     ) -> Self:
         views = tuple(wanted)
@@ -500,7 +500,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         }
 
     @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
+    def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
         check_names(cls, settings, ("views",))
         return cls(ranks, **settings)
 
@@ -587,7 +587,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     def _encode(self, y: Any) -> LabelTable:
         return encode_labels(y, None if self.views is None else tuple(self.views))
 
-    def _ranks(self, views: Views) -> dict[str, int | None]:
+    def _ranks(self, views: Views) -> Ranks:
         """The rank asked for of every view."""
         return ranks_in(self.views) or dict.fromkeys(views)
 
@@ -696,7 +696,7 @@ def as_strengths(strength: Any, views: Sequence[str]) -> dict[str, float]:
     return {name: float(value) for name, value in each.items()}
 
 
-def ranks_in(views: Mapping[str, int | None] | Sequence[str] | None) -> dict[str, int | None]:
+def ranks_in(views: Ranks | Sequence[str] | None) -> Ranks:
     """The rank asked for of every view that is named."""
     return dict(views) if isinstance(views, Mapping) else dict.fromkeys(views or ())
 
@@ -735,7 +735,7 @@ class PLDA(MultiviewPLDA):
     )
 
     @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
+    def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
         if len(ranks) != 1:
             raise LabelError(
                 f"PLDA has one view; got {len(ranks)}: {list(ranks)}. Use MultiviewPLDA"
@@ -746,7 +746,7 @@ class PLDA(MultiviewPLDA):
     def _encode(self, y: Any) -> LabelTable:
         return encode_labels(y, None if are_named(y) else ("class",))
 
-    def _ranks(self, views: Views) -> dict[str, int | None]:
+    def _ranks(self, views: Views) -> Ranks:
         if len(views) != 1:
             raise LabelError(
                 f"PLDA has one view, the labels have {len(views)}: {list(views)}. Use MultiviewPLDA"

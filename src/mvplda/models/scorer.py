@@ -6,7 +6,7 @@ posteriors of hypotheses are made of these once, here, for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .._optional import load_entry_points
-from .._typing import AnyArray, Array, IntArray, Json, Labels, Names, Views
+from .._typing import AnyArray, Array, IntArray, Json, Labels, Names, Ranks, Views
 from ..backend import as_vectors, cast, dtype_name, empty, is_torch, namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import label_columns
@@ -106,7 +106,7 @@ class BaseScorer(Persistent):
     # -- what a scorer has to be -------------------------------------------------
 
     @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
+    def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
         """A scorer of views with these ranks, to be fitted; settings that it does not have are an error."""
         raise NotImplementedError
 

@@ -33,7 +33,7 @@ CLOSE = 1e-4
 """Vectors of two statistics are the same up to this part of their spread (float32, about other origins)."""
 
 Places = dict[str, IntArray]
-"""Of every column and view, the number of every class of a part in the union."""
+"""Of every column and view, numbers of classes: of a batch's vectors, of a part's classes in a union."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class GrowingClasses:
         keys = dict.fromkeys([*base_columns(views), *views])
         self._known: dict[str, dict[Hashable, int]] = {key: {} for key in keys}
 
-    def number(self, labels: Mapping[str, LabelCodes]) -> dict[str, IntArray]:
+    def number(self, labels: Mapping[str, LabelCodes]) -> Places:
         """Class numbers of a batch's vectors in every label column and view."""
-        codes: dict[str, IntArray] = {}
+        codes: Places = {}
         for key in self._known:
             if ":" in key:
                 cells, places = distinct_rows([codes[part] for part in parts_of(key)])
@@ -83,10 +83,10 @@ class GrowingClasses:
         known = self._known[key]
         return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
 
-    def sorted(self) -> tuple[Classes, dict[str, IntArray]]:
+    def sorted(self) -> tuple[Classes, Places]:
         """The classes of every column and view in sorted order, and the number each had by appearance."""
         classes: Classes = {}
-        ranks: dict[str, IntArray] = {}
+        ranks: Places = {}
         for key, known in self._known.items():
             if ":" in key:
                 cells = np.array(list(known))
@@ -287,7 +287,7 @@ def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatist
         return statistics
     cells = {view: cells_of(statistics.classes[view])[rows] for view, rows in kept.items()}
     classes: Classes = {}
-    used: dict[str, IntArray] = {}
+    used: Places = {}
     for column in base_columns(statistics.views):
         # every vector has a class in any view that the column is part of
         view = next(view for view in cells if column in parts_of(view))
@@ -305,7 +305,7 @@ def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatist
 
 def selected(
     statistics: SufficientStatistics,
-    rows: Mapping[str, IntArray],
+    rows: Places,
     classes: Classes,
 ) -> SufficientStatistics:
     """The same statistics with these classes of every view, in this order."""
