@@ -53,8 +53,5 @@ Device = Any
 """A torch device or its name; None is the host. torch is an extra, so that its types cannot be named here."""
 
 
-Operand = Any
-"""What stands on the other side of an operator: an array of the same sort, or a number."""
-
 AnyArray = Any
 """A NumPy array or a torch tensor."""
