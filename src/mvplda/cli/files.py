@@ -152,9 +152,8 @@ def convert(
     if os.path.realpath(source) == os.path.realpath(target):
         raise click.UsageError(f"{source}, which is read, would be overwritten: name another file")
     if what == "vectors":
-        from ..io.vectors import check_vectors_writable, read_vectors, write_vectors
+        from ..io.vectors import read_vectors, write_vectors
 
-        check_vectors_writable(target)
         write_vectors(target, read_vectors(source))
     elif what == "trials":
         from ..io.trials import read_trials, write_trials

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -355,7 +356,7 @@ class Meter:
     def __init__(self, rate: int, settings: QualitySettings | None = None) -> None:
         self.rate = rate
         self.settings = settings or QualitySettings()
-        self._parts: list[tuple[Array, BoolArray, BoolArray, Array, int, int, float]] = []
+        self._parts: list[tuple[Any, ...]] = []
         self._digest = hashlib.sha256(f"{rate}".encode())
 
     def add(self, part: Part) -> Part:

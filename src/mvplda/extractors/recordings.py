@@ -20,6 +20,10 @@ VIEWS = ("speaker", "phrase")
 """What folders name, from the outer to the inner one."""
 
 
+Entry = tuple[str, Clip, tuple[str, ...]]
+"""Id of a recording, where it is, and the names of its folders, or its labels."""
+
+
 @dataclass(frozen=True)
 class Recordings:
     """Recordings by id.
@@ -102,7 +106,7 @@ def usual_pattern(names: Sequence[str]) -> str:
     return "*/" * (depth - 2) + "{speaker}/{phrase}/*"
 
 
-def _listed(path: Path, several: bool) -> list[tuple[str, Clip, tuple[str, ...]]]:
+def _listed(path: Path, several: bool) -> list[Entry]:
     """(id, clip, names of folders) of one source."""
     if (path / "index.csv").is_file():
         path = path / "index.csv"
@@ -126,7 +130,7 @@ def _listed(path: Path, several: bool) -> list[tuple[str, Clip, tuple[str, ...]]
     return [(name, Clip(Path(file)), ()) for name, file in entries.items()]
 
 
-def _tabled(path: Path) -> list[tuple[str, Clip, tuple[str, ...]]]:
+def _tabled(path: Path) -> list[Entry]:
     """Rows of a table: a file, and where they are given an id, a start and a length in samples, and labels."""
     header, columns = read_table(OnDisk(path))
     if "file" not in header:
@@ -147,7 +151,7 @@ def is_sound(file: Path) -> bool:
     return file.suffix.lower() in SOUND and file.is_file()
 
 
-def _named(file: Path, base: Path) -> tuple[str, Clip, tuple[str, ...]]:
+def _named(file: Path, base: Path) -> Entry:
     inner = file.relative_to(base)
     return inner.with_suffix("").as_posix(), Clip(file), inner.parts[:-1]
 

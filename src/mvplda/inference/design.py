@@ -50,6 +50,10 @@ FILLED = 0.1
 """From this share of filled cells on, a table is multiplied as a dense one."""
 
 
+Grams = dict[tuple[int, int], Array | sparse.csr_array]
+"""Tables of pairs of views, dense where they are well filled."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """Which view is eliminated how: numbers of views, and the size of what remains."""
@@ -156,11 +160,11 @@ class Design:
         return grams, columns
 
     @cached_property
-    def grams(self) -> dict[tuple[int, int], Array | sparse.csr_array]:
+    def grams(self) -> Grams:
         """For rest views l <= m a (C, J_l * J_m) table: sum over leaf classes of count c of n_j n_k."""
         values, group, _ = self.leaf_counts
         members = [np.flatnonzero(group == c) for c in range(len(values))]
-        grams: dict[tuple[int, int], Array | sparse.csr_array] = {}
+        grams: Grams = {}
         for l, m in combinations_with_replacement(self.plan.rest, 2):
             left = self.leaf_tables[l]
             right = self.leaf_tables[m]

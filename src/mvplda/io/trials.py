@@ -33,6 +33,7 @@ from .files import (
     TEST,
     Coder,
     Columns,
+    Groups,
     Names,
     OnDisk,
     as_numbers,
@@ -359,7 +360,7 @@ def rsr2015_utterance(name: str) -> str:
     return name.removesuffix(".sph").removeprefix("male/").removeprefix("female/")
 
 
-def read_rsr2015_enrolment(path: PathLike) -> dict[str, tuple[str, ...]]:
+def read_rsr2015_enrolment(path: PathLike) -> Groups:
     """Read a ``.trn``: lines of a model and its utterances, ``m051_003 male/m051/m051_01_003.sph,male/...``."""
     models = read_groups(path, commas=True)
     return {model: tuple(map(rsr2015_utterance, files)) for model, files in models.items()}

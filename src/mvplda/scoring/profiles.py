@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .._typing import AnyArray, Array, IntArray, Labels, Names, Views
 from ..backend import like, sum_rows
@@ -71,9 +71,7 @@ class Profiles:
                 )
         return np.asarray([place[name] for name in wanted], dtype=np.int64)
 
-    def __getitem__(
-        self, which: slice | int | NDArray[np.integer | np.bool] | list[int]
-    ) -> Profiles:
+    def __getitem__(self, which: slice | AnyArray) -> Profiles:
         """Profiles by position: a slice, numbers or a mask; one number gives a set of one."""
         return self.take(np.atleast_1d(np.arange(len(self))[which]))
 

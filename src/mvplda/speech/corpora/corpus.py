@@ -21,7 +21,7 @@ from ...io.files import BLANKS, check_ids, repeated
 from ...io.trials import Trials, rows_in
 
 Load = Callable[..., "Corpus"]
-Training = float | int | Sequence[str] | None
+Training = float | Sequence[str] | None
 NAMED = 5
 """So many of the things left out are named in a message."""
 UNSAFE = re.compile(f"[{BLANKS}\0\ud800-\udfff]")
