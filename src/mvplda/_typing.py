@@ -32,6 +32,9 @@ Card = Mapping[str, Any]
 Json = dict[str, Any]
 """Plain values by name, as JSON has them; options by name, too."""
 
+Views = tuple[str, ...]
+"""Names of views, in their order."""
+
 Columns = Mapping[str, NDArray[Any]]
 """{view: (n,) labels}."""
 

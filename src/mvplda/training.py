@@ -32,7 +32,7 @@ from .models.domain import DomainPLDA, InDomain
 from .models.heldout import held_out_trials
 from .models.scorer import check_names, let_go
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
-from .scoring.question import Hypothesis, Question
+from .scoring.question import Hypothesis, Logs, Question
 
 COMMITTEE = "committee"
 
@@ -318,7 +318,7 @@ class HeldOut:
         same: Sequence[str] | None = None,
         known: Sequence[str] = (),
         named: Sequence[str] = (),
-    ) -> tuple[dict[Hypothesis, Array], Array]:
+    ) -> tuple[Logs, Array]:
         """Log-likelihoods {hypothesis: (n,)} and LLRs (n,).
 
         known : views in which a profile claims its class

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._typing import AnyArray, Array, IntArray, Labels, Names
+from .._typing import AnyArray, Array, IntArray, Labels, Names, Views
 from ..backend import like, sum_rows
 from ..exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, encode_labels, exact_names, label_columns, row_keys
@@ -109,7 +109,7 @@ def sum_evidence(
     y: AnyArray,
     ids: ArrayLike | None,
     labels: Labels | None,
-    base: tuple[str, ...],
+    base: Views,
     model: str,
     *,
     method: Enrolment = "exact",
@@ -153,7 +153,7 @@ def from_sums(
     owner: ArrayLike,
     ids: ArrayLike | None,
     labels: Labels | None,
-    base: tuple[str, ...],
+    base: Views,
     width: int,
     model: str,
 ) -> Profiles:
@@ -244,7 +244,7 @@ def _plain_ids(ids: Labels) -> Names:
 
 
 def _cells(
-    owner: IntArray, labels: Labels, base: tuple[str, ...]
+    owner: IntArray, labels: Labels, base: Views
 ) -> tuple[IntArray, IntArray, dict[str, CellLabels]]:
     """First vector of every cell, cell of every vector, and the cells' labels; cells are in order of profiles."""
     table = encode_labels(labels)

@@ -16,6 +16,7 @@ from .._typing import IntArray, Labels, Names
 from ..backend import to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import (
+    Classes,
     ViewClasses,
     base_columns,
     distinct,
@@ -82,9 +83,9 @@ class GrowingClasses:
         known = self._known[key]
         return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
 
-    def sorted(self) -> tuple[dict[str, ViewClasses], dict[str, IntArray]]:
+    def sorted(self) -> tuple[Classes, dict[str, IntArray]]:
         """The classes of every column and view in sorted order, and the number each had by appearance."""
-        classes: dict[str, ViewClasses] = {}
+        classes: Classes = {}
         ranks: dict[str, IntArray] = {}
         for key, known in self._known.items():
             if ":" in key:
@@ -120,13 +121,13 @@ def check_kinds(column: str, lists: Sequence[Names], called: Sequence[str]) -> N
 
 
 def union_of_classes(
-    views: Sequence[str], parts: Sequence[Mapping[str, ViewClasses]], called: Sequence[str]
-) -> tuple[dict[str, ViewClasses], list[Places]]:
+    views: Sequence[str], parts: Sequence[Classes], called: Sequence[str]
+) -> tuple[Classes, list[Places]]:
     """The union of the classes of some statistics, and per part the new numbers of its classes.
 
     called : names of the parts, for errors
     """
-    classes: dict[str, ViewClasses] = {}
+    classes: Classes = {}
     numbers: list[Places] = [{} for _ in parts]
     for column in base_columns(views):
         known = [part[column] for part in parts]
@@ -285,7 +286,7 @@ def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatist
     if all(len(rows) == len(statistics.counts[view]) for view, rows in kept.items()):
         return statistics
     cells = {view: cells_of(statistics.classes[view])[rows] for view, rows in kept.items()}
-    classes: dict[str, ViewClasses] = {}
+    classes: Classes = {}
     used: dict[str, IntArray] = {}
     for column in base_columns(statistics.views):
         # every vector has a class in any view that the column is part of
@@ -305,7 +306,7 @@ def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatist
 def selected(
     statistics: SufficientStatistics,
     rows: Mapping[str, IntArray],
-    classes: dict[str, ViewClasses],
+    classes: Classes,
 ) -> SufficientStatistics:
     """The same statistics with these classes of every view, in this order."""
     pairs = {}

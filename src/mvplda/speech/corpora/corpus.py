@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from ..._typing import BoolArray, Columns, IntArray, Names, PathLike
+from ..._typing import BoolArray, Columns, IntArray, Names, PathLike, Views
 from ...exceptions import DataError, LabelError, ParameterError
 from ...extractors.sound import Clip
 from ...io.files import BLANKS, check_ids, repeated
@@ -107,7 +107,7 @@ class Corpus:
         return len(self.ids)
 
     @property
-    def views(self) -> tuple[str, ...]:
+    def views(self) -> Views:
         return tuple(self.labels)
 
     def labels_at(self, rows: IntArray, views: Sequence[str]) -> Columns:

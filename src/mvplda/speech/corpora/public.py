@@ -254,7 +254,7 @@ def _read_lists(folder: Path, genders: list[str]) -> tuple[dict[str, tuple[str, 
     models: dict[str, tuple[str, ...]] = {}
     for file in files["trn"]:
         models |= read_rsr2015_enrolment(file)
-    parts = [read_trials(file, "rsr2015") for file in files["ndx"]]
+    parts = [read_trials(file) for file in files["ndx"]]
     for part in parts:
         _compare_marks(part)
     return models, Trials(_joined([p.enrol for p in parts]), _joined([p.test for p in parts]))
