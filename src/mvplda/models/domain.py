@@ -673,11 +673,12 @@ class UnitForms:
             e, t = enrol[met], test[number]
             trained = reading[0][met]
             key = (self._name, trained, *e[1:], *t[1:])
-            if key not in self._terms:
+            term = self._terms.get(key)
+            if term is None:
                 if len(self._terms) >= KEPT_TERMS:
                     self._terms.clear()
-                self._terms[key] = self._make_term(e, t, trained)
-            term = self._terms[key]
+                # other threads may clear it again
+                term = self._terms[key] = self._make_term(e, t, trained)
             ones = self._ones
             row = Quadratic((met, key), e.vectors, term.row * ones, term.enrolled, term.constant)
             column = Quadratic((number, key), t.vectors, term.column * ones, term.tested)
