@@ -1,6 +1,6 @@
 """A tree of RSR2015's published size: empty sound files, its lists, and given random vectors; time and peak memory.
 
-python -m benchmarks.rsr2015_size FOLDER [--people N] [--made-lists] [SYSTEM ...]
+python -m benchmarks.rsr2015_size FOLDER [SYSTEM ...] [--people N] [--made-lists]
 
 All of the paper's table, with the interaction and `best`, unless systems are named. With fewer evaluated people per
 gender the lists are shorter, and training is the same; with --made-lists the trials are made in memory as the lists
