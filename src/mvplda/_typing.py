@@ -32,6 +32,12 @@ Card = Mapping[str, Any]
 Json = dict[str, Any]
 """Plain values by name, as JSON has them; options by name, too."""
 
+Views = tuple[str, ...]
+"""Names of views, in their order."""
+
+Ranks = Mapping[str, int | None]
+"""Dimensions of views; None: as many as their classes allow."""
+
 Columns = Mapping[str, NDArray[Any]]
 """{view: (n,) labels}."""
 
@@ -46,9 +52,6 @@ RandomState = int | np.random.Generator | np.random.RandomState | None
 Device = Any
 """A torch device or its name; None is the host. torch is an extra, so that its types cannot be named here."""
 
-
-Operand = Any
-"""What stands on the other side of an operator: an array of the same sort, or a number."""
 
 AnyArray = Any
 """A NumPy array or a torch tensor."""

@@ -6,10 +6,12 @@ trials that are not those of the evaluation.
 
 # mypy: disallow-subclassing-any=False
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -22,7 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import AnyArray, Array, BoolArray, IntArray, Json
+from ._typing import Array, BoolArray, IntArray, Json, Views
 from .exceptions import (
     DataError,
     FewSpeakersWarning,
@@ -33,7 +35,7 @@ from .exceptions import (
 from .kinds import Kinds, as_masks, target_kind
 from .labels import as_array
 from .persistence import Persistent, check_answers
-from .scoring.question import Hypothesis, Question
+from .scoring.question import Hypothesis, Logs, Question, Weights
 
 __all__ = ["LinearCalibrator"]
 
@@ -226,7 +228,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
 
     def fit(
         self,
-        logs: Mapping[Hypothesis, Array],
+        logs: Logs,
         truth: ArrayLike,
         *,
         speakers: ArrayLike,
@@ -265,7 +267,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
             self.constants_[hypothesis_name(hypotheses[place])] = constant
         return self
 
-    def transform(self, logs: Mapping[Hypothesis, Array]) -> dict[Hypothesis, Array]:
+    def transform(self, logs: Logs) -> dict[Hypothesis, Array]:
         """Calibrated log-likelihoods; those of the views alone must be among `logs`."""
         check_is_fitted(self, "factors_")
         inputs, names = _parts_of_evidence(logs)
@@ -304,7 +306,7 @@ def hypothesis_name(shared: Hypothesis) -> str:
     return "+".join(shared) or "nothing"
 
 
-def _parts_of_evidence(logs: Mapping[Hypothesis, Array]) -> tuple[Array, list[str]]:
+def _parts_of_evidence(logs: Logs) -> tuple[Array, list[str]]:
     """(..., hypotheses, parts) what factors multiply, and the parts' names: the views, and all together."""
     views = list(dict.fromkeys(view for h in logs for view in h))
     missing = [view for view in views if (view,) not in logs]
@@ -332,7 +334,7 @@ def _equal_shares(truth: IntArray, corpora: ArrayLike | None) -> Array:
         here = places == corpus
         counts = np.bincount(truth[here])
         mass[here] = 1.0 / (counts[truth[here]] * np.count_nonzero(counts))
-    return np.asarray(mass / mass.sum())
+    return mass / mass.sum()
 
 
 def _fit_multinomial(
@@ -416,14 +418,14 @@ class Answer:
     weights : {hypothesis: prior weight}
     """
 
-    logs: Mapping[Hypothesis, Array]
+    logs: Logs
     llr: Array
     question: Question
     key: str
     calibrated: bool
-    weights: Mapping[Hypothesis, float]
+    weights: Weights
 
-    def posteriors(self) -> dict[Hypothesis, AnyArray]:
+    def posteriors(self) -> Logs:
         """Posterior probability of every hypothesis, of a spoof where there is a countermeasure."""
         return self.question.posteriors(self.logs, self.weights)
 
@@ -437,7 +439,7 @@ class Answer:
         return np.asarray(gain - np.logaddexp.reduce(other, axis=0) + np.log(len(other)))
 
     @property
-    def views(self) -> tuple[str, ...]:
+    def views(self) -> Views:
         """Views that hypotheses differ in."""
         every = list(self.logs)
         named = dict.fromkeys(view for h in every for view in h)

@@ -42,8 +42,6 @@ REASONS = {
 """Why a trial was not accepted, and how it is said. Views other than speaker and phrase have ``wrong_VIEW``."""
 
 FAULTS = {
-    "tone": "a recording holds a tone, not a voice",
-    "noise": "a recording holds steady noise, not a voice",
     "quiet": "a recording is nearly silent",
     "clipped": "a recording is clipped",
     "short": "a recording holds very little speech",

@@ -24,7 +24,7 @@ import numpy as np
 from ._optional import need
 from ._progress import Progress
 from ._typing import Block as Column
-from ._typing import IntArray, Names, PathLike
+from ._typing import IntArray, Names, PathLike, Views
 from .backend import cores, one_blas_thread
 from .exceptions import DataError, FileFormatError, LabelError, ParameterError
 from .io.files import Batch, Reader, read_map, unlabelled
@@ -113,7 +113,7 @@ class Shard(NamedTuple):
 class ShardJob:
     """What is done with every shard; the parameters of `gather`."""
 
-    views: tuple[str, ...]
+    views: Views
     labels: dict[str, str]
     second_moment: SecondMoment
     work_dir: str | None

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._typing import BoolArray, Labels, Operand
+from ._typing import AnyArray, BoolArray, Labels
 from .exceptions import DataError, LabelError, ParameterError
 
 Kinds = Mapping[str, ArrayLike] | ArrayLike
@@ -292,7 +292,7 @@ class DetectionCost:
         """Bayes' threshold for natural-log likelihood ratios: accept at or above it."""
         return math.log(self.false_alarm_cost / self.miss_cost) - log_odds(self.prior)
 
-    def at(self, miss: Operand, false_alarm: Operand) -> Operand:
+    def at(self, miss: AnyArray, false_alarm: AnyArray) -> AnyArray:
         """Normalised cost of a miss rate and a false-alarm rate."""
         return self.miss_weight * miss + self.false_alarm_weight * false_alarm
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ._typing import BoolArray, IntArray, Labels, Names
+from ._typing import BoolArray, IntArray, Labels, Names, Views
 from .exceptions import LabelError
 
 __all__ = ["label_rows"]
@@ -41,6 +41,10 @@ class ViewClasses:
         return len(self.names) + self.anonymous
 
 
+Classes = dict[str, ViewClasses]
+"""By view."""
+
+
 def interaction(cells: IntArray) -> ViewClasses:
     """The classes of an interaction view."""
     return ViewClasses(np.empty(0, dtype=np.int64), 0, cells)
@@ -55,20 +59,20 @@ class LabelTable:
     codes : (n,) class numbers for every key of ``classes``
     """
 
-    views: tuple[str, ...]
-    classes: dict[str, ViewClasses]
+    views: Views
+    classes: Classes
     codes: dict[str, IntArray]
 
     def __len__(self) -> int:
         return len(next(iter(self.codes.values())))
 
 
-def parts_of(view: str) -> tuple[str, ...]:
+def parts_of(view: str) -> Views:
     """Base views that a view is made of: ``"a:b"`` -> ``("a", "b")``."""
     return tuple(view.split(":"))
 
 
-def base_columns(views: Sequence[str]) -> tuple[str, ...]:
+def base_columns(views: Sequence[str]) -> Views:
     """Label columns that the views need, in order of first mention."""
     return tuple(dict.fromkeys(part for view in views for part in parts_of(view)))
 
@@ -183,7 +187,7 @@ def encode_labels(labels: Labels, views: Sequence[str] | None = None) -> LabelTa
             f"a label column cannot be called {joined[0]!r}: names with ':' are interactions, made from the "
             "columns of their parts; name it in views, or rename the column"
         )
-    classes: dict[str, ViewClasses] = {}
+    classes: Classes = {}
     codes: dict[str, IntArray] = {}
     for name, column in columns.items():
         classes[name], codes[name] = _encode_column(name, column)

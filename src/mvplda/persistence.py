@@ -111,7 +111,8 @@ def unpack(path: PathLike) -> State:
     found = metadata.get("format")
     if found != FORMAT:
         raise FileFormatError(
-            f"{path} is a safetensors file of the format {found!r}; expected {FORMAT!r}"
+            f"{path} is a safetensors file, but not one that mvplda wrote: it has the format {found!r}; expected "
+            f"{FORMAT!r}, of models, calibrators and statistics"
         )
     version = metadata.get("version", "")
     if not version.isdigit() or int(version) > VERSION:

@@ -82,7 +82,8 @@ class Setup:
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         self.bundle.save(folder / MODEL_FILE)
-        ProfileBook(folder).write(self.vectors, self.people, self.phrases)
+        columns = {"profile": self.people, "phrase": self.phrases}
+        ProfileBook(folder).write(self.vectors, columns)
         (folder / REPORT_FILE).write_text(self.report + "\n", encoding="utf-8")
 
 
@@ -100,7 +101,7 @@ def setup(
     Parameters
     ----------
     source : folder of recordings, one folder or name a person
-    pattern : how names are to be read, such as ``{speaker}/{phrase}_*``. None: guessed
+    pattern : how names are to be read, such as ``{speaker}/{phrase}_*``. None: folders are speakers and phrases
     extractors : names or files; none: those of the default model
     far : share of impostors of the worst kind that may pass
     enrolment : recordings per profile, as there will be in use

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from ._progress import Progress
-from ._typing import Array, Card, Columns, Json, Labels, Names, Setting
+from ._typing import Array, Card, Columns, Json, Labels, Names, Ranks, Setting
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator, question_key
 from .decisions import OperatingPoint
@@ -32,7 +32,7 @@ from .models.domain import DomainPLDA, InDomain
 from .models.heldout import held_out_trials
 from .models.scorer import check_names, let_go
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
-from .scoring.question import Hypothesis, Question
+from .scoring.question import Hypothesis, Logs, Question
 
 COMMITTEE = "committee"
 
@@ -78,7 +78,7 @@ def train(
     labels: Mapping[str, ArrayLike],
     *,
     model: str = COMMITTEE,
-    ranks: Mapping[str, int | None] | None = None,
+    ranks: Ranks | None = None,
     settings: Card | None = None,
     reduce: int | None = None,
     blocks: Mapping[str, int] | None = None,
@@ -318,7 +318,7 @@ class HeldOut:
         same: Sequence[str] | None = None,
         known: Sequence[str] = (),
         named: Sequence[str] = (),
-    ) -> tuple[dict[Hypothesis, Array], Array]:
+    ) -> tuple[Logs, Array]:
         """Log-likelihoods {hypothesis: (n,)} and LLRs (n,).
 
         known : views in which a profile claims its class

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,7 +43,10 @@ Recorded = Extracted | PathLike | Iterable[Source]
 """One side of a comparison: a sound file, several, or what was made of them."""
 
 MARK = "#"
-"""Between the name of a profile, the digest of a recording of it, and the sitting that this is of."""
+"""Between the name of a profile and the digest of a recording of it."""
+
+COLUMNS = ("profile", "phrase", "sitting")
+"""Of a file of profiles."""
 
 PHRASE = "phrase"
 """The view of what is said."""
@@ -101,6 +104,7 @@ class Ranking:
     candidates : (profile, LLR, probability) of all, the likeliest first
     none : probability that it is none of them
     calibrated : whether the LLRs are
+    point : from which LLR on one of them alone would be named
     """
 
     answer: Verdict
@@ -108,6 +112,7 @@ class Ranking:
     candidates: list[tuple[str, float, float]]
     none: float
     calibrated: bool
+    point: OperatingPoint
 
 
 @dataclass
@@ -213,7 +218,7 @@ class VoiceModel:
             (names[i], float(llrs[i]), float(naming.probabilities[i]))
             for i in np.argsort(-llrs, kind="stable")
         ]
-        return Ranking(verdict, named, candidates, naming.none, answer.calibrated)
+        return Ranking(verdict, named, candidates, naming.none, answer.calibrated, point)
 
 
 def _as_profile(bundle: Bundle, side: Extracted, name: str) -> Profiles:
@@ -276,32 +281,36 @@ def extractor_names(noted: str | None) -> list[str]:
 class ProfileBook:
     """Named voices in an ``.npz`` file: every recording's own vector, so that any model can score them.
 
-    The file holds, by vector, ``X``, ``ids`` (profile and digest of the recording), ``profile``, ``phrase`` (empty
-    where it has no name) and ``extractor``.
+    The file holds, by vector, ``X``, ``ids`` (profile and digest of the recording), ``profile``, ``phrase`` and
+    ``sitting`` (empty where they have no name) and ``extractor``.
     """
 
     def __init__(self, path: PathLike) -> None:
         self.path = file_in(path, PROFILES_FILE)
         self.vectors = VectorSet(np.empty(0, np.str_), np.empty((0, 0), np.float32))
-        self.owners: list[str] = []
-        """The profile of every vector."""
-        self.phrases: list[str] = []
-        """What is said in it, where that has a name."""
+        self.columns: dict[str, list[str]] = {name: [] for name in COLUMNS}
+        """Of every vector its profile, and what is said and the sitting, where these have names."""
         if self.path.suffix != ".npz":
             raise ParameterError(
                 f"profiles are kept in an .npz file, or in a folder; got {self.path}"
             )
         if not self.path.is_file():
             return
-        columns = read_columns(self.path, ("profile", "phrase", "extractor"))
-        if "profile" not in columns:
+        held = read_columns(self.path, (*COLUMNS, "extractor"))
+        if "profile" not in held:
             raise FileFormatError(
                 f"{self.path} is no file of profiles: it has no array 'profile', as mvplda profiles add writes"
             )
-        self.owners = [str(name) for name in columns["profile"]]
-        self.phrases = [str(name) for name in columns.get("phrase", [""] * len(self.owners))]
-        extractor = next((str(name) for name in columns.get("extractor", ()) if name), None)
-        self.vectors = replace(read_vectors(self.path), extractor=extractor)
+        vectors = read_vectors(self.path)
+        for name in COLUMNS:
+            self.columns[name] = [str(value) for value in held.get(name, [""] * len(vectors))]
+        extractor = next((str(name) for name in held.get("extractor", ()) if name), None)
+        self.vectors = replace(vectors, extractor=extractor)
+
+    @property
+    def owners(self) -> list[str]:
+        """The profile of every vector."""
+        return self.columns["profile"]
 
     @property
     def extractor(self) -> str | None:
@@ -322,7 +331,7 @@ class ProfileBook:
         weights = take_weights(self.fits(bundle))
         labels = sitting_labels(bundle, self.sittings())
         if named:
-            labels |= phrase_labels(bundle, self.phrases)
+            labels |= phrase_labels(bundle, self.columns["phrase"])
         return bundle.enrol(self.all_vectors(), self.owners, labels or None, weights=weights)
 
     def fits(self, bundle: Bundle) -> Array:
@@ -331,8 +340,8 @@ class ProfileBook:
 
     def sittings(self) -> list[str]:
         """That of every vector; those of a profile are of one where none is named."""
-        marks = _marks(self.vectors.ids, self.owners)
-        return [sitting or who for (_, sitting), who in zip(marks, self.owners, strict=True)]
+        pairs = zip(self.columns["sitting"], self.owners, strict=True)
+        return [sitting or who for sitting, who in pairs]
 
     def counts(self) -> dict[str, int]:
         """Recordings of every profile."""
@@ -347,7 +356,7 @@ class ProfileBook:
             )
         sittings = self.sittings()
         X = self.vectors.X[rows].astype(np.float32)
-        phrases = [self.phrases[row] for row in rows]
+        phrases = [self.columns["phrase"][row] for row in rows]
         return Extracted(X, rows, [], [], [sittings[row] for row in rows], phrases)
 
     def check(self, extractor: str | None) -> None:
@@ -376,55 +385,35 @@ class ProfileBook:
         if not name.strip():
             raise LabelError("a profile needs a name")
         self.check(extractor)
-        own = [f"{name}{MARK}{mark[:12]}{MARK}{sitting or marks[0][:12]}" for mark in marks]
-        ids = [*self.vectors.ids.tolist(), *own]
-        owners = [*self.owners, *[name] * len(own)]
-        known = {(who, mark) for who, (mark, _) in zip(owners, _marks(ids, owners), strict=True)}
-        if len(known) < len(ids):
+        ids = [*self.vectors.ids.tolist(), *(f"{name}{MARK}{mark[:12]}" for mark in marks)]
+        if len(set(ids)) < len(ids):
             raise LabelError(
                 f"a recording of {name!r} is given twice, or is in {self.path} already: nothing was added"
             )
         if self.owners:
             X = np.concatenate([self.vectors.X, X])
-        phrases = [*self.phrases, *[phrase] * len(own)]
-        self.write(VectorSet(np.array(ids), X, extractor), owners, phrases)
+        new = {"profile": name, "phrase": phrase, "sitting": sitting or marks[0][:12]}
+        columns = {key: [*old, *[new[key]] * len(marks)] for key, old in self.columns.items()}
+        self.write(VectorSet(np.array(ids), X, extractor), columns)
 
     def remove(self, name: str) -> int:
         """Take a profile out; how many recordings it had."""
         removed = self.of(name).rows
-        owners = [owner for owner in self.owners if owner != name]
-        phrases = [phrase for row, phrase in enumerate(self.phrases) if row not in removed]
-        if owners:
-            ids = np.delete(self.vectors.ids, removed)
-            X = np.delete(self.vectors.X, removed, axis=0)
-            self.write(replace(self.vectors, ids=ids, X=X), owners, phrases)
+        kept = np.delete(np.arange(len(self.owners)), removed).tolist()
+        if kept:
+            vectors = replace(self.vectors, ids=self.vectors.ids[kept], X=self.vectors.X[kept])
+            columns = {key: [old[row] for row in kept] for key, old in self.columns.items()}
+            self.write(vectors, columns)
         else:
             self.path.unlink()
         return len(removed)
 
-    def write(self, vectors: VectorSet, owners: Sequence[str], phrases: Sequence[str]) -> None:
-        """Write vectors, the profile and the phrase of each in place of what was there, all or nothing."""
-        profile = np.array(owners, dtype=np.str_)
-        phrase = np.array(phrases, dtype=np.str_)
-        extractor = np.full(len(vectors), vectors.extractor or "")
+    def write(self, vectors: VectorSet, columns: Mapping[str, Sequence[str]]) -> None:
+        """Write vectors, with a profile each and where they are given phrases and sittings, all or nothing."""
+        nothing = [""] * len(vectors)
+        self.columns = {name: list(columns.get(name, nothing)) for name in COLUMNS}
+        arrays = {name: np.array(column, dtype=np.str_) for name, column in self.columns.items()}
+        arrays["extractor"] = np.full(len(vectors), vectors.extractor or "")
         with atomic_write(self.path) as (part,), part.open("wb") as file:
-            np.savez(
-                file,
-                X=vectors.X,
-                ids=vectors.ids,
-                profile=profile,
-                phrase=phrase,
-                extractor=extractor,
-            )
+            np.savez(file, X=vectors.X, ids=vectors.ids, **arrays)  # type: ignore[arg-type]
         self.vectors = vectors
-        self.owners = list(owners)
-        self.phrases = list(phrases)
-
-
-def _marks(ids: Iterable[str], owners: Sequence[str]) -> list[tuple[str, str]]:
-    """Digest and sitting of recordings by their ids, in which the owner's name stands before them."""
-    marks = []
-    for one, owner in zip(ids, owners, strict=True):
-        digest, _, sitting = one[len(owner) + 1 :].partition(MARK)
-        marks.append((digest, sitting))
-    return marks

@@ -112,7 +112,7 @@ def test_questions_enrolment_file_calibration_and_comparison(scored):
 
     pairs = [(m, u) for m, us in read_groups(scored / "spk2utt").items() for u in us]
     vectors = read_vectors(scored / "enrol.scp").select([u for _, u in pairs])
-    ProfileBook(scored / "profiles.npz").write(vectors, [m for m, _ in pairs], [""] * len(pairs))
+    ProfileBook(scored / "profiles.npz").write(vectors, {"profile": [m for m, _ in pairs]})
     common = [
         "score",
         "model.safetensors",

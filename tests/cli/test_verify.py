@@ -18,7 +18,7 @@ from mvplda import Bundle, CosineScorer, MultiviewPLDA, load
 from mvplda.calibration import HypothesisCalibrator
 from mvplda.cli import main
 from mvplda.exceptions import FileFormatError, LabelError
-from mvplda.extractors.recordings import guess_pattern, list_recordings, read_names
+from mvplda.extractors.recordings import list_recordings, read_names, usual_pattern
 from mvplda.io.vectors import read_vectors
 from mvplda.recordings import _of_100
 from mvplda.voices import ProfileBook
@@ -214,14 +214,15 @@ def test_one_calibrated_llr_and_probabilities_of_the_same_evidence(place):
         (["a/x/1.wav", "a/y/1.wav", "b/x/1.wav"], "{speaker}/{phrase}/*"),
         (["set/a/x/1.wav", "set/b/x/1.wav"], "*/{speaker}/{phrase}/*"),
         (["a/1.wav", "a/2.wav", "b/1.wav", "b/2.wav"], "{speaker}/*"),
-        (["a/0_a_1.wav", "a/1_a_1.wav", "b/0_b_1.wav", "b/1_b_2.wav"], "{speaker}/{phrase}_*"),
-        (["a/yes.wav", "a/no.wav", "b/yes.wav", "b/no.wav"], "{speaker}/{phrase}"),
-        (["a_yes_1.wav", "a_no_1.wav", "b_yes_1.wav", "b_no_1.wav"], "{speaker}_{phrase}_*"),
-        (["a_1.wav", "a_2.wav", "b_1.wav"], "{speaker}_*"),
     ],
 )
-def test_labels_are_guessed_from_names(paths, pattern):
-    assert guess_pattern([path.removesuffix(".wav") for path in paths]) == pattern
+def test_folders_are_speakers_and_phrases(paths, pattern):
+    assert usual_pattern([path.removesuffix(".wav") for path in paths]) == pattern
+
+
+def test_names_without_folders_need_a_pattern():
+    with pytest.raises(mvplda.exceptions.ParameterError, match="with a pattern such as"):
+        usual_pattern(["a_yes_1", "b_no_1"])
 
 
 def record(place, people, phrases, takes, seconds=1.2):

@@ -6,7 +6,6 @@ import io
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from mvplda.exceptions import (
     FileFormatError,
     LabelError,
     MvpldaError,
-    ParameterError,
     UnlabelledWarning,
 )
 from mvplda.io import (
@@ -40,7 +38,6 @@ from mvplda.io.trials import read_rsr2015_enrolment
 from mvplda.kinds import kinds_among
 
 MODELS, TESTS = ["m1", "Ü2", "m\u00a03"], ["t/1", "语2", "t3"]
-FORMATS = ["kaldi", "voxceleb", "rsr2015", "table"]
 
 
 def put(tmp_path: Path, text: str | bytes, name: str = "list.txt") -> Path:
@@ -105,7 +102,7 @@ def test_line_ends_marks_and_blank_lines(tmp_path: Path) -> None:
         ),
         (read_trials, "a " + "b" * 2000 + "\n", "an id of 2000 characters"),
         (read_trials, "1 a b\n2 c d\n", "line 2: '2' is the kind; expected one of target"),
-        (read_trials, "1 a target\n0 b nontarget\n", "name the format, kaldi or voxceleb"),
+        (read_trials, "1 a target\n0 b nontarget\n", "begin the list with a header"),
         (read_trials, "a b c d\n", "line 1: not a trial list that is known"),
         (read_trials, "m,t.sph,Y,N,N,N\nm,t.sph,Y,Y,N,N\n", "line 2: .*'Y,Y,N,N'; expected"),
         (
@@ -178,7 +175,6 @@ def test_trials_round_trip(tmp_path: Path, format: str, end: bytes, key: bool) -
     write_trials(path, trials)
     path.write_bytes(path.read_bytes().replace(b"\n", end))
     same_trials(read_trials(path), trials)
-    same_trials(read_trials(path, "kaldi" if format == "kaldi" else "table"), trials)
     if not key:
         with pytest.raises(LabelError, match="trials is not known"):
             _ = read_trials(path).target
@@ -204,12 +200,12 @@ def test_lists_as_the_corpora_have_them(tmp_path: Path) -> None:
     assert read_trials(put(tmp_path, "a b 1\nc d 0\n")).kind.tolist() == ["target", "nontarget"]
 
 
-def test_an_ambiguous_list_with_its_format(tmp_path: Path) -> None:
-    path = put(tmp_path, "1 0 1\n0 1 0\n")
-    assert read_trials(path, "kaldi").enrol.tolist() == ["1", "0"]
-    assert read_trials(path, "voxceleb").enrol.tolist() == ["0", "1"]
-    with pytest.raises(ParameterError, match="one of kaldi"):
-        read_trials(path, "kaldy")
+def test_an_ambiguous_list_wants_a_header(tmp_path: Path) -> None:
+    lines = "1 0 1\n0 1 0\n"
+    with pytest.raises(FileFormatError, match="begin the list with a header, enrol test key"):
+        read_trials(put(tmp_path, lines))
+    for header, enrolled in (("enrol test key\n", ["1", "0"]), ("key enrol test\n", ["0", "1"])):
+        assert read_trials(put(tmp_path, header + lines)).enrol.tolist() == enrolled
 
 
 def test_kinds_and_counts() -> None:
@@ -301,7 +297,7 @@ def test_standard_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(written)))
     assert read_scores("-").score.tolist() == SCORES.score.tolist()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a b target\n")))
-    assert read_trials("-", "kaldi").target.all()
+    assert read_trials("-").target.all()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1 a b\n0 a c\n")))
     assert read_trials("-").target.tolist() == [True, False]
 
@@ -325,9 +321,9 @@ def test_match() -> None:
 
 def test_columns_that_are_not_there_and_files_of_another_kind(tmp_path: Path) -> None:
     with pytest.raises(
-        FileFormatError, match=r"expected a column called enrol or .*; the header has a, b"
+        FileFormatError, match=r"expected a column called test or .*; the header has enrol, score"
     ):
-        read_trials(put(tmp_path, "a,b\n1,2\n"), "table")
+        read_scores(put(tmp_path, "enrol,score\n1,2\n"))
     with pytest.raises(FileFormatError, match="expected a text file; this is a Parquet file"):
         read_scores(put(tmp_path, b"PAR1\x15\x04\xff\x00"))
 
@@ -340,7 +336,6 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "trials": read_trials,
     "scores": read_scores,
     "trn": read_rsr2015_enrolment,
-    **{format: partial(read_trials, format=format) for format in FORMATS},
     "s": read_scores,
 }
 SEEDS = [

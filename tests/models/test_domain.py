@@ -156,6 +156,25 @@ def test_phrases_by_name_are_classes_with_the_exact_posterior() -> None:
             assert logs[i, j] == pytest.approx(expected, abs=1e-9)
 
 
+def test_what_is_kept_of_known_phrases_changes_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, labels = corpus(7)
+    model = DomainPLDA(BLOCKS).fit(*corpus())
+    chosen = np.concatenate([np.flatnonzero(labels["phrase"] == c)[:6] for c in range(4)])
+    said = np.repeat(["w", "x", "y", "z"], 6)
+    who = np.arange(24) // 3
+    profiles = model.enrol(X[chosen], who, {"phrase": said})
+    tests = model.enrol(X[200:206])
+    together = model.deployed(profiles)
+    for _ in range(2):  # the second time, all of it is there already
+        every = together.log_likelihoods(profiles, tests, known=["phrase"])
+    monkeypatch.setattr("mvplda.models.domain.KEPT_TERMS", 1)
+    for row in range(8):
+        alone = model.deployed(profiles)
+        logs = alone.log_likelihoods(profiles[row], tests, known=["phrase"])
+        for hypothesis, values in logs.items():
+            np.testing.assert_allclose(values[0], every[hypothesis][row], atol=1e-9)
+
+
 def test_a_name_that_says_nothing_is_not_believed() -> None:
     model = DomainPLDA(BLOCKS, delta={"words": 0.05}).fit(*corpus())
     # everybody has a phrase of their own

@@ -62,6 +62,14 @@ def test_a_service_with_a_broken_key_does_not_start(tmp_path):
     assert "holds no key" in said
 
 
+def test_a_service_without_its_database_says_so(tmp_path):
+    nowhere = "postgresql://ann@127.0.0.1:1/nothing"
+    model = write_model(tmp_path)
+    said = run("serve", "--data", tmp_path, "--model", model, "--database", nowhere, code=1)
+    assert "the database cannot be used: connection failed" in said
+    assert "Is it running" in said
+
+
 def test_keys_are_made_and_taken_back_and_wanted(tmp_path):
     key = run("serve", "--data", tmp_path, "key", "shop", "--role", "verify").strip()
     model = write_model(tmp_path)

@@ -350,7 +350,7 @@ def _one_extractor(noted: Mapping[str, str | None]) -> str | None:
 )
 @click.option(
     "--pattern",
-    help="How paths are to be read: fields are views, * is anything, as in {speaker}/{phrase}_*.  [default: guessed]",
+    help="How paths are to be read: fields are views, * is anything, as in {speaker}/{phrase}_*.  [default: folders]",
 )
 @click.option(
     "--enrolment",

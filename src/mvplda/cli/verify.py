@@ -187,19 +187,15 @@ def identify(
     Example:
       mvplda identify unknown.wav --profiles voices/ --model voices/
     """
-    from ..decisions import wanted_to_name
     from ..scoring.question import Question
-    from ..voices import ProfileBook, VoiceModel, speaker_question
+    from ..voices import ProfileBook, VoiceModel
 
     voices = VoiceModel.load(model, extractors)
     profiles = ProfileBook(book)
     profiles.all_vectors()
     profiles.check(voices.extractor.name)
     side = _side(voices, test)
-    bundle = voices.bundle
-    question = Question(same) if same else speaker_question(bundle)
-    wanted = wanted_to_name(bundle.operating_points(question), **wanted)
-    point = bundle.point(question, **wanted)
+    question = Question(same) if same else None
     found = voices.identify(side, profiles, question, **wanted)
     ranking = found.candidates[:top]
     names = ("profile", "llr", "probability")
@@ -209,7 +205,7 @@ def identify(
         "none": found.none,
         "ranking": [dict(zip(names, one, strict=True)) for one in ranking],
         "calibrated": found.calibrated,
-        "point": point.to_dict(),
+        "point": found.point.to_dict(),
         "extractor": voices.extractor.name,
         "quality": _plain(side),
     }
@@ -222,7 +218,7 @@ def identify(
         f"Each LLR compares TEST with one profile. Probabilities weigh all {len(found.candidates)} profiles and nobody "
         f"against each other; beforehand it is none of them with 50 %."
     )
-    lines.append(_basis(bundle, found.calibrated, point))
+    lines.append(_basis(voices.bundle, found.calibrated, found.point))
     lines += _faults(fault for quality in side.qualities for fault in quality.warnings)
     _end(found.answer, about, lines, as_json)
 

@@ -6,12 +6,15 @@ period of a voice; tones repeat too, and are left out because their spectrum sta
 repeat.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +90,7 @@ class Part:
         windows = windows[:: round(SHIFT_S * self.rate)]
         power = np.einsum("ij,ij->i", windows, windows, dtype=np.float64) / length
         power -= windows.mean(axis=1, dtype=np.float64) ** 2
-        return np.asarray(10 * np.log10(np.maximum(power, 10 ** (ZERO_DB / 10))))
+        return 10 * np.log10(np.maximum(power, 10 ** (ZERO_DB / 10)))
 
     @cached_property
     def speech(self) -> BoolArray:
@@ -101,7 +104,7 @@ class Part:
         # gaps up to this long are filled; the ends are not
         speech |= ndimage.binary_closing(speech, [True] * (_frames(GAP_S) + 1))
         # noise covers where words begin and end
-        return np.asarray(_spread(speech, EDGE_S) & (self.levels > DIGITAL_ZERO_DB))
+        return _spread(speech, EDGE_S) & (self.levels > DIGITAL_ZERO_DB)
 
     @property
     def speech_s(self) -> float:
@@ -125,7 +128,7 @@ class Part:
     @cached_property
     def spectrum(self) -> Array:
         """(257,) power by frequency of the whole."""
-        return np.asarray(self.power.sum(axis=0, dtype=np.float64))
+        return self.power.sum(axis=0, dtype=np.float64)
 
     def cut(self, margin_s: float) -> NDArray[np.float32]:
         """Samples from the first to the last speech, and a margin on both sides; all where there is none."""
@@ -165,7 +168,7 @@ def loud_frames(levels: Array) -> BoolArray:
     least = DIGITAL_ZERO_DB
     if loud - quiet >= STEADY_DB:
         least = max(loud - BELOW_LOUD_DB, quiet + BETWEEN * (loud - quiet))
-    return np.asarray(levels > least)
+    return levels > least
 
 
 def _voiced(part: Part, loud: BoolArray) -> BoolArray:
@@ -179,7 +182,7 @@ def _voiced(part: Part, loud: BoolArray) -> BoolArray:
     # a stretch of frames is a tone as a whole, or not
     stretches = ndimage.label(loud & voiced)[0]
     shares = np.bincount(stretches, tone) / np.maximum(np.bincount(stretches), 1)
-    return np.asarray(voiced & (shares[stretches] <= TONE_SHARE))
+    return voiced & (shares[stretches] <= TONE_SHARE)
 
 
 def _low_spectra(samples: FloatArray, rate: int, count: int) -> Array:
@@ -195,7 +198,7 @@ def _low_spectra(samples: FloatArray, rate: int, count: int) -> Array:
     middles = round(LOW_RATE * FRAME_S / 2) + round(LOW_RATE * SHIFT_S) * np.arange(count)
     around = np.pad(low, (size // 2, 2 * size))
     windows = np.lib.stride_tricks.sliding_window_view(around, size)[middles]
-    return np.asarray(np.abs(np.fft.rfft(windows * _hann(size), 2 * size)) ** 2)
+    return np.abs(np.fft.rfft(windows * _hann(size), 2 * size)) ** 2
 
 
 def _periodicity(spectra: Array) -> Array:
@@ -208,7 +211,7 @@ def _periodicity(spectra: Array) -> Array:
     last = round(2 * LOW_RATE / PITCH_HZ[0])
     expected = window[first:last] / window[0]
     found = lags[:, first:last] / np.maximum(lags[:, :1], 1e-30)
-    return np.asarray((found / expected).max(axis=1))
+    return (found / expected).max(axis=1)
 
 
 def _line_shares(spectra: Array) -> tuple[Array, Array]:
@@ -353,7 +356,7 @@ class Meter:
     def __init__(self, rate: int, settings: QualitySettings | None = None) -> None:
         self.rate = rate
         self.settings = settings or QualitySettings()
-        self._parts: list[tuple[Array, BoolArray, BoolArray, Array, int, int, float]] = []
+        self._parts: list[tuple[Any, ...]] = []
         self._digest = hashlib.sha256(f"{rate}".encode())
 
     def add(self, part: Part) -> Part:
@@ -423,7 +426,7 @@ def _broken(part: Part) -> BoolArray:
     top = np.abs(windows).max(axis=1)
     noise = (flatness > 0.4) & (level > max(LOUD, 0.5 * level.max()))
     sharp = top > np.where(flatness > 0.3, CREST, SHARP) * level
-    return np.asarray(noise | (sharp & (top > 0.5 * np.abs(part.samples).max(initial=0))))
+    return noise | (sharp & (top > 0.5 * np.abs(part.samples).max(initial=0)))
 
 
 def _snr(levels: Array, speech: BoolArray) -> float | None:

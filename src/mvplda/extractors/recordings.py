@@ -20,6 +20,10 @@ VIEWS = ("speaker", "phrase")
 """What folders name, from the outer to the inner one."""
 
 
+Entry = tuple[str, Clip, tuple[str, ...]]
+"""Id of a recording, where it is, and the names of its folders, or its labels."""
+
+
 @dataclass(frozen=True)
 class Recordings:
     """Recordings by id.
@@ -60,9 +64,9 @@ def read_names(listed: Recordings, pattern: str | None = None) -> tuple[Recordin
 
     Recordings whose ids do not fit are left out.
 
-    pattern : fields are views, ``*`` is anything. None: guessed from the ids
+    pattern : fields are views, ``*`` is anything. None: by folders, see `usual_pattern`
     """
-    chosen = guess_pattern(listed.ids) if pattern is None else pattern
+    chosen = usual_pattern(listed.ids) if pattern is None else pattern
     if "{speaker}" not in chosen:
         raise ParameterError(f"the pattern names no speaker: {{speaker}}/*; got {chosen!r}")
     views = list(dict.fromkeys(re.findall(r"\{(\w+)\}", chosen)))
@@ -81,58 +85,28 @@ def read_names(listed: Recordings, pattern: str | None = None) -> tuple[Recordin
     return Recordings(ids, [listed.clips[row] for row in fitting], labels), chosen
 
 
-def guess_pattern(names: Sequence[str]) -> str:
-    """How labels stand in names: speakers are folders, or else what names begin with; phrases are folders in these,
-    or a part of the names that several speakers share and that is no plain number.
+def usual_pattern(names: Sequence[str]) -> str:
+    """How labels stand in names: folders are speakers, and folders in these are phrases.
 
     Examples
     --------
-    >>> guess_pattern(["ann/hello/1", "ann/hello/2", "bob/hello/1"])
+    >>> usual_pattern(["ann/hello/1", "ann/hello/2", "bob/hello/1"])
     '{speaker}/{phrase}/*'
-    >>> guess_pattern(["ann/hello_1", "ann/bye_1", "bob/hello_1", "bob/bye_1"])
-    '{speaker}/{phrase}_*'
-    >>> guess_pattern(["ann/1", "ann/2", "bob/1"])
+    >>> usual_pattern(["ann/1", "ann/2", "bob/1"])
     '{speaker}/*'
     """
     depth = Counter(name.count("/") for name in names).most_common(1)[0][0]
-    if depth >= 2:
-        return "*/" * (depth - 2) + "{speaker}/{phrase}/*"
-    usual = [name.rpartition("/") for name in names if name.count("/") == depth]
-    separator = max("_-", key=lambda mark: sum(mark in stem for _, _, stem in usual))
-    tokens = [stem.split(separator) for _, _, stem in usual]
-    speakers = [folder for folder, _, _ in usual]
-    start = "{speaker}/"
     if depth == 0:
-        speakers = [parts[0] for parts in tokens]
-        tokens = [parts[1:] for parts in tokens]
-        start = "{speaker}" + separator
-    width = min(map(len, tokens))
-    if width == 0:
-        return "{speaker}"
-    place = _phrase_place(tokens, speakers, width)
-    if place is None:
-        return f"{start}*"
-    behind = "" if place == width - 1 else f"{separator}*"
-    return start + f"*{separator}" * place + "{phrase}" + behind
+        raise ParameterError(
+            f"no folders name the speakers of {names[0]!r} and others: say how their names are to be read, with a "
+            "pattern such as {speaker}_{phrase}_*"
+        )
+    if depth == 1:
+        return "{speaker}/*"
+    return "*/" * (depth - 2) + "{speaker}/{phrase}/*"
 
 
-def _phrase_place(
-    tokens: Sequence[Sequence[str]], speakers: Sequence[str], width: int
-) -> int | None:
-    """Which part of the names is the phrase; None where none is."""
-    phrases: dict[int, int] = {}
-    for place in range(width):
-        said = {(parts[place], who) for parts, who in zip(tokens, speakers, strict=True)}
-        people = Counter(value for value, _ in said)
-        shared = sum(count > 1 for count in people.values())
-        # Numbers at the end of names count takes.
-        takes = place == width - 1 and all(value.isdigit() for value in people)
-        if len(people) > 1 and 2 * shared >= len(people) and not takes:
-            phrases[place] = len(people)
-    return min(phrases, key=lambda place: phrases[place], default=None)
-
-
-def _listed(path: Path, several: bool) -> list[tuple[str, Clip, tuple[str, ...]]]:
+def _listed(path: Path, several: bool) -> list[Entry]:
     """(id, clip, names of folders) of one source."""
     if (path / "index.csv").is_file():
         path = path / "index.csv"
@@ -156,7 +130,7 @@ def _listed(path: Path, several: bool) -> list[tuple[str, Clip, tuple[str, ...]]
     return [(name, Clip(Path(file)), ()) for name, file in entries.items()]
 
 
-def _tabled(path: Path) -> list[tuple[str, Clip, tuple[str, ...]]]:
+def _tabled(path: Path) -> list[Entry]:
     """Rows of a table: a file, and where they are given an id, a start and a length in samples, and labels."""
     header, columns = read_table(OnDisk(path))
     if "file" not in header:
@@ -177,7 +151,7 @@ def is_sound(file: Path) -> bool:
     return file.suffix.lower() in SOUND and file.is_file()
 
 
-def _named(file: Path, base: Path) -> tuple[str, Clip, tuple[str, ...]]:
+def _named(file: Path, base: Path) -> Entry:
     inner = file.relative_to(base)
     return inner.with_suffix("").as_posix(), Clip(file), inner.parts[:-1]
 

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from .._typing import AnyArray, Array, IntArray
+from .._typing import AnyArray, Array, IntArray, Ranks
 from ..backend import NUMPY, to_host
 from ..exceptions import (
     DesignTooLargeError,
@@ -48,6 +48,10 @@ MANY_ENTRIES = 2.0**24
 
 FILLED = 0.1
 """From this share of filled cells on, a table is multiplied as a dense one."""
+
+
+Grams = dict[tuple[int, int], Array | sparse.csr_array]
+"""Tables of pairs of views, dense where they are well filled."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ class Design:
         end = others.stop
         nothing = sparse.csr_array((len(group), 0))
         met = sparse.hstack([nothing, *self.leaf_tables.values()], format="csr")
-        grams: AnyArray = xp.zeros((len(values), end, end))
+        grams = xp.zeros((len(values), end, end))
         for c, n in enumerate(values):
             gram = grams[c]
             rows = np.flatnonzero(group == c)
@@ -156,11 +160,11 @@ class Design:
         return grams, columns
 
     @cached_property
-    def grams(self) -> dict[tuple[int, int], Array | sparse.csr_array]:
+    def grams(self) -> Grams:
         """For rest views l <= m a (C, J_l * J_m) table: sum over leaf classes of count c of n_j n_k."""
         values, group, _ = self.leaf_counts
         members = [np.flatnonzero(group == c) for c in range(len(values))]
-        grams: dict[tuple[int, int], Array | sparse.csr_array] = {}
+        grams: Grams = {}
         for l, m in combinations_with_replacement(self.plan.rest, 2):
             left = self.leaf_tables[l]
             right = self.leaf_tables[m]
@@ -192,7 +196,7 @@ class Design:
         if min(left.nnz / left.shape[1], right.nnz / right.shape[1]) < FILLED * left.shape[0]:
             return sparse.csr_array(left.T @ right)
         xp = self.sums.xp
-        total: AnyArray = xp.zeros((left.shape[1], right.shape[1]))
+        total = xp.zeros((left.shape[1], right.shape[1]))
         for start in range(0, left.shape[0], xp.gram_rows):
             some = slice(start, start + xp.gram_rows)
             total += xp.asarray(left[some].toarray()).T @ xp.asarray(right[some].toarray())
@@ -236,7 +240,7 @@ def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
 
 
 def choose_ranks(
-    statistics: SufficientStatistics, wanted: Mapping[str, int | None], *, full: bool = False
+    statistics: SufficientStatistics, wanted: Ranks, *, full: bool = False
 ) -> tuple[dict[str, int], dict[str, int]]:
     """The rank asked for and the rank used of every view: at most classes - 1, and at most the dimension.
 

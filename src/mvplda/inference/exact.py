@@ -164,7 +164,7 @@ class Elimination:
     def _rest_after_leaf(self) -> AnyArray:
         """(R, R): the rest's own precision, less what eliminating the leaf takes away; views l <= m."""
         xp = self.xp
-        M: AnyArray = xp.zeros((self.n_rest, self.n_rest))
+        M = xp.zeros((self.n_rest, self.n_rest))
         r_e = self.delta.shape[1]
         for l, m in self.rest_pairs:
             block = self._rest_block(M, l, m)
@@ -248,9 +248,9 @@ class Elimination:
         where = self.where
         columns = self.columns
         xp = self.xp
-        S: AnyArray = xp.zeros_like(self.G)
+        S = xp.zeros_like(self.G)
         by_class: list[AnyArray] = [xp.zeros((r, r)) for r in self.ranks]
-        phi: AnyArray = xp.zeros((len(self.delta), self.width, self.width))
+        phi = xp.zeros((len(self.delta), self.width, self.width))
         flat = {}  # blocks of V, (J K, r q)
         for l, m in self.rest_pairs:
             V = self._rest_block(self.V, l, m)

@@ -164,9 +164,9 @@ class FullNoise:
             return sigma
         # In units of the floor no eigenvalue may be below 1.
         scale = xp.sqrt(model.floor)
-        unit: AnyArray = xp.outer(scale, scale)
+        unit = xp.outer(scale, scale)
         values, vectors = xp.linalg.eigh(sigma / unit)
-        raised: AnyArray = (vectors * values.clip(min=1.0)) @ vectors.T
+        raised = (vectors * values.clip(min=1.0)) @ vectors.T
         return raised * unit
 
     @property
@@ -183,7 +183,7 @@ class FullNoise:
     def lower(self) -> AnyArray:
         """(D, D) L with L L' = Sigma."""
         try:
-            lower: AnyArray = self.xp.cholesky(self.array)
+            lower = self.xp.cholesky(self.array)
         except np.linalg.LinAlgError as error:
             raise NumericalError(
                 "the noise covariance is not positive definite: raise noise_floor"

@@ -337,7 +337,7 @@ class Root:
     def _solved(self, rows: AnyArray, group: Index, order: Index) -> AnyArray:
         """D_h^-1 of every row of a group; `order` is that of the rows, group by group."""
         xp = self.xp
-        result: AnyArray = xp.empty_like(rows)
+        result = xp.empty_like(rows)
         ends = np.searchsorted(group[order], np.arange(self.tables.n_groups + 1))
         step = max(1, self.chunk // self.rank**2)
         for run in self.runs():
@@ -395,7 +395,7 @@ class Root:
         h = len(run.inverse)
         A = run.slots
         width = run.blocks.shape[-1]
-        Q: AnyArray = xp.zeros((h, width, width))
+        Q = xp.zeros((h, width, width))
         for (l, m), blocks in V.items():
             r = self.ranks[l]
             q = self.ranks[m]

@@ -443,7 +443,11 @@ def read_map(
     return entries
 
 
-def read_groups(path: PathLike, *, commas: bool = False) -> dict[str, tuple[str, ...]]:
+Groups = dict[str, tuple[str, ...]]
+"""Ids by the name of what they make: vectors of a speaker, of a model."""
+
+
+def read_groups(path: PathLike, *, commas: bool = False) -> Groups:
     """Groups such as ``spk2utt`` or an enrolment list: name, then ids."""
     entries = read_map(path, "'name id id ...'", commas=commas)
     # bytes are split at the blanks of ASCII only

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._typing import Array, BoolArray, FloatArray, IntArray, PathLike
-from ..exceptions import DataError, LabelError, ParameterError
+from ..exceptions import DataError, LabelError
 from ..kinds import NONTARGETS, SPELLINGS, TARGETS, Coded, kinds_among
 from .files import (
     ENROL,
@@ -33,6 +33,7 @@ from .files import (
     TEST,
     Coder,
     Columns,
+    Groups,
     Names,
     OnDisk,
     as_numbers,
@@ -155,18 +156,10 @@ def _code(record: Trials | Scores, *names: str) -> None:
         )
 
 
-def read_trials(path: PathLike, format: str | None = None) -> Trials:
-    """Read a trial list.
-
-    Parameters
-    ----------
-    path : file, pipe, or ``-`` for standard input
-    format : one of kaldi, voxceleb, rsr2015, table; None looks into the file
-    """
-    if format is not None and format not in TRIALS:
-        raise ParameterError(f"the format is one of {', '.join(TRIALS)}; got {format!r}")
+def read_trials(path: PathLike) -> Trials:
+    """Read a trial list from a file, a pipe or ``-``, standard input; the format is seen from the contents."""
     source = OnDisk(path)
-    format = format or _seen_trials(source)
+    format = _seen_trials(source)
     kind = Coder()
     lines: dict[str, int] = {}  # where each kind stands first
 
@@ -251,7 +244,7 @@ def _seen_trials(source: OnDisk) -> str:
     if all(is_first) and all(is_last):
         fail(
             source.name,
-            "both the first and the last field may be the key: name the format, kaldi or voxceleb",
+            "both the first and the last field may be the key: begin the list with a header, enrol test key",
         )
     if all(is_first) or (is_first[0] and not is_last[0]):
         return "voxceleb"
@@ -367,7 +360,7 @@ def rsr2015_utterance(name: str) -> str:
     return name.removesuffix(".sph").removeprefix("male/").removeprefix("female/")
 
 
-def read_rsr2015_enrolment(path: PathLike) -> dict[str, tuple[str, ...]]:
+def read_rsr2015_enrolment(path: PathLike) -> Groups:
     """Read a ``.trn``: lines of a model and its utterances, ``m051_003 male/m051/m051_01_003.sph,male/...``."""
     models = read_groups(path, commas=True)
     return {model: tuple(map(rsr2015_utterance, files)) for model, files in models.items()}

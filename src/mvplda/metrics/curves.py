@@ -7,6 +7,8 @@ Targets and non-targets are sorted apart, in the precision in which they came.
 The hull of the ROC needs the distinct scores of targets only, of which there are few.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import math
@@ -52,7 +54,7 @@ def as_scores(values: ArrayLike, name: str) -> Scores:
 def softplus(scores: Scores) -> Array:
     """log(1 + exp(score)) in float64."""
     x = scores.astype(np.float64)
-    return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
 def softplus_mean(scores: Scores, sign: float) -> float:
@@ -289,12 +291,12 @@ class Hull:
     @property
     def miss(self) -> Array:
         """Share of the targets rejected at every corner, rising from 0 to 1."""
-        return np.asarray(self.targets_below / self.targets_below[-1])
+        return self.targets_below / self.targets_below[-1]
 
     @property
     def false_alarm(self) -> Array:
         """Share of the non-targets accepted at every corner, falling from 1 to 0."""
-        return np.asarray(1 - self.nontargets_below / self.nontargets_below[-1])
+        return 1 - self.nontargets_below / self.nontargets_below[-1]
 
     def eer(self) -> float:
         """Where the hull meets miss = false alarm."""

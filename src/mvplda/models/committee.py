@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names
+from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names, Ranks
 from ..backend import as_vectors, like
 from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
 from ..labels import are_named, base_columns, label_columns
@@ -496,7 +496,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
         self.views = views
 
     @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
+    def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
         check_names(cls, settings, ("views",))
         return cls(**settings, views=base_columns(tuple(ranks)) if ranks else None)
 

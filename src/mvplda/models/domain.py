@@ -56,8 +56,8 @@ SITTINGS = 0.33
 """Variance of one person's or phrase's sittings, relative to that of people or phrases: of voices in C-VAU, whose
 recording campaigns lie months apart. Other corpora have one sitting of each, and do not show it."""
 
-SLACK = 0.3
-"""Names of classes are believed unless that fits worse than classes of their own by more."""
+SLACK = 1e-9
+"""Names of classes are believed unless that fits worse than classes of their own, by more than rounding."""
 
 LARGEST = 4.0
 """No variance of vectors of length 1 is larger."""
@@ -288,15 +288,14 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             here = self._place(name, some)
             if view in some.names:
                 classes = self._classes(name, some, here)
-                # a name may say nothing: then every cell is a class of its own
+                # a name may say nothing, where everybody says their own "password": then every cell is its own class
                 unnamed = some.without_names(view)
-                there = self._place(name, unnamed)
-                if classes.evidence >= self._classes(name, unnamed, there).evidence - SLACK:
+                if classes.evidence >= self._classes(name, unnamed, here).evidence - SLACK:
                     other.names_[view] = some.names[view]
                     other.class_means_[view] = classes.means
                     other.class_doubts_[view] = classes.doubts
                 else:
-                    here = there
+                    here = self._place(name, unnamed)
             other.shift_[columns] = here.shift
             other.doubt_[name] = here.doubt
         return other
@@ -674,11 +673,12 @@ class UnitForms:
             e, t = enrol[met], test[number]
             trained = reading[0][met]
             key = (self._name, trained, *e[1:], *t[1:])
-            if key not in self._terms:
+            term = self._terms.get(key)
+            if term is None:
                 if len(self._terms) >= KEPT_TERMS:
                     self._terms.clear()
-                self._terms[key] = self._make_term(e, t, trained)
-            term = self._terms[key]
+                # other threads may clear it again
+                term = self._terms[key] = self._make_term(e, t, trained)
             ones = self._ones
             row = Quadratic((met, key), e.vectors, term.row * ones, term.enrolled, term.constant)
             column = Quadratic((number, key), t.vectors, term.column * ones, term.tested)

@@ -15,7 +15,7 @@ from numbers import Integral
 import numpy as np
 from numpy.random import Generator
 
-from .._typing import BoolArray, Columns, IntArray
+from .._typing import BoolArray, Columns, IntArray, Views
 from ..exceptions import ParameterError
 from ..labels import by_appearance, encode_labels
 from ..scoring.question import Hypothesis, possible_hypotheses
@@ -127,7 +127,7 @@ def _trials(
     ids: IntArray,
     others: IntArray,
     codes: IntArray,
-    views: tuple[str, ...],
+    views: Views,
     rng: Generator,
     most_tests: int | None,
     most_trials: int | None,

@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._typing import AnyArray, Array, Device, Json, Labels, Names, RandomState
+from .._typing import AnyArray, Array, Device, Json, Labels, Names, RandomState, Ranks, Views
 from ..backend import checked_vectors, is_torch, like, threads_for
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.design import Design, Diagnostics, choose_ranks, diagnose, step_operations
@@ -37,7 +37,6 @@ from ..inference.priors import PRIORS
 from ..labels import (
     LabelTable,
     are_named,
-    base_columns,
     check_view_names,
     encode_labels,
     exact_names,
@@ -89,8 +88,8 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     prior : "isotropic" or None
         For few classes, and vectors of one length that are not whitened: the covariances of all views and of
         the noise, all of full rank, are drawn towards isotropic ones of the same variance, as an inverse Wishart
-        prior does. Ranks are then None and `noise` is full. Works with one class, one vector a class, fewer
-        vectors than columns, and without labels (``fit(X)``), where scores rank like the cosine.
+        prior does. Ranks are then None and `noise` is full. Works with one class, one vector a class, and
+        fewer vectors than columns.
     prior_strength : float in [0, 1], or dict of {view or "noise": strength}
         Share of the isotropic part: 0 is maximum likelihood; at 1 the question "same in every view?" ranks like the
         cosine, questions about one of several views need not.
@@ -155,7 +154,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
 
     def __init__(
         self,
-        views: Mapping[str, int | None] | Sequence[str] | None = None,
+        views: Ranks | Sequence[str] | None = None,
         *,
         noise: str = "diagonal",
         noise_shrinkage: float = 0.0,
@@ -192,24 +191,16 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             (n, n_views). What cuts labels into folds, such as scikit-learn's ``GridSearchCV``, needs
             one row a vector and so takes no dict: `mvplda.labels.label_rows` makes rows of a dict
         """
-        if y is None and self.prior is None:
+        if y is None:
             raise LabelError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None: "
                 "give one label a vector and view"
             )
         check_settings(self)
         vectors = self._vectors(X, reset=True)
-        strengths = self.prior_strength
-        if y is None:
-            # every vector is a class of its own
-            y = dict.fromkeys(
-                base_columns(tuple(self.views or ("class",))), np.arange(len(vectors))
-            )
-            strengths = 1.0
         table = self._encode(y)
         views = table.views
-        # without labels nothing tells classes from noise: the prior alone does
-        self._set_strengths(strengths, views)
+        self._set_strengths(views)
         # the published E step goes by cells: statistics of the interaction come from the same pass
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
             table = encode_labels(y, (*views, ":".join(views)))
@@ -229,19 +220,19 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         """
         check_settings(self)
         views = statistics.views if self.views is None else tuple(self.views)
-        self._set_strengths(self.prior_strength, views)
+        self._set_strengths(views)
         self._take_width(statistics.dimension)
         return self._fit(statistics, self._ranks(views), device)
 
-    def _set_strengths(self, strengths: Any, views: tuple[str, ...]) -> None:
+    def _set_strengths(self, views: Views) -> None:
         self.prior_strength_: dict[str, float] = {}
         if PRIORS[self.prior].full_rank:
-            self.prior_strength_ = as_strengths(strengths, views)
+            self.prior_strength_ = as_strengths(self.prior_strength, views)
 
     def _fit(
         self,
         statistics: SufficientStatistics,
-        wanted: dict[str, int | None],
+        wanted: Ranks,
         device: Device = None,
     ) -> Self:
         views = tuple(wanted)
@@ -338,7 +329,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         LB = p.sigma.solve(B)
         # all views at once: what one of them explains is no evidence for another
         gain = np.linalg.solve(np.eye(B.shape[1]) + B.T @ LB, LB.T)
-        return np.asarray((X - p.mean) @ gain.T)
+        return (X - p.mean) @ gain.T
 
     def get_feature_names_out(self, input_features: Any = None) -> Names:
         """Names of the columns of `transform`: view and number."""
@@ -509,7 +500,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         }
 
     @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
+    def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
         check_names(cls, settings, ("views",))
         return cls(ranks, **settings)
 
@@ -543,7 +534,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         self.class_means_ = {}
         self.class_covariances_ = {}
 
-    def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
+    def _take(self, views: Views, parameters: Parameters) -> None:
         self.mean_ = parameters.mean
         self.noise_ = parameters.noise
         self.loadings_ = dict(zip(views, parameters.loadings, strict=True))
@@ -596,7 +587,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     def _encode(self, y: Any) -> LabelTable:
         return encode_labels(y, None if self.views is None else tuple(self.views))
 
-    def _ranks(self, views: tuple[str, ...]) -> dict[str, int | None]:
+    def _ranks(self, views: Views) -> Ranks:
         """The rank asked for of every view."""
         return ranks_in(self.views) or dict.fromkeys(views)
 
@@ -705,7 +696,7 @@ def as_strengths(strength: Any, views: Sequence[str]) -> dict[str, float]:
     return {name: float(value) for name, value in each.items()}
 
 
-def ranks_in(views: Mapping[str, int | None] | Sequence[str] | None) -> dict[str, int | None]:
+def ranks_in(views: Ranks | Sequence[str] | None) -> Ranks:
     """The rank asked for of every view that is named."""
     return dict(views) if isinstance(views, Mapping) else dict.fromkeys(views or ())
 
@@ -744,7 +735,7 @@ class PLDA(MultiviewPLDA):
     )
 
     @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
+    def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
         if len(ranks) != 1:
             raise LabelError(
                 f"PLDA has one view; got {len(ranks)}: {list(ranks)}. Use MultiviewPLDA"
@@ -755,7 +746,7 @@ class PLDA(MultiviewPLDA):
     def _encode(self, y: Any) -> LabelTable:
         return encode_labels(y, None if are_named(y) else ("class",))
 
-    def _ranks(self, views: tuple[str, ...]) -> dict[str, int | None]:
+    def _ranks(self, views: Views) -> Ranks:
         if len(views) != 1:
             raise LabelError(
                 f"PLDA has one view, the labels have {len(views)}: {list(views)}. Use MultiviewPLDA"

@@ -6,7 +6,7 @@ posteriors of hypotheses are made of these once, here, for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .._optional import load_entry_points
-from .._typing import AnyArray, Array, IntArray, Json, Labels, Names
+from .._typing import AnyArray, Array, IntArray, Json, Labels, Names, Ranks, Views
 from ..backend import as_vectors, cast, dtype_name, empty, is_torch, namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import label_columns
@@ -42,7 +42,7 @@ from ..scoring.profiles import (
     sum_evidence,
 )
 from ..scoring.question import (
-    Hypothesis,
+    Logs,
     Question,
     Ratio,
     make_question,
@@ -95,7 +95,7 @@ class BaseScorer(Persistent):
     views_: dict[str, int]
     """Views of a fitted scorer, with their ranks where it has some."""
 
-    nuisance_views: tuple[str, ...] = ()
+    nuisance_views: Views = ()
     """Views that no question is about, such as sittings: labels tell the cells of a profile apart, and nothing else."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -106,7 +106,7 @@ class BaseScorer(Persistent):
     # -- what a scorer has to be -------------------------------------------------
 
     @classmethod
-    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Json) -> Self:
+    def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
         """A scorer of views with these ranks, to be fitted; settings that it does not have are an error."""
         raise NotImplementedError
 
@@ -131,7 +131,7 @@ class BaseScorer(Persistent):
             # slow, and said of a scorer that has no width only
             check_is_fitted(self)
             raise
-        vectors: AnyArray = X.double() if is_torch(X) else as_vectors(X)
+        vectors = X.double() if is_torch(X) else as_vectors(X)
         if vectors.ndim != 2 or vectors.shape[1] != width:
             raise DataError(
                 f"X has {vectors.shape[-1]} features, but this scorer is expecting {width} features as input"
@@ -274,7 +274,7 @@ class BaseScorer(Persistent):
         question = make_question(question, asked)
         comparison = self._compare(enrol, test, question, dtype, scoring)
         shape = comparison.shape
-        result: AnyArray = empty(shape, dtype, comparison.reference) if out is None else out
+        result = empty(shape, dtype, comparison.reference) if out is None else out
         if tuple(result.shape) != shape:
             raise DataError(f"out has shape {tuple(result.shape)}; the scores need {shape}")
         if "float" not in dtype_name(result):
@@ -364,7 +364,7 @@ class BaseScorer(Persistent):
         *,
         pairs: ArrayLike | None = None,
         **asked: Any,
-    ) -> dict[Hypothesis, AnyArray]:
+    ) -> Logs:
         """Natural-log likelihood of every hypothesis that is possible, relative to the last: nothing is shared.
 
         {views that are the same: (profiles, tests)} in float64, or (n,) of a list of trials; see `hypotheses`. What
@@ -384,7 +384,7 @@ class BaseScorer(Persistent):
         *,
         dtype: DTypeLike = np.float32,
         **asked: Any,
-    ) -> dict[Hypothesis, AnyArray]:
+    ) -> Logs:
         """Posterior probability of every hypothesis, {views that are the same: (profiles, tests)}.
 
         For views speaker and phrase: ("speaker", "phrase") is TC, ("speaker",) is TW,
@@ -536,8 +536,7 @@ def needed_labels(y: Labels | None) -> dict[str, Names]:
 
 
 def side_by_side(made: Sequence[AnyArray]) -> AnyArray:
-    joined: AnyArray = namespace(made[0]).concatenate(made, 1)
-    return joined
+    return namespace(made[0]).concatenate(made, 1)
 
 
 def check_names(kind: type[BaseScorer], settings: Json, given: Sequence[str]) -> None:

@@ -59,7 +59,7 @@ class Several:
         total = xp.exp(a) @ xp.exp(b).T
         lost = total < TINY
         total[lost] = 1.0
-        logs: AnyArray = xp.log(total)
+        logs = xp.log(total)
         if bool(lost.any()):
             # the largest row and the largest column lie in different worlds: add these pairs up with care
             i, j = xp.where(lost)

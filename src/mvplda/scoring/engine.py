@@ -10,7 +10,7 @@ pair form for every world, and
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,7 +46,7 @@ from .blocks import (
 )
 from .forms import Forms, PairForm, Quadratic, multiply, row_products
 from .profiles import Profiles
-from .question import Hypothesis, Ratio
+from .question import Hypothesis, Logs, Ratio, Weights
 from .worlds import (
     Group,
     Naming,
@@ -178,7 +178,7 @@ class Seen:
         if not size <= FLOAT64_TERMS:
             self._refuse(np.flatnonzero(~(to_host(sizes) <= FLOAT64_TERMS)))
         width = sum(block.shape[1] for block in blocks)
-        values: AnyArray = empty((len(own), width + 2), dtype, own)
+        values = empty((len(own), width + 2), dtype, own)
         start = 0
         for block in blocks:
             values[:, start : start + block.shape[1]] = block
@@ -200,9 +200,6 @@ class Seen:
 
 Extra = dict[Reading, AnyArray]
 """(tests,) log-likelihoods of tests by themselves, by their training classes."""
-
-Weighted = Mapping[Hypothesis, float]
-"""Hypotheses with the logarithms of their weights, of which a sum is taken."""
 
 Possible = list[tuple[float, World, list[PairForm]]]
 """Worlds with the logarithms of their weights and their forms."""
@@ -269,7 +266,7 @@ class Comparison:
             self.memory.groups[profiles] = list(group_profiles(profiles, self.forms.base, {}))
         return self.memory.groups[profiles]
 
-    def terms(self, enrol: Seen, test: Seen, sums: Sequence[Weighted]) -> Terms:
+    def terms(self, enrol: Seen, test: Seen, sums: Sequence[Weights]) -> Terms:
         """Sums of hypotheses over two groups; the last is what the others are relative to."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             every = self.possible(enrol, test, sums)
@@ -291,7 +288,7 @@ class Comparison:
                     return terms
                 dtype = "float64"
 
-    def possible(self, enrol: Seen, test: Seen, sums: Sequence[Weighted]) -> list[Possible]:
+    def possible(self, enrol: Seen, test: Seen, sums: Sequence[Weights]) -> list[Possible]:
         """The worlds of every sum."""
         made: dict[Hashable, list[PairForm]] = {}
         every: list[Possible] = []
@@ -400,7 +397,7 @@ def _largest(values: Sequence[AnyArray]) -> tuple[AnyArray, AnyArray]:
 
 def fill(
     comparison: Comparison,
-    sums: Sequence[Weighted],
+    sums: Sequence[Weights],
     results: Sequence[AnyArray],
     threads: int | None = None,
 ) -> None:
@@ -456,9 +453,7 @@ def _made_rows(
     return made
 
 
-def score_pairs(
-    comparison: Comparison, sums: Sequence[Weighted], pairs: IntArray
-) -> list[AnyArray]:
+def score_pairs(comparison: Comparison, sums: Sequence[Weights], pairs: IntArray) -> list[AnyArray]:
     """Every sum but the last, relative to it, of a list of (profile, test): (n,) each, without the matrix."""
     shape = (len(pairs), 1)
     reference = comparison.reference
@@ -486,7 +481,7 @@ def score_pairs(
 
 
 def best_profiles(
-    comparison: Comparison, sums: Sequence[Weighted], top: int
+    comparison: Comparison, sums: Sequence[Weights], top: int
 ) -> tuple[IntArray, FloatArray]:
     """(tests, top) numbers and LLRs of the best profiles, holding one band of the matrix at a time."""
     best = Best(comparison.shape[1], top)
@@ -511,7 +506,7 @@ def best_profiles(
 
 def log_likelihoods(
     comparison: Comparison, hypotheses: Sequence[Hypothesis], pairs: IntArray | None = None
-) -> dict[Hypothesis, AnyArray]:
+) -> Logs:
     """Log-likelihood of every hypothesis in float64, relative to the last: of all pairs, or of a list (n,)."""
     *others, last = hypotheses
     shape = comparison.shape if pairs is None else (len(pairs),)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from .._typing import AnyArray, Array, Names
+from .._typing import AnyArray, Array, Names, Views
 from ..backend import like, namespace
 from .worlds import FRESH, Matches, Reading, Table
 
@@ -96,8 +96,7 @@ def multiply(x: AnyArray, matrix: Array) -> AnyArray:
 
 def row_products(a: AnyArray, b: AnyArray) -> AnyArray:
     """(n,) products of the rows of two (n, m), without an array of their size."""
-    products: AnyArray = namespace(a).einsum("ij,ij->i", a, b)
-    return products
+    return namespace(a).einsum("ij,ij->i", a, b)
 
 
 class Forms(Protocol):
@@ -107,7 +106,7 @@ class Forms(Protocol):
     is_llr : whether its answers are likelihood ratios
     """
 
-    base: tuple[str, ...]
+    base: Views
 
     @property
     def is_llr(self) -> bool: ...
@@ -132,7 +131,7 @@ class ScoreForms:
     encode : gives of the sums of profiles' evidence (n, r) and of how many vectors they are the vectors (n, w)
     """
 
-    base: tuple[str, ...]
+    base: Views
     encode: Callable[[AnyArray, float], AnyArray]
     square: float = 0.0
     is_llr: ClassVar[bool] = False

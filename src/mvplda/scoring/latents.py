@@ -469,12 +469,12 @@ class LatentForms:
     def _mean(self, layout: Layout, known: Substitution, in_vectors: bool) -> Array:
         """What the means of training classes make of the evidence, or of the whitened mean."""
         matrix = self.space.whitened if in_vectors else layout.precision
-        return np.asarray(matrix @ known.shift)  # (V6)
+        return matrix @ known.shift  # (V6)
 
     def _covariance(self, layout: Layout, scale: Array) -> Array:
         """Of the whitened mean of a cell."""
         loading = self.space.whitened @ scale
-        return np.asarray(loading @ loading.T + np.eye(len(loading)) / layout.table.weights[0])
+        return loading @ loading.T + np.eye(len(loading)) / layout.table.weights[0]
 
     def _shared_latents(
         self, enrol: Layout, test: Layout, matches: Matches

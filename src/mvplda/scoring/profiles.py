@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from .._typing import AnyArray, Array, IntArray, Labels, Names
+from .._typing import AnyArray, Array, IntArray, Labels, Names, Views
 from ..backend import like, sum_rows
 from ..exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, encode_labels, exact_names, label_columns, row_keys
@@ -71,9 +71,7 @@ class Profiles:
                 )
         return np.asarray([place[name] for name in wanted], dtype=np.int64)
 
-    def __getitem__(
-        self, which: slice | int | NDArray[np.integer | np.bool] | list[int]
-    ) -> Profiles:
+    def __getitem__(self, which: slice | AnyArray) -> Profiles:
         """Profiles by position: a slice, numbers or a mask; one number gives a set of one."""
         return self.take(np.atleast_1d(np.arange(len(self))[which]))
 
@@ -109,7 +107,7 @@ def sum_evidence(
     y: AnyArray,
     ids: ArrayLike | None,
     labels: Labels | None,
-    base: tuple[str, ...],
+    base: Views,
     model: str,
     *,
     method: Enrolment = "exact",
@@ -153,7 +151,7 @@ def from_sums(
     owner: ArrayLike,
     ids: ArrayLike | None,
     labels: Labels | None,
-    base: tuple[str, ...],
+    base: Views,
     width: int,
     model: str,
 ) -> Profiles:
@@ -244,7 +242,7 @@ def _plain_ids(ids: Labels) -> Names:
 
 
 def _cells(
-    owner: IntArray, labels: Labels, base: tuple[str, ...]
+    owner: IntArray, labels: Labels, base: Views
 ) -> tuple[IntArray, IntArray, dict[str, CellLabels]]:
     """First vector of every cell, cell of every vector, and the cells' labels; cells are in order of profiles."""
     table = encode_labels(labels)

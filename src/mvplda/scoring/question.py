@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._typing import AnyArray, Array, IntArray, Json
+from .._typing import AnyArray, Array, IntArray, Json, Views
 from ..backend import cast, dtype_name, is_torch, like, namespace
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kinds import SPOOF
@@ -21,6 +21,12 @@ from .blocks import log_sum
 
 Hypothesis = tuple[str, ...]
 """The base views that two sides share, in the model's order."""
+
+Logs = Mapping[Hypothesis, AnyArray]
+"""Log-likelihoods of hypotheses: (profiles, tests), or (trials,)."""
+
+Weights = dict[Hypothesis, float]
+"""Of hypotheses."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ class Question:
                 )
 
     @property
-    def known_views(self) -> tuple[str, ...]:
+    def known_views(self) -> Views:
         return tuple(self.known or ())
 
     def labelled(self, enrolled: Iterable[str], tested: Iterable[str]) -> list[str]:
@@ -119,7 +125,7 @@ class Question:
             raise ParameterError(
                 "there is nothing to ask: every view is given, or labelled on both sides"
             )
-        sides: list[dict[Hypothesis, float]] = [{}, {}]
+        sides: list[Weights] = [{}, {}]
         possible = possible_hypotheses(free, given)
         weights = self._weights(possible, free, facts)
         for side, is_for in zip(sides, (True, False), strict=True):
@@ -133,9 +139,7 @@ class Question:
             side |= {h: float(np.log(w / total)) for h, w in named.items() if w > 0}
         return Ratio(*sides)
 
-    def alternatives(
-        self, base: Sequence[str], labelled: Iterable[str] = ()
-    ) -> dict[Hypothesis, float]:
+    def alternatives(self, base: Sequence[str], labelled: Iterable[str] = ()) -> Weights:
         """Every hypothesis that is possible, with its weight: equal ones, where `priors` name none."""
         free = [view for view in base if view not in labelled]
         possible = possible_hypotheses(free, self._check_given(base, labelled))
@@ -161,9 +165,9 @@ class Question:
 
     def _weights(
         self, possible: Sequence[Hypothesis], free: Sequence[str], facts: Iterable[str]
-    ) -> dict[Hypothesis, float]:
+    ) -> Weights:
         """The priors that are named, by hypothesis."""
-        weights: dict[Hypothesis, float] = {}
+        weights: Weights = {}
         for key, weight in (self.priors or {}).items():
             views = names_of(key)
             for view in sorted(set(views) & set(facts)):
@@ -210,9 +214,7 @@ class Question:
             traces = traces[pairs[:, 1]]
         return with_countermeasure(llrs, traces, self.spoof_share)
 
-    def posteriors(
-        self, logs: Mapping[Hypothesis, AnyArray], weights: Mapping[Hypothesis, float]
-    ) -> dict[Hypothesis, AnyArray]:
+    def posteriors(self, logs: Logs, weights: Weights) -> Logs:
         """Posterior probability of every hypothesis, a spoof of the first among them where there is a countermeasure.
 
         logs : log-likelihoods, (profiles, tests), up to what all of them share
@@ -261,18 +263,18 @@ class Ratio:
     numerator, denominator : hypotheses with their log weights, normalised on either side
     """
 
-    numerator: dict[Hypothesis, float]
-    denominator: dict[Hypothesis, float]
+    numerator: Weights
+    denominator: Weights
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         return (*self.numerator, *self.denominator)
 
     @property
-    def sums(self) -> tuple[dict[Hypothesis, float], dict[Hypothesis, float]]:
+    def sums(self) -> tuple[Weights, Weights]:
         return self.numerator, self.denominator
 
-    def of(self, logs: Mapping[Hypothesis, Array]) -> Array:
+    def of(self, logs: Logs) -> Array:
         """The log-likelihood ratio, from log-likelihoods of its hypotheses."""
         above = [logs[h] + weight for h, weight in self.numerator.items()]
         below = [logs[h] + weight for h, weight in self.denominator.items()]
@@ -286,7 +288,7 @@ def possible_hypotheses(base: Sequence[str], given: Mapping[str, str]) -> list[H
 
 
 @cache
-def all_hypotheses(base: tuple[str, ...]) -> list[Hypothesis]:
+def all_hypotheses(base: Views) -> list[Hypothesis]:
     patterns = product((True, False), repeat=len(base))
     return [tuple(compress(base, pattern)) for pattern in patterns]
 
@@ -296,7 +298,7 @@ def check_view(view: str, base: Sequence[str], where: str) -> None:
         raise LabelError(f"{where} names no view of the model: {view!r}; it has {list(base)}")
 
 
-def names_of(views: str | Iterable[str]) -> tuple[str, ...]:
+def names_of(views: str | Iterable[str]) -> Views:
     """Names of views, of which one may stand alone."""
     return (views,) if isinstance(views, str) else tuple(views)
 

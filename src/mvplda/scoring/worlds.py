@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from .._typing import AnyArray, IntArray
+from .._typing import AnyArray, IntArray, Views
 from ..backend import like
 from ..exceptions import ParameterError
 from .profiles import Profiles
@@ -38,13 +38,13 @@ class Table:
     names : (base views) of (classes), number of every class's name; -1 where it has none
     """
 
-    base: tuple[str, ...]
+    base: Views
     weights: tuple[float, ...]
     classes: tuple[tuple[int, ...], ...]
     names: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def plain(cls, base: tuple[str, ...], weight: float) -> Table:
+    def plain(cls, base: Views, weight: float) -> Table:
         """Of profiles with one cell and no names."""
         return cls(base, (weight,), ((0,),) * len(base), ((-1,),) * len(base))
 
@@ -85,7 +85,7 @@ class Group:
 
 
 def group_profiles(
-    profiles: Profiles, base: tuple[str, ...], names: Mapping[str, IntArray]
+    profiles: Profiles, base: Views, names: Mapping[str, IntArray]
 ) -> Iterator[Group]:
     """Groups of profiles with equal tables.
 

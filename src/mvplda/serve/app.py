@@ -22,6 +22,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
+from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -247,7 +248,12 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
 
 def open_store(settings: Settings) -> Store:
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    store = Store(settings.database_url, settings.key_url, settings)
+    try:
+        store = Store(settings.database_url, settings.key_url, settings)
+    except DBAPIError as error:
+        raise ParameterError(
+            f"the database cannot be used: {error.orig}. Is it running, and are --database, user and password right?"
+        ) from error
     for entry in os.environ.get(API_KEYS, "").split():
         known = re.fullmatch("([^:]*):(verify|enrol|admin):(.{16,})", entry)
         if known is None:

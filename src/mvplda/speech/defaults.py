@@ -194,7 +194,8 @@ def outcomes(
         deployed = model.deployed(model.enrol(enrolled.vectors, enrolled.speaker, labels))
         cells = np.char.add(np.char.add(enrolled.speaker, "|"), enrolled.phrase)
         profiles = model.enrol(enrolled.vectors, cells, labels)
-        question = Question(known=["phrase"] if named else None)
+        # names that say nothing are not known
+        question = Question(known=list(deployed.names_) or None)
         owner, phrase = np.char.partition(profiles.ids.astype(np.str_), "|")[:, [0, 2]].T
         for name, rows in tests.items():
             if not len(rows):

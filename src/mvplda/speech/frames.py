@@ -4,6 +4,8 @@ How frames are made stands in a recipe of `mvplda.extractors`: the network that 
 extractor with the same recipe. What is drawn comes from the generator that is given.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -145,7 +147,7 @@ def with_noise(samples: Array, snr_db: float, pink: bool, rng: Generator) -> Arr
         spectrum = np.fft.rfft(rng.standard_normal(size)) * shape
         noise = np.fft.irfft(spectrum, size)[: len(samples)]
     gain = np.sqrt(np.mean(samples**2) / (np.mean(noise**2) * 10 ** (snr_db / 10)))
-    return np.asarray(samples + gain * noise)
+    return samples + gain * noise
 
 
 def in_room(samples: Array, t60_s: float, direct_db: float, rate: int, rng: Generator) -> Array:
@@ -159,7 +161,7 @@ def in_room(samples: Array, t60_s: float, direct_db: float, rate: int, rng: Gene
     response[:gap] = 0.0
     response *= np.sqrt(10 ** (-direct_db / 10) / np.sum(response**2))
     response[0] = 1.0
-    return np.asarray(fftconvolve(samples, response)[: len(samples)])
+    return fftconvolve(samples, response)[: len(samples)]
 
 
 def over_channel(samples: Array, low_hz: float, high_hz: float, rate: int, rng: Generator) -> Array:

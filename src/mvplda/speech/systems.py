@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
-from .._typing import BoolArray, Columns, IntArray, Json, Names
+from .._typing import BoolArray, Columns, IntArray, Json, Names, Views
 from ..backend import one_blas_thread
 from ..bundle import Bundle
 from ..exceptions import (
@@ -64,7 +64,7 @@ class Task:
     blocks: dict[str, int] = field(default_factory=dict)
 
     @cached_property
-    def views(self) -> tuple[str, ...]:
+    def views(self) -> Views:
         """The views in question, the first being the speaker."""
         return compared_views(self.corpus)
 
@@ -148,7 +148,7 @@ class Task:
         return kinds
 
 
-def compared_views(corpus: Corpus) -> tuple[str, ...]:
+def compared_views(corpus: Corpus) -> Views:
     """The views in which an enrolment is of one class: two or more."""
     views = tuple(corpus.model_labels())
     if len(views) < 2:

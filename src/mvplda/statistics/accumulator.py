@@ -108,7 +108,7 @@ class Sums:
         """Sum of (x - mean)(x - mean)', or of its diagonal."""
         if not self.has_products:
             return self.scatter - 2 * mean * self.total + self.n * mean**2
-        cross: AnyArray = self.xp.outer(self.total - self.n / 2 * mean, mean)
+        cross = self.xp.outer(self.total - self.n / 2 * mean, mean)
         return self.scatter - cross - cross.T
 
 

@@ -16,6 +16,7 @@ from .._typing import IntArray, Labels, Names
 from ..backend import to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import (
+    Classes,
     ViewClasses,
     base_columns,
     distinct,
@@ -32,7 +33,7 @@ CLOSE = 1e-4
 """Vectors of two statistics are the same up to this part of their spread (float32, about other origins)."""
 
 Places = dict[str, IntArray]
-"""Of every column and view, the number of every class of a part in the union."""
+"""Of every column and view, numbers of classes: of a batch's vectors, of a part's classes in a union."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ class GrowingClasses:
         keys = dict.fromkeys([*base_columns(views), *views])
         self._known: dict[str, dict[Hashable, int]] = {key: {} for key in keys}
 
-    def number(self, labels: Mapping[str, LabelCodes]) -> dict[str, IntArray]:
+    def number(self, labels: Mapping[str, LabelCodes]) -> Places:
         """Class numbers of a batch's vectors in every label column and view."""
-        codes: dict[str, IntArray] = {}
+        codes: Places = {}
         for key in self._known:
             if ":" in key:
                 cells, places = distinct_rows([codes[part] for part in parts_of(key)])
@@ -82,10 +83,10 @@ class GrowingClasses:
         known = self._known[key]
         return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
 
-    def sorted(self) -> tuple[dict[str, ViewClasses], dict[str, IntArray]]:
+    def sorted(self) -> tuple[Classes, Places]:
         """The classes of every column and view in sorted order, and the number each had by appearance."""
-        classes: dict[str, ViewClasses] = {}
-        ranks: dict[str, IntArray] = {}
+        classes: Classes = {}
+        ranks: Places = {}
         for key, known in self._known.items():
             if ":" in key:
                 cells = np.array(list(known))
@@ -120,13 +121,13 @@ def check_kinds(column: str, lists: Sequence[Names], called: Sequence[str]) -> N
 
 
 def union_of_classes(
-    views: Sequence[str], parts: Sequence[Mapping[str, ViewClasses]], called: Sequence[str]
-) -> tuple[dict[str, ViewClasses], list[Places]]:
+    views: Sequence[str], parts: Sequence[Classes], called: Sequence[str]
+) -> tuple[Classes, list[Places]]:
     """The union of the classes of some statistics, and per part the new numbers of its classes.
 
     called : names of the parts, for errors
     """
-    classes: dict[str, ViewClasses] = {}
+    classes: Classes = {}
     numbers: list[Places] = [{} for _ in parts]
     for column in base_columns(views):
         known = [part[column] for part in parts]
@@ -285,8 +286,8 @@ def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatist
     if all(len(rows) == len(statistics.counts[view]) for view, rows in kept.items()):
         return statistics
     cells = {view: cells_of(statistics.classes[view])[rows] for view, rows in kept.items()}
-    classes: dict[str, ViewClasses] = {}
-    used: dict[str, IntArray] = {}
+    classes: Classes = {}
+    used: Places = {}
     for column in base_columns(statistics.views):
         # every vector has a class in any view that the column is part of
         view = next(view for view in cells if column in parts_of(view))
@@ -304,8 +305,8 @@ def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatist
 
 def selected(
     statistics: SufficientStatistics,
-    rows: Mapping[str, IntArray],
-    classes: dict[str, ViewClasses],
+    rows: Places,
+    classes: Classes,
 ) -> SufficientStatistics:
     """The same statistics with these classes of every view, in this order."""
     pairs = {}

@@ -1,5 +1,7 @@
 """Sufficient statistics of labelled vectors: all that training ever sees of them."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +24,12 @@ from .._typing import (
     Json,
     Labels,
     PathLike,
+    Views,
 )
 from ..backend import as_vectors, diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..labels import (
+    Classes,
     LabelTable,
     ViewClasses,
     base_columns,
@@ -64,12 +68,12 @@ class SufficientStatistics(Persistent):
 
     KIND: ClassVar[str] = "statistics"
 
-    views: tuple[str, ...]
+    views: Views
     n: int
     origin: Array
     total: Array
     scatter: Array
-    classes: dict[str, ViewClasses]
+    classes: Classes
     counts: dict[str, Array]
     sums: Mapping[str, Block]
     cooccurrence: dict[tuple[str, str], sparse.csr_array]
@@ -123,7 +127,7 @@ class SufficientStatistics(Persistent):
     def of(
         cls,
         accumulator: Accumulator,
-        classes: Mapping[str, ViewClasses] | None = None,
+        classes: Classes | None = None,
         order: Mapping[str, IntArray] | None = None,
     ) -> SufficientStatistics:
         """The statistics of everything that was added to an accumulator, which is empty afterwards.
@@ -173,7 +177,7 @@ class SufficientStatistics(Persistent):
     def variance(self) -> Array:
         """(D,) variance of every column."""
         mean = self.total / self.n
-        return np.asarray(np.maximum(diagonal_of(self.scatter) / self.n - mean**2, 0.0))
+        return np.maximum(diagonal_of(self.scatter) / self.n - mean**2, 0.0)
 
     @property
     def constant_columns(self) -> IntArray:
@@ -374,7 +378,7 @@ def hardly_vary(variances: Array, rounding: Array) -> BoolArray:
     """Which columns vary by no more than the rounding of their own numbers (a variance), or of the others'."""
     varying = variances[variances > rounding]
     least = HARDLY_VARIES * np.median(varying) if len(varying) else 0.0
-    return np.asarray(variances <= rounding + least)
+    return variances <= rounding + least
 
 
 MAX_CHARACTER = 0x10FFFF

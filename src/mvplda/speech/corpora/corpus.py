@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from ..._typing import BoolArray, Columns, IntArray, Names, PathLike
+from ..._typing import BoolArray, Columns, IntArray, Names, PathLike, Views
 from ...exceptions import DataError, LabelError, ParameterError
 from ...extractors.sound import Clip
 from ...io.files import BLANKS, check_ids, repeated
 from ...io.trials import Trials, rows_in
 
 Load = Callable[..., "Corpus"]
-Training = float | int | Sequence[str] | None
+Training = float | Sequence[str] | None
 NAMED = 5
 """So many of the things left out are named in a message."""
 UNSAFE = re.compile(f"[{BLANKS}\0\ud800-\udfff]")
@@ -107,7 +107,7 @@ class Corpus:
         return len(self.ids)
 
     @property
-    def views(self) -> tuple[str, ...]:
+    def views(self) -> Views:
         return tuple(self.labels)
 
     def labels_at(self, rows: IntArray, views: Sequence[str]) -> Columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Unpack
 
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from ..._typing import IntArray, Names, PathLike
 from ...exceptions import DataError, LabelError, ParameterError
+from ...io.files import Groups
 from ...io.trials import Trials, read_rsr2015_enrolment, read_trials, rsr2015_utterance
 from ...kinds import Coded
 from .corpus import (
     Corpus,
     Protocol,
     ProtocolOptions,
+    Training,
     enrolments,
     listed_protocol,
     named,
@@ -61,7 +63,7 @@ def cvau(
     *,
     enrol: str = "2014-11",
     test: str = "angles",
-    training: float | int | Sequence[str] = 0.5,
+    training: Training = 0.5,
     random_state: int = 0,
     per_model: int = 3,
 ) -> Corpus:
@@ -239,7 +241,7 @@ def _sound(root: Path) -> Path:
     )
 
 
-def _read_lists(folder: Path, genders: list[str]) -> tuple[dict[str, tuple[str, ...]], Trials]:
+def _read_lists(folder: Path, genders: list[str]) -> tuple[Groups, Trials]:
     """Enrolments and trials as the lists of one gender or of both have them."""
     files = {
         kind: [folder / kind / f"3sess-pwd_eval_{name[0]}.{kind}" for name in genders]
@@ -251,10 +253,10 @@ def _read_lists(folder: Path, genders: list[str]) -> tuple[dict[str, tuple[str, 
             f"rsr2015: {len(missing)} lists are not there: {named(missing)}. Put them there, name "
             "their folder (-s corpus.keys=FOLDER), or evaluate one gender (-s corpus.gender=male)"
         )
-    models: dict[str, tuple[str, ...]] = {}
+    models: Groups = {}
     for file in files["trn"]:
         models |= read_rsr2015_enrolment(file)
-    parts = [read_trials(file, "rsr2015") for file in files["ndx"]]
+    parts = [read_trials(file) for file in files["ndx"]]
     for part in parts:
         _compare_marks(part)
     return models, Trials(_joined([p.enrol for p in parts]), _joined([p.test for p in parts]))
