@@ -1,9 +1,10 @@
 """A tree of RSR2015's published size: empty sound files, its lists, and given random vectors; time and peak memory.
 
-python -m benchmarks.rsr2015_size FOLDER [--people N] [SYSTEM ...]
+python -m benchmarks.rsr2015_size FOLDER [SYSTEM ...] [--people N] [--made-lists]
 
 All of the paper's table, with the interaction and `best`, unless systems are named. With fewer evaluated people per
-gender the lists are shorter, and training is the same. The figures of all people are kept in
+gender the lists are shorter, and training is the same; with --made-lists the trials are made in memory as the lists
+have them, which takes minutes less than to read them. The figures of all people are kept in
 results/rsr2015-size/results.json, others in FOLDER.
 """
 
@@ -17,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mvplda.io.trials import rsr2015_utterance
-from mvplda.speech.corpora import load_corpus
+from mvplda.io.trials import Trials, read_rsr2015_enrolment, rsr2015_utterance
+from mvplda.kinds import Coded
+from mvplda.speech.corpora import load_corpus, public
 from mvplda.speech.experiment import run_experiment
 from mvplda.speech.results import provenance
 from mvplda.speech.settings import read_recipe
@@ -69,6 +71,27 @@ def write_tree(root: Path, most: int) -> None:
                         trials.write(f"{model},{file},{mark}\n")
 
 
+def made_lists(folder: Path, genders: list[str]) -> tuple[dict[str, tuple[str, ...]], Trials]:
+    """Enrolments as they are listed, and every model of a gender with every test of it."""
+    models: dict[str, tuple[str, ...]] = {}
+    parts = []
+    for gender in genders:
+        own = read_rsr2015_enrolment(folder / "trn" / f"3sess-pwd_eval_{gender[0]}.trn")
+        models |= own
+        speakers = dict.fromkeys(model.partition("_")[0] for model in own)
+        tests = [
+            rsr2015_utterance(file_of(gender, speaker, session, phrase))
+            for speaker in speakers
+            for session in (2, 3, 5, 6, 8, 9)
+            for phrase in PHRASES
+        ]
+        pair = np.divmod(np.arange(len(own) * len(tests)), len(tests))
+        columns = zip((list(own), tests), pair, strict=True)
+        parts.append([Coded(np.array(names), codes.astype(np.int32)) for names, codes in columns])
+    enrol, test = zip(*parts, strict=True)
+    return models, Trials(public._joined(list(enrol)), public._joined(list(test)))
+
+
 def write_vectors(root: Path, path: Path) -> None:
     """Speakers, phrases and noise, drawn."""
     rng = np.random.default_rng(0)
@@ -89,7 +112,10 @@ def main() -> None:
     parser.add_argument(
         "--people", type=int, default=0, help="evaluated people of a gender, at most"
     )
+    parser.add_argument("--made-lists", action="store_true", help="do not read the lists of trials")
     given = parser.parse_args()
+    if given.made_lists:
+        public._read_lists = made_lists
     root = given.folder
     vectors = root / "vectors.npz"
     if not vectors.is_file():
