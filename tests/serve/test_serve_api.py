@@ -134,6 +134,20 @@ def test_an_enrolment_of_another_voice_or_phrase_is_refused_and_changes_nothing(
     assert get(bench, name) == before
 
 
+def test_after_a_bad_first_take_the_right_ones_are_kept(bench):
+    name = bench.calls.create()
+    bench.calls.enrol(name, bench.world.say(40, 1)[0])
+    right = bench.world.say(40, 0, 4)
+    states = [bench.calls.enrol(name, vector).status_code for vector in right[:2]]
+    assert states == [422, 201]
+    record = bench.calls("GET", "/v1/audit", params={"action": "refuse-enrolment"}).json()["items"]
+    assert [entry["reason"] for entry in record if entry["profileId"] == name] == ["wrong_phrase"]
+    # who is enrolled is held to what is enrolled
+    enrolled = bench.person(40)
+    for vector in bench.world.say(40, 1, 3):
+        assert bench.calls.enrol(enrolled, vector).status_code == 422
+
+
 def test_no_consent_no_profile(small):
     answer = small.calls("POST", "/v1/profiles", json={"consent": {"given": False}})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:mvplda:no-consent")

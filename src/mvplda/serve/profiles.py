@@ -32,6 +32,7 @@ KEPT_TO_SEARCH = (
 )
 # Seconds after which a recording is of another sitting than the one before.
 SITTING_S = 3600.0
+REFUSED = "refuse-enrolment"
 # Why a recording is refused; what cannot be read has a sentence of its own.
 SENTENCES = {
     "not_enough_speech": "There is too little speech in it: say the whole phrase.",
@@ -260,8 +261,8 @@ class Profiles:
         heard: Heard,
         phrase: str | None,
         sitting: str | None = None,
-    ) -> Json:
-        """Add a recording; what is refused leaves the profile as it was.
+    ) -> Json | Problem:
+        """Add a recording; what is refused leaves the profile as it was, and is in the audit if it does not fit.
 
         sitting : that it is of; None: that of the recording before, or another after an hour
         """
@@ -274,6 +275,10 @@ class Profiles:
             raise Problem(422, "phrase", "give the phrase that was said: the profile has none")
         share = self.model.share(heard.vector[None])[0]
         llrs = self._fitting(work, row, heard, Cell(label, share, 1))
+        reason = self._misfit(work, row, llrs)
+        if reason is not None:
+            work.note(REFUSED, name, reason=reason)
+            return refused(reason, heard, **llrs)
         cell = Cell(label, share, 1, sitting or self._sitting(work, name))
         self.templates.put(work, row, cell, heard, self.model.extractor_name)
         self.templates.put_mark(work, name, heard)
@@ -306,18 +311,27 @@ class Profiles:
         return row
 
     def _fitting(self, work: Work, row: Json, heard: Heard, new: Cell) -> dict[str, float | None]:
-        """LLRs of a new recording against those before it; too low ones, and copies, are refused."""
-        least = self.settings.least_llr
+        """LLRs of a new recording against those before it; copies are refused."""
         if self.templates.is_copy(work, row["id"], heard):
             raise refused("suspected_replay", heard)
         model = self.domain.deployed(work, row["last_change"])
-        llrs = model.consistency(self.templates.cells(work, row), new)
-        reasons = {"phraseLlr": "wrong_phrase", "consistencyLlr": "wrong_speaker"}
-        for which, reason in reasons.items():
-            llr = llrs[which]
-            if llr is not None and llr < least:
-                raise refused(reason, heard, **llrs)
-        return llrs
+        return model.consistency(self.templates.cells(work, row), new)
+
+    def _misfit(self, work: Work, row: Json, llrs: dict[str, float | None]) -> str | None:
+        """Why a recording is refused that does not fit those before it, if it is."""
+        least = self.settings.least_llr
+        words, voice = (llrs[which] for which in ("phraseLlr", "consistencyLlr"))
+        if voice is not None and voice < least:
+            return "wrong_speaker"
+        if words is None or words >= least:
+            return None
+        if row["enrollments"] < self.settings.enrolments:
+            # twice in a row: it may be the takes before that are bad, and such a person could never enrol
+            last = "SELECT action, detail FROM audit WHERE profile = :name ORDER BY id DESC LIMIT 1"
+            before = work.first(last, name=row["id"])
+            if before and before["action"] == REFUSED and "wrong_phrase" in before["detail"]:
+                return None
+        return "wrong_phrase"
 
     def remove(self, work: Work, name: str, number: int) -> Json:
         """Take one recording out, exactly."""

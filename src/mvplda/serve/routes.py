@@ -258,7 +258,11 @@ async def enrol(request: Request, app: App, profile_id: str, caller: Caller = EN
     """Add a recording, or a vector; what is refused (422, with a reason) leaves the profile as it was."""
     heard, asked = await recording(request, schemas.EnrolRequest)
     add = app.service.profiles.enrol
-    return await app.change(caller, add, profile_id, heard, asked.phrase, asked.sitting)
+    answer = await app.change(caller, add, profile_id, heard, asked.phrase, asked.sitting)
+    # what does not fit is refused after the audit has it
+    if isinstance(answer, Problem):
+        raise answer
+    return answer
 
 
 @router.delete("/v1/profiles/{profile_id}/enrollments/{number}", response_model=schemas.Profile)
