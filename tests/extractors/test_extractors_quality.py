@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mvplda.exceptions import AudioError
-from mvplda.extractors import load_extractor, measure
+from mvplda.extractors import load_extractor, measure, quality
 from mvplda.extractors.quality import SHIFT_S, Part, QualitySettings, measure_parts
 
 T = np.arange(3 * RATE) / RATE
@@ -277,3 +277,12 @@ def test_huge_samples_are_an_error_and_not_a_warning_of_numpy(tmp_path):
         _extractor(tmp_path).utterance(sound, RATE)
     with pytest.raises(AudioError, match=r"as large as 1e\+30, where full scale is 1"):
         _extractor(tmp_path).utterance(write(tmp_path / "huge.wav", sound, subtype="FLOAT"))
+
+
+def test_a_loud_stretch_that_is_not_taken_for_speech_is_no_noise() -> None:
+    levels = np.full(300, -60.0)
+    levels[100:200] = -20.0
+    speech = np.zeros(300, dtype=bool)
+    speech[100:160] = True
+    # a third of what is loud was missed: the room is as quiet as before
+    assert quality._snr(levels, speech) == pytest.approx(40.0, abs=0.1)

@@ -435,7 +435,8 @@ def _snr(levels: Array, speech: BoolArray) -> float | None:
     between = ~speech & (levels > DIGITAL_ZERO_DB)
     if loud - quiet < STEADY_DB or not between.any() or not speech.any():
         return None
-    noise = _mean_power(levels[between])
+    # the median: a loud stretch that was not taken for speech is no noise of the room
+    noise = 10 ** (float(np.median(levels[between])) / 10)
     signal = _mean_power(levels[speech]) - noise
     return float(10 * np.log10(max(signal, 1e-12) / max(noise, 1e-12)))
 
