@@ -122,7 +122,8 @@ def train(
                 f"the blocks have {sum(sizes.values())} columns together, the vectors {vectors.shape[1]}"
             )
         committee = make_committee(sizes, list(columns), labels=columns, **options)
-        if default is not None:
+        # where people have no phrases, it has nothing to say of them
+        if default is not None and set(default.views_) <= set(columns):
             committee.experts = {**committee.experts, "default model": InDomain(default)}
         bundle = Bundle(None, committee, extractor)
         if progress:

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from mvplda import load
-from mvplda.exceptions import DataError, LabelError
+from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.models.domain import KNOWN_NOISE, SITTINGS, DomainPLDA, channels, moments
 
 BLOCKS = {"voice": (6, "speaker"), "words": (4, "phrase")}
@@ -223,6 +223,31 @@ def test_directions_in_which_copies_differ_are_scaled_down() -> None:
     np.testing.assert_allclose(with_copies.project(X)[:, :6], scaled, atol=1e-12)
 
 
+@pytest.mark.parametrize("takes", ["none recurs", "copies are alike"])
+def test_without_copies_that_differ_nothing_is_scaled_down(takes: str) -> None:
+    X, labels = corpus()
+    plain = DomainPLDA(BLOCKS).fit(X, labels)
+    if takes == "copies are alike":
+        X, labels = np.vstack([X, X]), {view: np.tile(names, 2) for view, names in labels.items()}
+    same = DomainPLDA(BLOCKS).fit(X, {**labels, "take": np.tile(np.arange(400), len(X) // 400)})
+    np.testing.assert_allclose(same.mean_, plain.mean_, atol=1e-12)
+    one = DomainPLDA({"voice": (9, "speaker"), "words": (1, "phrase")}).fit(*copied())
+    assert len(one.channels_["words"]) == 0
+
+
+def test_takes_may_be_numbered_anew_in_every_domain() -> None:
+    X, labels = copied()
+    u = X[:, :6]
+    numbers = np.array([f"{d}|{t}" for d, t in zip(labels["domain"], labels["take"], strict=True)])
+    anew = labels["take"].copy()
+    for domain in (0, 1):
+        rows = labels["domain"] == domain
+        anew[rows] = np.unique(labels["take"][rows], return_inverse=True)[1]
+    np.testing.assert_allclose(
+        channels(u, anew, labels["domain"]), channels(u, numbers, labels["domain"]), atol=1e-12
+    )
+
+
 def test_a_copy_over_a_channel_is_nearer_to_its_person() -> None:
     blind = {view: names for view, names in copied()[1].items() if view != "take"}
     X, labels = copied(5)
@@ -311,6 +336,11 @@ def test_moments_are_unbiased_for_uneven_designs() -> None:
 
 
 def test_what_cannot_be_fitted_or_scored_is_said(model: DomainPLDA) -> None:
+    two = {"voice": (6, "speaker"), "more": (4, "speaker")}
+    with pytest.raises(ParameterError, match="two blocks are about one view"):
+        DomainPLDA(two).fit(*corpus())
+    with pytest.raises(DataError, match="NaN"):
+        DomainPLDA(BLOCKS).fit(np.full((400, 10), np.nan), corpus()[1])
     X, labels = corpus()
     with pytest.raises(LabelError, match="phrase"):
         DomainPLDA(BLOCKS).fit(X, {"speaker": labels["speaker"]})
@@ -345,3 +375,13 @@ def test_a_fitted_model_is_an_expert_of_a_committee(tmp_path):
     np.testing.assert_allclose(
         again.llr(shifted[:5], shifted[5:9]), committee.llr(shifted[:5], shifted[5:9]), atol=1e-5
     )
+
+
+def test_people_without_phrases_are_trained_on_without_the_default_model() -> None:
+    from mvplda.training import train
+
+    X, labels = corpus()
+    model = DomainPLDA(BLOCKS).fit(X, labels)
+    sizes = {name: columns for name, (columns, _) in BLOCKS.items()}
+    bundle = train(X, {"speaker": labels["speaker"]}, blocks=sizes, default=model)
+    assert np.isfinite(bundle.llr(X[:5], X[5:9])).all()

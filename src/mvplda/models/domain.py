@@ -40,7 +40,7 @@ from .._typing import (
     Names,
 )
 from ..backend import as_vectors, like, sum_rows, to_host
-from ..exceptions import DataError, LabelError
+from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import exact_names
 from ..persistence import fingerprint
 from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
@@ -175,6 +175,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             raise DataError(f"the blocks have {width} columns, the vectors {vectors.shape[1]}")
         labels = needed_labels(y)
         views = list(dict.fromkeys(view for _, view in self.blocks.values()))
+        if len(views) < len(self.blocks):
+            raise ParameterError("two blocks are about one view: put their columns into one block")
         missing = [view for view in views if view not in labels]
         if missing:
             raise LabelError(f"there are no labels of the view {missing[0]!r}")
@@ -185,6 +187,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         self.variances_: dict[str, dict[str, float]] = {}
         self.channels_: dict[str, Array] = {}
         # lengths of embeddings say how clear a recording is, not whose it is
+        if not np.isfinite(vectors).all():
+            raise DataError("Input X contains NaN or infinity")
         unit = self.project(vectors.astype(np.float64))
         if self.take in labels:
             for name, columns, _ in self._columns():
@@ -526,15 +530,20 @@ def channels(u: Array, takes: Names, domains: Names) -> Array:
     Their covariance S, the mean over domains, is noise beside one of v in every direction: along its eigenvector of
     variance s vectors are scaled by sqrt(v / (s + v)), where v is the mean of s.
     """
-    _, codes = np.unique(takes, return_inverse=True)
-    codes = codes.reshape(-1)
-    sums, counts = _sums(u, codes)
-    apart = u - (sums / counts[:, None])[codes]
-    parts = [apart[domains == domain] for domain in np.unique(domains)]
-    S = np.mean([part.T @ part / len(part) for part in parts], axis=0)
-    s, V = np.linalg.eigh(S)
-    scales = np.sqrt(s.mean() / (s.clip(min=0) + s.mean()))
+    parts = []
+    for domain in np.unique(domains):
+        rows = domains == domain
+        # takes may be numbered anew in every domain
+        codes = np.unique(takes[rows], return_inverse=True)[1].reshape(-1)
+        sums, counts = _sums(u[rows], codes)
+        apart = u[rows] - (sums / counts[:, None])[codes]
+        parts.append(apart.T @ apart / len(apart))
+    s, V = np.linalg.eigh(np.mean(parts, axis=0))
     kept = min(CHANNELS, len(s) // 2)
+    # no copies, or copies that are alike
+    if not kept or s.mean() < 1e-12:
+        return np.zeros((0, len(s)))
+    scales = np.sqrt(s.mean() / (s.clip(min=0) + s.mean()))
     # relative to the directions that are not kept: lengths become 1 again
     ratio = scales[-kept:] / np.exp(np.log(scales[:-kept]).mean())
     return np.asarray((V[:, -kept:] * np.sqrt(1.0 - ratio.clip(max=1.0))).T)
