@@ -99,7 +99,8 @@ def test_from_sound_to_the_papers_table(tmp_path, name):
     assert "hours on this machine" in done.output
     table = (output / "table.txt").read_text()
     figures = {"2.37", "3.91"} if name == "huiting" else {"3.23", "6.50"}
-    assert figures <= set(table.split())
+    # single words are not what the paper's people said: its figures do not stand beside them
+    assert (figures <= set(table.split())) == (name != "speech-commands")
     results = json.loads((output / "results.json").read_text())
     assert list(results["systems"]) == [
         "cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw", "jplda-interaction", "best",
