@@ -186,9 +186,9 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         self.mean_ = np.zeros(width)
         self.variances_: dict[str, dict[str, float]] = {}
         self.channels_: dict[str, Array] = {}
-        # lengths of embeddings say how clear a recording is, not whose it is
         if not np.isfinite(vectors).all():
             raise DataError("Input X contains NaN or infinity")
+        # lengths of embeddings say how clear a recording is, not whose it is
         unit = self.project(vectors.astype(np.float64))
         if self.take in labels:
             for name, columns, _ in self._columns():

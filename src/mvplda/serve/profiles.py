@@ -327,10 +327,11 @@ class Profiles:
             return None
         if row["enrollments"] < self.settings.enrolments:
             # twice in a row: it may be the takes before that are bad, and such a person could never enrol
-            last = "SELECT action, detail FROM audit WHERE profile = :name ORDER BY id DESC LIMIT 1"
+            last = "SELECT * FROM audit WHERE profile = :name ORDER BY id DESC LIMIT 1"
             before = work.first(last, name=row["id"])
-            if before and before["action"] == REFUSED and "wrong_phrase" in before["detail"]:
-                return None
+            if before and before["action"] == REFUSED:
+                if audit_entry(before)["reason"] == "wrong_phrase":
+                    return None
         return "wrong_phrase"
 
     def remove(self, work: Work, name: str, number: int) -> Json:

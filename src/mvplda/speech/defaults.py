@@ -95,12 +95,13 @@ class Calibrated:
 
     def __init__(self, trials: Sequence[Outcome], views: tuple[str, ...] = VIEWS) -> None:
         self.views = views
-        logs = {h: np.concatenate([one.logs[h] for one in trials]) for h in trials[0].logs}
+        every = together(trials)
+        logs = every.logs
         if len(views) == 1:
             # to a question about the voice the words say nothing, and the reverse
             logs = {h: logs[views] if views[0] in h else 0.0 * logs[views] for h in logs}
-        self.truth = np.concatenate([one.truth for one in trials])
-        self.speaker = np.concatenate([one.speaker for one in trials])
+        self.truth = every.truth
+        self.speaker = every.speaker
         self.domain = np.repeat([one.domain for one in trials], [len(one.truth) for one in trials])
         self.calibrator = HypothesisCalibrator()
         self.calibrator.fit(logs, self.truth, speakers=self.speaker, corpora=self.domain)
@@ -305,7 +306,7 @@ def evaluated(material: Material, group: str) -> list[dict[str, Any]]:
 
 
 def together(draws: Sequence[Outcome]) -> Outcome:
-    """Trials of several deployments of one kind."""
+    """Trials of several deployments, as those of the first."""
     return replace(
         draws[0],
         logs={h: np.concatenate([one.logs[h] for one in draws]) for h in draws[0].logs},

@@ -135,7 +135,7 @@ export function qualityList(quality, { phraseLlr, consistencyLlr } = {}) {
       h("span", { class: "word" }, words), h("span", { class: "number" }, number)));
   if (quality) {
     const { levelDb, clipped, snrDb, speechS } = quality;
-    if (speechS !== undefined) add("Speech", !warned.has("short") && !warned.has("tone") && !warned.has("noise"),
+    if (speechS !== undefined) add("Speech", !warned.has("short"),
       warned.has("short") ? "too little" : "enough", `${speechS.toFixed(1)} s`);
     if (levelDb !== undefined) add("Level", !warned.has("quiet"), warned.has("quiet") ? "too quiet" : "good",
       `${Math.round(levelDb)} dB`);
