@@ -27,8 +27,8 @@ def extractor_option(required: bool = True) -> Callable[[_Command], _Command]:
         multiple=True,
         required=required,
         metavar="NAME|FILE",
-        help="Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, words), an ONNX "
-        "file, or a network of `mvplda experiment`. Several stand side by side in one vector.",
+        help="Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, words, sounds), "
+        "an ONNX file, or a network of `mvplda experiment`. Several stand side by side in one vector.",
     )
 
 
@@ -59,6 +59,7 @@ def get(names: Texts, wheel: str | None) -> None:
     \b
     campplus   voices: CAM++ of 3D-Speaker
     words      what was said
+    sounds     what was said, sound by sound
 
     \b
     Examples:
