@@ -143,9 +143,9 @@ def extract(
 ) -> None:
     """Make one vector of every recording in SOURCE: sound files, folders of them, or lists (wav.scp).
 
-    Folders name the speakers, and the phrases where there are two levels (anna/hello/1.wav): an .npz file holds these
-    labels beside the vectors, beside a .scp or .ark they are in utt2spk and utt2phrase. The file names the extractor
-    and its recipe; vectors of another one are refused where they meet. What is done is kept in OUTPUT.unfinished: the
+    The outer folders name speakers, those in them phrases (anna/hello/1.wav): an .npz file holds these labels
+    beside the vectors, beside a .scp or .ark they are in utt2spk and utt2phrase. The file names the extractor and
+    its recipe; vectors of another one are refused where they meet. What is done is kept in OUTPUT.unfinished: the
     same command goes on after an interruption.
 
     \b
