@@ -172,9 +172,16 @@ def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, lis
     return named, notes
 
 
+def skipped_lines(names: Sequence[str], extracted: Extracted) -> list[str]:
+    """The name of every recording that has no vector, and why."""
+    without = sorted(set(range(len(names))) - set(extracted.rows))
+    reasons = [" ".join(reason.split()) for _, reason in extracted.skipped]
+    return [f"{names[row]}: {reason}" for row, reason in zip(without, reasons, strict=True)]
+
+
 def _left_out(names: Sequence[str], extracted: Extracted) -> list[str]:
     """Which recordings cannot be used and why, and how many have each fault."""
-    lines = [f"Left out: {' '.join(reason.split())}" for _, reason in extracted.skipped]
+    lines = [f"Left out: {line}" for line in skipped_lines(names, extracted)]
     faults: Counter[str] = Counter()
     for row, quality in zip(extracted.rows, extracted.qualities, strict=True):
         faults.update(quality.warnings)
@@ -432,6 +439,11 @@ def read_named(path: PathLike) -> list[Turn]:
         turns = [Turn(**{**turn, "name": who}) for who, spoken in saved.items() for turn in spoken]
     except (ValueError, TypeError, AttributeError):
         fail(path, "expected {name: turns}, as the page of mvplda people saves it")
+    if not turns:
+        fail(
+            path,
+            "nobody is named in it: name people on the page of mvplda people, and save the names",
+        )
     for one, other in combinations(turns, 2):
         if one.name == other.name and one._replace(name="").overlaps(other):
             raise DataError(
@@ -448,7 +460,9 @@ def find_people(
     wanted : of the operating point, as in `Bundle.point`: how sure a merge has to be
     """
     if len(X) != len(turns) or not turns:
-        raise DataError(f"there are {len(turns)} turns and {len(X)} vectors: give one of each")
+        raise DataError(
+            f"there are {len(turns)} turns that can be used, and {len(X)} vectors: give one of each at least"
+        )
     question = speaker_question(bundle)
     sittings = [turn.recording for turn in turns]
     labels = sitting_labels(bundle, sittings) or None
