@@ -33,7 +33,7 @@ from .extractors.recordings import (
 )
 from .io.files import OnDisk, fail, is_table, lines_of
 from .io.vectors import VectorSet
-from .labels import by_appearance, encode_labels
+from .labels import as_array, by_appearance, is_missing
 from .scoring.question import Question
 from .voices import (
     MARK,
@@ -156,9 +156,8 @@ def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, lis
     if pattern is None and has_table(source, "file", "speaker"):
         columns = " and ".join(listed.labels)
         return listed, [f"The table has columns of {columns}: {len(listed.ids)} recordings."]
-    if pattern is None:
-        # from the outermost folder, as `list_recordings` reads labels, whatever lies deeper
-        pattern = usual_pattern(listed.ids).lstrip("*/")
+    # from the outermost folder, as `list_recordings` reads labels, whatever lies deeper
+    pattern = pattern or usual_pattern(listed.ids).lstrip("*/")
     try:
         named, _ = read_names(listed, pattern)
     except re.error:
@@ -211,7 +210,7 @@ def setup_vectors(
     """
     vectors = np.asarray(X)
     columns = {view: np.asarray(column) for view, column in labels.items()}
-    if "speaker" not in columns or encode_labels(columns).classes["speaker"].anonymous:
+    if "speaker" not in columns or is_missing(columns["speaker"]).any():
         raise LabelError("name the speaker of every vector: profiles are made of them")
     names, counts = np.unique(columns["speaker"], return_counts=True)
     if len(names) < 2:
@@ -264,9 +263,8 @@ def setup_vectors(
     bundle.card = {**dict(bundle.card or {}), "report": report}
     book = VectorSet(np.array(ids)[kept], vectors[kept], name)
     # one phrase that all say makes no view to train, and is known by its name where profiles are verified
-    spoken = encode_labels({"phrase": labels.get("phrase", [""] * len(people))})
-    known = [*map(str, spoken.classes["phrase"].names.tolist()), *[""] * len(people)]
-    said = [known[code] for code in spoken.codes["phrase"][kept]]
+    spoken = as_array(labels.get("phrase", [""] * len(people)))
+    said = np.where(is_missing(spoken), "", spoken.astype(str))[kept].tolist()
     return Setup(bundle, report, book, people[kept].tolist(), said)
 
 

@@ -297,7 +297,7 @@ def test_what_setup_and_info_say(tmp_path):
     assert run("setup", tmp_path / "two.npz", "-o", tmp_path / "voices").exit_code == 0
     told = run("info", tmp_path / "voices").output
     assert "2 people, 6 to 6 recordings each." in told
-    assert "people: 2\nrecordings: 12\nphrases: 0\nthreshold: none was measured\n" in told
+    assert "people: 2\nphrases: 0\nthreshold: 4.61, that of calibrated LLRs, not measured\n" in told
     assert len(told.splitlines()) < 20
     assert json.loads(run("info", tmp_path / "voices", "--json").output)["model"] == "cosine"
     assert "CosineScorer" in run("info", tmp_path / "voices" / "model.safetensors").output
