@@ -145,7 +145,7 @@ def point_for(
             f"this model cannot promise false acceptances of {100 * wanted:g} %: the people that it was measured or "
             f"calibrated on are too few. Ask for {100 * least:.2g} % or more, or use a model of more people"
         )
-    return OperatingPoint(limit, far=wanted, basis="a calibrated LLR, not measured")
+    return OperatingPoint(limit, far=wanted, basis="that of calibrated LLRs, not measured")
 
 
 def wanted_to_name(

@@ -247,7 +247,7 @@ def _encode_column(name: str, column: Labels) -> tuple[ViewClasses, IntArray]:
         raise LabelError(
             f"labels of view {name!r} must be one-dimensional; got shape {array.shape}"
         )
-    absent = _is_missing(array)
+    absent = is_missing(array)
     present = array[~absent]
     if present.dtype == object:
         one_type = any(
@@ -298,7 +298,7 @@ def exact_names(values: Labels, what: str = "labels") -> Names:
     return array
 
 
-def _is_missing(array: Names) -> BoolArray:
+def is_missing(array: Names) -> BoolArray:
     """None, NaN and empty text name no class."""
     if array.dtype == object:
         return np.array([_no_label(value) for value in array], dtype=bool)

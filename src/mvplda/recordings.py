@@ -33,7 +33,7 @@ from .extractors.recordings import (
 )
 from .io.files import OnDisk, fail, is_table, lines_of
 from .io.vectors import VectorSet
-from .labels import by_appearance, encode_labels
+from .labels import as_array, by_appearance, is_missing
 from .scoring.question import Question
 from .voices import (
     MARK,
@@ -156,9 +156,8 @@ def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, lis
     if pattern is None and has_table(source, "file", "speaker"):
         columns = " and ".join(listed.labels)
         return listed, [f"The table has columns of {columns}: {len(listed.ids)} recordings."]
-    if pattern is None:
-        # from the outermost folder, as `list_recordings` reads labels, whatever lies deeper
-        pattern = usual_pattern(listed.ids).lstrip("*/")
+    # from the outermost folder, as `list_recordings` reads labels, whatever lies deeper
+    pattern = pattern or usual_pattern(listed.ids).lstrip("*/")
     try:
         named, _ = read_names(listed, pattern)
     except re.error:
@@ -172,9 +171,16 @@ def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, lis
     return named, notes
 
 
+def skipped_lines(names: Sequence[str], extracted: Extracted) -> list[str]:
+    """The name of every recording that has no vector, and why."""
+    without = sorted(set(range(len(names))) - set(extracted.rows))
+    reasons = [" ".join(reason.split()) for _, reason in extracted.skipped]
+    return [f"{names[row]}: {reason}" for row, reason in zip(without, reasons, strict=True)]
+
+
 def _left_out(names: Sequence[str], extracted: Extracted) -> list[str]:
     """Which recordings cannot be used and why, and how many have each fault."""
-    lines = [f"Left out: {' '.join(reason.split())}" for _, reason in extracted.skipped]
+    lines = [f"Left out: {line}" for line in skipped_lines(names, extracted)]
     faults: Counter[str] = Counter()
     for row, quality in zip(extracted.rows, extracted.qualities, strict=True):
         faults.update(quality.warnings)
@@ -204,7 +210,7 @@ def setup_vectors(
     """
     vectors = np.asarray(X)
     columns = {view: np.asarray(column) for view, column in labels.items()}
-    if "speaker" not in columns or encode_labels(columns).classes["speaker"].anonymous:
+    if "speaker" not in columns or is_missing(columns["speaker"]).any():
         raise LabelError("name the speaker of every vector: profiles are made of them")
     names, counts = np.unique(columns["speaker"], return_counts=True)
     if len(names) < 2:
@@ -257,9 +263,8 @@ def setup_vectors(
     bundle.card = {**dict(bundle.card or {}), "report": report}
     book = VectorSet(np.array(ids)[kept], vectors[kept], name)
     # one phrase that all say makes no view to train, and is known by its name where profiles are verified
-    spoken = encode_labels({"phrase": labels.get("phrase", [""] * len(people))})
-    known = [*map(str, spoken.classes["phrase"].names.tolist()), *[""] * len(people)]
-    said = [known[code] for code in spoken.codes["phrase"][kept]]
+    spoken = as_array(labels.get("phrase", [""] * len(people)))
+    said = np.where(is_missing(spoken), "", spoken.astype(str))[kept].tolist()
     return Setup(bundle, report, book, people[kept].tolist(), said)
 
 
@@ -432,6 +437,11 @@ def read_named(path: PathLike) -> list[Turn]:
         turns = [Turn(**{**turn, "name": who}) for who, spoken in saved.items() for turn in spoken]
     except (ValueError, TypeError, AttributeError):
         fail(path, "expected {name: turns}, as the page of mvplda people saves it")
+    if not turns:
+        fail(
+            path,
+            "nobody is named in it: name people on the page of mvplda people, and save the names",
+        )
     for one, other in combinations(turns, 2):
         if one.name == other.name and one._replace(name="").overlaps(other):
             raise DataError(
@@ -448,7 +458,9 @@ def find_people(
     wanted : of the operating point, as in `Bundle.point`: how sure a merge has to be
     """
     if len(X) != len(turns) or not turns:
-        raise DataError(f"there are {len(turns)} turns and {len(X)} vectors: give one of each")
+        raise DataError(
+            f"there are {len(turns)} turns that can be used, and {len(X)} vectors: give one of each at least"
+        )
     question = speaker_question(bundle)
     sittings = [turn.recording for turn in turns]
     labels = sitting_labels(bundle, sittings) or None

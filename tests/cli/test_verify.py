@@ -297,7 +297,7 @@ def test_what_setup_and_info_say(tmp_path):
     assert run("setup", tmp_path / "two.npz", "-o", tmp_path / "voices").exit_code == 0
     told = run("info", tmp_path / "voices").output
     assert "2 people, 6 to 6 recordings each." in told
-    assert "people: 2\nrecordings: 12\nphrases: 0\nthreshold: none was measured\n" in told
+    assert "people: 2\nphrases: 0\nthreshold: 4.61, that of calibrated LLRs, not measured\n" in told
     assert len(told.splitlines()) < 20
     assert json.loads(run("info", tmp_path / "voices", "--json").output)["model"] == "cosine"
     assert "CosineScorer" in run("info", tmp_path / "voices" / "model.safetensors").output
@@ -377,6 +377,34 @@ def test_setup_names_the_option_that_is_wrong(place):
     assert "no file nowhere" in run("setup", "nowhere", "-o", "voices", *NET).output
 
 
+def test_people_leave_out_what_is_no_sound(place):
+    (place / "bad.wav").write_bytes(b"RIFFnothing")
+    write(place / "short.wav", voice(0.05))
+    done = run("people", "bad.wav", "short.wav", "one.wav", *COSINE, "-o", "people.html")
+    assert done.exit_code == 0, done.output
+    assert "warning: bad.wav is left out" in done.output
+    assert "a turn is left out: short at 0.00 s: " in done.output
+    assert done.stdout.startswith("1\tone\t")
+    none = run("people", "short.wav", *COSINE, "-o", "people.html")
+    assert (none.exit_code, "0 turns that can be used" in none.output) == (1, True)
+    (place / "names.json").write_text("{}")
+    nobody = run("people", "one.wav", *COSINE, "--names", "names.json", "-o", "p.npz")
+    assert (nobody.exit_code, "nobody is named" in nobody.output) == (1, True)
+
+
+def test_names_with_blanks_and_umlauts(place):
+    for who, sound in {"José María": "one", "Übel Ö": "other"}.items():
+        (place / "all" / who).mkdir(parents=True)
+        (place / f"{sound}.wav").rename(place / "all" / who / "ä 1.wav")
+    done = run("setup", "all", "-o", "aus gang", "-q", *NET)
+    assert done.exit_code == 0, done.output
+    assert "--model 'aus gang'" in done.output
+    assert ProfileBook("aus gang").counts() == {"José María": 1, "Übel Ö": 1}
+    refused = run("extract", "all", "-o", "x.npz", *NET)
+    assert (refused.exit_code, "cannot be written as an id" in refused.output) == (1, True)
+    assert not (place / "x.npz.unfinished").exists()
+
+
 def test_a_phrase_that_is_missing_is_none_whatever_stands_there(tmp_path):
     phrases = np.array(["yes", np.nan, None, "", "no", "yes"], dtype=object)
     done = setup_vectors(
@@ -428,7 +456,7 @@ def test_people_of_several_recordings_and_a_page_to_confirm_them(place):
     assert done.stderr.startswith("1 people in 1 turns"), done.output
     (place / "turns.rttm").write_text("SPEAKER else 1 0 1 <NA> <NA> s <NA> <NA>")
     done = run("people", "one.wav", *COSINE, "--turns", "turns.rttm", "-o", "people.html")
-    assert "there is no recording 'else'" in done.output
+    assert "no recording that can be read is called 'else'; there are one" in done.output
 
 
 def test_a_sitting_is_named_and_a_take_that_does_not_fit_too(place):

@@ -104,7 +104,7 @@ def test_extract_skips_what_cannot_be_used_and_warns_by_name(place):
     assert not (place / "v.npz").exists()
     found = run(*words, "--on-error", "skip")
     assert found.exit_code == 0
-    assert "skipped" in found.output
+    assert "mvplda: skipped bad: " in found.output
     assert "warning: speechless: 1 of 2 recordings, such as noise" in found.output
 
 

@@ -156,10 +156,13 @@ def extract(
     from ..exceptions import DataError
     from ..extractors import load_extractor
     from ..extractors.recordings import list_recordings
+    from ..io.files import check_ids
     from ..io.vectors import check_vectors_writable
+    from ..recordings import skipped_lines
 
     check_vectors_writable(output)
     recordings = list_recordings(sources)
+    check_ids(recordings.ids)
     network = load_extractor(list(extractors))
     unfinished = Path(f"{output}.unfinished")
     made = network.extract(
@@ -169,8 +172,8 @@ def extract(
         workers=workers,
         unfinished=unfinished,
     )
-    for path, reason in made.skipped:
-        click.echo(f"mvplda: skipped {path}: {reason}", err=True)
+    for line in skipped_lines(recordings.ids, made):
+        click.echo(f"mvplda: skipped {line}", err=True)
     if not made.rows:
         raise DataError("no recording could be used: nothing was written")
     ids = [recordings.ids[row] for row in made.rows]

@@ -56,17 +56,13 @@ def _about_folder(folder: Path) -> Json:
     bundle = load_model(file)
     card = dict(bundle.card or {})
     point = bundle.point()
-    threshold = "none was measured"
-    if point.measured:
-        threshold = f"LLR {point.threshold:.2f}, for {100 * (point.far or 0):g} % false acceptances"
     return {
         "kind": "folder of mvplda setup",
         "model": card.get("name", card.get("model")),
         "extractor": bundle.extractor,
         "people": len(profiles.counts()),
-        "recordings": len(profiles.owners),
         "phrases": len({*profiles.columns["phrase"]} - {""}),
-        "threshold": threshold,
+        "threshold": f"{point.threshold:.2f}, {point.basis}",
         "report": card.get("report", "").splitlines(),
         "more": f"mvplda info {file}; mvplda profiles list {folder}",
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -405,4 +406,4 @@ def setup(
         result = setup_vectors(data.X, table, marks=marks, name=data.extractor, **options)
     result.save(output)
     click.echo(result.report)
-    click.echo(f"wrote {output}: mvplda verify a.wav b.wav --model {output}", err=True)
+    click.echo(f"wrote {output}: mvplda verify a.wav b.wav --model {quote(output)}", err=True)

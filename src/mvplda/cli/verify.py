@@ -386,15 +386,14 @@ def people(
       mvplda people meetings/ --turns diarised.rttm -o people.html
       mvplda people meetings/ --names names.json -o voices.npz
     """
-    from .._optional import need
     from ..extractors.recordings import list_recordings
     from ..persistence import write_atomically
-    from ..recordings import Turn, find_people, people_page, read_named, read_turns
+    from ..recordings import Turn, find_people, people_page, read_named, read_turns, skipped_lines
     from ..voices import VoiceModel
 
     listed = list_recordings(list(recordings))
     clips = dict(zip(listed.ids, listed.clips, strict=True))
-    sounds = {name: need("soundfile").info(str(clip.path)) for name, clip in clips.items()}
+    sounds = _headers(clips)
     turns = [Turn(name, 0.0, sound.duration) for name, sound in sounds.items()]
     if turns_file is not None:
         turns = read_turns(turns_file)
@@ -402,8 +401,9 @@ def people(
         turns = read_named(names_file)
     voices = VoiceModel.load(model, extractors)
     extracted = voices.extractor.extract(_stretches(turns, clips, sounds), on_error="skip")
-    for _, reason in extracted.skipped[:5]:
-        click.echo(f"mvplda: warning: a turn is left out: {reason}", err=True)
+    names = [f"{turn.recording} at {turn.start:.2f} s" for turn in turns]
+    for line in skipped_lines(names, extracted)[:5]:
+        click.echo(f"mvplda: warning: a turn is left out: {line}", err=True)
     used = [turns[row] for row in extracted.rows]
     if names_file is not None:
         _enrol_turns(output, voices.extractor.name, used, extracted)
@@ -419,6 +419,20 @@ def people(
     )
 
 
+def _headers(clips: Mapping[str, Clip]) -> dict[str, Any]:
+    """Length and rate of every recording; one that is no sound is left out."""
+    from .._optional import need
+
+    soundfile = need("soundfile")
+    headers = {}
+    for name, clip in clips.items():
+        try:
+            headers[name] = soundfile.info(str(clip.path))
+        except soundfile.LibsndfileError as error:
+            click.echo(f"mvplda: warning: {clip.path} is left out: {error.error_string}", err=True)
+    return headers
+
+
 def _stretches(
     turns: Sequence[Turn], clips: Mapping[str, Clip], sounds: Mapping[str, Any]
 ) -> list[Clip]:
@@ -427,9 +441,9 @@ def _stretches(
 
     stretches = []
     for turn in turns:
-        if turn.recording not in clips:
+        if turn.recording not in sounds:
             raise DataError(
-                f"there is no recording {turn.recording!r}; those given are called like {next(iter(clips))!r}"
+                f"no recording that can be read is called {turn.recording!r}; there are {', '.join([*sounds][:3])}"
             )
         sound = sounds[turn.recording]
         first = round(turn.start * sound.samplerate)
