@@ -10,7 +10,7 @@ from domain_problems import domain_bundle, make_place
 from scipy.stats import multivariate_normal
 
 from mvplda import Bundle, MultiviewPLDA
-from mvplda.exceptions import DataError, FileFormatError
+from mvplda.exceptions import DataError, FileFormatError, MvpldaWarning
 from mvplda.recordings import Turn, find_people, people_page, read_turns
 from mvplda.voices import ProfileBook, leave_one_out, take_weights
 
@@ -175,7 +175,6 @@ def test_a_weight_divides_the_noise_of_a_take():
         "a r 0 inf",
         "SPEAKER r 1 nan 1 - - A",
         "SPEAKER r 1 -3 1 - - A",
-        "NOSCORE r 1 0 5",
     ],
 )
 def test_turns_that_are_none_are_refused(tmp_path: Path, line: str):
@@ -189,6 +188,11 @@ def test_comments_and_speakers_of_rttm_are_passed_over(tmp_path: Path):
     path = tmp_path / "turns.rttm"
     path.write_text(";; of a diariser\nSPKR-INFO r 1 - - - unknown A -\n\nSPEAKER r 1 1 2 - - A\n")
     assert read_turns(path) == [Turn("r", 1, 3, "A")]
+    path.write_text(
+        "SPEAKER r 1 1 2 - - A\nLEXEME r 1 1 2 well lex A -\nNON-SPEECH r 1 3 4 - noise - -\n"
+    )
+    with pytest.warns(MvpldaWarning, match=r"2 line\(s\) of RTTM that are not SPEAKER"):
+        assert read_turns(path) == [Turn("r", 1, 3, "A")]
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileFormatError, match="UTF-8"):
         read_turns(path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +22,16 @@ from ._typing import Array, FloatArray, IntArray, Json, PathLike, Setting
 from .bundle import Bundle
 from .calibration import question_key
 from .decisions import Decision, OperatingPoint, without_doubt
-from .exceptions import DataError, LabelError, ParameterError
+from .exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from .extractors.extractor import Extracted, load_extractor
-from .extractors.recordings import list_recordings, read_names
-from .io.files import OnDisk, fail, lines_of
+from .extractors.recordings import (
+    TABLES,
+    Recordings,
+    list_recordings,
+    read_names,
+    usual_pattern,
+)
+from .io.files import OnDisk, fail, is_table, lines_of
 from .io.vectors import VectorSet
 from .labels import by_appearance, encode_labels
 from .scoring.question import Question
@@ -36,6 +44,7 @@ from .voices import (
     VoiceModel,
     default_bundle,
     default_extractor,
+    file_in,
     leave_one_out,
     sitting_labels,
     speaker_question,
@@ -100,20 +109,17 @@ def setup(
 
     Parameters
     ----------
-    source : folder of recordings, one folder or name a person
-    pattern : how names are to be read, such as ``{speaker}/{phrase}_*``. None: folders are speakers and phrases
+    source : folder of recordings, one folder or name a person; or a table of them (.csv, .tsv) with columns file and
+        speaker
+    pattern : how names are to be read, such as ``{speaker}/{phrase}_*``. None: by the table, else the outermost
+        folders are speakers, those in them phrases, and deeper ones are of no account
     extractors : names or files; none: those of the default model
     far : share of impostors of the worst kind that may pass
     enrolment : recordings per profile, as there will be in use
     progress : write a line for every step to standard error
     """
-    listed = list_recordings([source])
-    named, pattern = read_names(listed, pattern)
-    notes = [f"Names were read as {pattern}: {len(named.ids)} recordings."]
-    unread = [name for name in listed.ids if name not in set(named.ids)]
-    if unread:
-        notes.append(f"{len(unread)} files do not fit and were left out, such as {unread[0]}.")
     extractor = load_extractor(list(extractors)) if extractors else default_extractor()
+    named, notes = _read_labels(source, pattern)
     if progress:
         Progress("extracting vectors of recordings", len(named.ids)).step(0)
     extracted = extractor.extract(named.clips, on_error="skip", progress=progress)
@@ -134,6 +140,36 @@ def setup(
     )
     result.voices = VoiceModel(result.bundle, extractor)
     return result
+
+
+def has_table(path: PathLike, *columns: str) -> bool:
+    """Whether this is a table, or a folder with an index.csv, that has these columns."""
+    file = file_in(path, "index.csv")
+    if file.suffix.lower() not in TABLES or not file.is_file():
+        return False
+    return is_table(OnDisk(file), *([name] for name in columns))
+
+
+def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, list[str]]:
+    """Recordings whose speakers are known, and how these were read: by a pattern, a table, or folders."""
+    listed = list_recordings([source])
+    if pattern is None and has_table(source, "file", "speaker"):
+        columns = " and ".join(listed.labels)
+        return listed, [f"The table has columns of {columns}: {len(listed.ids)} recordings."]
+    if pattern is None:
+        # from the outermost folder, as `list_recordings` reads labels, whatever lies deeper
+        pattern = usual_pattern(listed.ids).lstrip("*/")
+    try:
+        named, _ = read_names(listed, pattern)
+    except re.error:
+        raise ParameterError(
+            f"a field of the pattern {pattern!r} is no name: expected letters, as in {{speaker}}/{{phrase}}_*"
+        ) from None
+    notes = [f"Names were read as {pattern}: {len(named.ids)} recordings."]
+    unread = sorted(set(listed.ids) - set(named.ids))
+    if unread:
+        notes.append(f"{len(unread)} files do not fit and were left out, such as {unread[0]}.")
+    return named, notes
 
 
 def _left_out(names: Sequence[str], extracted: Extracted) -> list[str]:
@@ -221,8 +257,9 @@ def setup_vectors(
     bundle.card = {**dict(bundle.card or {}), "report": report}
     book = VectorSet(np.array(ids)[kept], vectors[kept], name)
     # one phrase that all say makes no view to train, and is known by its name where profiles are verified
-    spoken = np.asarray(labels.get("phrase", [""] * len(people))).tolist()
-    said = ["" if spoken[row] is None else str(spoken[row]) for row in kept]
+    spoken = encode_labels({"phrase": labels.get("phrase", [""] * len(people))})
+    known = [*map(str, spoken.classes["phrase"].names.tolist()), *[""] * len(people)]
+    said = [known[code] for code in spoken.codes["phrase"][kept]]
     return Setup(bundle, report, book, people[kept].tolist(), said)
 
 
@@ -347,13 +384,27 @@ class People:
     ask: list[tuple[float, int, int]]
 
 
+NO_TURNS = (
+    *("SEGMENT", "NOSCORE", "NO_RT_METADATA", "LEXEME", "NON-LEX", "NON-SPEECH"),
+    *("FILLER", "EDIT", "IP", "SU", "CB", "A/P"),
+)
+"""Types of lines of RTTM, besides SPEAKER, that have times."""
+
+
 def read_turns(path: PathLike) -> list[Turn]:
-    """Turns of an RTTM file (of a diariser), or of a ``segments`` file of Kaldi."""
+    """Turns of an RTTM file (of a diariser), or of a ``segments`` file of Kaldi.
+
+    What an RTTM file holds besides turns, such as words, is passed over, and a warning counts it.
+    """
     turns = []
+    others = 0
     for number, line in enumerate(lines_of(OnDisk(path)), 1):
         fields = line.decode().split()
         # what RTTM tells of speakers, and comments, are no turns
         if not fields or fields[0].startswith((";;", "SPKR-INFO")):
+            continue
+        if fields[0] in NO_TURNS:
+            others += 1
             continue
         try:
             if fields[0] == "SPEAKER":
@@ -366,6 +417,11 @@ def read_turns(path: PathLike) -> list[Turn]:
         if not 0 <= turn.start < turn.end < np.inf:
             fail(path, f"a turn from {turn.start:g} to {turn.end:g} s is none", number)
         turns.append(turn)
+    if others:
+        warnings.warn(
+            MvpldaWarning(f"{path}: {others} line(s) of RTTM that are not SPEAKER are passed over"),
+            stacklevel=2,
+        )
     return turns
 
 

@@ -109,7 +109,9 @@ def finding(result: Evaluation, intervals: Intervals | None) -> str:
 
 def advice(result: Evaluation, intervals: Intervals | None) -> list[str]:
     """What to do next."""
-    sentences = ["The scores are calibrated well enough to be used as likelihood ratios."]
+    sentences = [
+        "As far as these trials show, the scores are calibrated well enough to be used as likelihood ratios."
+    ]
     if shown := result.uncalibrated():
         sentences = [
             f"The scores are not calibrated: {shown}. Run mvplda calibrate on scores of other speakers."

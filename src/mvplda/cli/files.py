@@ -26,7 +26,7 @@ def info(file: str, as_json: bool) -> None:
     FILE is one of:
       .safetensors   a model, bundle, calibrator or statistics
       vectors        .scp, .ark, .npz, .parquet, .csv, a folder of Kaldi's
-      a folder       of mvplda setup: its model, profiles and report
+      a folder       of mvplda setup, in short
 
     \b
     Examples:
@@ -48,12 +48,28 @@ def info(file: str, as_json: bool) -> None:
 
 
 def _about_folder(folder: Path) -> Json:
-    """The report, people and model that setup wrote into a folder."""
-    from ..voices import MODEL_FILE, ProfileBook
+    """What setup wrote into a folder, in short."""
+    from ..voices import MODEL_FILE, ProfileBook, load_model
 
-    about = _about_safetensors(str(folder / MODEL_FILE))
-    report = about["bundle"]["card"].pop("report", "").splitlines()
-    return {"report": report, "profiles": ProfileBook(folder).counts(), **about}
+    file = str(folder / MODEL_FILE)
+    profiles = ProfileBook(folder)
+    bundle = load_model(file)
+    card = dict(bundle.card or {})
+    point = bundle.point()
+    threshold = "none was measured"
+    if point.measured:
+        threshold = f"LLR {point.threshold:.2f}, for {100 * (point.far or 0):g} % false acceptances"
+    return {
+        "kind": "folder of mvplda setup",
+        "model": card.get("name", card.get("model")),
+        "extractor": bundle.extractor,
+        "people": len(profiles.counts()),
+        "recordings": len(profiles.owners),
+        "phrases": len({*profiles.columns["phrase"]} - {""}),
+        "threshold": threshold,
+        "report": card.get("report", "").splitlines(),
+        "more": f"mvplda info {file}; mvplda profiles list {folder}",
+    }
 
 
 def _names_vectors(file: str) -> bool:

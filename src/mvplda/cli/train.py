@@ -18,6 +18,7 @@ from . import (
     output_option,
     plain_value,
 )
+from .evaluate import RATE
 from .extractors import extractor_option
 
 if TYPE_CHECKING:
@@ -344,7 +345,7 @@ def _one_extractor(noted: Mapping[str, str | None]) -> str | None:
 )
 @click.option(
     "--far",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=RATE,
     default=0.01,
     help="Choose the threshold so that at most this share of the worst kind of impostors passes.",
 )
@@ -372,6 +373,8 @@ def setup(
 ) -> None:
     """Make a model of your own people, with its threshold: SOURCE is a folder of recordings, or vectors with labels.
 
+    Recordings may also be listed in a table (.csv) with columns file, speaker and phrase.
+
     All people are held out in turn, so that all of them show how often the model errs. The folder that is written is
     what verify, identify, profiles, serve, evaluate and convert take.
 
@@ -381,16 +384,22 @@ def setup(
       mvplda setup recordings/ --pattern "{speaker}_{phrase}_*" -o voices/
       mvplda setup vectors.npz -o voices/                       (arrays X, speaker and phrase)
     """
+    from ..recordings import has_table, setup_vectors
     from ..recordings import setup as set_up
-    from ..recordings import setup_vectors
 
     check_folder(Path(output))
     folder = Path(source)
     options["progress"] = not quiet
     # a folder of Kaldi's lists its vectors; any other holds sound
-    if folder.is_dir() and not any(folder.glob("*.scp")):
+    if has_table(source, "file") or (folder.is_dir() and not any(folder.glob("*.scp"))):
+        if labels:
+            raise click.UsageError(f"{source} holds recordings: --labels are for vectors")
         result = set_up(source, pattern=pattern, extractors=extractors, **options)
     else:
+        if folder.exists() and (extractors or pattern):
+            raise click.UsageError(
+                f"{source} is no folder or table of recordings: --extractor and --pattern are for those"
+            )
         data, table = read_labelled(source, once("--labels", labels))
         marks = [str(name) for name in data.ids]
         result = setup_vectors(data.X, table, marks=marks, name=data.extractor, **options)

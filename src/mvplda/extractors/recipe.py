@@ -29,7 +29,7 @@ Kind = Literal["kaldi", "mfcc", "graph", "samples"]
 Level = Literal["none", "peak"]
 Normalisation = Literal["none", "mean", "mean+variance"]
 Layout = Literal["time-bins", "bins-time", "time-bins-one", "samples"]
-Pool = Literal["none", "thirds"]
+Pool = Literal["none", "thirds", "points"]
 
 CHOICES = {
     "kind": Kind,
@@ -97,9 +97,13 @@ class Features:
 
 @dataclass(frozen=True)
 class Network:
-    """The names of a graph's output and of the input that takes lengths, and how it wants its frames."""
+    """The names of a graph's output and of the inputs that take lengths and a mask, and how it wants its frames.
+
+    mask : an input (batch, time) that gets ones
+    """
 
     lengths: str = ""
+    mask: str = ""
     output: str = ""
     layout: Layout = "time-bins"
 
@@ -108,13 +112,18 @@ class Network:
 class Windows:
     """Windows of frames, each of which gives a vector; a length of 0 takes the whole utterance.
 
-    frames, step : of a window
-    pool : "thirds": windows are spread evenly, those of each third averaged, and the thirds put side by side
+    frames, step : of a window; of "points" the step is that of the network's own frames, in samples
+    pool : "thirds": windows are spread evenly, those of each third averaged, and the thirds put side by side;
+        "points": the network gives frames, which become `points` over equal stretches of the sound
+    points : how many
+    basis : of "points": a file (.npy) beside the network that frames of length 1 are multiplied by
     """
 
     frames: int = 0
     step: int = 0
     pool: Pool = "none"
+    points: int = 0
+    basis: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,8 +175,11 @@ class Recipe:
         """What changes vectors, as one text: equal for recipes that do the same."""
         changing = ("samples", "features", "network", "windows", "output")
         tables = {name: asdict(getattr(self, name)) for name in changing}
-        # names of an input and of a file change nothing, nor does what is not used
-        unused = [("network", "lengths"), ("features", "file")]
+        # names of inputs and of files change nothing, nor does what is not used
+        unused = [("network", "lengths"), ("network", "mask")]
+        unused += [("features", "file"), ("windows", "basis")]
+        if self.windows.pool != "points":
+            unused += [("windows", "points")]
         if not self.samples.cut:
             unused += [("samples", "margin_s")]
         if not self.output.narrow:
@@ -216,8 +228,16 @@ def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
             f"rate lies between 1000 and 768000 samples a second; the recipe says {recipe.rate}"
         )
     windows = recipe.windows
-    if windows.pool != "none" and min(windows.frames, windows.step) < 1:
+    if windows.pool == "thirds" and min(windows.frames, windows.step) < 1:
         raise ParameterError("windows that are pooled have frames and a step")
+    if windows.pool == "points":
+        complete = windows.basis and min(windows.points, windows.step) >= 1
+        if recipe.features.kind != "samples" or not complete:
+            raise ParameterError(
+                'pool = "points" is for networks that take samples (kind = "samples"), and wants points, a step '
+                f"(samples from frame to frame) and a basis (a file); the recipe has kind = {recipe.features.kind!r}, "
+                f"points = {windows.points}, step = {windows.step} and basis = {windows.basis!r}"
+            )
     return recipe
 
 

@@ -76,12 +76,17 @@ class Evaluation:
         }
 
     def uncalibrated(self) -> str:
-        """The first cost that decisions by the scores raise far above the least, in words; empty where none is."""
+        """The first cost that decisions by the scores raise far above the least, in words; empty where none is.
+
+        Of n trials without an error up to 3 / n may be errors among more of them (the rule of three): a difference
+        that such errors might make up shows nothing.
+        """
         total = self.rows[TOTAL]
         for cost in self.costs:
             least = total[f"min_dcf/{cost.name}"]
             actual = total[f"act_dcf/{cost.name}"]
-            if actual > FAR_ABOVE * least + 0.01:
+            unseen = cost.at(3 / total.n_targets, 3 / total.n_nontargets)
+            if actual > FAR_ABOVE * least + unseen:
                 return f"actDCF {cost.name} is {actual:.3f}, minDCF {least:.3f}"
         return ""
 
