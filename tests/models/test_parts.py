@@ -29,8 +29,12 @@ def recordings(rng, n, seconds=2.0):
     words = rng.normal(size=(3, 4))[phrase]
     rows = rng.normal(size=(3, POINTS * WIDTH))[phrase]
     parts = [people, words, rows]
-    X = np.hstack([part + 0.3 * rng.normal(size=part.shape) for part in parts])
-    X = np.hstack([X, np.full((n, 1), seconds)])
+    parts = [part + 0.3 * rng.normal(size=part.shape) for part in parts]
+    row = np.hstack(
+        [unit(parts[2].reshape(n, POINTS, WIDTH)).reshape(n, -1), np.full((n, 1), seconds)]
+    )
+    # of any length, as blocks of extractors are
+    X = np.hstack([*parts[:2], row * rng.uniform(0.1, 3.0, (n, 1))])
     return X, {"speaker": speaker.astype(str), "phrase": phrase.astype(str)}
 
 

@@ -49,7 +49,7 @@ class PartMatcher:
     """Compares points, and tells the same words from nearly the same by the mean distance and the worst part.
 
     view : what the block is about
-    points : in a recording; the last column of the block has its seconds
+    points : of length 1, in a recording; the last column of the block has its seconds
     constant, mean, worst : LLR = constant + mean log(mean distance) + worst log(distance of the worst part)
     """
 
@@ -63,11 +63,14 @@ class PartMatcher:
         return asdict(self)
 
     def project(self, block: AnyArray) -> AnyArray:
-        """(n, D) every point with length 1, and the seconds."""
+        """(n, D) every point with length 1, and the seconds of blocks that were scaled."""
         points = block[:, :-1].reshape(len(block) * self.points, -1)
         length = row_products(points, points) ** 0.5
         unit = (points / length.clip(SMALLEST)[:, None]).reshape(len(block), -1)
-        return namespace(block).concatenate([unit, block[:, -1:]], 1)
+        # extractors give points of length 1, and blocks that stand beside others are scaled to length 1
+        scale = (row_products(block[:, :-1], block[:, :-1]) / self.points) ** 0.5
+        seconds = block[:, -1] / scale.clip(SMALLEST)
+        return namespace(block).concatenate([unit, seconds[:, None]], 1)
 
     def distances(self, enrolled: Array, tested: Array) -> Array:
         """(n, 2) mean distance and that of the worst part, of pairs of unit points (n, points, d).
