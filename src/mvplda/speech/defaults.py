@@ -110,7 +110,7 @@ class Outcome:
     truth: IntArray
     speaker: NDArray[Any]
     cosines: Mapping[str, Array]
-    near: Near
+    near: Near | None = None
 
     def calibrated(self, calibrator: HypothesisCalibrator) -> dict[Hypothesis, Array]:
         """As in `Bundle.answer`."""
@@ -243,7 +243,6 @@ def outcomes(
             kept = np.concatenate(places)
             pairs = np.stack(np.unravel_index(kept, truth.shape), axis=1)
             near = model.near(profiles, against, pairs, VIEWS)
-            assert near is not None
             logs = deployed.log_likelihoods(profiles, against, question)
             cosines = _cosines(profiles.y, against.y)
             yield Outcome(
@@ -390,17 +389,18 @@ def evaluated(material: Material, group: str) -> list[dict[str, Any]]:
 
 def together(draws: Sequence[Outcome]) -> Outcome:
     """Trials of several deployments, as those of the first."""
+    nears = [one.near for one in draws if one.near is not None]
+    near = None
+    if nears:
+        _, priors, llrs = zip(*nears, strict=True)
+        near = Near(nears[0].view, np.concatenate(priors), np.concatenate(llrs))
     return replace(
         draws[0],
         logs={h: np.concatenate([one.logs[h] for one in draws]) for h in draws[0].logs},
         truth=np.concatenate([one.truth for one in draws]),
         speaker=np.concatenate([one.speaker for one in draws]),
         cosines={v: np.concatenate([one.cosines[v] for one in draws]) for v in draws[0].cosines},
-        near=Near(
-            draws[0].near.view,
-            np.concatenate([one.near.prior for one in draws]),
-            np.concatenate([one.near.llr for one in draws]),
-        ),
+        near=near,
     )
 
 
