@@ -9,10 +9,11 @@ import pytest
 from scipy.special import ndtr
 
 from mvplda.metrics import evaluate
+from mvplda.metrics.catalogue import Interval
+from mvplda.metrics.intervals import Intervals
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from mvplda.plotting import (
@@ -20,7 +21,6 @@ from mvplda.plotting import (
     ScoreHistogramDisplay,
     SystemsDisplay,
     TippettDisplay,
-    system_colours,
 )
 from mvplda.report import advice, write_report
 
@@ -71,20 +71,24 @@ def measured(errors):
     }
 
 
-def test_a_bar_is_an_error_that_happened():
-    """No error has no height on a log axis: it is written; a kind without trials has neither."""
-    axes = Figure().subplots()
+def test_systems_stand_below_each_other():
+    """No error is at 0; a kind without trials has no point; intervals are lines."""
     errors = {
         "a": {"IW": 0.0, "IC": 0.02, "TW": np.nan},
         "b": {"IW": 0.01, "IC": 0.0, "TW": np.nan},
     }
-    axes = SystemsDisplay(measured(errors), ("IW", "IC", "TW")).plot(Figure().subplots()).ax_
-    heights = [bar.get_height() for bar in axes.patches]
-    assert sorted(h for h in heights if h == h) == [1.0, 2.0]
-    assert [text.get_text() for text in axes.texts] == ["0", "0"]
-    drawn = [(round(text.get_position()[0], 6)) for text in axes.texts]
-    assert drawn == [pytest.approx(-0.2), pytest.approx(1.2)]
-    assert axes.get_ylim()[0] > 0
+    systems = measured(errors)
+    around = Intervals({"IC": {"eer": Interval(0.02, 0.01, 0.04)}}, 9)
+    systems["a"] = (systems["a"][0], around)
+    axes = SystemsDisplay(systems, ("IW", "IC", "TW")).plot(Figure().subplots()).ax_
+    points = {line.get_label(): line.get_xdata().tolist() for line in axes.get_lines()}
+    assert points["IW"] == [0.0, 1.0]
+    assert points["IC"] == [2.0, 0.0]
+    assert np.isnan(points["TW"]).all()
+    (line,) = axes.collections
+    assert line.get_segments()[0][:, 0].tolist() == [1.0, 4.0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "b"]
+    assert axes.get_xlim()[0] < 0 < axes.get_xlim()[1]
 
 
 def test_a_page_of_a_kind_without_trials_has_a_dash(tmp_path):
@@ -133,15 +137,6 @@ def test_a_page_says_whether_scores_are_calibrated(shift, calibrated):
     sentences = " ".join(advice(evaluate(llr, same, "sre21"), None))
     assert ("calibrated well enough" in sentences) == calibrated
     assert ("Run mvplda calibrate" in sentences) == (not calibrated)
-
-
-def test_systems_have_their_colours():
-    table = {"a": {"IW": 0.01}, "b": {"IW": 0.02}}
-    axes = SystemsDisplay(measured(table), ("IW",)).plot(Figure().subplots()).ax_
-    colours = system_colours(table)
-    assert [bar.get_facecolor()[:3] for bar in axes.patches] == [
-        pytest.approx(to_rgb(colours[name])) for name in "ab"
-    ]
 
 
 @pytest.mark.parametrize("display", [DetDisplay, ScoreHistogramDisplay, TippettDisplay])

@@ -26,7 +26,6 @@ import numpy as np
 from benchmarks.report import markdown_rows
 from mvplda import Bundle, CosineScorer, MultiviewPLDA
 from mvplda.metrics import eer, speaker_intervals, trial_kinds
-from mvplda.plotting import SYSTEM_COLOURS
 from mvplda.preprocessing import standard_chain, unit_chain
 from mvplda.speech.results import provenance
 
@@ -37,6 +36,10 @@ VIEWS = ("speaker", "phrase")
 ACROSS: dict[str, Any] = {"same": "speaker", "given": {"phrase": "different"}}
 ENROLLED = 3
 NONE, MOVED = "no adaptation", "centring, by amount"
+COLOURS = (
+    *("#BBBBBB", "#56B4E9", "#CC79A7", "#E69F00", "#D55E00"),
+    *("#88CCEE", "#009E73", "#DDCC77", "#882255", "#0072B2"),
+)
 
 
 @lru_cache(maxsize=2)
@@ -213,7 +216,7 @@ def draw_minutes(results: dict[str, Any], path: Path) -> Path:
                 values,
                 "o-",
                 label=row,
-                color=SYSTEM_COLOURS[(3 * k) % len(SYSTEM_COLOURS)],
+                color=COLOURS[(3 * k) % len(COLOURS)],
                 ms=4,
             )
         axes.set(xlabel="minutes of unlabelled recordings", ylabel="EER, %", ylim=(0, None))

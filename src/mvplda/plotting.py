@@ -1,13 +1,13 @@
-"""Plots of scores and models, as displays in scikit-learn's way; the extra ``plot`` brings matplotlib.
+"""Plots of scores, as displays in scikit-learn's way; the extra ``plot`` brings matplotlib.
 
-A display is made by ``from_estimator`` or ``from_predictions``, which draw at once, and has the axes
+A display is made by ``from_predictions``, which draws at once, and has the axes
 in ``ax_`` and the figure in ``figure_``. Given several displays the same ``ax``, they share it.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from ._optional import need
-from ._typing import FloatArray, Json, Setting
-from .exceptions import LabelError
+from ._typing import FloatArray, Json
 from .kinds import DetectionCost, Kinds, detection_cost, target_kind
 from .metrics import ScoreCurve
 from .metrics.curves import as_scores
@@ -28,26 +27,18 @@ if TYPE_CHECKING:
 
     from .metrics.evaluation import Evaluation
     from .metrics.intervals import Intervals
-    from .models import BaseScorer, MultiviewPLDA
-    from .scoring.profiles import SideLike
 
 __all__ = [
     "DetDisplay",
-    "ExplainedVarianceDisplay",
-    "LatentSpaceDisplay",
     "ScoreHistogramDisplay",
     "TippettDisplay",
 ]
 
-KIND_COLOURS = {"TC": "#0072B2", "TW": "#E69F00", "IC": "#D55E00", "IW": "#999999"}
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")
-SYSTEM_COLOURS = (
-    *("#BBBBBB", "#56B4E9", "#CC79A7", "#E69F00", "#D55E00"),
-    *("#88CCEE", "#009E73", "#DDCC77", "#882255", "#0072B2"),
-)
-DET_TICKS = (0.0001, 0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4)
 INK = "#102030"
 """The colour of text and axes; a page makes it the reader's text colour."""
+KIND_COLOURS = {"TC": "#0072B2", "TW": "#E69F00", "IC": "#D55E00", "IW": "#999999", "Total": INK}
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")
+DET_TICKS = (0.0001, 0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4)
 THIN: Any = {"color": INK, "linewidth": 0.5}
 SMALL = "small"
 LLR = "score (natural-log likelihood ratio)"
@@ -103,24 +94,6 @@ class _ScoreDisplay(Display):
         present = {kind: own for kind, own in others.items() if len(own)}
         return cls({target: accepted, **present}).plot(ax)
 
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: BaseScorer,
-        X: ArrayLike,
-        y: Kinds,
-        *,
-        profiles: SideLike,
-        ax: Axes | None = None,
-        **question: Setting,
-    ) -> Self:
-        """From a fitted scorer: every profile against every vector of X.
-
-        y : kinds of all trials (profiles, n)
-        question : as `llr` takes it, such as ``same="speaker"``
-        """
-        return cls.from_predictions(y, estimator.llr(profiles, X, **question), ax=ax)
-
 
 class DetDisplay(_ScoreDisplay):
     """Detection error trade-off: misses over false alarms on probit axes, by kind of trial, with EER and minDCF.
@@ -153,7 +126,7 @@ class DetDisplay(_ScoreDisplay):
         pooled = np.concatenate(list(self.others.values()))
         for i, (kind, scores) in enumerate({**self.others, "Total": pooled}.items()):
             curve = ScoreCurve(targets, scores)
-            colour = INK if kind == "Total" else colour_of(kind, i)
+            colour = colour_of(kind, i)
             eer = curve.eer()
             label = f"{kind} ({len(scores):,}): EER {100 * eer:.2f} %"
             points = _probits(*curve.steps()[1:])
@@ -224,72 +197,8 @@ class TippettDisplay(_ScoreDisplay):
         legend_below(axes, 4)
 
 
-class ExplainedVarianceDisplay(Display):
-    """The share of the variance of the vectors that belongs to every view, and to the noise.
-
-    shares : mapping of {view or "noise": share}
-    """
-
-    def __init__(self, shares: Mapping[str, float]) -> None:
-        self.shares = dict(shares)
-
-    @classmethod
-    def from_estimator(cls, estimator: MultiviewPLDA, *, ax: Axes | None = None) -> Self:
-        """From a fitted `MultiviewPLDA` or `PLDA`."""
-        return cls(estimator.explained_variance_ratio_).plot(ax)
-
-    def _draw(self, axes: Axes) -> None:
-        percent = 100 * np.array(list(self.shares.values()))
-        bars = axes.barh(list(self.shares), percent, color=PALETTE[0])
-        axes.bar_label(bars, fmt="%.0f %%", padding=3)
-        axes.invert_yaxis()
-        axes.set(xlabel="share of the variance, %", xlim=(0, 110))
-
-
-class LatentSpaceDisplay(Display):
-    """Vectors in the latent space of one view, in the colours of their classes.
-
-    latents : (n, 2) two dimensions of the view
-    classes : (n,) the class of every vector
-    """
-
-    def __init__(self, latents: ArrayLike, classes: ArrayLike, view: str) -> None:
-        self.latents: FloatArray = np.asarray(latents)
-        self.classes = np.asarray(classes)
-        self.view = view
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: MultiviewPLDA,
-        X: ArrayLike,
-        y: Mapping[str, ArrayLike],
-        *,
-        view: str,
-        ax: Axes | None = None,
-    ) -> Self:
-        """The first two dimensions, from a fitted `MultiviewPLDA` or `PLDA` and vectors with their labels by view."""
-        ranks = estimator.views_
-        if view not in y or ranks.get(view, 0) < 2:
-            raise LabelError(
-                f"there are no two dimensions of a labelled view {view!r}; the dimensions of each view: "
-                + ", ".join(f"{name} {rank}" for name, rank in ranks.items())
-            )
-        first = list(estimator.get_feature_names_out()).index(f"{view}0")
-        return cls(estimator.transform(X)[:, first : first + 2], y[view], view).plot(ax)
-
-    def _draw(self, axes: Axes) -> None:
-        names = np.unique(self.classes)
-        for i, name in enumerate(names):
-            x, y = self.latents[self.classes == name].T
-            axes.scatter(x, y, s=12, color=PALETTE[i % len(PALETTE)], label=str(name))
-        axes.set(xlabel=f"{self.view}, one dimension", ylabel=f"{self.view}, another")
-        if len(names) <= len(PALETTE):  # more have no colour of their own
-            legend_below(axes, len(names))
-
-
 class SystemsDisplay(Display):
-    """EER of every system by kind of trial with its interval, on a log axis; no error at all is a written 0."""
+    """EER of every system by kind of trial with its interval, on a log axis that ends in 0."""
 
     CAPTION = "EER of every system by kind of trial; lines are the intervals over speakers."
 
@@ -300,29 +209,23 @@ class SystemsDisplay(Display):
         self.columns = columns
 
     def _draw(self, axes: Axes) -> None:
-        count = len(self.systems)
-        width = 0.8 / count
-        rows = [[result[c]["eer"] for c in self.columns] for result, _ in self.systems.values()]
-        errors = 100 * np.array(rows)
-        least = errors[errors > 0].min(initial=100.0) / 2
-        colours = system_colours(self.systems)
-        axes.set_yscale("log")
-        for i, (system, (_, intervals)) in enumerate(self.systems.items()):
-            places = np.arange(len(self.columns)) + (i - (count - 1) / 2) * width
-            heights = np.where(errors[i] > 0, errors[i], np.nan)
-            axes.bar(places, heights, width, label=system, color=colours[system])
-            for place in places[errors[i] == 0]:
-                axes.text(place, least, "0", ha="center", fontsize="x-small")
-            for place, kind in zip(places, self.columns, strict=True):
+        places = np.arange(len(self.systems))
+        for i, kind in enumerate(self.columns):
+            colour = colour_of(kind, i)
+            below = places + 0.15 * i
+            errors = [100 * result[kind]["eer"] for result, _ in self.systems.values()]
+            axes.plot(errors, below, "o", color=colour, label=kind)
+            for place, (_, intervals) in zip(below, self.systems.values(), strict=True):
                 ends = None if intervals is None else intervals.of(kind, "eer")
                 if ends is not None:
-                    axes.vlines(place, max(100 * ends.low, least), 100 * ends.high, **THIN)
-        axes.set_xticks(np.arange(len(self.columns)), self.columns)
-        axes.set(
-            xlim=(-0.5, len(self.columns) - 0.5), ylim=(least, None), ylabel="EER, % (log scale)"
-        )
-        axes.yaxis.set_major_formatter("{x:g}")
-        legend_below(axes, 2)
+                    axes.hlines(place, 100 * ends.low, 100 * ends.high, color=colour)
+        axes.set_xscale("symlog", linthresh=0.1)
+        axes.set(xlim=(-0.01, 50), xlabel="EER, % (log scale)")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_yticks(places, list(self.systems))
+        axes.invert_yaxis()
+        axes.grid(alpha=0.25)
+        legend_below(axes, 4)
 
 
 def render(display: Display) -> str:
@@ -346,11 +249,6 @@ def render(display: Display) -> str:
 def colour_of(kind: str, place: int) -> str:
     """The colour of a kind of trials."""
     return KIND_COLOURS.get(kind, PALETTE[place % len(PALETTE)])
-
-
-def system_colours(systems: Iterable[str]) -> dict[str, str]:
-    """A colour for every system, to be used in all plots of a page."""
-    return {name: SYSTEM_COLOURS[i % len(SYSTEM_COLOURS)] for i, name in enumerate(systems)}
 
 
 def legend_below(axes: Axes, columns: int, title: str | None = None) -> None:

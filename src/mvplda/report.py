@@ -45,7 +45,6 @@ h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin:
 .finding { font-size: 1.2rem; line-height: 1.45; margin: .8rem 0 1.2rem; max-width: 46rem; }
 dl.kinds { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .9rem; font-size: .92rem; }
 dl.kinds dt { font-weight: 600; } dl.kinds dd { margin: 0; }
-i.dot { display: inline-block; width: .7rem; height: .7rem; border-radius: 50%; margin-right: .4rem; }
 table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabular-nums; font-size: .92rem; }
 .scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; width: fit-content; max-width: 100%; }
 .scroll:focus-visible { outline: 2px solid #0072b2; }

@@ -306,17 +306,6 @@ def test_listed_utterances_that_are_not_there_are_counted(tmp_path, caplog):
     assert "left out: 1 listed" in caplog.text
 
 
-def test_marks_that_differ_from_the_ids_are_counted(tmp_path, caplog):
-    rsr2015_files(tmp_path)
-    write_keys(tmp_path)
-    file = tmp_path / "key/part1/ndx/3sess-pwd_eval_m.ndx"
-    file.write_text(
-        file.read_text().replace("m102_02_001.sph,N,N,Y,N", "m102_02_001.sph,N,Y,N,N", 1)
-    )
-    load_corpus("rsr2015", tmp_path, gender="male")
-    assert "1 of 4 marks" in caplog.text
-
-
 def test_the_registry_takes_corpora_of_ones_own():
     @register_corpus("mine", root="anything")
     def mine(root, *, training=None):

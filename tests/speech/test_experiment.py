@@ -151,20 +151,6 @@ def test_the_papers_table_stands_beside_ours(task):
     assert "paper" not in replace(results, systems=results.systems[3:]).table()
 
 
-def test_groups_are_evaluated_and_shown_each():
-    ids, labels, X = drawn(speakers=16)
-    corpus = build_corpus("toy", ids, labels, None)
-    odd = np.array([int(name[1:]) % 2 for name in labels["speaker"]])
-    protocol = replace(corpus.protocol, groups=np.where(odd == 1, "female", "male"))
-    task = Task(replace(corpus, protocol=protocol), X)
-    changes = {"evaluation.resamples": 0, "evaluation.systems": ["cosine"]}
-    configuration = Configuration().with_changes(changes)
-    results, _ = run_systems(task, configuration, lambda text: None)
-    assert set(results["cosine"].groups) == {"female", "male"}
-    assert task.groups is not None
-    assert "EER, %, male" in results.table("male")
-
-
 def test_blocks_of_a_file_stand_side_by_side(tmp_path):
     ids, labels, X = drawn()
     numbers = np.arange(len(ids)).astype(str)

@@ -149,13 +149,6 @@ def test_stacked_frames_stay_inside_their_utterance():
     np.testing.assert_array_equal(stacked, np.repeat([[0], [0], [0], [1], [1]], 5, axis=1))
 
 
-def test_hours_are_estimated_from_a_few_utterances():
-    features, labels = toy()
-    once = training.estimated_hours(features, labels, PAPER, Training(epochs=10, batch=16))
-    twice = training.estimated_hours(features, labels, PAPER, Training(epochs=1000, batch=16))
-    assert 0 < once < twice < 1
-
-
 # Restricted Boltzmann machines
 
 

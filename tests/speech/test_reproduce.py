@@ -96,7 +96,6 @@ def test_from_sound_to_the_papers_table(tmp_path, name):
     command = ["reproduce", name, str(tmp_path / "corpus"), "-o", str(output), *SMALL]
     done = CliRunner().invoke(main, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    assert "hours on this machine" in done.output
     table = (output / "table.txt").read_text()
     figures = {"2.37", "3.91"} if name == "huiting" else {"3.23", "6.50"}
     # single words are not what the paper's people said: its figures do not stand beside them
@@ -106,9 +105,6 @@ def test_from_sound_to_the_papers_table(tmp_path, name):
         "cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw", "jplda-interaction", "best",
     ]  # fmt: skip
     assert results["configuration"]["network"]["pretrained"]
-    if name == "rsr2015":
-        assert set(results["systems"]["cosine-plain"]["groups"]) == {"female", "male"}
-        assert "EER, %, female" in table
     # the same command again begins at the vectors and gives the same table
     again = CliRunner().invoke(main, command, catch_exceptions=False)
     assert "vectors of an earlier run" in again.output
@@ -127,11 +123,9 @@ def test_an_experiment_goes_on_from_its_last_epoch(tmp_path, monkeypatch):
     epochs = []
 
     def stopped(run):
-        # an estimate of hours trains, too, without a checkpoint
-        if run.checkpoint is not None:
-            if epochs == [0]:
-                raise KeyboardInterrupt
-            epochs.append(len(run.history))
+        if epochs == [0]:
+            raise KeyboardInterrupt
+        epochs.append(len(run.history))
         epoch(run)
 
     with monkeypatch.context() as patch:

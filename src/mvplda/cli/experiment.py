@@ -118,7 +118,7 @@ def reproduce(corpus: str, recipe: str | None, **options: Any) -> None:
     (speaker x phrase) of rank 40, joint PLDA of ranks 20 + 20, 10 iterations, the mean of three enrolments; below
     them the exact model, the interaction and the best system.
 
-    The hours that the training will take are printed before it begins; the same command goes on after an interruption.
+    A line for every epoch shows how long the training will take; the same command goes on after an interruption.
 
     \b
     Examples:

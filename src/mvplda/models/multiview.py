@@ -295,16 +295,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             encode_labels(y, tuple(self.views_)),
             second_moment=self._second_moment(),
         )
-        return self.log_likelihood_statistics(statistics)
-
-    def log_likelihood_statistics(self, statistics: SufficientStatistics) -> float:
-        """Log-likelihood (nat) of the vectors behind sufficient statistics: see `log_likelihood`."""
-        check_is_fitted(self, "mean_")
         p = self.parameters_
-        if statistics.dimension != len(p.mean):
-            raise DataError(
-                f"the statistics have width {statistics.dimension}, the model {len(p.mean)}"
-            )
         sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
         design = Design.of(sums, p.ranks)
         # sums are about an origin, and so must the mean be

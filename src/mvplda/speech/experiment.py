@@ -132,7 +132,7 @@ def _network_vectors(
 
     Those of an earlier run with the same configuration are taken as they are.
     """
-    from .training import estimated_hours, train, training_recipe, write_extractor
+    from .training import train, training_recipe, write_extractor
 
     vectors = output / "vectors.npz"
     written = output / "configuration.toml"
@@ -150,9 +150,8 @@ def _network_vectors(
     labels = corpus.labels_at(whole.rows[used], corpus.views)
     speakers = len(np.unique(labels[corpus.views[0]]))
     say(f"training on {len(used)} utterances of {speakers} speakers")
+    say("the same command goes on after an interruption")
     features = whole.features.take(used)
-    hours = estimated_hours(features, labels, *settings)
-    say(f"about {hours:.2g} hours on this machine; the same command goes on after an interruption")
     checkpoint = output / CHECKPOINT
     trained = train(features, labels, *settings, checkpoint=checkpoint, verbose=verbose)
     extractor = write_extractor(trained, recipe, output / "extractor.onnx")
@@ -275,7 +274,6 @@ def _run_seeds(
                 *runs[0],
                 time.perf_counter() - started,
                 system.llr,
-                _by_group(scores, task),
                 drawn,
             )
     if len(runs) > 1:
@@ -346,16 +344,3 @@ class TrialSample:
             n_resamples=settings.resamples,
             random_state=0,
         )
-
-
-def _by_group(scores: Names, task: Task) -> dict[str, Evaluation]:
-    """Every group's own evaluation; groups without targets or without others have none."""
-    evaluations = {}
-    groups = task.groups
-    for name in np.unique(groups) if groups is not None else ():
-        rows = groups == name
-        own = {kind: mask[rows] for kind, mask in task.kinds.items()}
-        target, *others = (mask.any() for mask in own.values())
-        if target and any(others):
-            evaluations[str(name)] = evaluate(scores[rows], own)
-    return evaluations

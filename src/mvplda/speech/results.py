@@ -11,7 +11,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import distributions
 from itertools import chain
@@ -28,7 +28,7 @@ from ..metrics.comparison import Comparison, PairedTest
 from ..metrics.evaluation import BRACKETS, Evaluation, aligned
 from ..metrics.intervals import Intervals
 from ..persistence import write_atomically
-from ..plotting import SystemsDisplay, system_colours
+from ..plotting import SystemsDisplay
 from .settings import to_toml
 
 SCHEMA = 2
@@ -75,7 +75,6 @@ class SystemResult:
 
     intervals : over speakers, where they were asked for
     seconds : of fitting and scoring
-    groups : the same by group, where the protocol keeps groups apart
     sample : (n,) scores of the trials of intervals and comparison
     seeds : see `over_seeds`; empty where there was one
     """
@@ -86,7 +85,6 @@ class SystemResult:
     intervals: Intervals | None
     seconds: float
     llr: bool
-    groups: Mapping[str, Evaluation]
     sample: Names
     seeds: Card = field(default_factory=dict)
 
@@ -112,8 +110,6 @@ class SystemResult:
         values |= self.evaluation.to_dict()
         if self.intervals is not None:
             values["intervals"] = self.intervals.to_dict()
-        if self.groups:
-            values["groups"] = {name: own.to_dict() for name, own in self.groups.items()}
         if self.seeds:
             values["seeds"] = dict(self.seeds)
         return values
@@ -175,29 +171,27 @@ class Results:
     def __getitem__(self, name: str) -> SystemResult:
         return next(system for system in self.systems if system.name == name)
 
-    def table(self, group: str | None = None) -> str:
-        """EER with intervals, one row per system; of one group, without.
+    def table(self) -> str:
+        """EER with intervals, one row per system.
 
-        Where the paper's systems were run on recordings of phrases, its figures, which are of no group, stand in front
-        of ours, and below a line what it does not have.
+        Where the paper's systems were run on recordings of phrases, its figures stand in front of ours, and below a
+        line what it does not have.
         """
         corpus = BESIDE.get(self.configuration.get("corpus", {}).get("name", ""))
         published = {}
         if corpus is not None:
             published = dict(zip(PAPER_SYSTEMS, PUBLISHED[corpus], strict=True))
-        rows = [[f"EER, %, {group}" if group else "EER, %", *self.kinds]]
+        rows = [["EER, %", *self.kinds]]
         beside = [[f"{kind}, paper" for kind in self.kinds]]
         under = 0
         for system in self.systems:
-            if group is not None:
-                system = replace(system, evaluation=system.groups[group], intervals=None, seeds={})
             rows.append([system.title, *system.errors()])
             theirs = [""] * len(self.kinds)
             if system.name in published:
                 theirs = [f"{figure:.2f}" for figure in published[system.name]]
                 under = len(rows)
             beside.append(theirs)
-        if group or not under:
+        if not under:
             return "\n".join(aligned(rows))
         for row, theirs in zip(rows, beside, strict=True):
             row[1:] = chain.from_iterable(zip(theirs, row[1:], strict=True))
@@ -236,9 +230,7 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """table.txt and results.json."""
-        parts = [self.summary, self.table()]
-        parts += [self.table(group) for group in self.systems[0].groups]
-        parts.append("\n".join(aligned(self.claims())))
+        parts = [self.summary, self.table(), "\n".join(aligned(self.claims()))]
         files = {
             "table.txt": "\n\n".join(parts) + "\n",
             "results.json": json.dumps(self.to_dict(), indent=1) + "\n",
@@ -265,10 +257,8 @@ class Results:
         measured = {title: (own.evaluation, own.intervals) for title, own in named.items()}
         plot = draw.figures(SystemsDisplay(measured, self.kinds))
         rows = []
-        for title, colour in system_colours(named).items():
-            dot = f'<i class="dot" style="background:{colour}"></i>'
-            name = dot + html.escape(title)
-            rows.append([name, *named[title].cells(draw.INTERVAL), f"{named[title].seconds:.1f}"])
+        for title, own in named.items():
+            rows.append([html.escape(title), *own.cells(draw.INTERVAL), f"{own.seconds:.1f}"])
         best = self.best()
         head = ["EER, %", *(heading for heading, _, _ in best.evaluation.summary()), "s"]
         about = (best.evaluation, best.intervals)

@@ -95,12 +95,6 @@ class Task:
         return self.corpus.labels_at(self.corpus.protocol.test, self.views)
 
     @property
-    def groups(self) -> Names | None:
-        """(m,) group of every enrolment, where the protocol keeps groups apart."""
-        groups = self.corpus.protocol.groups
-        return None if groups is None else groups[self.corpus.protocol.first]
-
-    @property
     def cell(self) -> str:
         """The view whose classes are cells: ``speaker:phrase``."""
         return ":".join(self.views)

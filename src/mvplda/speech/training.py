@@ -33,10 +33,6 @@ from .settings import PaperNetwork, Training
 
 __all__ = ["TrainedNetwork", "train", "write_extractor"]
 
-TIMED = 32
-"""Utterances that an estimate of hours is made of."""
-MACHINE_SHARE = 0.4
-"""Of an epoch of training, what an epoch of one layer's machine takes: 0.24 on an H200, 0.5 by counting products."""
 TOLERANCE = 1e-3
 OPSET = 18
 PAPER = PaperNetwork()
@@ -145,27 +141,6 @@ def train(
             if line is not None:
                 line.step(len(run.history), run.line())
     return TrainedNetwork(body, classes, tuple(run.history))
-
-
-def estimated_hours(
-    features: FeatureSet, labels: Columns, network: PaperNetwork, training: Training
-) -> float:
-    """Hours that a training will take, by the second of two epochs over a few utterances."""
-    # the first epoch has the start of the device in it
-    rows = np.random.default_rng(0).permutation(len(features))[:TIMED]
-    few = features.take(rows)
-    trial = train(
-        few,
-        {view: np.asarray(column)[rows] for view, column in labels.items()},
-        replace(network, pretrained=False),
-        replace(training, epochs=2),
-    )
-    epochs = float(training.epochs)
-    if network.pretrained:
-        machines = network.pretraining.epochs * (network.layers - 1)
-        epochs += MACHINE_SHARE * (machines + network.pretraining.gaussian_epochs)
-    share = len(few.frames) / len(features.frames)
-    return epochs * float(trial.history[-1]["seconds"]) / share / 3600
 
 
 @dataclass

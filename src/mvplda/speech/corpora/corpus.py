@@ -38,13 +38,12 @@ class Protocol:
     """Who is trained on, enrolled and tested: indices into a corpus.
 
     Every enrolment meets every test, unless ``trials`` lists which enrolment (by name) meets which test (by the
-    utterance's id). ``groups`` (one label per utterance, such as the speaker's gender) are evaluated each, too.
+    utterance's id).
     """
 
     train: IntArray
     enrol: Mapping[str, IntArray]
     test: IntArray
-    groups: Names | None = None
     trials: Trials | None = None
 
     @property
@@ -151,7 +150,7 @@ class Corpus:
             trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(names)]
         train = old.train[there[old.train]]
         test = old.test[there[old.test]]
-        return replace(self, protocol=Protocol(train, enrol, test, old.groups, trials))
+        return replace(self, protocol=Protocol(train, enrol, test, trials))
 
     def summary(self) -> str:
         """What is in the corpus and its protocol, in a few lines."""
@@ -304,7 +303,6 @@ def listed_protocol(
     models: Mapping[str, Sequence[str]],
     trials: Trials,
     train: IntArray,
-    groups: Names,
 ) -> Protocol:
     """The protocol of enrolments and trials that are listed.
 
@@ -316,7 +314,6 @@ def listed_protocol(
     models : {model: ids of its utterances}
     trials : enrolment and test of every trial
     train : rows to train on
-    groups : see `Protocol`
     """
     absent = sorted(set(trials.enrol.used) - set(models))
     if absent:
@@ -337,7 +334,7 @@ def listed_protocol(
     if not len(trials):
         raise DataError(f"no listed trial has its utterances: {named(missing)} are not there")
     test = np.array(sorted(row_of[name] for name in trials.test.used))
-    return Protocol(train, enrol, test, groups, trials)
+    return Protocol(train, enrol, test, trials)
 
 
 def cells_of(labels: Columns, rows: IntArray) -> dict[str, IntArray]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..._typing import IntArray, Names, PathLike
 from ...exceptions import DataError, LabelError, ParameterError
@@ -48,11 +45,6 @@ PHRASES = 30
 EVALUATION = {"male": 101, "female": 95}
 """The first speakers of the evaluation set, m101 to m157 and f095 to f143. Before them are the background, m001 to m050
 and f001 to f047, and the development set."""
-
-MARKS = "IWICTWTC"
-"""Kinds of trials in the order of 2 (same speaker) + 1 (same phrase)."""
-
-log = logging.getLogger(__name__)
 
 
 @register_corpus(
@@ -218,7 +210,7 @@ def rsr2015(
             "with; expected some of both, in male/m001/m001_01_001 ..."
         )
     models, trials = _read_lists(root / "key/part1" if keys is None else Path(keys), wanted)
-    protocol = listed_protocol(ids, models, trials, np.flatnonzero(train), genders)
+    protocol = listed_protocol(ids, models, trials, np.flatnonzero(train))
     labels = listing.labels(VIEWS)
     session = listing.fields["session"]
     return Corpus("rsr2015", ids, labels, listing.clips, protocol, RSR2015_SOURCE, session)
@@ -257,8 +249,6 @@ def _read_lists(folder: Path, genders: list[str]) -> tuple[Groups, Trials]:
     for file in files["trn"]:
         models |= read_rsr2015_enrolment(file)
     parts = [read_trials(file) for file in files["ndx"]]
-    for part in parts:
-        _compare_marks(part)
     return models, Trials(_joined([p.enrol for p in parts]), _joined([p.test for p in parts]))
 
 
@@ -267,29 +257,3 @@ def _joined(columns: list[Coded]) -> Coded:
     starts = np.cumsum([0, *(len(column.names) for column in columns[:-1])], dtype=np.int32)
     codes = [column.codes + start for column, start in zip(columns, starts, strict=True)]
     return Coded(np.concatenate([column.names for column in columns]), np.concatenate(codes))
-
-
-def _compare_marks(trials: Trials) -> None:
-    """Count trials whose mark is not what the ids of model and test say, and log it."""
-    # an id is m051_01_003: the speaker comes first and the phrase last
-    same_speaker = _same(trials, lambda name: name.rpartition("/")[2].partition("_")[0])
-    same_phrase = _same(trials, lambda name: name.rpartition("_")[2].lstrip("0"))
-    marks = np.array([MARKS.find(name) // 2 for name in trials.kinds.names], dtype=np.int8)
-    wrong = int((marks[trials.kinds.codes] != 2 * same_speaker + same_phrase).sum())
-    if wrong:
-        log.warning(
-            "rsr2015: %d of %d marks in the key differ from what the ids say; the ids are used",
-            wrong,
-            len(trials),
-        )
-
-
-def _same(trials: Trials, part: Callable[[str], str]) -> NDArray[np.int8]:
-    """(n,) 1 where a part of the ids of model and test is the same, else 0."""
-    models, tests = (
-        [part(name) for name in one.names.tolist()] for one in (trials.enrol, trials.test)
-    )
-    numbers = Coded.of([*models, *tests]).codes
-    enrolled = numbers[: len(models)][trials.enrol.codes]
-    tested = numbers[len(models) :][trials.test.codes]
-    return np.asarray(enrolled == tested, dtype=np.int8)
