@@ -394,7 +394,12 @@ def people(
     listed = list_recordings(list(recordings))
     clips = dict(zip(listed.ids, listed.clips, strict=True))
     sounds = _headers(clips)
-    turns = [Turn(name, 0.0, sound.duration) for name, sound in sounds.items()]
+    turns = []
+    for name, sound in sounds.items():
+        clip = clips[name]
+        # a table may list a stretch of a file
+        end = sound.frames if clip.length is None else clip.start + clip.length
+        turns.append(Turn(name, clip.start / sound.samplerate, end / sound.samplerate))
     if turns_file is not None:
         turns = read_turns(turns_file)
     if names_file is not None:
