@@ -374,6 +374,8 @@ def test_setup_names_the_option_that_is_wrong(place):
     vectors = run("setup", "x.npz", "-o", "voices", "-x", "nonsense")
     assert vectors.exit_code == 2
     assert "x.npz is taken for vectors: --extractor and --pattern are for rec" in vectors.output
+    nan = run("setup", "x.npz", "-o", "voices", "--far", "nan")
+    assert (nan.exit_code, "between 0 and 1; got nan" in nan.output) == (1, True)
     assert "no file nowhere" in run("setup", "nowhere", "-o", "voices", *NET).output
 
 
