@@ -82,7 +82,7 @@ def two_processes(name: str, count: int) -> dict[str, float]:
 
 
 def memory(name: str, seconds: int) -> dict[str, float]:
-    """MiB above what the loaded network takes, and seconds, of one vector of a WAV file that is read in parts."""
+    """MiB above what the loaded network takes, and seconds, of one vector of a WAV file."""
     extractor = load_extractor(name)
     extractor(sound(1), 16000)  # what the libraries take once
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import people_with_sound
+from benchmarks.data import as_default, people_with_sound
 from benchmarks.report import study_command
 from mvplda.recordings import Turn, find_people
 from mvplda.voices import DEFAULT_MODEL, load_model
@@ -67,8 +67,7 @@ def study(of_cvau: Path, of_audiomnist: Path, of_rooms: Path) -> dict[str, Any]:
                 here = among & (data["speaker"] == who) & (rooms == where)
                 rows.append(rng.permutation(np.flatnonzero(here))[:n])
         chosen = np.concatenate(rows)
-        X = np.hstack([data["camp"][chosen], data["words"][chosen]]).astype(np.float64)
-        return X, data["speaker"][chosen].astype(str), rooms[chosen]
+        return as_default(data, chosen), data["speaker"][chosen].astype(str), rooms[chosen]
 
     cvau = dict(np.load(of_cvau))
     seen = people_with_sound(of_cvau)

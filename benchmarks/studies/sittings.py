@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import people_with_sound
+from benchmarks.data import as_default, people_with_sound
 from benchmarks.report import study_command
 from mvplda import MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
@@ -88,14 +88,15 @@ def plda(corpus: Corpus, folds: list[np.ndarray], views: list[str]) -> Score:
 
 def default(corpus: Corpus) -> Score:
     bundle = load_model(DEFAULT_MODEL)
+    X = as_default({"camp": corpus.X[:, :VOICE], "words": corpus.X[:, VOICE:]})
 
     def score(enrolled: np.ndarray, tests: np.ndarray, left_out: tuple[int, ...]) -> np.ndarray:
         flat = enrolled.ravel()
-        people = bundle.enrol(corpus.X[flat], corpus.speakers[flat])
+        people = bundle.enrol(X[flat], corpus.speakers[flat])
         ids = np.repeat(np.arange(len(enrolled)), enrolled.shape[1])
         labels = sitting_labels(bundle, corpus.sittings[flat])
-        profiles = bundle.enrol(corpus.X[flat], ids, labels)
-        answer = bundle.deployed(people).answer(profiles, corpus.X[tests], {"same": "speaker"})
+        profiles = bundle.enrol(X[flat], ids, labels)
+        answer = bundle.deployed(people).answer(profiles, X[tests], {"same": "speaker"})
         return np.asarray(answer.llr)
 
     return score

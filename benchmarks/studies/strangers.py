@@ -30,7 +30,8 @@ def bundle_without(material: Material, group: str) -> tuple[Bundle, OperatingPoi
     """The default model of the other corpora, and its point for the voice alone."""
     others = [name for name in DOMAINS if name != group]
     trials = defaults.Calibrated(defaults.left_out(material, others, named=False), ("speaker",))
-    bundle = Bundle(None, defaults.model_of(material, others))
+    matcher = defaults.matcher_of(material, others)
+    bundle = Bundle(None, defaults.model_of(material, others, matcher))
     bundle.calibrations = {"speaker": trials.calibrator}
     return bundle, trials.point(NAMED_FAR)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import people_with_sound
+from benchmarks.data import as_default, people_with_sound
 from benchmarks.report import study_command
 from mvplda.decisions import NAMED_FAR, name_among
 from mvplda.scoring.question import Question
@@ -30,7 +30,7 @@ STRANGERS = 20
 def study(vectors: Path) -> dict[str, Any]:
     """Shares of tests that are named, by the size of a household."""
     data = np.load(vectors)
-    X = np.hstack([data["camp"], data["words"]]).astype(np.float64)
+    X = as_default(data)
     speakers = data["speaker"].astype(str)
     phrases = data["phrase"].astype(str)
     seen = people_with_sound(vectors)

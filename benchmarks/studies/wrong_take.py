@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import people_with_sound
+from benchmarks.data import as_default, people_with_sound
 from benchmarks.report import study_command
 from mvplda.metrics import eer
 from mvplda.voices import (
@@ -33,7 +33,7 @@ PROFILES = 10
 def study(vectors: Path) -> dict[str, Any]:
     """How often takes are named, and what is gained."""
     data = np.load(vectors)
-    X = np.hstack([data["camp"], data["words"]]).astype(np.float64)
+    X = as_default(data)
     speakers, campaigns = data["speaker"].astype(str), data["session"].astype(str)
     seen = people_with_sound(vectors)
     rng = np.random.default_rng(0)

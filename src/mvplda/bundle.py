@@ -21,6 +21,7 @@ from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
 from .exceptions import LabelError, ParameterError
 from .labels import base_columns
+from .models.parts import Near, with_near
 from .models.scorer import BaseScorer
 from .persistence import (
     State,
@@ -175,6 +176,9 @@ class Bundle(BaseScorer, BaseEstimator):
         logs: dict[Hypothesis, Array] = {h: to_host(values) for h, values in made.items()}
         if calibrator is not None:
             logs = calibrator.transform(logs)
+        # the ratios of other views stay as they are, whatever is nearly the same
+        asked = tuple(question.same or self.views)
+        logs = with_near(logs, self.near(profiles, tests, listed, asked))
         logs = {h: logs[h] for h in ratio.hypotheses}
         llr = question.with_spoofs(ratio.of(logs), (len(profiles), len(tests)), listed)
         # Posteriors at even odds, so that they are those of the LLR.
@@ -183,6 +187,11 @@ class Bundle(BaseScorer, BaseEstimator):
         }
         key = question_key(question, self.views)
         return Answer(logs, np.asarray(llr), question, key, calibrator is not None, weights)
+
+    def near(
+        self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
+    ) -> Near | None:
+        return self.fitted_scorer.near(enrol, test, pairs, views)
 
     def informed(
         self, question: Question | None = None, profiles: Profiles | None = None

@@ -11,7 +11,7 @@ trials that are not those of the evaluation.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -191,11 +191,16 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         C(h) = sum over v in h of f_v L(v)  +  f_together (L(h) - sum over v in h of L(v))  +  c_h
         calibrated(h) = log((1 - doubt) exp C(h) / sum exp C  +  doubt / n)
 
-    The factors f are at least 0. The doubt limits what any trial can claim: however many trials there are, few
-    speakers cannot show that an error is rarer than about one in as many trials as there are speakers.
+    The factors f are at least 0. Where a view has a limit, L(v) is -log(exp -L(v) + exp -limit) before its factor:
+    vectors that are the same in it say no more. The doubt limits what any trial can claim: however many trials there
+    are, few speakers cannot show that an error is rarer than about one in as many trials as there are speakers.
 
     All are learnt by multinomial logistic regression on trials of people who were held out. Each hypothesis weighs
     the same, however many trials it has. Few speakers leave factors near 1 and constants near 0.
+
+    Parameters
+    ----------
+    limits : dict of {view: what its log-likelihood may come to, about}, or None
 
     Attributes
     ----------
@@ -226,6 +231,9 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     doubt_: float
     n_speakers_: int
 
+    def __init__(self, limits: Mapping[str, float] | None = None) -> None:
+        self.limits = limits
+
     def fit(
         self,
         logs: Logs,
@@ -244,7 +252,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         corpora : (n,) where every trial comes from: all corpora then weigh the same. None: one corpus
         """
         hypotheses = list(logs)
-        inputs, names = _parts_of_evidence(logs)
+        inputs, names = _parts_of_evidence(logs, self.limits or {})
         truth = np.asarray(truth)
         if truth.shape != inputs.shape[:1] or truth.dtype.kind not in "iu":
             raise DataError(
@@ -270,7 +278,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     def transform(self, logs: Logs) -> dict[Hypothesis, Array]:
         """Calibrated log-likelihoods; those of the views alone must be among `logs`."""
         check_is_fitted(self, "factors_")
-        inputs, names = _parts_of_evidence(logs)
+        inputs, names = _parts_of_evidence(logs, self.limits or {})
         factors = np.array([self.factors_.get(name, 1.0) for name in names])
         constants = [self.constants_.get(hypothesis_name(h), 0.0) for h in logs]
         raw = inputs @ factors + np.array(constants)
@@ -295,6 +303,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         return {
             "class": type(self).__name__,
             "factors": self.factors_,
+            "limits": dict(self.limits or {}),
             "constants": self.constants_,
             "doubt": self.doubt_,
             "speakers": self.n_speakers_,
@@ -306,7 +315,7 @@ def hypothesis_name(shared: Hypothesis) -> str:
     return "+".join(shared) or "nothing"
 
 
-def _parts_of_evidence(logs: Logs) -> tuple[Array, list[str]]:
+def _parts_of_evidence(logs: Logs, limits: Mapping[str, float]) -> tuple[Array, list[str]]:
     """(..., hypotheses, parts) what factors multiply, and the parts' names: the views, and all together."""
     views = list(dict.fromkeys(view for h in logs for view in h))
     missing = [view for view in views if (view,) not in logs]
@@ -314,10 +323,13 @@ def _parts_of_evidence(logs: Logs) -> tuple[Array, list[str]]:
         raise DataError(f"the log-likelihood of sharing {missing[0]!r} alone is not among the logs")
     arrays = {h: np.asarray(values, dtype=np.float64) for h, values in logs.items()}
     nothing = np.zeros_like(next(iter(arrays.values())))
+    limited = {view: -np.logaddexp(-arrays[(view,)], -limits.get(view, np.inf)) for view in views}
     rows = []
     for h, values in arrays.items():
-        alone = [arrays[(view,)] if view in h else nothing for view in views]
-        together = values - sum(alone, nothing) if len(h) > 1 else nothing
+        alone = [limited[view] if view in h else nothing for view in views]
+        together = nothing
+        if len(h) > 1:
+            together = values - sum((arrays[(view,)] for view in h), nothing)
         rows.append(np.stack([*alone, together], axis=-1))
     inputs = np.stack(rows, axis=-2)
     parts = 1 if len(views) == 1 else len(views) + 1

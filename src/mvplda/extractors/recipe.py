@@ -188,6 +188,8 @@ class Recipe:
             unused += [("features", "cepstra"), ("features", "deltas")]
         for name, key in unused:
             del tables[name][key]
+        if self.windows.pool == "points":
+            tables["windows"]["length"] = 1
         # settings that recipes once had: with them, fingerprints are those of models that exist
         tables["windows"]["coverage"] = 0.0
         tables["features"]["pad_frames"] = 1

@@ -64,6 +64,11 @@ def write_onnx(
     bundle = scorer
     if not isinstance(bundle, Bundle):
         bundle = Bundle(None, bundle)
+    probe = bundle.enrol(np.ones((1, bundle.width_in)))
+    if bundle.near(probe, probe, None, bundle.views) is not None:
+        raise ParameterError(
+            "this model also compares points in time, which are not part of a graph: score by mvplda or its service"
+        )
     graph = _Graph()
     width = bundle.width_in
     profiles = graph.input("enrol", ["profiles", enrolled, width]).op(
@@ -276,12 +281,17 @@ def _calibrated(
     """As `HypothesisCalibrator.transform`."""
     factors = calibrator.factors_
     together = factors.get(TOGETHER, 1.0)
+    limited = {h[0]: values for h, values in logs.items() if len(h) == 1}
+    for view, limit in (calibrator.limits or {}).items():
+        one = limited[view] * -1.0
+        limited[view] = _log_sum([one, one * 0.0 - limit]) * -1.0
     raw = {}
     for h, values in logs.items():
         raw[h] = values * 0.0 + calibrator.constants_.get(hypothesis_name(h), 0.0)
         for view in h:
-            factor = factors.get(view, 1.0)
-            raw[h] = raw[h] + logs[view,] * (factor - together if len(h) > 1 else factor)
+            raw[h] = raw[h] + limited[view] * factors.get(view, 1.0)
+            if len(h) > 1:
+                raw[h] = raw[h] - logs[view,] * together
         if len(h) > 1:
             raw[h] = raw[h] + values * together
     total = _log_sum(list(raw.values()))

@@ -18,7 +18,7 @@ tells what it sounds like, and what it is not.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -46,6 +46,7 @@ from ..persistence import fingerprint
 from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.profiles import Profiles
 from ..scoring.worlds import Matches, Reading, Table
+from .parts import Near, PartMatcher
 from .scorer import BaseScorer, kept, needed_labels, side_by_side
 
 SITTING = "recording"
@@ -118,6 +119,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         Total variance of the means of domains, by block.
     factors : dict of {name: share of a block's columns that count}
         The noise of columns hangs together: as evidence they are worth fewer.
+    points : dict of {name: settings of a `PartMatcher`}
+        Blocks of points in time, which tell nearly the same from the same (`near`), and nothing else.
 
     Attributes
     ----------
@@ -155,12 +158,14 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         take: str = "take",
         delta: Mapping[str, float] | None = None,
         factors: Mapping[str, float] | None = None,
+        points: Mapping[str, Json] | None = None,
     ) -> None:
         self.blocks = blocks
         self.domain = domain
         self.take = take
         self.delta = delta
         self.factors = factors
+        self.points = points
 
     # -- training ------------------------------------------------------------
 
@@ -174,8 +179,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         if vectors.shape[1] != width:
             raise DataError(f"the blocks have {width} columns, the vectors {vectors.shape[1]}")
         labels = needed_labels(y)
-        views = list(dict.fromkeys(view for _, view in self.blocks.values()))
-        if len(views) < len(self.blocks):
+        views = list(dict.fromkeys(view for _, _, view in self._columns()))
+        if len(views) < len(self._columns()):
             raise ParameterError("two blocks are about one view: put their columns into one block")
         missing = [view for view in views if view not in labels]
         if missing:
@@ -245,8 +250,12 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     def project(self, vectors: AnyArray) -> AnyArray:
         """(n, D) the vectors, each block scaled to length 1 without its channel. It does not depend on the domain."""
         made = []
-        for name, columns, _ in self._columns():
+        matchers = self._matchers()
+        for name, columns in self._places().items():
             block = vectors[:, columns]
+            if name in matchers:
+                made.append(matchers[name].project(block))
+                continue
             if name in self.channels_:
                 R = like(self.channels_[name], block)
                 block = block - (block @ R.T) @ R
@@ -397,11 +406,33 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     def width_in(self) -> int:
         return len(self.mean_)
 
-    def _columns(self) -> list[tuple[str, slice, str]]:
+    def near(
+        self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
+    ) -> Near | None:
+        for name, matcher in self._matchers().items():
+            if matcher.view in views:
+                columns = self._places()[name]
+                one, other = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
+                return matcher.near(one, other, pairs)
+        return None
+
+    def _matchers(self) -> dict[str, PartMatcher]:
+        return {name: PartMatcher(**settings) for name, settings in (self.points or {}).items()}
+
+    def _places(self) -> dict[str, slice]:
+        """Columns of every block."""
         stops = np.cumsum([columns for columns, _ in self.blocks.values()]).tolist()
+        return {
+            name: slice(stop - columns, stop)
+            for (name, (columns, _)), stop in zip(self.blocks.items(), stops, strict=True)
+        }
+
+    def _columns(self) -> list[tuple[str, slice, str]]:
+        """Columns of the blocks that are modelled, and the view that each is about."""
         return [
-            (name, slice(stop - columns, stop), view)
-            for (name, (columns, view)), stop in zip(self.blocks.items(), stops, strict=True)
+            (name, columns, self.blocks[name][1])
+            for name, columns in self._places().items()
+            if name not in (self.points or {})
         ]
 
     # -- files ---------------------------------------------------------------------
@@ -420,7 +451,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     def check_state(self) -> None:
         width = sum(columns for columns, _ in self.blocks.values())
         fits = self.mean_.shape == self.shift_.shape == (width,)
-        for name, (columns, view) in self.blocks.items():
+        for name, place, view in self._columns():
+            columns = place.stop - place.start
             R = self.channels_.get(name, np.zeros((0, columns)))
             fits = fits and R.shape[1:] == (columns,) and bool(np.isfinite(R).all())
             totals = self.variances_[name].values()

@@ -49,6 +49,7 @@ from ..scoring.question import (
 )
 from ..scoring.search import SearchIndex
 from ..scoring.worlds import Naming, Role
+from .parts import Near
 
 M = TypeVar("M")
 
@@ -152,6 +153,23 @@ class BaseScorer(Persistent):
     def parts(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
         """The scorers of which this one is made, and the columns that each sees: their evidence stands side by side."""
         return ()
+
+    def near(
+        self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
+    ) -> Near | None:
+        """Of a list of trials, or of all, whether what differs in one of some views may be nearly the same.
+
+        Of scorers that this one is made of, the first that tells; None: nobody does.
+        """
+        stop = 0
+        for scorer, _ in self.parts():
+            columns = slice(stop, stop + scorer.width_out)
+            stop = columns.stop
+            one, other = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
+            made = scorer.near(one, other, pairs, views)
+            if made is not None:
+                return made
+        return None
 
     def forms(self) -> Forms:
         """What the scorer has to say of worlds: see `mvplda.scoring.forms`."""

@@ -30,18 +30,37 @@ from ..extractors import load_extractor
 from ..metrics import eer
 from ..metrics.curves import min_cllr
 from ..models.domain import DomainPLDA
+from ..models.parts import Near, PartMatcher, with_near
 from ..persistence import write_atomically
 from ..scoring.question import Hypothesis, Question
 from ..voices import DEFAULT_MODEL
-from .recordings import CONDITIONS, DOMAINS, EXTRACTORS, Material, read_material, write_vectors
+from .recordings import (
+    CONDITIONS,
+    DOMAINS,
+    EXTRACTORS,
+    NEARLY,
+    Material,
+    read_material,
+    write_vectors,
+)
 from .results import provenance
 
 VIEWS = ("speaker", "phrase")
-BLOCKS = {"campplus": (192, "speaker"), "words": (288, "phrase")}
+POINTS, SOUNDS = 24, 32
+BLOCKS = {
+    "campplus": (192, "speaker"),
+    "words": (288, "phrase"),
+    "sounds": (POINTS * SOUNDS + 1, "phrase"),
+}
 DELTA = {"campplus": 0.08, "words": 0.1}
 FACTORS = {"campplus": 0.25, "words": 0.08}
 """Variance of domains, and the share of its columns that count, by block: chosen on corpora that were left out. That
 of words is larger than corpora differ here, so that one phrase that all say is not taken for what is usual."""
+LIMITS = {"phrase": 3.0}
+"""What vectors of words may say at most, before calibration: where their noise is that of recordings that all differ,
+other kinds of noise seem to be other words. Chosen on corpora that were left out."""
+PAIRS = 400
+"""Of the same and of nearly the same words in a domain, that are learnt from."""
 OWN = 0
 """Everybody enrols one phrase, in place of the number of phrases that all enrol."""
 DEPLOYMENTS: tuple[tuple[int, int | None], ...] = (
@@ -78,7 +97,10 @@ IMPOSTORS = {VIEWS: (1, 2, 3), ("speaker",): (2, 3), ("phrase",): (1, 3)}
 
 @dataclass(frozen=True)
 class Outcome:
-    """Trials of one deployment in one condition: log-likelihoods of hypotheses, kinds, people, and two cosines."""
+    """Trials of one deployment in one condition: log-likelihoods of hypotheses, kinds, people, and two cosines.
+
+    near : whether other words are nearly the same
+    """
 
     domain: str
     condition: str
@@ -88,6 +110,11 @@ class Outcome:
     truth: IntArray
     speaker: NDArray[Any]
     cosines: Mapping[str, Array]
+    near: Near | None = None
+
+    def calibrated(self, calibrator: HypothesisCalibrator) -> dict[Hypothesis, Array]:
+        """As in `Bundle.answer`."""
+        return with_near(calibrator.transform(self.logs), self.near)
 
 
 class Calibrated:
@@ -96,19 +123,20 @@ class Calibrated:
     def __init__(self, trials: Sequence[Outcome], views: tuple[str, ...] = VIEWS) -> None:
         self.views = views
         every = together(trials)
-        logs = every.logs
         if len(views) == 1:
             # to a question about the voice the words say nothing, and the reverse
-            logs = {h: logs[views] if views[0] in h else 0.0 * logs[views] for h in logs}
+            own = every.logs[views]
+            logs = {h: own if views[0] in h else 0.0 * own for h in every.logs}
+            every = replace(every, logs=logs)
         self.truth = every.truth
         self.speaker = every.speaker
         self.domain = np.repeat([one.domain for one in trials], [len(one.truth) for one in trials])
-        self.calibrator = HypothesisCalibrator()
-        self.calibrator.fit(logs, self.truth, speakers=self.speaker, corpora=self.domain)
+        self.calibrator = HypothesisCalibrator(LIMITS)
+        self.calibrator.fit(every.logs, self.truth, speakers=self.speaker, corpora=self.domain)
         if len(views) == 1:
             silent = [part for part in (*VIEWS, TOGETHER) if part not in views]
             self.calibrator.factors_ |= dict.fromkeys(silent, 0.0)
-        self.logs = self.calibrator.transform(logs)
+        self.logs = every.calibrated(self.calibrator)
 
     def threshold(self, far: float) -> float:
         """The threshold that no kind of impostor passes more often than `far`; domains weigh the same."""
@@ -178,13 +206,19 @@ def outcomes(
         clean = some.condition == "clean"
         takes = 2 if some.number.max() >= 2 and domain not in ONE_TAKE else 1
         enrol = np.flatnonzero(clean & (some.number < takes))
+        free = some.number >= takes
+        if domain in NEARLY.values():
+            # of a phrase with several takes one word is replaced in the others
+            cells = np.char.add(np.char.add(some.speaker, "|"), some.phrase)
+            is_right = np.isin(cells, cells[some.number > 0])
+            enrol = enrol[is_right[enrol]]
+            free |= ~is_right
         if phrases == OWN:
             enrol = enrol[own_phrases(some.speaker[enrol], some.phrase[enrol], rng)]
         elif phrases is not None:
             names, counts = np.unique(some.phrase[enrol], return_counts=True)
             common = names[np.argsort(-counts, kind="stable")][: max(6, phrases)]
             enrol = enrol[np.isin(some.phrase[enrol], rng.permutation(common)[:phrases])]
-        free = some.number >= takes
         tests = {
             name: rng.permutation(np.flatnonzero(free & (some.condition == name)))[:TESTS]
             for name in ("clean", *CONDITIONS)
@@ -207,6 +241,8 @@ def outcomes(
             truth = 2 * other_speaker.astype(np.int64) + other_phrase
             places = [rng.permutation(np.flatnonzero(truth == kind))[:TRIALS] for kind in range(4)]
             kept = np.concatenate(places)
+            pairs = np.stack(np.unravel_index(kept, truth.shape), axis=1)
+            near = model.near(profiles, against, pairs, VIEWS)
             logs = deployed.log_likelihoods(profiles, against, question)
             cosines = _cosines(profiles.y, against.y)
             yield Outcome(
@@ -218,6 +254,7 @@ def outcomes(
                 truth.ravel()[kept],
                 np.repeat(owner, len(rows))[kept],
                 {view: values.ravel()[kept] for view, values in cosines.items()},
+                near,
             )
 
 
@@ -234,9 +271,9 @@ def own_phrases(people: NDArray[Any], phrases: NDArray[Any], rng: np.random.Gene
 
 def _cosines(enrolled: Any, tested: Any) -> dict[str, Array]:
     """Cosines about the mean of what is enrolled, by view: the floor."""
-    width = BLOCKS["campplus"][0]
+    stops = np.cumsum([columns for columns, _ in BLOCKS.values()])
     cosines = {}
-    for view, columns in (("speaker", slice(None, width)), ("phrase", slice(width, None))):
+    for view, columns in (("speaker", slice(stops[0])), ("phrase", slice(stops[0], stops[1]))):
         centre = unit(enrolled[:, columns]).mean(axis=0)
         sides = [unit(unit(side[:, columns]) - centre) for side in (enrolled, tested)]
         cosines[view] = sides[0] @ sides[1].T
@@ -269,16 +306,58 @@ def without_telephone(material: Material, groups: Sequence[str]) -> Material:
     return replace(material, vectors=vectors)
 
 
-def model_of(material: Material, groups: Sequence[str]) -> DomainPLDA:
-    some = material.take(np.isin(material.group, groups))
-    return DomainPLDA(BLOCKS, delta=DELTA, factors=FACTORS).fit(some.vectors, some.labels())
+def model_of(material: Material, groups: Sequence[str], matcher: PartMatcher) -> DomainPLDA:
+    domains = [domain for group in groups for domain in DOMAINS[group]]
+    some = material.take(np.isin(material.domain, domains))
+    points = {"sounds": matcher.to_dict()}
+    model = DomainPLDA(BLOCKS, delta=DELTA, factors=FACTORS, points=points)
+    return model.fit(some.vectors, some.labels())
+
+
+def matcher_of(material: Material, groups: Sequence[str]) -> PartMatcher:
+    """What tells nearly the right words from the right ones, of phrases of several words in some corpora."""
+    matcher = PartMatcher("phrase", POINTS)
+    same: list[Array] = []
+    near: list[Array] = []
+    rng = np.random.default_rng(0)
+    for domain in [name for group in groups for name in (DOMAINS[group][-1], NEARLY.get(group))]:
+        here = material.take(material.domain == domain)
+        if not len(here.number):
+            continue
+        columns = slice(-BLOCKS["sounds"][0], None)
+        points = matcher.project(here.vectors[:, columns])[:, :-1].reshape(-1, POINTS, SOUNDS)
+        # a clean take is enrolled, the others are tested
+        own = np.equal.outer(here.speaker, here.speaker) & (here.condition == "clean")[:, None]
+        again = np.equal.outer(here.phrase, here.phrase) & np.not_equal.outer(
+            here.number, here.number
+        )
+        kinds = {"same": again}
+        if domain == NEARLY.get(here.group[0]):
+            kinds["near"] = one_word_apart(here.phrase)
+        for kind, pairs in kinds.items():
+            some = rng.permutation(np.argwhere(own & pairs))[:PAIRS]
+            found = matcher.distances(points[some[:, 0]], points[some[:, 1]])
+            (same if kind == "same" else near).append(found)
+    return matcher.fit(same, near)
+
+
+def one_word_apart(phrases: NDArray[Any]) -> Mask:
+    """(n, n) whether two phrases, words with hyphens between them, differ in one."""
+    names, codes = np.unique(phrases, return_inverse=True)
+    words = [name.split("-") for name in names.tolist()]
+    apart = np.array(
+        [[len(a) == len(b) and sum(map(str.__ne__, a, b)) == 1 for b in words] for a in words]
+    )
+    return np.asarray(apart[np.ix_(codes, codes)])
 
 
 def left_out(material: Material, groups: Sequence[str], named: bool = True) -> list[Outcome]:
     """Trials of every corpus of some, by a model of the others; named: see `outcomes`."""
     trials: list[Outcome] = []
+    # some corpora have no phrases that are nearly the same: this part is of all of them
+    matcher = matcher_of(material, groups)
     for group in groups:
-        model = model_of(material, [other for other in groups if other != group])
+        model = model_of(material, [other for other in groups if other != group], matcher)
         for domain in DOMAINS[group]:
             trials += outcomes(model, material, domain, DEPLOYMENTS, named=named)
     return trials
@@ -290,29 +369,38 @@ def evaluated(material: Material, group: str) -> list[dict[str, Any]]:
     material = without_telephone(material, others)
     trials = Calibrated(left_out(material, others))
     threshold = trials.threshold(FARS[0])
-    model = model_of(material, others)
+    model = model_of(material, others, matcher_of(material, others))
     rows = []
-    for domain in DOMAINS[group]:
+    domains = [(domain, JUDGED) for domain in DOMAINS[group]]
+    if group in NEARLY:
+        domains.append((NEARLY[group], ((20, OWN), (5, OWN))))
+    for domain, deployments in domains:
         draws: dict[tuple[str, int, int | None], list[Outcome]] = {}
         for seed in DRAWS:
-            for one in outcomes(model, material, domain, JUDGED, seed):
+            for one in outcomes(model, material, domain, deployments, seed):
                 draws.setdefault((one.condition, one.people, one.phrases), []).append(one)
         for some in draws.values():
             one = together(some)
             if np.count_nonzero(one.truth == 0) >= FEWEST_OWNERS:
-                logs = trials.calibrator.transform(one.logs)
+                logs = one.calibrated(trials.calibrator)
                 rows.append(result_row(one, logs, threshold))
     return rows
 
 
 def together(draws: Sequence[Outcome]) -> Outcome:
     """Trials of several deployments, as those of the first."""
+    nears = [one.near for one in draws if one.near is not None]
+    near = None
+    if nears:
+        _, priors, llrs = zip(*nears, strict=True)
+        near = Near(nears[0].view, np.concatenate(priors), np.concatenate(llrs))
     return replace(
         draws[0],
         logs={h: np.concatenate([one.logs[h] for one in draws]) for h in draws[0].logs},
         truth=np.concatenate([one.truth for one in draws]),
         speaker=np.concatenate([one.speaker for one in draws]),
         cosines={v: np.concatenate([one.cosines[v] for one in draws]) for v in draws[0].cosines},
+        near=near,
     )
 
 
@@ -353,7 +441,8 @@ def make_bundle(material: Material, extractor: str) -> Bundle:
     """The model of all corpora, calibrated and given thresholds by leaving each of them out."""
     groups = list(DOMAINS)
     material = without_telephone(material, groups)
-    bundle = Bundle(None, model_of(material, groups), extractor=extractor)
+    model = model_of(material, groups, matcher_of(material, groups))
+    bundle = Bundle(None, model, extractor=extractor)
     bundle.calibrations = {}
     bundle.points = {}
     for known in (None, ["phrase"]):

@@ -30,7 +30,7 @@ from .frames import in_room, over_channel, with_noise
 Samples = NDArray[np.float32]
 RATE = 16000
 COLUMNS = ("vectors", "domain", "speaker", "phrase", "condition", "take")
-EXTRACTORS = ("campplus", "words")
+EXTRACTORS = ("campplus", "words", "sounds")
 CONDITIONS = ("telephone", "noise", "room", "mixed")
 DOMAINS = {
     "audiomnist": ("digits", "digits joined"),
@@ -38,6 +38,8 @@ DOMAINS = {
     "cvau": ("pass-phrases",),
 }
 """Domains of every corpus: a corpus is left out with all of them."""
+NEARLY = {"audiomnist": "digits, nearly", "speech-commands": "commands, nearly"}
+"""Domains of a phrase of everybody's, and of the same with one word replaced: what tells them apart is learnt there."""
 EVERY = {"audiomnist": 2}
 """Of AudioMNIST every second person, so that its 60 do not outnumber the others."""
 TAKES = 3
@@ -71,13 +73,36 @@ def recordings_of(corpus: Corpus, rows: IntArray) -> Iterator[Recording]:
         yield Recording(samples, single, word, str(corpus.ids[row]))
     seed = int(corpus.labels["speaker"][rows[0]]) if are_digits else len(rows)
     rng = np.random.default_rng(seed)
-    for phrase in _phrases(corpus.name, clips):
-        for take in range(TAKES if are_digits else 2):
-            parts = [clips[word][take] for word in phrase]
-            if not are_digits:
-                # without the silence around every word, which nobody makes within a phrase
-                parts = [Part(part, RATE).cut(0.05) for part in parts]
-            yield Recording(joined(parts, rng), others[0], "-".join(phrase), str(take))
+    takes = TAKES if are_digits else 2
+    said = [
+        (others[0], phrase, take)
+        for phrase in _phrases(corpus.name, clips)
+        for take in range(takes)
+    ]
+    if corpus.name in NEARLY:
+        phrase, variants = _nearly(clips, takes, np.random.default_rng(seed))
+        said += [(NEARLY[corpus.name], phrase, take) for take in range(takes) if phrase]
+        said += [(NEARLY[corpus.name], variant, takes - 1) for variant in variants]
+    for domain, words, take in said:
+        parts = [clips[word][take] for word in words]
+        if not are_digits:
+            # without the silence around every word, which nobody makes within a phrase
+            parts = [Part(part, RATE).cut(0.05) for part in parts]
+        yield Recording(joined(parts, rng), domain, "-".join(words), str(take))
+
+
+def _nearly(
+    clips: dict[str, list[Samples]], takes: int, rng: Generator
+) -> tuple[list[str], list[list[str]]]:
+    """Three or four words, and the same with each of them replaced; nothing where there are too few words."""
+    words = rng.permutation(sorted(word for word, some in clips.items() if len(some) >= takes))
+    count = int(rng.integers(3, 5))
+    if len(words) < count + 3:
+        return [], []
+    phrase, rest = words[:count].tolist(), words[count:].tolist()
+    return phrase, [
+        [*phrase[:place], rest[place % len(rest)], *phrase[place + 1 :]] for place in range(count)
+    ]
 
 
 def _phrases(name: str, clips: dict[str, list[Samples]]) -> list[list[str]]:

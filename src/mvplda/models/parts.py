@@ -1,0 +1,169 @@
+"""Nearly the right words: is every part of a test found in what was enrolled?
+
+One word of a pass-phrase that is replaced leaves most of it as it was, so that a vector of the whole says little about
+it. A block of points tells it: a recording as a row of points in time, each a vector of the sounds there, and its
+seconds. Every point of one recording should be like some point of the other (docs/math.md, section 9.12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from .._typing import AnyArray, Array, BoolArray, IntArray, Json
+from ..backend import namespace, to_host
+from ..scoring.forms import row_products
+from ..scoring.profiles import Profiles
+from ..scoring.question import Hypothesis, Logs
+
+WINDOW = 4
+"""Points in a row that are missing where a word was replaced. This and the two below were chosen on corpora that were
+left out."""
+
+PRIOR = 0.02
+"""Share of nearly the right words among all others."""
+
+LEAST_S, LONGER_S = 0.8, 0.4
+"""A recording up to the first is one word, of which no part is replaced; so much longer, the share is as above."""
+
+SMALLEST = 1e-4
+"""Distances below this are of copies."""
+
+AT_ONCE = 2**12
+
+
+class Near(NamedTuple):
+    """Of trials: the view, how likely nearly the same class is beforehand, and the LLR of the same class against it."""
+
+    view: str
+    prior: Array
+    llr: Array
+
+
+@dataclass(frozen=True)
+class PartMatcher:
+    """Compares points, and tells the same words from nearly the same by the mean distance and the worst part.
+
+    view : what the block is about
+    points : of length 1, in a recording; the last column of the block has its seconds
+    constant, mean, worst : LLR = constant + mean log(mean distance) + worst log(distance of the worst part)
+    """
+
+    view: str
+    points: int
+    constant: float = 0.0
+    mean: float = 0.0
+    worst: float = -1.0
+
+    def to_dict(self) -> Json:
+        return asdict(self)
+
+    def project(self, block: AnyArray) -> AnyArray:
+        """(n, D) every point with length 1, and the seconds of blocks that were scaled."""
+        points = block[:, :-1].reshape(len(block) * self.points, -1)
+        length = row_products(points, points) ** 0.5
+        unit = (points / length.clip(SMALLEST)[:, None]).reshape(len(block), -1)
+        # extractors give points of length 1, and blocks that stand beside others are scaled to length 1
+        scale = (row_products(block[:, :-1], block[:, :-1]) / self.points) ** 0.5
+        seconds = block[:, -1] / scale.clip(SMALLEST)
+        return namespace(block).concatenate([unit, seconds[:, None]], 1)
+
+    def distances(self, enrolled: Array, tested: Array) -> Array:
+        """(n, 2) mean distance and that of the worst part, of pairs of unit points (n, points, d).
+
+        A place is as far as its point is from the nearest of the other recording, in the worse of both directions.
+        """
+        products = enrolled @ tested.transpose(0, 2, 1)
+        places = 1.0 - np.minimum(products.max(axis=2), products.max(axis=1))
+        sums = np.cumsum(np.pad(places, ((0, 0), (1, 0))), axis=1)
+        parts = (sums[:, WINDOW:] - sums[:, :-WINDOW]) / WINDOW
+        return np.stack([places.mean(axis=1), parts.max(axis=1)], axis=1).clip(SMALLEST)
+
+    def fit(self, same: Sequence[Array], near: Sequence[Array]) -> PartMatcher:
+        """By logistic regression on distances (n, 2) of the same and of nearly the same words, by domain.
+
+        Domains weigh the same, and so do the two kinds.
+        """
+        parts = [*same, *near]
+        truth = np.repeat([1] * len(same) + [0] * len(near), [len(part) for part in parts])
+        shares = [1.0 / len(kind) / len(part) for kind in (same, near) for part in kind]
+        weights = np.repeat(shares, [len(part) for part in parts])
+        line = LogisticRegression(C=1e3, max_iter=1000)
+        line.fit(np.log(np.concatenate(parts)), truth, sample_weight=1e3 * weights)
+        mean, worst = line.coef_[0].tolist()
+        return replace(self, constant=float(line.intercept_[0]), mean=mean, worst=worst)
+
+    def near(self, enrol: Profiles, test: Profiles, listed: IntArray | None) -> Near:
+        """Of a list of trials, or of all: (profiles, tests).
+
+        A profile of several phrases is compared by the one that fits best, or by the one that is claimed.
+        """
+        pairs = listed
+        if pairs is None:
+            pairs = np.argwhere(np.ones((len(enrol), len(test)), dtype=bool))
+        templates, _ = self._points(to_host(enrol.y))
+        # a test is one recording, or several of one phrase
+        firsts = np.searchsorted(test.owner, np.arange(len(test)))
+        totals = np.add.reduceat(to_host(test.y), firsts, axis=0)
+        counts = np.add.reduceat(test.weights, firsts)
+        tested, seconds = self._points(totals)
+        # cells of a profile lie side by side: every trial is as many comparisons as its profile has cells
+        bounds = np.searchsorted(enrol.owner, np.arange(len(enrol) + 1))
+        lengths = np.diff(bounds)[pairs[:, 0]]
+        starts = np.cumsum(lengths) - lengths
+        trial = np.repeat(np.arange(len(pairs)), lengths)
+        cells = np.arange(len(trial)) - starts[trial] + bounds[pairs[trial, 0]]
+        llr = np.empty(len(trial))
+        for start in range(0, len(trial), AT_ONCE):
+            some = slice(start, start + AT_ONCE)
+            both = self.distances(templates[cells[some]], tested[pairs[trial[some], 1]])
+            llr[some] = self.constant + np.log(both) @ np.array([self.mean, self.worst])
+        claimed = self._is_claimed(enrol, test, cells, firsts[pairs[trial, 1]])
+        # a claim that nothing enrolled has is compared with everything
+        claimed |= ~np.logical_or.reduceat(claimed, starts)[trial]
+        best = np.maximum.reduceat(np.where(claimed, llr, -np.inf), starts)
+        longer = (seconds / counts)[pairs[:, 1]] - LEAST_S
+        prior = PRIOR * np.clip(longer / LONGER_S, 0.0, 1.0)
+        shape = (len(enrol), len(test)) if listed is None else (len(pairs),)
+        return Near(self.view, prior.reshape(shape), best.reshape(shape))
+
+    def _is_claimed(
+        self, enrol: Profiles, test: Profiles, cells: IntArray, tested: IntArray
+    ) -> BoolArray:
+        """Whether a cell has the label of the test's; all do where one side has none."""
+        own, other = enrol.labels.get(self.view), test.labels.get(self.view)
+        if own is None or other is None:
+            return np.ones(len(cells), dtype=bool)
+        # the last name is that of cells without one
+        names = np.append(own.names.astype(np.str_), "")[own.codes[cells]]
+        claims = np.append(other.names.astype(np.str_), "")[other.codes[tested]]
+        return np.asarray((names == claims) | (claims == ""))
+
+    def _points(self, sums: Array) -> tuple[Array, Array]:
+        """(n, points, d) of length 1, and (n,) seconds."""
+        points = sums[:, :-1].reshape(len(sums), self.points, -1)
+        lengths = np.linalg.norm(points, axis=2, keepdims=True)
+        return points / np.maximum(lengths, SMALLEST), sums[:, -1]
+
+
+def with_near(logs: Logs, near: Near | None) -> dict[Hypothesis, Array]:
+    """Log-likelihoods where what is not the same may be nearly the same.
+
+    With L(h) of a hypothesis without the view and L(h+) of the same with it, p the prior and m the LLR of the same
+    against nearly the same, L(h) becomes log((1 - p) exp L(h) + p exp(L(h+) - m)): the vectors of the whole do not tell
+    nearly the same words from the same.
+    """
+    changed = dict(logs)
+    if near is None:
+        return changed
+    with np.errstate(divide="ignore"):
+        likelier = np.log(near.prior) - near.llr
+    for h in logs:
+        same = next((one for one in logs if set(one) == {*h, near.view}), h)
+        if near.view not in h and same != h:
+            changed[h] = np.logaddexp(np.log1p(-near.prior) + logs[h], likelier + logs[same])
+    return changed

@@ -1,0 +1,205 @@
+"""Points in time, and nearly the right words: against loops, and against a mixture of densities."""
+
+import numpy as np
+import pytest
+
+from mvplda import Bundle
+from mvplda.calibration import HypothesisCalibrator
+from mvplda.exceptions import ParameterError
+from mvplda.io.onnx import write_onnx
+from mvplda.models.domain import DomainPLDA
+from mvplda.models.parts import LEAST_S, PRIOR, WINDOW, Near, PartMatcher, with_near
+from mvplda.scoring.question import Question
+
+POINTS, WIDTH = 7, 3
+MATCHER = PartMatcher("phrase", POINTS, constant=-2.0, mean=-0.5, worst=-1.5)
+BLOCKS = {"voice": (5, "speaker"), "words": (4, "phrase"), "row": (POINTS * WIDTH + 1, "phrase")}
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def recordings(rng, n, seconds=2.0):
+    """(n, D) vectors of voice, words and points, and their labels."""
+    speaker = np.arange(n) % 4
+    phrase = np.arange(n) // 4 % 3
+    people = rng.normal(size=(4, 5))[speaker]
+    words = rng.normal(size=(3, 4))[phrase]
+    rows = rng.normal(size=(3, POINTS * WIDTH))[phrase]
+    parts = [people, words, rows]
+    parts = [part + 0.3 * rng.normal(size=part.shape) for part in parts]
+    row = np.hstack(
+        [unit(parts[2].reshape(n, POINTS, WIDTH)).reshape(n, -1), np.full((n, 1), seconds)]
+    )
+    # of any length, as blocks of extractors are
+    X = np.hstack([*parts[:2], row * rng.uniform(0.1, 3.0, (n, 1))])
+    return X, {"speaker": speaker.astype(str), "phrase": phrase.astype(str)}
+
+
+def model(rng):
+    X, labels = recordings(rng, 48)
+    return DomainPLDA(BLOCKS, points={"row": MATCHER.to_dict()}).fit(X, labels)
+
+
+def distances_by_loops(one, other):
+    """The same as `PartMatcher.distances` of one pair, point by point."""
+    places = []
+    for place in range(POINTS):
+        forth = min(1 - one[place] @ point for point in other)
+        back = min(1 - other[place] @ point for point in one)
+        places.append(max(forth, back))
+    windows = [np.mean(places[k : k + WINDOW]) for k in range(POINTS - WINDOW + 1)]
+    return np.mean(places), max(windows)
+
+
+def unit(points):
+    return points / np.linalg.norm(points, axis=-1, keepdims=True)
+
+
+def test_distances_are_those_of_loops(rng):
+    one = unit(rng.normal(size=(20, POINTS, WIDTH)))
+    other = unit(rng.normal(size=(20, POINTS, WIDTH)))
+    expected = [distances_by_loops(a, b) for a, b in zip(one, other, strict=True)]
+    np.testing.assert_allclose(MATCHER.distances(one, other), expected, rtol=1e-10)
+
+
+def test_a_replaced_part_is_far_where_the_mean_is_near(rng):
+    one = unit(rng.normal(size=(1, POINTS, 40)))
+    replaced = one.copy()
+    replaced[0, :WINDOW] = unit(rng.normal(size=(WINDOW, 40)))
+    mean, worst = MATCHER.distances(one, replaced)[0]
+    assert worst > 1.3 * mean
+
+
+def test_near_of_lists_and_matrices_and_sums(rng):
+    scorer = model(rng)
+    X, labels = recordings(rng, 24, seconds=1.0)
+    profiles = scorer.enrol(X[:12], labels["speaker"][:12], {"phrase": labels["phrase"][:12]})
+    tests = scorer.enrol(X[12:])
+    every = scorer.near(profiles, tests, None, ("speaker", "phrase"))
+    assert every.llr.shape == (4, 12)
+    pairs = np.array([[3, 0], [0, 7], [2, 11]])
+    some = scorer.near(profiles, tests, pairs, ("phrase",))
+    np.testing.assert_allclose(some.llr, every.llr[pairs[:, 0], pairs[:, 1]])
+    # by hand: the best of the profile's phrases
+    points = unit(X[:, 9:-1].reshape(24, POINTS, WIDTH))
+    for profile, test in pairs:
+        own = labels["speaker"][:12] == profiles.ids[profile]
+        found = []
+        for phrase in np.unique(labels["phrase"][:12][own]):
+            takes = points[:12][own & (labels["phrase"][:12] == phrase)]
+            mean, worst = distances_by_loops(unit(takes.sum(axis=0)), points[12 + test])
+            found.append(-2.0 - 0.5 * np.log(mean) - 1.5 * np.log(worst))
+        assert every.llr[profile, test] == pytest.approx(max(found))
+    # half way between one word and a phrase
+    np.testing.assert_allclose(every.prior, PRIOR * (1.0 - LEAST_S) / 0.4)
+    assert scorer.near(profiles, tests, None, ("speaker",)) is None
+
+
+def test_a_claimed_phrase_is_compared_with_its_own(rng):
+    scorer = model(rng)
+    X, labels = recordings(rng, 24)
+    names = labels["phrase"]
+    profiles = scorer.enrol(X[:12], labels["speaker"][:12], {"phrase": names[:12]})
+    single = scorer.enrol(
+        X[:12], np.char.add(labels["speaker"][:12], names[:12]), {"phrase": names[:12]}
+    )
+    tests = scorer.enrol(X[12:], labels={"phrase": names[12:]})
+    claimed = scorer.near(profiles, tests, None, ("phrase",)).llr
+    alone = scorer.near(single, scorer.enrol(X[12:]), None, ("phrase",)).llr
+    for k, who in enumerate(profiles.ids):
+        for t in range(12):
+            place = list(single.ids).index(who + names[12 + t])
+            assert claimed[k, t] == pytest.approx(alone[place, t])
+
+
+def test_the_mixture_is_that_of_densities(rng):
+    every = [("speaker", "phrase"), ("speaker",), ("phrase",), ()]
+    logs = {h: rng.normal(size=6) for h in every}
+    near = Near("phrase", rng.uniform(0, 0.5, 6), rng.normal(size=6))
+    mixed = with_near(logs, near)
+    for h, same in ((("speaker",), ("speaker", "phrase")), ((), ("phrase",))):
+        density = (1 - near.prior) * np.exp(logs[h]) + near.prior * np.exp(logs[same] - near.llr)
+        np.testing.assert_allclose(mixed[h], np.log(density))
+    for h in (("speaker", "phrase"), ("phrase",)):
+        np.testing.assert_array_equal(mixed[h], logs[h])
+    assert with_near(logs, None) == logs
+
+
+def test_an_answer_has_the_mixture_and_a_question_about_the_voice_has_not(rng):
+    scorer = model(rng)
+    bundle = Bundle(None, scorer)
+    X, labels = recordings(rng, 24)
+    profiles = bundle.enrol(X[:12], labels["speaker"][:12])
+    tests = bundle.enrol(X[12:])
+    answer = bundle.answer(profiles, tests)
+    logs = scorer.log_likelihoods(profiles, tests)
+    mixed = with_near(logs, scorer.near(profiles, tests, None, ("phrase",)))
+    expected = Question().ratio(("speaker", "phrase")).of(mixed)
+    np.testing.assert_allclose(answer.llr, expected)
+    assert (np.abs(expected - Question().ratio(("speaker", "phrase")).of(logs)) > 1e-6).any()
+    voice = bundle.answer(profiles, tests, {"same": "speaker"})
+    np.testing.assert_allclose(voice.llr, scorer.llr(profiles, tests, same="speaker"), atol=1e-4)
+
+
+def test_fitting_tells_same_from_nearly(rng):
+    same = np.exp(rng.normal([-3.5, -3.0], 0.3, (200, 2)))
+    near = np.exp(rng.normal([-3.2, -2.0], 0.3, (300, 2)))
+    fitted = MATCHER.fit([same], [near])
+    scores = [fitted.constant + np.log(part) @ [fitted.mean, fitted.worst] for part in (same, near)]
+    assert (scores[0] > 0).mean() > 0.9
+    assert (scores[1] < 0).mean() > 0.9
+
+
+def test_it_is_kept_in_files_and_not_written_as_a_graph(rng, tmp_path):
+    bundle = Bundle(None, model(rng))
+    bundle.save(tmp_path / "model.safetensors")
+    again = Bundle.load(tmp_path / "model.safetensors")
+    X, _ = recordings(rng, 6)
+    np.testing.assert_array_equal(again.answer(X, X).llr, bundle.answer(X, X).llr)
+    pytest.importorskip("onnx")
+    with pytest.raises(ParameterError, match="points in time"):
+        write_onnx(tmp_path / "model.onnx", bundle)
+
+
+def test_limits_of_evidence(rng):
+    logs = {("a", "b"): 5 * rng.normal(size=300), ("a",): 5 * rng.normal(size=300)}
+    logs |= {("b",): 5 * rng.normal(size=300), (): np.zeros(300)}
+    truth = np.argmax([values + rng.normal(size=300) for values in logs.values()], axis=0)
+    calibrator = HypothesisCalibrator({"b": 3.0}).fit(logs, truth, speakers=np.arange(300))
+    limited = -np.log(np.exp(-logs["b",]) + np.exp(-3.0))
+    f, c = calibrator.factors_, calibrator.constants_
+    raw = {
+        ("a", "b"): f["a"] * logs["a",]
+        + f["b"] * limited
+        + f["together"] * (logs["a", "b"] - logs["a",] - logs["b",])
+        + c["a+b"],
+        ("a",): f["a"] * logs["a",] + c["a"],
+        ("b",): f["b"] * limited + c["b"],
+        (): np.full(300, c["nothing"]),
+    }
+    total = np.logaddexp.reduce(list(raw.values()), axis=0)
+    for h, values in calibrator.transform(logs).items():
+        share = (1 - calibrator.doubt_) * np.exp(raw[h] - total) + calibrator.doubt_ / 4
+        np.testing.assert_allclose(values, np.log(share))
+
+
+def test_limits_are_in_the_graph(rng, tmp_path):
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X, labels = recordings(rng, 48)
+    X = X[:, :9]
+    scorer = DomainPLDA({name: BLOCKS[name] for name in ("voice", "words")}).fit(X, labels)
+    logs = {h: np.ravel(values) for h, values in scorer.log_likelihoods(X, X).items()}
+    other = [np.not_equal.outer(labels[view], labels[view]).ravel() for view in scorer.views_]
+    truth = 2 * other[0] + other[1]
+    calibrator = HypothesisCalibrator({"phrase": 1.0})
+    calibrator.fit(logs, truth, speakers=np.repeat(labels["speaker"], 48))
+    bundle = Bundle(None, scorer, calibrations={"speaker+phrase": calibrator})
+    write_onnx(tmp_path / "model.onnx", bundle)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    vectors = X.astype(np.float32)
+    (llr,) = session.run(None, {"enrol": vectors[:, None], "test": vectors})
+    np.testing.assert_allclose(llr, bundle.answer(vectors, vectors).llr, atol=1e-4)
