@@ -299,7 +299,7 @@ def add(
             "changes none of its answers",
             err=True,
         )
-    fits = [] if bundle is None else book.fits(bundle)[-len(listed) :]
+    fits = () if bundle is None else book.fits(bundle)[-len(listed) :]
     for path, llr in zip(listed, fits, strict=False):
         if take_weights(llr) < 1:
             click.echo(
