@@ -208,6 +208,8 @@ def setup_vectors(
     marks : one text per vector, by which it is known again; none: its number
     name, blocks : of what made the vectors, and the columns of each of several extractors
     """
+    if not 0 < far < 1:
+        raise ParameterError(f"a share of false acceptances lies between 0 and 1; got {far}")
     vectors = np.asarray(X)
     columns = {view: np.asarray(column) for view, column in labels.items()}
     if "speaker" not in columns or is_missing(columns["speaker"]).any():

@@ -373,7 +373,9 @@ def test_setup_names_the_option_that_is_wrong(place):
     np.savez("x.npz", X=np.eye(4), speaker=list("aabb"))
     vectors = run("setup", "x.npz", "-o", "voices", "-x", "nonsense")
     assert vectors.exit_code == 2
-    assert "--extractor and --pattern are for those" in vectors.output
+    assert "x.npz is taken for vectors: --extractor and --pattern are for rec" in vectors.output
+    nan = run("setup", "x.npz", "-o", "voices", "--far", "nan")
+    assert (nan.exit_code, "between 0 and 1; got nan" in nan.output) == (1, True)
     assert "no file nowhere" in run("setup", "nowhere", "-o", "voices", *NET).output
 
 
@@ -390,6 +392,16 @@ def test_people_leave_out_what_is_no_sound(place):
     (place / "names.json").write_text("{}")
     nobody = run("people", "one.wav", *COSINE, "--names", "names.json", "-o", "p.npz")
     assert (nobody.exit_code, "nobody is named" in nobody.output) == (1, True)
+
+
+def test_people_of_a_table_of_stretches(place):
+    both = np.concatenate([voice(2.0, 1.0, 0), voice(2.0, 1.35, 2)])
+    write(place / "both.wav", both)
+    rows = [f"a,both.wav,0,{2 * RATE}", f"b,both.wav,{2 * RATE},"]
+    (place / "list.csv").write_text("\n".join(["id,file,start,length", *rows]))
+    done = run("people", "list.csv", *COSINE, "-o", "people.html")
+    turns = [line.split("\t")[:4] for line in done.stdout.splitlines()]
+    assert turns == [["1", "a", "0.00", "2.00"], ["2", "b", "2.00", "4.00"]]
 
 
 def test_names_with_blanks_and_umlauts(place):

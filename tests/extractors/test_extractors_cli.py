@@ -108,6 +108,13 @@ def test_extract_skips_what_cannot_be_used_and_warns_by_name(place):
     assert "warning: speechless: 1 of 2 recordings, such as noise" in found.output
 
 
+def test_what_a_table_does_not_name_has_no_label(place):
+    (place / "list.csv").write_text("file,speaker,phrase\none.wav,ann,yes\nother.wav,bob,\n")
+    found = run("extract", "list.csv", "-x", "net.onnx", "-o", "v.scp", "-q")
+    assert found.exit_code == 0, found.output
+    assert (place / "utt2phrase").read_text() == "one-0 yes\n"
+
+
 def test_quality_names_files_that_cannot_be_read(place):
     (place / "bad.wav").write_bytes(b"RIFFnothing")
     found = run("quality", "one.wav", "bad.wav")

@@ -136,16 +136,17 @@ def evaluate(
     if report is not None and len(systems) > 1:
         raise click.UsageError("--report is for one system: give one score file")
     from .. import metrics
+    from ..io.trials import read_trials
     from ..report import write_report
 
     lead, *others = systems
-    trials, values = scored_trials(key, systems[lead])  # once: the list may come through a pipe
+    trials = read_trials(key)
     if enrol_phrases is not None and test_phrases is not None:
         trials = with_phrases(trials, enrol_phrases, test_phrases)
-    scored = {lead: values} | {name: matched(trials, systems[name]) for name in others}
+    scored = {name: matched(trials, path) for name, path in systems.items()}
     if sessions is not None:
         trials, scored = in_sessions(trials, scored, sessions, attempts)
-        values = scored[lead]
+    values = scored[lead]
     kinds = trials.kinds
     sides = speakers_of(trials, enrol_speakers, test_speakers)
     found = Found({k: metrics.evaluate(v, kinds, costs=costs, far=far) for k, v in scored.items()})
@@ -349,14 +350,6 @@ def comparison_lines(lead: str, other: str, test: Comparison) -> list[str]:
         difference = f"{100 * paired.difference:+.2f} {ends}"
         lines.append(f"  {kind:>6} {difference}  p = {paired.p_value:.3f}  {verdict}")
     return lines
-
-
-def scored_trials(key: str, scores: str, read: Scores | None = None) -> tuple[Trials, FloatArray]:
-    """Trials with a key, and the score of each."""
-    from ..io.trials import read_trials
-
-    trials = read_trials(key)
-    return trials, matched(trials, scores, read)
 
 
 def matched(trials: Trials, path: str, scores: Scores | None = None) -> FloatArray:

@@ -207,7 +207,9 @@ def write_labelled(
     elif path.endswith((".scp", ".ark")):
         for view, column in labels.items():
             name = f"utt2{'spk' if view == 'speaker' else view}"
-            write_map(Path(path).with_name(name), dict(zip(ids, column, strict=True)))
+            # what such a list leaves out has no label
+            named = {key: label for key, label in zip(ids, column, strict=True) if label}
+            write_map(Path(path).with_name(name), named)
 
 
 def recordings_in(sources: Sequence[str]) -> dict[str, str | Clip]:

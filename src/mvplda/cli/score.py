@@ -236,8 +236,8 @@ def calibrate(
       mvplda calibrate scores --load cal.safetensors -o calibrated
     """
     from ..calibration import LinearCalibrator
-    from ..io.trials import Scores, read_scores, write_scores
-    from .evaluate import labels_in, scored_trials
+    from ..io.trials import Scores, read_scores, read_trials, write_scores
+    from .evaluate import labels_in, matched
 
     if (key is None) == (source is None):
         raise click.UsageError("give --trials to train a calibrator, or --load to apply one")
@@ -249,7 +249,8 @@ def calibrate(
     if key is None:
         calibrator = LinearCalibrator.load(str(source))
     else:
-        trials, values = scored_trials(key, scores, read)
+        trials = read_trials(key)
+        values = matched(trials, scores, read)
         speakers = None
         if enrol_speakers is not None:
             speakers = labels_in(enrol_speakers, trials.enrol, "speaker")

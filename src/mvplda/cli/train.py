@@ -399,7 +399,8 @@ def setup(
     else:
         if folder.exists() and (extractors or pattern):
             raise click.UsageError(
-                f"{source} is no folder or table of recordings: --extractor and --pattern are for those"
+                f"{source} is taken for vectors: --extractor and --pattern are for recordings, in a folder without "
+                "lists of Kaldi (.scp) or in a table with a column called file"
             )
         data, table = read_labelled(source, once("--labels", labels))
         marks = [str(name) for name in data.ids]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..extractors.extractor import Extracted
     from ..extractors.sound import Clip
     from ..recordings import Turn
-    from ..voices import ProfileBook, VoiceModel
+    from ..voices import VoiceModel
     from . import Command, Texts
 
 LEAST_SPEECH = 1.0
@@ -267,11 +267,13 @@ def add(
         extractor_names,
         load_model,
         sitting_labels,
+        take_weights,
     )
 
     book = ProfileBook(file)
     check_writable(book.path)
-    noted = book.extractor if model is None else load_model(model).extractor
+    bundle = None if model is None else load_model(model)
+    noted = book.extractor if bundle is None else bundle.extractor
     network = load_extractor(list(extractors) or extractor_names(noted))
     book.check(network.name)
     listed = recordings_in(recordings)
@@ -290,31 +292,21 @@ def add(
     marks = [quality.digest for quality in extracted.qualities]
     book.add(name, network.name, extracted.X, marks, sitting, phrase)
     warn(qualities)
-    bundle = default_bundle(book.extractor) if model is None else load_model(model)
-    if sitting is not None and bundle is not None and not sitting_labels(bundle, [sitting]):
+    bundle = bundle or default_bundle(book.extractor)
+    if bundle is not None and sitting is not None and not sitting_labels(bundle, [sitting]):
         click.echo(
             f"mvplda: warning: the model has no view {SITTING!r}: the name of the sitting is kept in {book.path}, and "
             "changes none of its answers",
             err=True,
         )
-    for path, llr in _misfits(book, list(listed), bundle):
-        click.echo(
-            f"mvplda: warning: {path} does not fit the other recordings of {name} (LLR {llr:.1f}) and counts less",
-            err=True,
-        )
+    fits = () if bundle is None else book.fits(bundle)[-len(listed) :]
+    for path, llr in zip(listed, fits, strict=False):
+        if take_weights(llr) < 1:
+            click.echo(
+                f"mvplda: warning: {path} does not fit the other recordings of {name} (LLR {llr:.1f}) and counts less",
+                err=True,
+            )
     click.echo(f"{name}: {book.counts()[name]} recording(s) in {book.path}", err=True)
-
-
-def _misfits(
-    book: ProfileBook, added: Sequence[str], bundle: Bundle | None
-) -> list[tuple[str, float]]:
-    """Which of the recordings that were added last do not fit the others of their profile, by their LLRs."""
-    from ..voices import take_weights
-
-    if bundle is None:
-        return []
-    fits = book.fits(bundle)[-len(added) :]
-    return [(path, fit) for path, fit in zip(added, fits, strict=True) if take_weights(fit) < 1]
 
 
 @profiles.command()
@@ -394,7 +386,12 @@ def people(
     listed = list_recordings(list(recordings))
     clips = dict(zip(listed.ids, listed.clips, strict=True))
     sounds = _headers(clips)
-    turns = [Turn(name, 0.0, sound.duration) for name, sound in sounds.items()]
+    turns = []
+    for name, sound in sounds.items():
+        clip = clips[name]
+        # a table may list a stretch of a file
+        end = sound.frames if clip.length is None else clip.start + clip.length
+        turns.append(Turn(name, clip.start / sound.samplerate, end / sound.samplerate))
     if turns_file is not None:
         turns = read_turns(turns_file)
     if names_file is not None:
