@@ -31,7 +31,7 @@ from mvplda import load, load_extractor
 from mvplda.exceptions import ParameterError
 from mvplda.serve.access import JsonLines
 from mvplda.serve.app import create_app
-from mvplda.serve.keys import MASTER, Master, Vault, rotation
+from mvplda.serve.keys import MASTER, STRETCH, Master, Turn, Vault, rotation
 from mvplda.serve.model import DEFAULTS, NO_POINT, Cell, Model, hear, open_model
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
@@ -74,6 +74,20 @@ def test_a_rotation_is_the_same_on_every_machine():
         [0.811661401682871, -0.583590588376676, 0.025055821207086],
     ]
     np.testing.assert_allclose(rotation(b"golden", 3), golden, atol=1e-12)
+
+
+def test_long_sums_are_rotated_stretch_by_stretch():
+    y = np.random.default_rng(0).normal(size=(3, 2 * STRETCH + 7))
+    turn = Turn(b"secret", y.shape[1])
+    turned = turn.there(y)
+    np.testing.assert_allclose(turn.back(turned), y, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(turned, axis=1), np.linalg.norm(y, axis=1))
+    np.testing.assert_allclose(turned[:, :STRETCH], y[:, :STRETCH] @ rotation(b"secret", STRETCH).T)
+    # no stretch has the matrix of another
+    same = np.tile(y[:, :STRETCH], 2)
+    first, second = np.hsplit(Turn(b"secret", 2 * STRETCH).there(same), 2)
+    assert np.abs(first - second).max() > 0.1
+    np.testing.assert_array_equal(Turn(b"", y.shape[1]).there(y), y)
 
 
 def test_what_is_stored_opens_with_its_key_in_its_place_only():

@@ -143,6 +143,10 @@ def mark_of(key: bytes, digest: str) -> str:
     return hmac.digest(key, f"mark {digest}".encode(), "sha256").hex()[:32]
 
 
+STRETCH = 320
+"""Numbers of a vector that are rotated together."""
+
+
 def rotation(secret: bytes, dimension: int) -> Array:
     """The orthogonal matrix of a secret, uniform among all, the same on every machine; none without a secret."""
     if not secret:
@@ -152,6 +156,25 @@ def rotation(secret: bytes, dimension: int) -> Array:
     Q, R = np.linalg.qr(ndtri(uniform).reshape(dimension, dimension))
     # which is unique with a positive diagonal of R
     return np.asarray(Q * np.sign(np.diagonal(R)))
+
+
+class Turn:
+    """The rotation of stored sums: stretch by stretch, so that its matrices stay in a processor's cache."""
+
+    def __init__(self, secret: bytes, dimension: int) -> None:
+        self._parts = []
+        for start in range(0, dimension, STRETCH):
+            width = min(STRETCH, dimension - start)
+            # every stretch has a matrix of its own
+            own = secret + f" {start}".encode() if secret and start else secret
+            self._parts.append((slice(start, start + width), rotation(own, width)))
+
+    def there(self, y: Array) -> Array:
+        """(n, dimension) rotated."""
+        return np.hstack([y[:, place] @ Q.T for place, Q in self._parts])
+
+    def back(self, y: Array) -> Array:
+        return np.hstack([y[:, place] @ Q for place, Q in self._parts])
 
 
 # -- keys of callers -----------------------------------------------------------------------

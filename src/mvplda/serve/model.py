@@ -33,7 +33,7 @@ from ..voices import (
     extractor_names,
     load_model,
 )
-from .keys import rotation
+from .keys import Turn, rotation
 from .schemas import Json, Problem
 from .settings import Settings
 
@@ -208,7 +208,7 @@ class Model:
     def set_secret(self, secret: bytes) -> None:
         """Rotate what is stored; an empty one does not."""
         self._secret = secret
-        self._turn = rotation(secret, self.rank)
+        self._turn = Turn(secret, self.rank)
 
     def index_rotation(self, width: int) -> Array:
         """Of vectors for a search in the database, and of the tests: products stay as they are."""
@@ -269,11 +269,12 @@ class Model:
         y = np.asarray(self.scorer.evidence(prepared), dtype=np.float64)
         if not np.isfinite(y).all() or np.abs(y).max() > LARGEST:
             raise DataError("the vector is unlike all that the model was trained on")
-        return np.rint(y @ self._turn.T / UNIT).astype(np.int64)
+        return np.rint(self._turn.there(y) / UNIT).astype(np.int64)
 
     def sums(self, cells: Sequence[Cell]) -> tuple[Array, Array]:
         """(n, r) stored sums as the scorer has them, and (n,) counts."""
-        y = np.stack([cell.total for cell in cells]) * UNIT @ self._turn
+        totals = np.stack([cell.total for cell in cells]).astype(np.float64)
+        y = self._turn.back(totals * UNIT)
         return y, np.array([cell.count for cell in cells], dtype=np.float64)
 
     def unlabelled(self, cells: Sequence[Cell]) -> Profiles:

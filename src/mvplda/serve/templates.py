@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._typing import Array
 from ..exceptions import ParameterError
-from .keys import NEW_MASTER, Master, Vault, make_key_file, mark_of, rotation
+from .keys import NEW_MASTER, Master, Turn, Vault, make_key_file, mark_of
 from .model import Cell, Heard, Integers, Model, together
 from .schemas import Json, Problem
 from .settings import Settings
@@ -336,15 +335,15 @@ def _turn(
     work: Work, templates: Templates, keys: dict[str, bytes], old: Master, new: Master
 ) -> None:
     """Rotate all shares from the old rotation to the new one."""
-    turns: dict[int, Array] = {}
+    turns: dict[int, tuple[Turn, Turn]] = {}
     for row in work.all("SELECT * FROM enrollments"):
         key = keys[row["profile"]]
         share = to_numbers(templates.opened(row, "share", key))
         if len(share) not in turns:
-            there = rotation(new.derived("rotation"), len(share))
-            back = rotation(old.derived("rotation"), len(share)).T
-            turns[len(share)] = there @ back
-        turned = np.rint(turns[len(share)] @ share).astype(np.int64)
-        templates.replace(work, row, turned, key)
+            before, after = (Turn(one.derived("rotation"), len(share)) for one in (old, new))
+            turns[len(share)] = before, after
+        before, after = turns[len(share)]
+        turned = after.there(before.back(share[None].astype(np.float64)))[0]
+        templates.replace(work, row, np.rint(turned).astype(np.int64), key)
     work.run("UPDATE profiles SET version = version + 1")
     work.changed |= set(work.run("SELECT id FROM profiles").scalars())
