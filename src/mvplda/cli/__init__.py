@@ -176,6 +176,16 @@ def main(debug: bool, plugin: Texts) -> None:
 
 
 SEED = click.IntRange(0, 2**32 - 1)
+COUNT = click.IntRange(min=1)
+QUIET = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Show no progress and no summary; tables and warnings are still shown.",
+)
+JSON = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full."
+)
 MODELS = (
     "Make models of several vectors each, as this list says (model id, then ids of its vectors, as in spk2utt).  "
     "[default: every vector is a model of its own]"

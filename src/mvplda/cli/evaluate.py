@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import Written, looked_up
+from . import COUNT, JSON, Written, looked_up
 
 if TYPE_CHECKING:
     from .._typing import FloatArray, Json
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     Sides = tuple[Coded, Coded]
 
 RATE = click.FloatRange(0, 1, min_open=True, max_open=True)
-JSON = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full."
-)
 
 
 @click.command()
@@ -85,7 +82,7 @@ JSON = click.option(
 )
 @click.option(
     "--attempts",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=3,
     help="Allow so many attempts in a session; later ones are left out.",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import KeyValue, check_folder, labels_option, once, plain_value
+from . import QUIET, KeyValue, check_folder, labels_option, once, plain_value
 from .extractors import extractor_option
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ class CorpusCommand(click.Command):
 def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
     """A corpus, its root, how vectors are made of it, and where all is left."""
     for option in (
-        click.option(
-            "-q", "--quiet", is_flag=True, help="Print no progress; tables and warnings are shown."
-        ),
+        QUIET,
         click.option(
             "-s",
             "--set",

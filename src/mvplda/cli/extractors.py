@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from . import COUNT, JSON, QUIET
+
 if TYPE_CHECKING:
     from ..extractors.extractor import Extracted, OnError
     from ..extractors.quality import Quality
@@ -131,8 +133,8 @@ def check(file: str) -> None:
     default="raise",
     help="Stop at a recording that cannot be used, or name it and go on without it.",
 )
-@click.option("--workers", type=click.IntRange(min=1), default=1, help="Work in so many processes.")
-@click.option("-q", "--quiet", is_flag=True, help="Print no progress; warnings are still shown.")
+@click.option("--workers", type=COUNT, default=1, help="Work in so many processes.")
+@QUIET
 def extract(
     sources: Texts,
     extractors: Texts,
@@ -242,7 +244,7 @@ def warn(qualities: Mapping[str, Quality]) -> None:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
+@JSON
 def quality(files: Texts, as_json: bool) -> None:
     """Measure recordings: duration, speech in it, level, clipping, SNR, bandwidth.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import Written
+from . import COUNT, JSON, Written
 
 if TYPE_CHECKING:
     from .._typing import Json
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text.")
+@JSON
 def info(file: str, as_json: bool) -> None:
     """Say what is in FILE, one that mvplda wrote or one of vectors, or in a folder of mvplda setup.
 
@@ -131,7 +131,7 @@ def _about_safetensors(file: str) -> Json:
 )
 @click.option(
     "--enrolled",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=1,
     show_default=True,
     help="Vectors a profile in an ONNX graph.",

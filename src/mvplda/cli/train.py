@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import (
+    COUNT,
+    QUIET,
     SEED,
     KeyValue,
     check_folder,
@@ -69,12 +71,12 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--reduce",
-    type=click.IntRange(min=1),
+    type=COUNT,
     help="Fit a maximum-likelihood model to so many principal components of the vectors, whitened, of one length.",
 )
 @click.option(
     "--enrolment",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=1,
     help="Make held-out trials of profiles with so many vectors, as yours will have.",
 )
@@ -91,9 +93,7 @@ if TYPE_CHECKING:
     default=0,
     help="Draw the start with this seed; the same seed gives the same model.",
 )
-@click.option(
-    "-q", "--quiet", is_flag=True, help="Show no progress and no summary; warnings are still shown."
-)
+@QUIET
 def train(
     vectors: str,
     labels: Pairs,
@@ -276,11 +276,11 @@ def summary(bundle: Bundle) -> list[str]:
 )
 @click.option(
     "--workers",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=1,
     help="Read this many shards at a time, each in a process.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress and no summary.")
+@QUIET
 def stats(
     shards: Texts,
     views: Texts,
@@ -356,13 +356,13 @@ def _one_extractor(noted: Mapping[str, str | None]) -> str | None:
 )
 @click.option(
     "--enrolment",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=1,
     help="Recordings per profile, as there will be in use.",
 )
 @labels_option("VIEW=FILE or VIEW=COLUMN: labels of vectors, as in mvplda train.")
 @extractor_option(required=False)
-@click.option("-q", "--quiet", is_flag=True, help="Show no line for every step that is done.")
+@QUIET
 def setup(
     source: str,
     output: str,

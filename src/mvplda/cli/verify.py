@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from . import output_option
-from .evaluate import JSON, RATE
+from . import COUNT, JSON, output_option
+from .evaluate import RATE
 from .extractors import extractor_option, recordings_in, warn
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _end(answer: str, about: Json, lines: Sequence[str], as_json: bool) -> NoRet
 @click.option(
     "--profiles", "book", required=True, help="Look among the profiles of this file or folder."
 )
-@click.option("--top", type=click.IntRange(min=1), default=5, help="Print so many of the nearest.")
+@click.option("--top", type=COUNT, default=5, help="Print so many of the nearest.")
 @decision_options
 def identify(
     test: str,
