@@ -148,7 +148,7 @@ def train(
         bundle.fit(vectors, columns or None)
     else:
         raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
-    counts = {view: len(np.unique(column.astype(str))) for view, column in columns.items()}
+    counts = {view: count_named(column) for view, column in columns.items()}
     bundle.card = {"model": model, "vectors": len(vectors), "classes": counts}
     if folds is None and columns and (model == COMMITTEE or not needs_labels(model)):
         folds = FOLDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mvplda.exceptions import DataError
+from mvplda.exceptions import DataError, FileFormatError
 from mvplda.extractors.recordings import list_recordings
 
 
@@ -62,3 +62,16 @@ def test_lists_and_what_is_not_there(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no sound files"):
         list_recordings([tmp_path / "empty"])
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("file,phrase\na.wav,hello\n", "none called speaker"),
+        ("file,start\na.wav,soon\n", r"line 2: start and length are whole numbers.*'soon'"),
+    ],
+)
+def test_a_table_that_cannot_be_understood_is_refused(tmp_path, table, said):
+    (tmp_path / "list.csv").write_text(table)
+    with pytest.raises(FileFormatError, match=said):
+        list_recordings([tmp_path / "list.csv"])

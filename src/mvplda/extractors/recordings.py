@@ -135,12 +135,17 @@ def _tabled(path: Path) -> list[Entry]:
     header, columns = read_table(OnDisk(path))
     if "file" not in header:
         fail(path, f"expected a column called file; the header has {', '.join(header)}", 1)
+    if "phrase" in header and "speaker" not in header:
+        fail(path, "it has a column phrase and none called speaker: add one", 1)
     listed = []
-    for values in zip(*columns, strict=True):
+    for line, values in enumerate(zip(*columns, strict=True), 2):
         row = dict(zip(header, map(str, values), strict=True))
         file = path.parent / row["file"]
-        length = int(row["length"]) if row.get("length") else None
-        clip = Clip(file, int(row.get("start") or 0), length)
+        try:
+            length = int(row["length"]) if row.get("length") else None
+            clip = Clip(file, int(row.get("start") or 0), length)
+        except ValueError as error:
+            fail(path, f"start and length are whole numbers of samples: {error}", line)
         name = row.get("id") or f"{Path(row['file']).with_suffix('').as_posix()}-{clip.start}"
         listed.append((name, clip, tuple(row[view] for view in VIEWS if view in row)))
     return listed
