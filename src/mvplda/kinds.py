@@ -136,16 +136,13 @@ def kinds_among(names: Iterable[str]) -> set[str]:
     return listed & {*TARGETS, *NONTARGETS, *shared, *views}
 
 
-def trial_kinds(enrol: Labels, test: Labels, *, listed: bool = False) -> dict[str, BoolArray]:
-    """Masks of the kinds of trials, targets first.
+def trial_kinds(enrol: Labels, test: Labels) -> dict[str, BoolArray]:
+    """Masks (enrol, test) of the kinds of trials, targets first: every enrolment meets every test.
 
     Parameters
     ----------
     enrol, test : mapping
         Labels by view, the same views on both sides, the first being the speaker.
-    listed : bool
-        False: every enrolment meets every test, masks are (enrol, test). True: trial i is
-        enrolment i against test i, masks are (trials,).
 
     Examples
     --------
@@ -159,7 +156,7 @@ def trial_kinds(enrol: Labels, test: Labels, *, listed: bool = False) -> dict[st
         raise LabelError(
             f"enrolment and test must have the same views; got {views} and {list(test)}"
         )
-    same = [_agreement(enrol[view], test[view], view, listed) for view in views]
+    same = [_agreement(enrol[view], test[view], view) for view in views]
     if len({mask.shape for mask in same}) > 1:
         raise LabelError(
             f"every view must label every trial; got shapes {[mask.shape for mask in same]} of {views}"
@@ -171,21 +168,18 @@ def trial_kinds(enrol: Labels, test: Labels, *, listed: bool = False) -> dict[st
     return kinds
 
 
-def _agreement(enrol: ArrayLike, test: ArrayLike, view: str, listed: bool) -> BoolArray:
+def _agreement(enrol: ArrayLike, test: ArrayLike, view: str) -> BoolArray:
     one = np.asarray(enrol)
     other = np.asarray(test)
-    if one.ndim != 1 or other.ndim != 1 or (listed and len(one) != len(other)):
+    if one.ndim != 1 or other.ndim != 1:
         raise LabelError(
-            f"labels of view {view!r} are flat lists, as many on both sides in listed trials; "
-            f"got shapes {one.shape} and {other.shape}"
+            f"labels of view {view!r} are flat lists; got shapes {one.shape} and {other.shape}"
         )
     if one.dtype.kind == other.dtype.kind != "O":
         # comparing codes is faster than comparing text
         codes = np.unique(np.concatenate([one, other]), return_inverse=True)[1].astype(np.int32)
         one, other = np.split(codes, [len(one)])
-    if not listed:
-        one = one[:, None]
-    return np.asarray(one == other, dtype=bool)
+    return np.asarray(one[:, None] == other, dtype=bool)
 
 
 def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, BoolArray]:

@@ -158,7 +158,7 @@ def write_report(
     plots = figures(
         DetDisplay(scores, result.costs[0]), ScoreHistogramDisplay(scores), TippettDisplay(scores)
     )
-    write_page(path, title, f"{_tables(result, intervals)}<h2>Plots</h2>{plots}")
+    write_page(path, title, f"{tables(result, intervals)}<h2>Plots</h2>{plots}")
 
 
 def figures(*displays: Display) -> str:
@@ -203,7 +203,8 @@ def fold_away(summary: str, text: str) -> str:
     return f"<details><summary>{html.escape(summary)}</summary><pre>{html.escape(text)}</pre></details>"
 
 
-def _tables(result: Evaluation, intervals: Intervals | None) -> str:
+def tables(result: Evaluation, intervals: Intervals | None) -> str:
+    """What one system reached: finding, advice, thresholds, and every table by kind of trial."""
     body = f'<p class="finding">{html.escape(finding(result, intervals))}</p>'
     body += words_list({k: w for k, w in KIND_WORDS.items() if k in (result.target, *result.rows)})
     body += f"<h2>What to do next</h2>{notes_list(advice(result, intervals), 'advice')}"

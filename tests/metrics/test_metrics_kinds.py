@@ -72,7 +72,7 @@ def test_kinds_may_be_masks_names_or_flags():
 def test_patterns_of_one_and_three_views_and_lists():
     enrol = {"speaker": [1, 1], "phrase": ["a", "b"], "room": [0, 0]}
     test = {"speaker": [1, 2], "phrase": ["a", "a"], "room": [0, 1]}
-    kinds = trial_kinds(enrol, test, listed=True)
+    kinds = trial_kinds(enrol, test)
     shared = [
         "speaker+phrase+room",
         "speaker+phrase",
@@ -84,8 +84,8 @@ def test_patterns_of_one_and_three_views_and_lists():
         "none",
     ]
     assert list(kinds) == shared
-    assert [kind for kind, mask in kinds.items() if mask[0]] == ["speaker+phrase+room"]
-    assert [kind for kind, mask in kinds.items() if mask[1]] == ["none"]
+    assert [kind for kind, mask in kinds.items() if mask[0, 0]] == ["speaker+phrase+room"]
+    assert [kind for kind, mask in kinds.items() if mask[1, 1]] == ["none"]
     full = trial_kinds(enrol, test)
     assert np.sum(list(full.values()), axis=0).tolist() == [[1, 1], [1, 1]]
     assert full["speaker+room"].tolist() == [[False, False], [True, False]]
@@ -98,8 +98,8 @@ def test_patterns_of_one_and_three_views_and_lists():
 def test_labels_that_do_not_fit():
     with pytest.raises(LabelError, match="same views"):
         trial_kinds({"speaker": [1]}, {"phrase": [1]})
-    with pytest.raises(LabelError, match="as many"):
-        trial_kinds({"speaker": [1]}, {"speaker": [1, 2]}, listed=True)
+    with pytest.raises(LabelError, match="flat lists"):
+        trial_kinds({"speaker": [[1]]}, {"speaker": [1, 2]})
     with pytest.raises(LabelError, match="label every trial"):
         trial_kinds({"speaker": [1], "phrase": [1, 2]}, {"speaker": [1], "phrase": [1]})
     with pytest.raises(DataError, match="shape of the scores"):

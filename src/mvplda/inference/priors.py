@@ -17,7 +17,7 @@ from scipy.optimize import nnls
 
 from .._typing import AnyArray, Array
 from ..backend import like, namespace, to_host
-from ..exceptions import DataError, DisconnectedDesignWarning, UnidentifiableViewWarning
+from ..exceptions import DisconnectedDesignWarning, UnidentifiableViewWarning
 from ..statistics.accumulator import Sums
 from .em import Posterior, m_step, moment_start, random_start
 from .parameters import NoiseModel, Parameters, noise_of
@@ -181,16 +181,12 @@ def moment_components(sums: Sums) -> Components:
     n = sums.n
     K = sums.n_views
     D = sums.dimension
-    if n < 2:
-        raise DataError(f"a fit needs at least 2 vectors; got {n}")
     total = to_host(sums.total)
     grand = np.outer(total, total) / n
     scatters = [
         _scatter_of_means(s, c) - grand for s, c in zip(sums.sums, sums.counts, strict=True)
     ]
     scatters.append(to_host(sums.scatter) - grand)
-    if not np.trace(scatters[-1]) > 0:
-        raise DataError("all vectors are the same: there is no variance to explain")
     M = np.full((K + 1, K + 1), float(n))
     for j, l in permutations(range(K), 2):
         M[j, l] = (sums.together(j, l).power(2).sum(axis=1) / sums.counts[j]).sum()

@@ -191,11 +191,6 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             (n, n_views). What cuts labels into folds, such as scikit-learn's ``GridSearchCV``, needs
             one row a vector and so takes no dict: `mvplda.labels.label_rows` makes rows of a dict
         """
-        if y is None:
-            raise LabelError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None: "
-                "give one label a vector and view"
-            )
         check_settings(self)
         vectors = self._vectors(X, reset=True)
         table = self._encode(y)

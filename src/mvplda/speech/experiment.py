@@ -308,11 +308,11 @@ class TrialSample:
             count = len(place)
             if count > most:
                 place = place[np.unique(rng.integers(count, size=most))]
-            weights[kind] = count / max(1, len(place))
+            # of a kind without trials there is nothing to weigh
+            weights[kind] = max(1, count) / max(1, len(place))
             places.append(place)
         where = np.concatenate(places)
-        number = np.repeat(np.arange(len(places)), [len(place) for place in places])
-        kinds = {kind: number == i for i, kind in enumerate(task.kinds)}
+        kinds = {kind: mask.reshape(-1)[where] for kind, mask in task.kinds.items()}
         speaker = task.views[0]
         enrolled = task.model_labels[speaker]
         both = np.concatenate([enrolled, task.test_labels[speaker]])

@@ -24,7 +24,7 @@ from .. import __version__
 from .. import report as draw
 from .._typing import Card, Json, Names
 from ..backend import cores
-from ..metrics.comparison import Comparison, PairedTest
+from ..metrics.comparison import Comparison
 from ..metrics.evaluation import BRACKETS, Evaluation, aligned
 from ..metrics.intervals import Intervals
 from ..persistence import write_atomically
@@ -209,7 +209,7 @@ class Results:
         rows = [["EER as a share of another system's; + fewer, - more", *self.kinds]]
         for (ours, theirs), compared in self.comparisons.items():
             name = f"{self[ours].title} / {self[theirs].title}"
-            rows.append([name, *(_ratio(tests["eer"]) for tests in compared.tests.values())])
+            rows.append([name, *(_ratio(compared, kind) for kind in self.kinds)])
         return rows
 
     def to_dict(self) -> Json:
@@ -238,21 +238,8 @@ class Results:
         for name, content in files.items():
             write_atomically(folder / name, content.encode())
 
-    def finding(self) -> str:
-        """The best system, its errors, and how many fewer these are than of PLDA, or of the first system."""
-        best = self.best()
-        text = f"Best system: {best.title}, {draw.headline(best.evaluation, best.intervals)}"
-        usual = [own for own in self.systems if own.name in ("plda-cell", "plda-cell-raw")]
-        other = (usual or self.systems)[0]
-        errors = [own.evaluation["Total"]["eer"] for own in (best, other)]
-        if errors[0] < errors[1]:
-            fewer = 100 * (1 - errors[0] / errors[1])
-            text += f", {fewer:.0f} % fewer than {other.title} ({100 * errors[1]:.2f} %)"
-        kinds = ", ".join(self.kinds[:-1])
-        return f"{text}. Errors are equal error rates (EER) of {kinds} together."
-
     def write_page(self, path: Path, source: str) -> None:
-        """Write the page."""
+        """Write the page: all systems, then the best of them as `mvplda evaluate` shows one."""
         named = {own.title: own for own in self.systems}
         measured = {title: (own.evaluation, own.intervals) for title, own in named.items()}
         plot = draw.figures(SystemsDisplay(measured, self.kinds))
@@ -260,23 +247,20 @@ class Results:
         for title, own in named.items():
             rows.append([html.escape(title), *own.cells(draw.INTERVAL), f"{own.seconds:.1f}"])
         best = self.best()
-        head = ["EER, %", *(heading for heading, _, _ in best.evaluation.summary()), "s"]
         about = (best.evaluation, best.intervals)
+        finding = html.escape(f"Best system: {best.title}, {draw.headline(*about)}.")
+        head = ["EER, %", *(heading for heading, _, _ in best.evaluation.summary()), "s"]
         words = {own.title: explained(own.name) for own in self.systems}
-        words |= {kind: text for kind, text in draw.KIND_WORDS.items() if kind in self.kinds}
         claimed, *claims = self.claims()
         compared = [[html.escape(cell) for cell in row] for row in claims]
-        notes = best.evaluation.definitions(best.intervals)
-        notes.append(f"Data: {source}.")
-        notes += [f"Not used: {note}" for note in self.notes[:20]]
+        notes = [f"Data: {source}.", *(f"Not used: {note}" for note in self.notes[:20])]
         body = (
-            f'<p class="finding">{html.escape(self.finding())}</p>'
+            f'<p class="finding">{finding}</p>'
             f"<p>{'<br>'.join(map(html.escape, self.summary.splitlines()))}</p>"
-            f"<h2>What to do next</h2>{draw.notes_list(draw.advice(*about), 'advice')}"
-            f"{draw.thresholds_table(*about)}<h2>Systems</h2>"
-            f"{draw.html_table(head, rows, self.systems.index(best))}{plot}"
+            f"<h2>Systems</h2>{draw.html_table(head, rows, self.systems.index(best))}{plot}"
             f"<h2>Compared</h2>{draw.html_table(claimed, compared)}"
-            f"<h2>What the names mean</h2>{draw.words_list(words)}{draw.notes_list(notes)}"
+            f"<h2>What the names mean</h2>{draw.words_list(words)}"
+            f"<h2>{html.escape(best.title)}</h2>{draw.tables(*about)}{draw.notes_list(notes)}"
             f"{draw.fold_away('The configuration', to_toml(self.configuration))}"
         )
         draw.write_page(path, self.title, body)
@@ -296,8 +280,10 @@ def seeds_cell(row: Card) -> str:
     return text
 
 
-def _ratio(test: PairedTest) -> str:
-    if math.isnan(test.ratio):
+def _ratio(compared: Comparison, kind: str) -> str:
+    """EER of one system over that of another; a dash where it is not known, as of a kind without trials."""
+    test = compared.tests.get(kind, {}).get("eer")
+    if test is None or math.isnan(test.ratio):
         return "-"
     sign = {"A": " +", "B": " -"}.get(test.verdict, "  ")
     return f"{test.ratio:.2f} [{test.ratio_low:.2f}, {test.ratio_high:.2f}]{sign}"

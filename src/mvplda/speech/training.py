@@ -10,7 +10,6 @@ import hashlib
 import io
 import logging
 import math
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -46,12 +45,12 @@ class TrainedNetwork:
     Attributes
     ----------
     body : the network itself
-    classes : view -> names of the classes that it was trained on
-    history : one record per epoch: loss, accuracies, seconds
+    classes : view -> how many it was trained on
+    history : one record per epoch: loss, accuracies
     """
 
     body: PaperBody
-    classes: Mapping[str, list[str]]
+    classes: Mapping[str, int]
     history: tuple[Card, ...] = ()
 
     @torch.no_grad()
@@ -113,7 +112,7 @@ def train(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seeds)
         body = PaperBody(network, features.frames.shape[1])
-        heads = Heads(network.hidden, {view: len(names) for view, names in classes.items()})
+        heads = Heads(network.hidden, classes)
         deviation = features.frames.std(axis=0, dtype=np.float64)
         deviation[deviation < 1e-6] = 1.0  # of a feature that is constant
         body.shift.copy_(torch.from_numpy(features.frames.mean(axis=0, dtype=np.float64)))
@@ -159,7 +158,6 @@ class Run:
 
     def epoch(self) -> None:
         """One pass over the data; nothing waits for the device until its end."""
-        started = time.monotonic()
         training = self.training
         number = len(self.history)
         kind = self.source.device.type
@@ -187,9 +185,7 @@ class Run:
             )
         shares = torch.stack(hits).mean(dim=0).tolist()
         accuracy = dict(zip(self.views, shares, strict=True))
-        seconds = time.monotonic() - started
-        record = {"epoch": number + 1, "loss": mean, "accuracy": accuracy, "seconds": seconds}
-        self.history.append(record)
+        self.history.append({"epoch": number + 1, "loss": mean, "accuracy": accuracy})
 
     def line(self) -> str:
         """The last epoch in words."""
@@ -271,14 +267,14 @@ def usual_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def number_classes(labels: Columns) -> tuple[IntArray, dict[str, list[str]]]:
-    """(n, K) class numbers, and the classes' names by view."""
+def number_classes(labels: Columns) -> tuple[IntArray, dict[str, int]]:
+    """(n, K) class numbers, and how many classes every view has."""
     table = encode_labels(labels)
-    classes = {view: np.char.mod("%s", own.names).tolist() for view, own in table.classes.items()}
-    for view, names in classes.items():
-        if len(names) < 2:
+    classes = {view: len(own.names) for view, own in table.classes.items()}
+    for view, count in classes.items():
+        if count < 2:
             raise LabelError(
-                f"view {view!r} has {len(names)} class(es): a network learns from at least 2"
+                f"view {view!r} has {count} class(es): a network learns from at least 2"
             )
     return np.stack(list(table.codes.values()), axis=1), classes
 
@@ -305,7 +301,7 @@ def write_extractor(trained: TrainedNetwork, recipe: Recipe, path: Path) -> Onnx
 
     The written extractor is loaded again, and refused where its vector of a test signal differs from torch's.
     """
-    sizes = ", ".join(f"{len(names)} of {view}" for view, names in trained.classes.items())
+    sizes = ", ".join(f"{count} of {view}" for view, count in trained.classes.items())
     recipe = replace(
         recipe,
         name=path.stem,
