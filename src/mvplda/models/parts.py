@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from .._typing import AnyArray, Array, BoolArray, IntArray, Json
 from ..backend import namespace, to_host
+from ..exceptions import DataError
 from ..scoring.forms import row_products
 from ..scoring.profiles import Profiles
 from ..scoring.question import Hypothesis, Logs
@@ -43,37 +44,54 @@ class Near(NamedTuple):
     prior: Array
     llr: Array
 
+    @classmethod
+    def together(cls, nears: Sequence[Near | None]) -> Near | None:
+        """Of trials one after the other."""
+        told = [near for near in nears if near is not None]
+        if not told:
+            return None
+        views, priors, llrs = zip(*told, strict=True)
+        return cls(views[0], np.concatenate(priors), np.concatenate(llrs))
+
 
 @dataclass(frozen=True)
 class PartMatcher:
-    """Compares points, and tells the same words from nearly the same by the mean distance and the worst part.
+    """Compares points, and tells the same words from nearly the same by the worst part beside the best places.
 
     view : what the block is about
     points : of length 1, in a recording; the last column of the block has its seconds
-    constant, mean, worst : LLR = constant + mean log(mean distance) + worst log(distance of the worst part)
+    constant, best, worst : LLR = constant + best log(lower quartile of distances) + worst log(distance of the worst
+        part). The best places tell how alike two recordings of the same words are here.
     """
 
     view: str
     points: int
     constant: float = 0.0
-    mean: float = 0.0
+    best: float = 0.0
     worst: float = -1.0
 
     def to_dict(self) -> Json:
         return asdict(self)
 
+    def fits(self, columns: int, view: str) -> bool:
+        """Whether a block can be of these points."""
+        some = self.points >= WINDOW and columns > self.points
+        return some and (columns - 1) % self.points == 0 and view == self.view
+
     def project(self, block: AnyArray) -> AnyArray:
         """(n, D) every point with length 1, and the seconds of blocks that were scaled."""
         points = block[:, :-1].reshape(len(block) * self.points, -1)
         length = row_products(points, points) ** 0.5
-        unit = (points / length.clip(SMALLEST)[:, None]).reshape(len(block), -1)
+        if isinstance(length, np.ndarray) and not length.all():
+            raise DataError("Input X contains points of zeros, which have no direction")
+        unit = (points / length[:, None]).reshape(len(block), -1)
         # extractors give points of length 1, and blocks that stand beside others are scaled to length 1
         scale = (row_products(block[:, :-1], block[:, :-1]) / self.points) ** 0.5
-        seconds = block[:, -1] / scale.clip(SMALLEST)
+        seconds = block[:, -1] / scale
         return namespace(block).concatenate([unit, seconds[:, None]], 1)
 
     def distances(self, enrolled: Array, tested: Array) -> Array:
-        """(n, 2) mean distance and that of the worst part, of pairs of unit points (n, points, d).
+        """(n, 2) lower quartile of distances and that of the worst part, of pairs of unit points (n, points, d).
 
         A place is as far as its point is from the nearest of the other recording, in the worse of both directions.
         """
@@ -81,7 +99,8 @@ class PartMatcher:
         places = 1.0 - np.minimum(products.max(axis=2), products.max(axis=1))
         sums = np.cumsum(np.pad(places, ((0, 0), (1, 0))), axis=1)
         parts = (sums[:, WINDOW:] - sums[:, :-WINDOW]) / WINDOW
-        return np.stack([places.mean(axis=1), parts.max(axis=1)], axis=1).clip(SMALLEST)
+        both = [np.quantile(places, 0.25, axis=1), parts.max(axis=1)]
+        return np.stack(both, axis=1).clip(SMALLEST)
 
     def fit(self, same: Sequence[Array], near: Sequence[Array]) -> PartMatcher:
         """By logistic regression on distances (n, 2) of the same and of nearly the same words, by domain.
@@ -94,8 +113,8 @@ class PartMatcher:
         weights = np.repeat(shares, [len(part) for part in parts])
         line = LogisticRegression(C=1e3, max_iter=1000)
         line.fit(np.log(np.concatenate(parts)), truth, sample_weight=1e3 * weights)
-        mean, worst = line.coef_[0].tolist()
-        return replace(self, constant=float(line.intercept_[0]), mean=mean, worst=worst)
+        best, worst = line.coef_[0].tolist()
+        return replace(self, constant=float(line.intercept_[0]), best=best, worst=worst)
 
     def near(self, enrol: Profiles, test: Profiles, listed: IntArray | None) -> Near:
         """Of a list of trials, or of all: (profiles, tests).
@@ -121,7 +140,7 @@ class PartMatcher:
         for start in range(0, len(trial), AT_ONCE):
             some = slice(start, start + AT_ONCE)
             both = self.distances(templates[cells[some]], tested[pairs[trial[some], 1]])
-            llr[some] = self.constant + np.log(both) @ np.array([self.mean, self.worst])
+            llr[some] = self.constant + np.log(both) @ np.array([self.best, self.worst])
         claimed = self._is_claimed(enrol, test, cells, firsts[pairs[trial, 1]])
         # a claim that nothing enrolled has is compared with everything
         claimed |= ~np.logical_or.reduceat(claimed, starts)[trial]

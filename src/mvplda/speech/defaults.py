@@ -389,18 +389,13 @@ def evaluated(material: Material, group: str) -> list[dict[str, Any]]:
 
 def together(draws: Sequence[Outcome]) -> Outcome:
     """Trials of several deployments, as those of the first."""
-    nears = [one.near for one in draws if one.near is not None]
-    near = None
-    if nears:
-        _, priors, llrs = zip(*nears, strict=True)
-        near = Near(nears[0].view, np.concatenate(priors), np.concatenate(llrs))
     return replace(
         draws[0],
         logs={h: np.concatenate([one.logs[h] for one in draws]) for h in draws[0].logs},
         truth=np.concatenate([one.truth for one in draws]),
         speaker=np.concatenate([one.speaker for one in draws]),
         cosines={v: np.concatenate([one.cosines[v] for one in draws]) for v in draws[0].cosines},
-        near=near,
+        near=Near.together([one.near for one in draws]),
     )
 
 
