@@ -11,7 +11,7 @@ from mvplda.calibration import HypothesisCalibrator
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.io.onnx import write_onnx
 from mvplda.models.domain import DomainPLDA
-from mvplda.models.parts import LEAST_S, PRIOR, WINDOW, Near, PartMatcher, with_near
+from mvplda.models.parts import ALONE, LEAST_S, PRIOR, WINDOW, Near, PartMatcher, with_near
 from mvplda.scoring.question import Question
 from mvplda.training import HeldOut, _fold_model, train
 
@@ -98,7 +98,12 @@ def test_near_of_lists_and_matrices_and_sums(rng):
             found.append(-2.0 + 0.5 * np.log(best) - 1.5 * np.log(worst))
         assert every.llr[profile, test] == pytest.approx(max(found))
     # half way between one word and a phrase
-    np.testing.assert_allclose(every.prior, PRIOR * (1.0 - LEAST_S) / 0.4)
+    np.testing.assert_allclose(every.prior, ALONE * (1.0 - LEAST_S) / 0.4)
+    here = scorer.deployed(profiles)
+    for known in (here, here.settled()):
+        near = known.near(profiles, tests, None, ("phrase",))
+        np.testing.assert_allclose(near.prior, PRIOR * (1.0 - LEAST_S) / 0.4)
+        np.testing.assert_allclose(near.llr, every.llr)
     assert scorer.near(profiles, tests, None, ("speaker",)) is None
 
 

@@ -46,7 +46,7 @@ from ..persistence import fingerprint
 from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.profiles import Profiles
 from ..scoring.worlds import Matches, Reading, Table
-from .parts import Near, PartMatcher
+from .parts import ALONE, PRIOR, Near, PartMatcher
 from .scorer import BaseScorer, kept, needed_labels, side_by_side
 
 SITTING = "recording"
@@ -414,8 +414,16 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             if matcher.view in views:
                 columns = self._places()[name]
                 one, other = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
-                return matcher.near(one, other, pairs)
+                share = ALONE if self._is_alone(matcher.view) else PRIOR
+                return matcher.near(one, other, pairs, share)
         return None
+
+    def _is_alone(self, view: str) -> bool:
+        """Whether nothing was enrolled that tells the domain of a view."""
+        fresh = copy(self)
+        fresh._forget_domain()
+        here = [name for name, _, own in self._columns() if own == view]
+        return not self.shift_.any() and all(self.doubt_[n] == fresh.doubt_[n] for n in here)
 
     def _check_points(self) -> None:
         for name, matcher in self._matchers().items():

@@ -28,6 +28,10 @@ left out."""
 PRIOR = 0.02
 """Share of nearly the right words among all others."""
 
+ALONE = 0.3
+"""The same where nothing is enrolled: what is usual here is not known, and vectors of whole phrases, which are alike to
+the network, do not tell other words either."""
+
 LEAST_S, LONGER_S = 0.8, 0.4
 """A recording up to the first is one word, of which no part is replaced; so much longer, the share is as above."""
 
@@ -116,8 +120,10 @@ class PartMatcher:
         best, worst = line.coef_[0].tolist()
         return replace(self, constant=float(line.intercept_[0]), best=best, worst=worst)
 
-    def near(self, enrol: Profiles, test: Profiles, listed: IntArray | None) -> Near:
+    def near(self, enrol: Profiles, test: Profiles, listed: IntArray | None, share: float) -> Near:
         """Of a list of trials, or of all: (profiles, tests).
+
+        share : `PRIOR` or `ALONE`
 
         A profile of several phrases is compared by the one that fits best, or by the one that is claimed.
         """
@@ -146,7 +152,7 @@ class PartMatcher:
         claimed |= ~np.logical_or.reduceat(claimed, starts)[trial]
         best = np.maximum.reduceat(np.where(claimed, llr, -np.inf), starts)
         longer = (seconds / counts)[pairs[:, 1]] - LEAST_S
-        prior = PRIOR * np.clip(longer / LONGER_S, 0.0, 1.0)
+        prior = share * np.clip(longer / LONGER_S, 0.0, 1.0)
         shape = (len(enrol), len(test)) if listed is None else (len(pairs),)
         return Near(self.view, prior.reshape(shape), best.reshape(shape))
 

@@ -242,7 +242,7 @@ def outcomes(
             places = [rng.permutation(np.flatnonzero(truth == kind))[:TRIALS] for kind in range(4)]
             kept = np.concatenate(places)
             pairs = np.stack(np.unravel_index(kept, truth.shape), axis=1)
-            near = model.near(profiles, against, pairs, VIEWS)
+            near = deployed.near(profiles, against, pairs, VIEWS)
             logs = deployed.log_likelihoods(profiles, against, question)
             cosines = _cosines(profiles.y, against.y)
             yield Outcome(
