@@ -303,7 +303,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         return {
             "class": type(self).__name__,
             "factors": self.factors_,
-            "limits": dict(self.limits or {}),
+            "limits": self.limits,
             "constants": self.constants_,
             "doubt": self.doubt_,
             "speakers": self.n_speakers_,

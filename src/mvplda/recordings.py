@@ -156,8 +156,7 @@ def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, lis
     if pattern is None and has_table(source, "file", "speaker"):
         columns = " and ".join(listed.labels)
         return listed, [f"The table has columns of {columns}: {len(listed.ids)} recordings."]
-    # from the outermost folder, as `list_recordings` reads labels, whatever lies deeper
-    pattern = pattern or usual_pattern(listed.ids).lstrip("*/")
+    pattern = pattern or usual_pattern(listed.ids)
     try:
         named, _ = read_names(listed, pattern)
     except re.error:

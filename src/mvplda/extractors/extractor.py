@@ -442,13 +442,11 @@ def cached_file(name: str) -> Path:
 
 def _is_sound(target: Path) -> bool:
     """Whether what was fetched is there as it should be: a damaged one is fetched again."""
-    if not target.is_file() or is_stale(target):
-        return False
     try:
         OnnxNetwork(target).check()
-    except (FileFormatError, NumericalError):
+    except (OSError, FileFormatError, NumericalError):
         return False
-    return True
+    return not is_stale(target)
 
 
 def is_stale(target: Path) -> bool:

@@ -86,7 +86,7 @@ def read_names(listed: Recordings, pattern: str | None = None) -> tuple[Recordin
 
 
 def usual_pattern(names: Sequence[str]) -> str:
-    """How labels stand in names: folders are speakers, and folders in these are phrases.
+    """How labels stand in names: folders are speakers, folders in these phrases, what lies deeper is neither.
 
     Examples
     --------
@@ -101,9 +101,7 @@ def usual_pattern(names: Sequence[str]) -> str:
             f"no folders name the speakers of {names[0]!r} and others: say how their names are to be read, with a "
             "pattern such as {speaker}_{phrase}_*"
         )
-    if depth == 1:
-        return "{speaker}/*"
-    return "*/" * (depth - 2) + "{speaker}/{phrase}/*"
+    return "{speaker}/*" if depth == 1 else "{speaker}/{phrase}/*"
 
 
 def _listed(path: Path, several: bool) -> list[Entry]:
@@ -136,7 +134,7 @@ def _tabled(path: Path) -> list[Entry]:
     if "file" not in header:
         fail(path, f"expected a column called file; the header has {', '.join(header)}", 1)
     if "phrase" in header and "speaker" not in header:
-        fail(path, "it has a column phrase and none called speaker: add one", 1)
+        fail(path, "there is a column phrase and none called speaker: add one")
     listed = []
     for line, values in enumerate(zip(*columns, strict=True), 2):
         row = dict(zip(header, map(str, values), strict=True))

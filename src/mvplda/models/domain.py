@@ -209,15 +209,17 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     def _forget_domain(self) -> None:
         self.shift_ = np.zeros_like(self.mean_)
-        first = next(iter(self.views_))
-        self.doubt_ = {}
-        for name, _, view in self._columns():
-            delta = self.variances_[name]["domain"]
-            # profiles are people, whatever else has no names
-            self.doubt_[name] = delta if view == first else min(delta, UNNAMED)
+        self.doubt_ = {name: self._fresh_doubt(name) for name, _, _ in self._columns()}
         self.names_: dict[str, list[Any]] = {}
         self.class_means_: dict[str, Array] = {}
         self.class_doubts_: dict[str, Array] = {}
+
+    def _fresh_doubt(self, name: str) -> float:
+        """Variance of the domain where nothing is enrolled."""
+        delta = self.variances_[name]["domain"]
+        # profiles are people, whatever else has no names
+        is_first = self.blocks[name][1] == next(iter(self.views_))
+        return delta if is_first else min(delta, UNNAMED)
 
     def _fit_block(
         self,
@@ -420,18 +422,16 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     def _is_alone(self, view: str) -> bool:
         """Whether nothing was enrolled that tells the domain of a view."""
-        fresh = copy(self)
-        fresh._forget_domain()
+        if self.shift_.any():
+            return False
         here = [name for name, _, own in self._columns() if own == view]
-        return not self.shift_.any() and all(self.doubt_[n] == fresh.doubt_[n] for n in here)
+        return all(self.doubt_[name] == self._fresh_doubt(name) for name in here)
 
     def _check_points(self) -> None:
         for name, matcher in self._matchers().items():
-            columns, view = self.blocks.get(name, (0, ""))
-            if not matcher.fits(columns, view):
+            if not matcher.fits(*self.blocks.get(name, (0, ""))):
                 raise ParameterError(
-                    f"the block {name!r} of points has {columns} columns about {view!r}: expected {matcher.points} "
-                    f"points of as many columns each, and one of seconds, about {matcher.view!r}"
+                    f"the block {name!r} is not one of {matcher.points} points about the {matcher.view}, and seconds"
                 )
 
     def _matchers(self) -> dict[str, PartMatcher]:

@@ -79,8 +79,8 @@ class PartMatcher:
 
     def fits(self, columns: int, view: str) -> bool:
         """Whether a block can be of these points."""
-        some = self.points >= WINDOW and columns > self.points
-        return some and (columns - 1) % self.points == 0 and view == self.view
+        has_seconds = columns % self.points == 1 and columns > self.points
+        return has_seconds and self.points >= WINDOW and view == self.view
 
     def project(self, block: AnyArray) -> AnyArray:
         """(n, D) every point with length 1, and the seconds of blocks that were scaled."""
