@@ -25,7 +25,7 @@ WINDOW = 4
 """Points in a row that are missing where a word was replaced. This and the two below were chosen on corpora that were
 left out."""
 
-PRIOR = 0.02
+PRIOR = 0.08
 """Share of nearly the right words among all others."""
 
 ALONE = 0.3
