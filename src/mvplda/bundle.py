@@ -21,7 +21,6 @@ from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
 from .exceptions import LabelError, ParameterError
 from .labels import base_columns
-from .models.parts import Near, with_near
 from .models.scorer import BaseScorer
 from .persistence import (
     State,
@@ -34,7 +33,7 @@ from .preprocessing import Step
 from .scoring.engine import Comparison
 from .scoring.forms import Forms
 from .scoring.profiles import Profiles, SideLike
-from .scoring.question import Hypothesis, Question, make_question
+from .scoring.question import Hypothesis, Near, Question, make_question, with_near
 
 
 class Bundle(BaseScorer, BaseEstimator):
@@ -174,11 +173,13 @@ class Bundle(BaseScorer, BaseEstimator):
         every = replace(question, given=given, priors=None, countermeasure=None, spoof_prior=None)
         made = self.fitted_scorer.log_likelihoods(profiles, tests, every, pairs=listed)
         logs: dict[Hypothesis, Array] = {h: to_host(values) for h, values in made.items()}
-        if calibrator is not None:
-            logs = calibrator.transform(logs)
         # the ratios of other views stay as they are, whatever is nearly the same
         asked = tuple(question.same or self.views)
-        logs = with_near(logs, self.near(profiles, tests, listed, asked))
+        near = self.near(profiles, tests, listed, asked)
+        if calibrator is not None:
+            logs = calibrator.transform(logs, near)
+        elif near is not None:
+            logs = with_near(logs, near)
         logs = {h: logs[h] for h in ratio.hypotheses}
         llr = question.with_spoofs(ratio.of(logs), (len(profiles), len(tests)), listed)
         # Posteriors at even odds, so that they are those of the LLR.

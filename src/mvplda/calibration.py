@@ -35,7 +35,7 @@ from .exceptions import (
 from .kinds import Kinds, as_masks, target_kind
 from .labels import as_array
 from .persistence import Persistent, check_answers
-from .scoring.question import Hypothesis, Logs, Question, Weights
+from .scoring.question import Hypothesis, Logs, Near, Question, Weights, with_near
 
 __all__ = ["LinearCalibrator"]
 
@@ -275,13 +275,18 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
             self.constants_[hypothesis_name(hypotheses[place])] = constant
         return self
 
-    def transform(self, logs: Logs) -> dict[Hypothesis, Array]:
-        """Calibrated log-likelihoods; those of the views alone must be among `logs`."""
+    def transform(self, logs: Logs, near: Near | None = None) -> dict[Hypothesis, Array]:
+        """Calibrated log-likelihoods; those of the views alone must be among `logs`.
+
+        near : whether what differs may be nearly the same, which C(h) is told before the doubt
+        """
         check_is_fitted(self, "factors_")
         inputs, names = _parts_of_evidence(logs, self.limits or {})
         factors = np.array([self.factors_.get(name, 1.0) for name in names])
         constants = [self.constants_.get(hypothesis_name(h), 0.0) for h in logs]
-        raw = inputs @ factors + np.array(constants)
+        evidence = inputs @ factors + np.array(constants)
+        every = with_near({h: evidence[..., k] for k, h in enumerate(logs)}, near)
+        raw = np.stack(list(every.values()), axis=-1)
         share = raw - np.logaddexp.reduce(raw, axis=-1, keepdims=True)
         uniform = np.log(self.doubt_ / len(constants))
         calibrated = np.logaddexp(np.log1p(-self.doubt_) + share, uniform)

@@ -30,11 +30,10 @@ from .models import Committee, MultiviewPLDA, find_scorers
 from .models.committee import scorer_of
 from .models.domain import DomainPLDA, InDomain
 from .models.heldout import held_out_trials
-from .models.parts import Near, with_near
 from .models.scorer import check_names, let_go
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
 from .scoring.profiles import Profiles
-from .scoring.question import Hypothesis, Logs, Question
+from .scoring.question import Hypothesis, Logs, Near, Question
 
 COMMITTEE = "committee"
 
@@ -436,14 +435,13 @@ def calibrate(
                 raise
             continue
         calibrator = HypothesisCalibrator().fit(logs, held.truth, speakers=held.people[0])
-        calibrated = calibrator.transform(logs)
         for same in questions:
             question = Question(same, known=known or None)
             key = question_key(question, views)
             calibrations[key] = calibrator
             # as in `Bundle.answer`
             nearly = near if near is not None and near.view in same else None
-            scores[key] = (same, question.ratio(views).of(with_near(calibrated, nearly)))
+            scores[key] = (same, question.ratio(views).of(calibrator.transform(logs, nearly)))
     bundle.calibrations = calibrations
     bundle.points, measured = held.measure(scores, fars)
     bundle.card = {**card, **measured}

@@ -11,8 +11,8 @@ from mvplda.calibration import HypothesisCalibrator
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.io.onnx import write_onnx
 from mvplda.models.domain import DomainPLDA
-from mvplda.models.parts import ALONE, LEAST_S, PRIOR, WINDOW, Near, PartMatcher, with_near
-from mvplda.scoring.question import Question
+from mvplda.models.parts import ALONE, LEAST_S, PRIOR, WINDOW, PartMatcher
+from mvplda.scoring.question import Near, Question, with_near
 from mvplda.training import HeldOut, _fold_model, train
 
 POINTS, WIDTH = 7, 3
@@ -259,3 +259,19 @@ def test_limits_are_in_the_graph(rng, tmp_path):
     vectors = X.astype(np.float32)
     (llr,) = session.run(None, {"enrol": vectors[:, None], "test": vectors})
     np.testing.assert_allclose(llr, bundle.answer(vectors, vectors).llr, atol=1e-4)
+
+
+def test_a_calibration_hears_of_it_before_its_doubt(rng):
+    every = [("speaker", "phrase"), ("speaker",), ("phrase",), ()]
+    voice, words = rng.normal(0, 4, (2, 200))
+    logs = dict(zip(every, (voice + words, voice, words, 0 * voice), strict=True))
+    calibrator = HypothesisCalibrator()
+    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.7, "together": 1.0}
+    calibrator.constants_ = {}
+    calibrator.doubt_ = 0.02
+    near = Near("phrase", np.full(200, 0.3), rng.normal(0, 4, 200))
+    told = {h: 0.5 * voice * ("speaker" in h) + 0.7 * words * ("phrase" in h) for h in every}
+    mixed = with_near(told, near)
+    total = np.logaddexp.reduce(list(mixed.values()), axis=0)
+    for h, values in calibrator.transform(logs, near).items():
+        np.testing.assert_allclose(values, np.log(0.98 * np.exp(mixed[h] - total) + 0.005))

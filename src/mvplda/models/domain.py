@@ -45,8 +45,9 @@ from ..labels import exact_names
 from ..persistence import fingerprint
 from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.profiles import Profiles
+from ..scoring.question import Near
 from ..scoring.worlds import Matches, Reading, Table
-from .parts import ALONE, PRIOR, Near, PartMatcher
+from .parts import ALONE, PRIOR, PartMatcher
 from .scorer import BaseScorer, kept, needed_labels, side_by_side
 
 SITTING = "recording"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -19,7 +18,7 @@ from ..backend import namespace, to_host
 from ..exceptions import DataError
 from ..scoring.forms import row_products
 from ..scoring.profiles import Profiles
-from ..scoring.question import Hypothesis, Logs
+from ..scoring.question import Near
 
 WINDOW = 4
 """Points in a row that are missing where a word was replaced. This and the two below were chosen on corpora that were
@@ -39,23 +38,6 @@ SMALLEST = 1e-4
 """Distances below this are of copies."""
 
 AT_ONCE = 2**12
-
-
-class Near(NamedTuple):
-    """Of trials: the view, how likely nearly the same class is beforehand, and the LLR of the same class against it."""
-
-    view: str
-    prior: Array
-    llr: Array
-
-    @classmethod
-    def together(cls, nears: Sequence[Near | None]) -> Near | None:
-        """Of trials one after the other."""
-        told = [near for near in nears if near is not None]
-        if not told:
-            return None
-        views, priors, llrs = zip(*told, strict=True)
-        return cls(views[0], np.concatenate(priors), np.concatenate(llrs))
 
 
 @dataclass(frozen=True)
@@ -173,22 +155,3 @@ class PartMatcher:
         points = sums[:, :-1].reshape(len(sums), self.points, -1)
         lengths = np.linalg.norm(points, axis=2, keepdims=True)
         return points / np.maximum(lengths, SMALLEST), sums[:, -1]
-
-
-def with_near(logs: Logs, near: Near | None) -> dict[Hypothesis, Array]:
-    """Log-likelihoods where what is not the same may be nearly the same.
-
-    With L(h) of a hypothesis without the view and L(h+) of the same with it, p the prior and m the LLR of the same
-    against nearly the same, L(h) becomes log((1 - p) exp L(h) + p exp(L(h+) - m)): the vectors of the whole do not tell
-    nearly the same words from the same.
-    """
-    changed = dict(logs)
-    if near is None:
-        return changed
-    with np.errstate(divide="ignore"):
-        likelier = np.log(near.prior) - near.llr
-    for h in logs:
-        same = next((one for one in logs if set(one) == {*h, near.view}), h)
-        if near.view not in h and same != h:
-            changed[h] = np.logaddexp(np.log1p(-near.prior) + logs[h], likelier + logs[same])
-    return changed

@@ -43,13 +43,13 @@ from ..scoring.profiles import (
 )
 from ..scoring.question import (
     Logs,
+    Near,
     Question,
     Ratio,
     make_question,
 )
 from ..scoring.search import SearchIndex
 from ..scoring.worlds import Naming, Role
-from .parts import Near
 
 M = TypeVar("M")
 

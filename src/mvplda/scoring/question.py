@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import compress, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -335,3 +335,39 @@ def with_countermeasure(llr: Any, countermeasure: ArrayLike, spoof_prior: float 
     if spoof_prior == 1:
         return traces + 0.0 * scores.clip(-1, 1)
     return -xp.logaddexp(np.log1p(-spoof_prior) - scores, np.log(spoof_prior) - traces)  # (V13)
+
+
+class Near(NamedTuple):
+    """Of trials: the view, how likely nearly the same class is beforehand, and the LLR of the same class against it."""
+
+    view: str
+    prior: Array
+    llr: Array
+
+    @classmethod
+    def together(cls, nears: Sequence[Near | None]) -> Near | None:
+        """Of trials one after the other."""
+        told = [near for near in nears if near is not None]
+        if not told:
+            return None
+        views, priors, llrs = zip(*told, strict=True)
+        return cls(views[0], np.concatenate(priors), np.concatenate(llrs))
+
+
+def with_near(logs: Logs, near: Near | None) -> dict[Hypothesis, Array]:
+    """Log-likelihoods where what is not the same may be nearly the same.
+
+    With L(h) of a hypothesis without the view and L(h+) of the same with it, p the prior and m the LLR of the same
+    against nearly the same, L(h) becomes log((1 - p) exp L(h) + p exp(L(h+) - m)): the vectors of the whole do not tell
+    nearly the same words from the same.
+    """
+    changed = dict(logs)
+    if near is None:
+        return changed
+    with np.errstate(divide="ignore"):
+        likelier = np.log(near.prior) - near.llr
+    for h in logs:
+        same = next((one for one in logs if set(one) == {*h, near.view}), h)
+        if near.view not in h and same != h:
+            changed[h] = np.logaddexp(np.log1p(-near.prior) + logs[h], likelier + logs[same])
+    return changed

@@ -30,9 +30,9 @@ from ..extractors import load_extractor
 from ..metrics import eer
 from ..metrics.curves import min_cllr
 from ..models.domain import DomainPLDA
-from ..models.parts import Near, PartMatcher, with_near
+from ..models.parts import PartMatcher
 from ..persistence import write_atomically
-from ..scoring.question import Hypothesis, Question
+from ..scoring.question import Hypothesis, Near, Question
 from ..voices import DEFAULT_MODEL
 from .recordings import (
     CONDITIONS,
@@ -114,7 +114,7 @@ class Outcome:
 
     def calibrated(self, calibrator: HypothesisCalibrator) -> dict[Hypothesis, Array]:
         """As in `Bundle.answer`."""
-        return with_near(calibrator.transform(self.logs), self.near)
+        return calibrator.transform(self.logs, self.near)
 
 
 class Calibrated:
