@@ -1,6 +1,7 @@
 """Points in time, and nearly the right words: against loops, and against a mixture of densities."""
 
 import warnings
+from dataclasses import asdict
 from functools import partial
 
 import numpy as np
@@ -44,7 +45,7 @@ def recordings(rng, n, seconds=2.0):
 
 def model(rng):
     X, labels = recordings(rng, 48)
-    return DomainPLDA(BLOCKS, points={"row": MATCHER.to_dict()}).fit(X, labels)
+    return DomainPLDA(BLOCKS, points={"row": asdict(MATCHER)}).fit(X, labels)
 
 
 def distances_by_loops(one, other):
@@ -169,11 +170,11 @@ def test_points_of_zeros_and_settings_that_do_not_fit_are_refused(rng):
     with pytest.raises(DataError, match="points of zeros"):
         scorer.enrol(X)
     for wrong in ({"points": 5}, {"points": 2}, {"view": "device"}):
-        points = {"row": {**MATCHER.to_dict(), **wrong}}
+        points = {"row": {**asdict(MATCHER), **wrong}}
         with pytest.raises(ParameterError, match="block 'row'"):
             DomainPLDA(BLOCKS, points=points).fit(*recordings(rng, 12))
     with pytest.raises(ParameterError, match="block 'other'"):
-        DomainPLDA(BLOCKS, points={"other": MATCHER.to_dict()}).fit(X, labels)
+        DomainPLDA(BLOCKS, points={"other": asdict(MATCHER)}).fit(X, labels)
 
 
 def test_the_scale_of_a_vector_does_not_matter(rng):
@@ -196,7 +197,7 @@ def test_calibration_of_held_out_people_is_that_of_the_answers(rng):
     )
     X = np.hstack([X + 0.3 * rng.normal(size=X.shape), rows.reshape(n, -1), np.full((n, 1), 2.0)])
     labels = {"speaker": speaker.astype(str), "phrase": phrase.astype(str)}
-    default = DomainPLDA(BLOCKS, points={"row": MATCHER.to_dict()}).fit(X, labels)
+    default = DomainPLDA(BLOCKS, points={"row": asdict(MATCHER)}).fit(X, labels)
     blocks = {"voice": 5, "words": 4, "sounds": POINTS * WIDTH + 1}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -8,12 +8,12 @@ seconds. Every point of one recording should be like some point of the other (do
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from .._typing import AnyArray, Array, BoolArray, IntArray, Json
+from .._typing import AnyArray, Array, BoolArray, IntArray
 from ..backend import namespace, to_host
 from ..exceptions import DataError
 from ..scoring.forms import row_products
@@ -55,9 +55,6 @@ class PartMatcher:
     constant: float = 0.0
     best: float = 0.0
     worst: float = -1.0
-
-    def to_dict(self) -> Json:
-        return asdict(self)
 
     def fits(self, columns: int, view: str) -> bool:
         """Whether a block can be of these points."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -208,9 +208,7 @@ def outcomes(
         enrol = np.flatnonzero(clean & (some.number < takes))
         free = some.number >= takes
         if domain in NEARLY.values():
-            # of a phrase with several takes one word is replaced in the others
-            cells = np.char.add(np.char.add(some.speaker, "|"), some.phrase)
-            is_right = np.isin(cells, cells[some.number > 0])
+            is_right = has_several_takes(some)
             enrol = enrol[is_right[enrol]]
             free |= ~is_right
         if phrases == OWN:
@@ -309,7 +307,7 @@ def without_telephone(material: Material, groups: Sequence[str]) -> Material:
 def model_of(material: Material, groups: Sequence[str], matcher: PartMatcher) -> DomainPLDA:
     domains = [domain for group in groups for domain in DOMAINS[group]]
     some = material.take(np.isin(material.domain, domains))
-    points = {"sounds": matcher.to_dict()}
+    points = {"sounds": asdict(matcher)}
     model = DomainPLDA(BLOCKS, delta=DELTA, factors=FACTORS, points=points)
     return model.fit(some.vectors, some.labels())
 
@@ -333,7 +331,8 @@ def matcher_of(material: Material, groups: Sequence[str]) -> PartMatcher:
         )
         kinds = {"same": again}
         if domain == NEARLY.get(here.group[0]):
-            kinds["near"] = one_word_apart(here.phrase)
+            is_right = has_several_takes(here)
+            kinds["near"] = np.logical_and.outer(is_right, ~is_right)
         for kind, pairs in kinds.items():
             some = rng.permutation(np.argwhere(own & pairs))[:PAIRS]
             found = matcher.distances(points[some[:, 0]], points[some[:, 1]])
@@ -341,14 +340,10 @@ def matcher_of(material: Material, groups: Sequence[str]) -> PartMatcher:
     return matcher.fit(same, near)
 
 
-def one_word_apart(phrases: NDArray[Any]) -> Mask:
-    """(n, n) whether two phrases, words with hyphens between them, differ in one."""
-    names, codes = np.unique(phrases, return_inverse=True)
-    words = [name.split("-") for name in names.tolist()]
-    apart = np.array(
-        [[len(a) == len(b) and sum(map(str.__ne__, a, b)) == 1 for b in words] for a in words]
-    )
-    return np.asarray(apart[np.ix_(codes, codes)])
+def has_several_takes(some: Material) -> Mask:
+    """Rows of phrases that somebody says more than once: where words are replaced, the right ones."""
+    cells = np.char.add(np.char.add(some.speaker, "|"), some.phrase)
+    return np.isin(cells, cells[some.number > 0])
 
 
 def left_out(material: Material, groups: Sequence[str], named: bool = True) -> list[Outcome]:
