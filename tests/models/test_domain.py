@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 
 from mvplda import load
 from mvplda.exceptions import DataError, LabelError, ParameterError
-from mvplda.models.domain import KNOWN_NOISE, SITTINGS, DomainPLDA, channels, moments
+from mvplda.models.domain import KNOWN_NOISE, SITTINGS, DomainPLDA, Enrolled, channels, moments
 
 BLOCKS = {"voice": (6, "speaker"), "words": (4, "phrase")}
 
@@ -188,6 +188,20 @@ def test_a_name_that_says_nothing_is_not_believed() -> None:
     with pytest.raises(LabelError, match="nothing that is enrolled"):
         wrong.known_names("phrase")
     np.testing.assert_allclose(wrong.shift_[6:], right.shift_[6:], atol=1e-12)
+
+
+def test_one_phrase_that_few_people_share_is_not_known(model: DomainPLDA) -> None:
+    X, labels = corpus(3)
+    one = np.flatnonzero(labels["phrase"] == labels["phrase"][0])
+    people = np.unique(labels["speaker"][one])
+    for count, is_known in ((3, False), (4, True)):
+        rows = one[np.isin(labels["speaker"][one], people[:count])]
+        named = model.enrol(X[rows], labels["speaker"][rows], {"phrase": labels["phrase"][rows]})
+        some = Enrolled.of(named, np.arange(len(named.owner)), ("speaker", "phrase"))
+        assert ("phrase" in some.names) == is_known
+        # as without names
+        here, plain = model.deployed(named), model.enrol(X[rows], labels["speaker"][rows])
+        assert is_known or np.allclose(here.shift_, model.deployed(plain).shift_)
 
 
 def copied(seed: int = 0) -> tuple[np.ndarray, dict[str, Any]]:

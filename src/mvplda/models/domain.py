@@ -80,6 +80,10 @@ UNNAMED = 0.008
 """Variance of a domain where its classes, such as the phrases, have no names: where all may say one phrase, what is
 the phrase and what the domain cannot be told apart."""
 
+FEW = 4
+"""Fewer people, who all say one phrase, do not tell it from the domain: its name is not used. Chosen on corpora that
+were left out."""
+
 NEAREST = 8
 """Known classes that a test may be of instead of its profile's: each takes time in every trial."""
 
@@ -537,6 +541,9 @@ class Enrolled:
                 continue
             labels = profiles.labels[view]
             numbers, own = np.unique(labels.codes[rows], return_inverse=True)
+            # one name that few people share says no more than none: nobody tells what it is not
+            if len(numbers) == 1 and numbers[0] >= 0 and len(np.unique(owner)) < FEW:
+                continue
             codes[view] = own.reshape(-1) - np.count_nonzero(numbers < 0)
             if (numbers >= 0).any():
                 names[view] = labels.names[numbers[numbers >= 0]].tolist()
