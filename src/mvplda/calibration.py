@@ -175,6 +175,9 @@ def _count_speakers(speakers: ArrayLike, targets: BoolArray) -> tuple[int, float
 TOGETHER = "together"
 """Names the factor of what is known of several views at once, beyond what is known of each."""
 
+PARTS = "parts"
+"""Names that of what parts of recordings tell."""
+
 FACTOR_DEVIATION = 0.5
 CONSTANT_DEVIATION = 1.0
 SCALE_DEVIATION = 3.0
@@ -188,10 +191,11 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     A hypothesis h is the set of views that two sides share. With L(h) its log-likelihood relative to "nothing is
     shared", L(v) that of the view v alone, and n hypotheses,
 
-        C(h) = sum over v in h of f_v L(v)  +  f_together (L(h) - sum over v in h of L(v))  +  c_h
+        C(h) = sum over v in h of f_v L(v)  +  f_together (L(h) - sum over v in h of L(v))  +  f_parts s(h)  +  c_h
         calibrated(h) = log((1 - doubt) exp C(h) / sum exp C  +  doubt / n)
 
-    The factors f are at least 0. Where a view has a limit, L(v) is -log(exp -L(v) + exp -limit) before its factor:
+    The factors f are at least 0; s(h) is what parts of the recordings tell of a view of h (`Near.same`), where there is
+    such a thing. Where a view has a limit, L(v) is -log(exp -L(v) + exp -limit) before its factor:
     vectors that are the same in it say no more. The doubt limits what any trial can claim: however many trials there
     are, few speakers cannot show that an error is rarer than about one in as many trials as there are speakers.
 
@@ -204,7 +208,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
 
     Attributes
     ----------
-    factors_ : dict of {view or "together": factor}
+    factors_ : dict of {view, "together" or "parts": factor}
     constants_ : dict of {"speaker+phrase", "speaker", ...: constant}; "nothing" has 0
     doubt_ : float, probability that the model tells nothing about a trial
     n_speakers_ : int, speakers whose trials were used
@@ -241,6 +245,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         *,
         speakers: ArrayLike,
         corpora: ArrayLike | None = None,
+        near: Near | None = None,
     ) -> Self:
         """Fit to trials of people who were held out.
 
@@ -250,9 +255,10 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         truth : (n,) place of the true hypothesis of every trial among the keys of `logs`
         speakers : (n,) speaker of every trial's enrolment
         corpora : (n,) where every trial comes from: all corpora then weigh the same. None: one corpus
+        near : of the trials, what parts of the recordings tell
         """
         hypotheses = list(logs)
-        inputs, names = _parts_of_evidence(logs, self.limits or {})
+        inputs, names = _parts_of_evidence(logs, self.limits or {}, near)
         truth = np.asarray(truth)
         if truth.shape != inputs.shape[:1] or truth.dtype.kind not in "iu":
             raise DataError(
@@ -281,7 +287,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         near : whether what differs may be nearly the same, which C(h) is told before the doubt
         """
         check_is_fitted(self, "factors_")
-        inputs, names = _parts_of_evidence(logs, self.limits or {})
+        inputs, names = _parts_of_evidence(logs, self.limits or {}, near)
         factors = np.array([self.factors_.get(name, 1.0) for name in names])
         constants = [self.constants_.get(hypothesis_name(h), 0.0) for h in logs]
         evidence = inputs @ factors + np.array(constants)
@@ -293,7 +299,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         return {h: calibrated[..., place] for place, h in enumerate(logs)}
 
     def check_state(self) -> None:
-        alone = [(view,) for view in self.factors_ if view != TOGETHER]
+        alone = [(view,) for view in self.factors_ if view not in (TOGETHER, PARTS)]
         every: list[Hypothesis] = [sum(alone, ()), *alone, ()]
         check_answers(self, lambda X: [*self.transform(dict.fromkeys(every, X)).values()], 1)
 
@@ -320,8 +326,10 @@ def hypothesis_name(shared: Hypothesis) -> str:
     return "+".join(shared) or "nothing"
 
 
-def _parts_of_evidence(logs: Logs, limits: Mapping[str, float]) -> tuple[Array, list[str]]:
-    """(..., hypotheses, parts) what factors multiply, and the parts' names: the views, and all together."""
+def _parts_of_evidence(
+    logs: Logs, limits: Mapping[str, float], near: Near | None
+) -> tuple[Array, list[str]]:
+    """(..., hypotheses, parts) what factors multiply, and its names: the views, all together, parts of recordings."""
     views = list(dict.fromkeys(view for h in logs for view in h))
     missing = [view for view in views if (view,) not in logs]
     if missing:
@@ -335,10 +343,14 @@ def _parts_of_evidence(logs: Logs, limits: Mapping[str, float]) -> tuple[Array, 
         together = nothing
         if len(h) > 1:
             together = values - sum((arrays[(view,)] for view in h), nothing)
-        rows.append(np.stack([*alone, together], axis=-1))
-    inputs = np.stack(rows, axis=-2)
-    parts = 1 if len(views) == 1 else len(views) + 1
-    return inputs[..., :parts], [*views, TOGETHER][:parts]
+        columns = [*alone, together] if len(views) > 1 else alone
+        if near is not None:
+            columns.append(near.same if near.view in h else nothing)
+        rows.append(np.stack(columns, axis=-1))
+    names = [*views, TOGETHER] if len(views) > 1 else views
+    if near is not None:
+        names.append(PARTS)
+    return np.stack(rows, axis=-2), names
 
 
 def _equal_shares(truth: IntArray, corpora: ArrayLike | None) -> Array:

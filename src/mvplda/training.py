@@ -53,7 +53,7 @@ FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 TESTS, TRIALS = 1000, 10_000
 """Of every fold, and of every kind in every fold, so many are used."""
 
-EXTRACTOR_WIDTHS = {"campplus": 192, "words": 288, "sounds": 769}
+EXTRACTOR_WIDTHS = {"campplus": 192, "resnet": 256, "words": 288, "sounds": 769}
 """Columns of the extractors that have names of their own, by which blocks of joint vectors are told apart."""
 
 ROWS_OF_POINTS = ("sounds",)
@@ -434,7 +434,8 @@ def calibrate(
             if not known:
                 raise
             continue
-        calibrator = HypothesisCalibrator().fit(logs, held.truth, speakers=held.people[0])
+        calibrator = HypothesisCalibrator()
+        calibrator.fit(logs, held.truth, speakers=held.people[0], near=near)
         for same in questions:
             question = Question(same, known=known or None)
             key = question_key(question, views)

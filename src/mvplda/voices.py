@@ -37,7 +37,7 @@ REPORT_FILE = "report.txt"
 
 DEFAULT_MODEL = Path(__file__).with_name("defaults") / "default.safetensors"
 """The model of the package: of several corpora, in a domain that enrolments tell."""
-DEFAULT_EXTRACTORS = ("campplus", "words", "sounds")
+DEFAULT_EXTRACTORS = ("campplus", "resnet", "words", "sounds")
 
 Recorded = Extracted | PathLike | Iterable[Source]
 """One side of a comparison: a sound file, several, or what was made of them."""

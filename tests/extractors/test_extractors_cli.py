@@ -308,5 +308,5 @@ def _alive(group):
 def test_extractors_by_name_are_listed(place, monkeypatch):
     monkeypatch.setenv("MVPLDA_CACHE", str(place / "empty"))
     lines = run("extractor", "list").output.splitlines()
-    assert [line.split()[0] for line in lines] == ["campplus", "words", "sounds"]
-    assert lines[1].endswith("not fetched: mvplda extractor get words")
+    assert [line.split()[0] for line in lines] == ["campplus", "resnet", "words", "sounds"]
+    assert lines[2].endswith("not fetched: mvplda extractor get words")

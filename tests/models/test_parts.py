@@ -1,4 +1,4 @@
-"""Points in time, and nearly the right words: against loops, and against a mixture of densities."""
+"""Points in time, other words and nearly the right ones: against loops, and against a mixture of densities."""
 
 import warnings
 from dataclasses import asdict
@@ -12,12 +12,12 @@ from mvplda.calibration import HypothesisCalibrator
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.io.onnx import write_onnx
 from mvplda.models.domain import DomainPLDA
-from mvplda.models.parts import ALONE, LEAST_S, PRIOR, WINDOW, PartMatcher
+from mvplda.models.parts import LEAST_S, LIMIT, PRIOR, WINDOW, PartMatcher
 from mvplda.scoring.question import Near, Question, with_near
 from mvplda.training import HeldOut, _fold_model, train
 
 POINTS, WIDTH = 7, 3
-MATCHER = PartMatcher("phrase", POINTS, constant=-2.0, best=0.5, worst=-1.5)
+MATCHER = PartMatcher("phrase", POINTS, whole=(-1.0, -2.0), part=(-2.0, 0.5, -1.5))
 BLOCKS = {"voice": (5, "speaker"), "words": (4, "phrase"), "row": (POINTS * WIDTH + 1, "phrase")}
 
 
@@ -56,7 +56,7 @@ def distances_by_loops(one, other):
         back = min(1 - other[place] @ point for point in one)
         places.append(max(forth, back))
     windows = [np.mean(places[k : k + WINDOW]) for k in range(POINTS - WINDOW + 1)]
-    return np.quantile(places, 0.25), max(windows)
+    return np.mean(places), np.quantile(places, 0.25), max(windows)
 
 
 def unit(points):
@@ -74,7 +74,7 @@ def test_a_replaced_part_is_far_where_the_rest_is_near(rng):
     one = unit(rng.normal(size=(1, POINTS, 40)))
     replaced = one.copy()
     replaced[0, :WINDOW] = unit(rng.normal(size=(WINDOW, 40)))
-    best, worst = MATCHER.distances(one, replaced)[0]
+    _, best, worst = MATCHER.distances(one, replaced)[0]
     assert worst > 10 * best
 
 
@@ -92,19 +92,20 @@ def test_near_of_lists_and_matrices_and_sums(rng):
     points = unit(X[:, 9:-1].reshape(24, POINTS, WIDTH))
     for profile, test in pairs:
         own = labels["speaker"][:12] == profiles.ids[profile]
-        found = []
+        parts, wholes = [], []
         for phrase in np.unique(labels["phrase"][:12][own]):
             takes = points[:12][own & (labels["phrase"][:12] == phrase)]
-            best, worst = distances_by_loops(unit(takes.sum(axis=0)), points[12 + test])
-            found.append(-2.0 + 0.5 * np.log(best) - 1.5 * np.log(worst))
-        assert every.llr[profile, test] == pytest.approx(max(found))
+            mean, best, worst = distances_by_loops(unit(takes.sum(axis=0)), points[12 + test])
+            parts.append(-2.0 + 0.5 * np.log(best) - 1.5 * np.log(worst))
+            wholes.append(-1.0 - 2.0 * np.log(mean))
+        assert every.llr[profile, test] == pytest.approx(max(parts))
+        high = 1 / (np.exp(-max(wholes)) + np.exp(-LIMIT))
+        assert every.same[profile, test] == pytest.approx(np.log(high + np.exp(-LIMIT)))
+    np.testing.assert_array_equal(some.same, every.same[pairs[:, 0], pairs[:, 1]])
     # half way between one word and a phrase
-    np.testing.assert_allclose(every.prior, ALONE * (1.0 - LEAST_S) / 0.4)
-    here = scorer.deployed(profiles)
-    for known in (here, here.settled()):
-        near = known.near(profiles, tests, None, ("phrase",))
-        np.testing.assert_allclose(near.prior, PRIOR * (1.0 - LEAST_S) / 0.4)
-        np.testing.assert_allclose(near.llr, every.llr)
+    np.testing.assert_allclose(every.prior, PRIOR * (1.0 - LEAST_S) / 0.4)
+    near = scorer.deployed(profiles).near(profiles, tests, None, ("phrase",))
+    np.testing.assert_array_equal(near.llr, every.llr)
     assert scorer.near(profiles, tests, None, ("speaker",)) is None
 
 
@@ -128,7 +129,7 @@ def test_a_claimed_phrase_is_compared_with_its_own(rng):
 def test_the_mixture_is_that_of_densities(rng):
     every = [("speaker", "phrase"), ("speaker",), ("phrase",), ()]
     logs = {h: rng.normal(size=6) for h in every}
-    near = Near("phrase", rng.uniform(0, 0.5, 6), rng.normal(size=6))
+    near = Near("phrase", rng.uniform(0, 0.5, 6), *rng.normal(size=(2, 6)))
     mixed = with_near(logs, near)
     for h, same in ((("speaker",), ("speaker", "phrase")), ((), ("phrase",))):
         density = (1 - near.prior) * np.exp(logs[h]) + near.prior * np.exp(logs[same] - near.llr)
@@ -155,12 +156,17 @@ def test_an_answer_has_the_mixture_and_a_question_about_the_voice_has_not(rng):
 
 
 def test_fitting_tells_same_from_nearly(rng):
-    same = np.exp(rng.normal([-3.5, -3.0], 0.3, (200, 2)))
-    near = np.exp(rng.normal([-3.2, -2.0], 0.3, (300, 2)))
-    fitted = MATCHER.fit([same], [near])
-    scores = [fitted.constant + np.log(part) @ [fitted.best, fitted.worst] for part in (same, near)]
-    assert (scores[0] > 0).mean() > 0.9
-    assert (scores[1] < 0).mean() > 0.9
+    same = np.exp(rng.normal([-4.0, -3.5, -3.0], 0.3, (200, 3)))
+    near = np.exp(rng.normal([-3.8, -3.2, -2.0], 0.3, (300, 3)))
+    other = np.exp(rng.normal([-2.0, -3.2, -2.0], 0.3, (100, 3)))
+    fitted = MATCHER.fit([same], [near], [other])
+    for kind, columns, line in (
+        (near, slice(1, 3), fitted.part),
+        (other, slice(0, 1), fitted.whole),
+    ):
+        scores = [line[0] + np.log(part[:, columns]) @ line[1:] for part in (same, kind)]
+        assert (scores[0] > 0).mean() > 0.9
+        assert (scores[1] < 0).mean() > 0.9
 
 
 def test_points_of_zeros_and_settings_that_do_not_fit_are_refused(rng):
@@ -185,6 +191,7 @@ def test_the_scale_of_a_vector_does_not_matter(rng):
     tiny = scorer.near(small, small, None, ("phrase",))
     np.testing.assert_allclose(tiny.prior, plain.prior)
     np.testing.assert_allclose(tiny.llr, plain.llr, atol=1e-6)
+    np.testing.assert_allclose(tiny.same, plain.same, atol=1e-6)
 
 
 def test_calibration_of_held_out_people_is_that_of_the_answers(rng):
@@ -206,7 +213,8 @@ def test_calibration_of_held_out_people_is_that_of_the_answers(rng):
         logs, near = held.evidence()
     assert near is not None
     calibrator = bundle.calibrations["speaker+phrase"]
-    again = HypothesisCalibrator().fit(logs, held.truth, speakers=held.people[0])
+    again = HypothesisCalibrator().fit(logs, held.truth, speakers=held.people[0], near=near)
+    assert "parts" in again.factors_
     assert again.factors_ == pytest.approx(calibrator.factors_, rel=1e-3)
 
 
@@ -262,17 +270,50 @@ def test_limits_are_in_the_graph(rng, tmp_path):
     np.testing.assert_allclose(llr, bundle.answer(vectors, vectors).llr, atol=1e-4)
 
 
-def test_a_calibration_hears_of_it_before_its_doubt(rng):
+def test_a_calibration_weighs_parts_before_its_doubt(rng):
     every = [("speaker", "phrase"), ("speaker",), ("phrase",), ()]
     voice, words = rng.normal(0, 4, (2, 200))
     logs = dict(zip(every, (voice + words, voice, words, 0 * voice), strict=True))
     calibrator = HypothesisCalibrator()
-    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.7, "together": 1.0}
+    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.7, "together": 1.0, "parts": 0.4}
     calibrator.constants_ = {}
     calibrator.doubt_ = 0.02
-    near = Near("phrase", np.full(200, 0.3), rng.normal(0, 4, 200))
-    told = {h: 0.5 * voice * ("speaker" in h) + 0.7 * words * ("phrase" in h) for h in every}
+    near = Near("phrase", np.full(200, 0.3), *rng.normal(0, 4, (2, 200)))
+    said = 0.7 * words + 0.4 * near.same
+    told = {h: 0.5 * voice * ("speaker" in h) + said * ("phrase" in h) for h in every}
     mixed = with_near(told, near)
     total = np.logaddexp.reduce(list(mixed.values()), axis=0)
     for h, values in calibrator.transform(logs, near).items():
         np.testing.assert_allclose(values, np.log(0.98 * np.exp(mixed[h] - total) + 0.005))
+
+
+def test_a_calibration_learns_what_parts_are_worth(rng):
+    every = [("speaker", "phrase"), ("speaker",), ("phrase",), ()]
+    truth = np.arange(4000) % 4
+    has_phrase = truth % 2 == 0
+    # what parts say is an LLR, the vectors of words say nothing
+    same = rng.normal(np.where(has_phrase, 2.0, -2.0), 2.0)
+    voice = rng.normal(np.where(truth < 2, 2.0, -2.0), 2.0)
+    silent = np.zeros(4000)
+    logs = dict(zip(every, (voice, voice, silent, silent), strict=True))
+    near = Near("phrase", silent, silent, same)
+    fitted = HypothesisCalibrator().fit(logs, truth, speakers=np.arange(4000), near=near)
+    assert fitted.factors_["parts"] == pytest.approx(1.0, abs=0.1)
+    assert fitted.factors_["speaker"] == pytest.approx(1.0, abs=0.1)
+
+
+def test_an_answer_that_is_calibrated_has_what_parts_tell(rng):
+    scorer = model(rng)
+    X, labels = recordings(rng, 24)
+    profiles = scorer.enrol(X[:12], labels["speaker"][:12])
+    tests = scorer.enrol(X[12:])
+    calibrator = HypothesisCalibrator()
+    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.7, "together": 1.0, "parts": 0.4}
+    calibrator.constants_ = {}
+    calibrator.doubt_ = 0.02
+    calibrator.n_speakers_ = 4
+    bundle = Bundle(None, scorer, calibrations={"speaker+phrase": calibrator})
+    near = scorer.near(profiles, tests, None, ("phrase",))
+    logs = calibrator.transform(scorer.log_likelihoods(profiles, tests), near)
+    expected = Question().ratio(("speaker", "phrase")).of(logs)
+    np.testing.assert_allclose(bundle.answer(profiles, tests).llr, expected)

@@ -110,7 +110,7 @@ def test_vectors_that_are_missing_are_named(tmp_path) -> None:
 def test_the_default_model_of_the_package_answers_calibrated() -> None:
     bundle = load(DEFAULT_MODEL)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(6, 1249))
+    X = rng.normal(size=(6, 1505))
     answer = bundle.answer(X[:3], X[3:])
     assert answer.calibrated
     assert bundle.points["speaker+phrase"][0].far == 0.01

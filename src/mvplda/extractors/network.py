@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -218,7 +219,8 @@ class OnnxNetwork:
         if ports.lengths:
             feeds[ports.lengths] = np.full(len(frames), frames.shape[1], dtype=np.int64)
         if ports.mask:
-            feeds[ports.mask] = np.ones(frames.shape[:2], dtype=np.int64)
+            kind = np.float32 if self._mask_is_float else np.int64
+            feeds[ports.mask] = np.ones(frames.shape[:2], dtype=kind)
         try:
             (vectors,) = self._session.run([ports.output], feeds)
         except Exception as error:  # onnxruntime has no base class of its own for them
@@ -247,6 +249,8 @@ class OnnxNetwork:
         """The recipe with the names that the file has, where it leaves them open."""
         lengths = recipe.network.lengths if recipe.network.lengths in self._inputs else ""
         others = (lengths, recipe.network.mask)
+        types = {port.name: port.type for port in self._session.get_inputs()}
+        self._mask_is_float = types.get(recipe.network.mask) == "tensor(float)"
         self._input = next(name for name in self._inputs if name not in others)
         wanted = recipe.network.output or next(iter(self._outputs))
         if wanted not in self._outputs:
@@ -368,7 +372,7 @@ def stretches(frames: Frames, count: int) -> FloatArray:
 
 
 def open_session(path: Path, threads: int) -> InferenceSession:
-    """An ONNX file, or one in onnxruntime's own format, in onnxruntime, on a GPU where it has one."""
+    """An ONNX file in onnxruntime, on a GPU where it has one."""
     runtime = need("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -377,14 +381,28 @@ def open_session(path: Path, threads: int) -> InferenceSession:
     available = runtime.get_available_providers()
     wanted = [one for one in ("CUDAExecutionProvider", "CPUExecutionProvider") if one in available]
     try:
-        with path.open("rb") as file:
-            if file.read(8)[4:] == b"ORTM":  # onnxruntime's own format, whatever the file is called
-                options.add_session_config_entry("session.load_model_format", "ORT")
         return runtime.InferenceSession(str(path), options, providers=wanted)
     except Exception as error:  # onnxruntime has no base class of its own for them
         raise FileFormatError(
             f"{path} is damaged or no ONNX file: {' '.join(str(error).split())[:300]}"
         ) from error
+
+
+def as_onnx(data: bytes) -> bytes:
+    """An ONNX file of one in onnxruntime's own format, which onnxruntime does not optimise for the machine it is on."""
+    if data[4:8] != b"ORTM":
+        return data
+    runtime = need("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.load_model_format", "ORT")
+    options.add_session_config_entry("session.save_model_format", "ONNX")
+    with tempfile.TemporaryDirectory(prefix="mvplda-") as folder:
+        file = Path(folder) / "network.onnx"
+        options.optimized_model_filepath = str(file)
+        runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        return file.read_bytes()
 
 
 def prepared(part: Part, recipe: Recipe) -> Sound:

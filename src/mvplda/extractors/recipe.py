@@ -190,10 +190,6 @@ class Recipe:
             del tables[name][key]
         if self.windows.pool == "points":
             tables["windows"]["length"] = 1
-        # settings that recipes once had: with them, fingerprints are those of models that exist
-        tables["windows"]["coverage"] = 0.0
-        tables["features"]["pad_frames"] = 1
-        tables["output"] |= {"rectify": False, "unit": False}
         return json.dumps({"version": VERSION, "rate": self.rate, **tables}, sort_keys=True)
 
     def fingerprint(self, weights: str) -> str:
@@ -216,7 +212,6 @@ def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
     """A recipe of plain values; a key that there is not is an error that names the nearest one."""
     values = dict(values)
     family = values.pop("family", None)
-    values.pop("calibration", None)  # files that were fetched earlier have one
     base = Recipe(name)
     if family is not None:
         if family not in families():

@@ -47,7 +47,7 @@ from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.profiles import Profiles
 from ..scoring.question import Near
 from ..scoring.worlds import Matches, Reading, Table
-from .parts import ALONE, PRIOR, PartMatcher
+from .parts import PartMatcher
 from .scorer import BaseScorer, kept, needed_labels, side_by_side
 
 SITTING = "recording"
@@ -115,7 +115,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     Parameters
     ----------
     blocks : dict of {name: (columns, view)}
-        Blocks of columns in their order, and the view that each is about.
+        Blocks of columns in their order, and the view that each is about; several may be about the first view.
     domain : str
         The column of labels that names the domain (corpus) of training vectors.
     take : str
@@ -186,8 +186,12 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         labels = needed_labels(y)
         self._check_points()
         views = list(dict.fromkeys(view for _, _, view in self._columns()))
-        if len(views) < len(self._columns()):
-            raise ParameterError("two blocks are about one view: put their columns into one block")
+        told = [view for _, _, view in self._columns()]
+        # classes that are known by name have one posterior; those of the first view have no names
+        if any(told.count(view) > 1 for view in views[1:]):
+            raise ParameterError(
+                f"two blocks are about one view: put their columns into one block, or make {views[0]!r} that view"
+            )
         missing = [view for view in views if view not in labels]
         if missing:
             raise LabelError(f"there are no labels of the view {missing[0]!r}")
@@ -207,7 +211,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             unit = self.project(unit)
         for name, columns, view in self._columns():
             others = [labels[other] for other in views if other != view]
-            rest = np.zeros(len(vectors)) if not others else others[0]
+            rest = others[0] if others else np.zeros(len(vectors))
             self._fit_block(name, unit[:, columns], columns, labels[view], rest, domains)
         self._forget_domain()
         return self
@@ -247,10 +251,14 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             scaled = apart / np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), 1e-12)
             found.append(moments(scaled - scaled.mean(axis=0), own[rows], rest[rows]))
         self.mean_[columns] = np.mean(means, axis=0)
+        spreads = np.mean(found, axis=0)
+        if len(self.views_) == 1:
+            # every class has one cell, which is the class itself
+            spreads = spreads[[2, 1, 0, 3]]
         # one domain tells nothing of how domains differ: a usual value
         spread = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
         delta = (self.delta or {}).get(name, spread)
-        numbers = np.clip([*np.mean(found, axis=0), delta], 1e-6, LARGEST)
+        numbers = np.clip([*spreads, delta], 1e-6, LARGEST)
         self.variances_[name] = dict(zip(VARIANCES, numbers.tolist(), strict=True))
 
     # -- evidence and the domain -----------------------------------------------
@@ -421,16 +429,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             if matcher.view in views:
                 columns = self._places()[name]
                 one, other = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
-                share = ALONE if self._is_alone(matcher.view) else PRIOR
-                return matcher.near(one, other, pairs, share)
+                return matcher.near(one, other, pairs)
         return None
-
-    def _is_alone(self, view: str) -> bool:
-        """Whether nothing was enrolled that tells the domain of a view."""
-        if self.shift_.any():
-            return False
-        here = [name for name, _, own in self._columns() if own == view]
-        return all(self.doubt_[name] == self._fresh_doubt(name) for name in here)
 
     def _check_points(self) -> None:
         for name, matcher in self._matchers().items():

@@ -1,8 +1,9 @@
-"""Nearly the right words: is every part of a test found in what was enrolled?
+"""Words, part by part: is every part of a test found in what was enrolled?
 
 One word of a pass-phrase that is replaced leaves most of it as it was, so that a vector of the whole says little about
 it. A block of points tells it: a recording as a row of points in time, each a vector of the sounds there, and its
-seconds. Every point of one recording should be like some point of the other (docs/math.md, section 9.12).
+seconds. Every point of one recording should be like some point of the other (docs/math.md, section 9.12): where all
+are, on average, the words are the same; where one stretch is not, they are nearly the same.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ WINDOW = 4
 """Points in a row that are missing where a word was replaced. This and the two below were chosen on corpora that were
 left out."""
 
-PRIOR = 0.08
-"""Share of nearly the right words among all others."""
+PRIOR = 0.3
+"""Share of nearly the right words among all others. Large, so that few of them pass; owners hardly notice."""
 
-ALONE = 0.3
-"""The same where nothing is enrolled: what is usual here is not known, and vectors of whole phrases, which are alike to
-the network, do not tell other words either."""
+LIMIT = 1.5
+"""What the mean distance may say at most of the same words against others, for or against: recordings that were cut off
+are unlike others of the same words. Chosen on corpora that were left out."""
 
 LEAST_S, LONGER_S = 0.8, 0.4
 """A recording up to the first is one word, of which no part is replaced; so much longer, the share is as above."""
@@ -42,19 +43,20 @@ AT_ONCE = 2**12
 
 @dataclass(frozen=True)
 class PartMatcher:
-    """Compares points, and tells the same words from nearly the same by the worst part beside the best places.
+    """Compares points, and tells the same words from others, and from nearly the same.
 
     view : what the block is about
     points : of length 1, in a recording; the last column of the block has its seconds
-    constant, best, worst : LLR = constant + best log(lower quartile of distances) + worst log(distance of the worst
-        part). The best places tell how alike two recordings of the same words are here.
+    whole : (constant, factor): LLR of the same words against others = constant + factor log(mean distance)
+    part : (constant, best, worst): LLR of the same words against nearly the same = constant + best log(lower quartile
+        of distances) + worst log(distance of the worst part). The best places tell how alike two recordings of the same
+        words are here
     """
 
     view: str
     points: int
-    constant: float = 0.0
-    best: float = 0.0
-    worst: float = -1.0
+    whole: tuple[float, ...] = (0.0, -1.0)
+    part: tuple[float, ...] = (0.0, 0.0, -1.0)
 
     def fits(self, columns: int, view: str) -> bool:
         """Whether a block can be of these points."""
@@ -74,7 +76,7 @@ class PartMatcher:
         return namespace(block).concatenate([unit, seconds[:, None]], 1)
 
     def distances(self, enrolled: Array, tested: Array) -> Array:
-        """(n, 2) lower quartile of distances and that of the worst part, of pairs of unit points (n, points, d).
+        """(n, 3) mean and lower quartile of distances, and that of the worst part, of pairs of points (n, points, d).
 
         A place is as far as its point is from the nearest of the other recording, in the worse of both directions.
         """
@@ -82,27 +84,19 @@ class PartMatcher:
         places = 1.0 - np.minimum(products.max(axis=2), products.max(axis=1))
         sums = np.cumsum(np.pad(places, ((0, 0), (1, 0))), axis=1)
         parts = (sums[:, WINDOW:] - sums[:, :-WINDOW]) / WINDOW
-        both = [np.quantile(places, 0.25, axis=1), parts.max(axis=1)]
-        return np.stack(both, axis=1).clip(SMALLEST)
+        found = [places.mean(axis=1), np.quantile(places, 0.25, axis=1), parts.max(axis=1)]
+        return np.stack(found, axis=1).clip(SMALLEST)
 
-    def fit(self, same: Sequence[Array], near: Sequence[Array]) -> PartMatcher:
-        """By logistic regression on distances (n, 2) of the same and of nearly the same words, by domain.
+    def fit(
+        self, same: Sequence[Array], near: Sequence[Array], other: Sequence[Array]
+    ) -> PartMatcher:
+        """By logistic regression on distances (n, 3) of the same, nearly the same and other words, by domain."""
+        whole = _line([one[:, :1] for one in same], [one[:, :1] for one in other])
+        part = _line([one[:, 1:] for one in same], [one[:, 1:] for one in near])
+        return replace(self, whole=whole, part=part)
 
-        Domains weigh the same, and so do the two kinds.
-        """
-        parts = [*same, *near]
-        truth = np.repeat([1] * len(same) + [0] * len(near), [len(part) for part in parts])
-        shares = [1.0 / len(kind) / len(part) for kind in (same, near) for part in kind]
-        weights = np.repeat(shares, [len(part) for part in parts])
-        line = LogisticRegression(C=1e3, max_iter=1000)
-        line.fit(np.log(np.concatenate(parts)), truth, sample_weight=1e3 * weights)
-        best, worst = line.coef_[0].tolist()
-        return replace(self, constant=float(line.intercept_[0]), best=best, worst=worst)
-
-    def near(self, enrol: Profiles, test: Profiles, listed: IntArray | None, share: float) -> Near:
+    def near(self, enrol: Profiles, test: Profiles, listed: IntArray | None) -> Near:
         """Of a list of trials, or of all: (profiles, tests).
-
-        share : `PRIOR` or `ALONE`
 
         A profile of several phrases is compared by the one that fits best, or by the one that is claimed.
         """
@@ -121,19 +115,24 @@ class PartMatcher:
         starts = np.cumsum(lengths) - lengths
         trial = np.repeat(np.arange(len(pairs)), lengths)
         cells = np.arange(len(trial)) - starts[trial] + bounds[pairs[trial, 0]]
-        llr = np.empty(len(trial))
+        whole = np.empty(len(trial))
+        part = np.empty(len(trial))
         for start in range(0, len(trial), AT_ONCE):
             some = slice(start, start + AT_ONCE)
-            both = self.distances(templates[cells[some]], tested[pairs[trial[some], 1]])
-            llr[some] = self.constant + np.log(both) @ np.array([self.best, self.worst])
+            found = self.distances(templates[cells[some]], tested[pairs[trial[some], 1]])
+            logs = np.column_stack([np.ones(len(found)), np.log(found)])
+            whole[some] = logs[:, :2] @ np.array(self.whole)
+            part[some] = logs[:, [0, 2, 3]] @ np.array(self.part)
         claimed = self._is_claimed(enrol, test, cells, firsts[pairs[trial, 1]])
         # a claim that nothing enrolled has is compared with everything
         claimed |= ~np.logical_or.reduceat(claimed, starts)[trial]
-        best = np.maximum.reduceat(np.where(claimed, llr, -np.inf), starts)
+        told = np.where(claimed, np.stack([whole, part]), -np.inf)
+        same, llr = np.maximum.reduceat(told, starts, axis=1)
+        same = np.logaddexp(-np.logaddexp(-same, -LIMIT), -LIMIT)
         longer = (seconds / counts)[pairs[:, 1]] - LEAST_S
-        prior = share * np.clip(longer / LONGER_S, 0.0, 1.0)
+        prior = PRIOR * np.clip(longer / LONGER_S, 0.0, 1.0)
         shape = (len(enrol), len(test)) if listed is None else (len(pairs),)
-        return Near(self.view, prior.reshape(shape), best.reshape(shape))
+        return Near(self.view, prior.reshape(shape), llr.reshape(shape), same.reshape(shape))
 
     def _is_claimed(
         self, enrol: Profiles, test: Profiles, cells: IntArray, tested: IntArray
@@ -152,3 +151,15 @@ class PartMatcher:
         points = sums[:, :-1].reshape(len(sums), self.points, -1)
         lengths = np.linalg.norm(points, axis=2, keepdims=True)
         return points / np.maximum(lengths, SMALLEST), sums[:, -1]
+
+
+def _line(same: Sequence[Array], others: Sequence[Array]) -> tuple[float, ...]:
+    """Constant and factors of an LLR of logarithms; domains weigh the same, and so do the two kinds."""
+    parts = [*same, *others]
+    sizes = [len(part) for part in parts]
+    truth = np.repeat([1] * len(same) + [0] * len(others), sizes)
+    shares = [1.0 / len(kind) / len(part) for kind in (same, others) for part in kind]
+    line = LogisticRegression(C=1e3, max_iter=1000)
+    weights = 1e3 * np.repeat(shares, sizes)
+    line.fit(np.log(np.concatenate(parts)), truth, sample_weight=weights)
+    return (float(line.intercept_[0]), *line.coef_[0].tolist())

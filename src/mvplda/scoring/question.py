@@ -338,11 +338,17 @@ def with_countermeasure(llr: Any, countermeasure: ArrayLike, spoof_prior: float 
 
 
 class Near(NamedTuple):
-    """Of trials: the view, how likely nearly the same class is beforehand, and the LLR of the same class against it."""
+    """Of trials, what parts of recordings tell of a view beside vectors of the whole.
+
+    prior : how likely nearly the same class is beforehand
+    llr : of the same class against nearly the same
+    same : of the same class against others, as evidence that a calibration weighs
+    """
 
     view: str
     prior: Array
     llr: Array
+    same: Array
 
     @classmethod
     def together(cls, nears: Sequence[Near | None]) -> Near | None:
@@ -350,8 +356,8 @@ class Near(NamedTuple):
         told = [near for near in nears if near is not None]
         if not told:
             return None
-        views, priors, llrs = zip(*told, strict=True)
-        return cls(views[0], np.concatenate(priors), np.concatenate(llrs))
+        views, *columns = zip(*told, strict=True)
+        return cls(views[0], *(np.concatenate(column) for column in columns))
 
 
 def with_near(logs: Logs, near: Near | None) -> dict[Hypothesis, Array]:

@@ -47,13 +47,16 @@ from .results import provenance
 
 VIEWS = ("speaker", "phrase")
 POINTS, SOUNDS = 24, 32
+VOICES = {"campplus": slice(0, 192), "resnet": slice(192, 448)}
+"""Columns of the networks of voices."""
 BLOCKS = {
     "campplus": (192, "speaker"),
+    "resnet": (256, "speaker"),
     "words": (288, "phrase"),
     "sounds": (POINTS * SOUNDS + 1, "phrase"),
 }
-DELTA = {"campplus": 0.08, "words": 0.1}
-FACTORS = {"campplus": 0.25, "words": 0.08}
+DELTA = {"campplus": 0.08, "resnet": 0.15, "words": 0.1}
+FACTORS = {"campplus": 0.18, "resnet": 0.09, "words": 0.08}
 """Variance of domains, and the share of its columns that count, by block: chosen on corpora that were left out. That
 of words is larger than corpora differ here, so that one phrase that all say is not taken for what is usual."""
 LIMITS = {"phrase": 3.0}
@@ -132,7 +135,10 @@ class Calibrated:
         self.speaker = every.speaker
         self.domain = np.repeat([one.domain for one in trials], [len(one.truth) for one in trials])
         self.calibrator = HypothesisCalibrator(LIMITS)
-        self.calibrator.fit(every.logs, self.truth, speakers=self.speaker, corpora=self.domain)
+        near = every.near if "phrase" in views else None
+        self.calibrator.fit(
+            every.logs, self.truth, speakers=self.speaker, corpora=self.domain, near=near
+        )
         if len(views) == 1:
             silent = [part for part in (*VIEWS, TOGETHER) if part not in views]
             self.calibrator.factors_ |= dict.fromkeys(silent, 0.0)
@@ -270,11 +276,14 @@ def own_phrases(people: NDArray[Any], phrases: NDArray[Any], rng: np.random.Gene
 def _cosines(enrolled: Any, tested: Any) -> dict[str, Array]:
     """Cosines about the mean of what is enrolled, by view: the floor."""
     stops = np.cumsum([columns for columns, _ in BLOCKS.values()])
-    cosines = {}
-    for view, columns in (("speaker", slice(stops[0])), ("phrase", slice(stops[0], stops[1]))):
+    cosines = {view: np.zeros((len(enrolled), len(tested))) for view in VIEWS}
+    for (name, (width, view)), stop in zip(BLOCKS.items(), stops, strict=True):
+        if name == "sounds":
+            continue
+        columns = slice(stop - width, stop)
         centre = unit(enrolled[:, columns]).mean(axis=0)
         sides = [unit(unit(side[:, columns]) - centre) for side in (enrolled, tested)]
-        cosines[view] = sides[0] @ sides[1].T
+        cosines[view] += sides[0] @ sides[1].T
     return cosines
 
 
@@ -284,8 +293,8 @@ def unit(vectors: Array) -> Array:
 
 
 def telephone_shift(material: Material, groups: Sequence[str]) -> Array:
-    """What a telephone's band adds to vectors of voices of length 1: the mean over the domains of some corpora."""
-    voices = unit(material.vectors[:, : BLOCKS["campplus"][0]])
+    """What a telephone's band adds to the vectors of networks of voices: the mean over the domains of some corpora."""
+    voices = material.vectors[:, : VOICES["resnet"].stop]
     narrow = material.condition == "telephone"
     clean = material.condition == "clean"
     shifts = []
@@ -300,7 +309,8 @@ def without_telephone(material: Material, groups: Sequence[str]) -> Material:
     shift = telephone_shift(material, groups)
     vectors = material.vectors.copy()
     rows = material.condition == "telephone"
-    vectors[rows, : len(shift)] = unit(vectors[rows, : len(shift)]) - shift
+    for columns in VOICES.values():
+        vectors[rows, columns] = unit(vectors[rows, columns] - shift[columns])
     return replace(material, vectors=vectors)
 
 
@@ -315,10 +325,9 @@ def model_of(material: Material, groups: Sequence[str], matcher: PartMatcher) ->
 def matcher_of(material: Material, groups: Sequence[str]) -> PartMatcher:
     """What tells nearly the right words from the right ones, of phrases of several words in some corpora."""
     matcher = PartMatcher("phrase", POINTS)
-    same: list[Array] = []
-    near: list[Array] = []
+    found: dict[str, list[Array]] = {"same": [], "near": [], "other": []}
     rng = np.random.default_rng(0)
-    for domain in [name for group in groups for name in (DOMAINS[group][-1], NEARLY.get(group))]:
+    for domain in [name for group in groups for name in (*DOMAINS[group], NEARLY.get(group))]:
         here = material.take(material.domain == domain)
         if not len(here.number):
             continue
@@ -326,18 +335,18 @@ def matcher_of(material: Material, groups: Sequence[str]) -> PartMatcher:
         points = matcher.project(here.vectors[:, columns])[:, :-1].reshape(-1, POINTS, SOUNDS)
         # a clean take is enrolled, the others are tested
         own = np.equal.outer(here.speaker, here.speaker) & (here.condition == "clean")[:, None]
-        again = np.equal.outer(here.phrase, here.phrase) & np.not_equal.outer(
-            here.number, here.number
-        )
-        kinds = {"same": again}
+        equal = np.equal.outer(here.phrase, here.phrase)
+        kinds = {"same": equal & np.not_equal.outer(here.number, here.number)}
         if domain == NEARLY.get(here.group[0]):
             is_right = has_several_takes(here)
             kinds["near"] = np.logical_and.outer(is_right, ~is_right)
+        else:
+            kinds["other"] = ~equal
         for kind, pairs in kinds.items():
             some = rng.permutation(np.argwhere(own & pairs))[:PAIRS]
-            found = matcher.distances(points[some[:, 0]], points[some[:, 1]])
-            (same if kind == "same" else near).append(found)
-    return matcher.fit(same, near)
+            distances = matcher.distances(points[some[:, 0]], points[some[:, 1]])
+            found[kind].append(distances)
+    return matcher.fit(*found.values())
 
 
 def has_several_takes(some: Material) -> Mask:
@@ -468,12 +477,14 @@ def vectors(work: Path, roots: tuple[str, ...]) -> None:
 @main.command()
 @WORK
 def telephone_band(work: Path) -> None:
-    """Print what a telephone's band adds to vectors of voices, for recipes/campplus.toml.
+    """Print what a telephone's band adds to vectors of voices, for the recipes of their networks.
 
-    Fetch campplus again after that is changed: its fingerprint is another.
+    Fetch these again after that is changed: their fingerprints are others.
     """
     shift = telephone_shift(read_material(work), list(DOMAINS))
-    click.echo(f"narrow = [{', '.join(f'{number:.5f}' for number in shift)}]")
+    for name, columns in VOICES.items():
+        numbers = ", ".join(f"{number:.5f}" for number in shift[columns])
+        click.echo(f"{name}: narrow = [{numbers}]")
 
 
 @main.command()

@@ -30,7 +30,7 @@ from .frames import in_room, over_channel, with_noise
 Samples = NDArray[np.float32]
 RATE = 16000
 COLUMNS = ("vectors", "domain", "speaker", "phrase", "condition", "take")
-EXTRACTORS = ("campplus", "words", "sounds")
+EXTRACTORS = ("campplus", "resnet", "words", "sounds")
 CONDITIONS = ("telephone", "noise", "room", "mixed")
 DOMAINS = {
     "audiomnist": ("digits", "digits joined"),
