@@ -55,11 +55,22 @@ def people_with_sound(vectors: Path) -> list[str]:
 
 
 def as_default(data: Mapping[str, np.ndarray], rows: Any = slice(None)) -> np.ndarray:
-    """Vectors of voices and words as the default model takes them, where there are no sounds: 0 s say nothing."""
+    """Vectors of CAM++ and words as `default_of_two` takes them: there are no others in the shared data."""
     # peers' interpreters run this file without the package
     from mvplda.speech.defaults import BLOCKS
 
     voices, words = data["camp"][rows], data["words"][rows]
-    nothing = np.ones((len(voices), BLOCKS["sounds"][0]))
-    nothing[:, -1] = 0.0
-    return np.hstack([voices, words, nothing]).astype(np.float64)
+    resnet = np.ones((len(voices), BLOCKS["resnet"][0]))
+    # sounds of 0 s say nothing
+    sounds = np.ones((len(voices), BLOCKS["sounds"][0]))
+    sounds[:, -1] = 0.0
+    return np.hstack([voices, resnet, words, sounds]).astype(np.float64)
+
+
+def default_of_two() -> Any:
+    """The default model where ResNet has nothing to say."""
+    from mvplda.voices import DEFAULT_MODEL, load_model
+
+    bundle = load_model(DEFAULT_MODEL)
+    bundle.scorer.factors = {**bundle.scorer.factors, "resnet": 0.0}
+    return bundle

@@ -22,7 +22,7 @@ from mvplda.extractors.sound import golden_signal
 
 from .timing import best_of, extra_memory, in_another_process
 
-NAMES = ("campplus", "words", "sounds")
+NAMES = ("campplus", "resnet", "words", "sounds")
 SECONDS = (1, 3, 10, 30)
 RECORDINGS, RECORDING_S = 200, 6
 SHORT_S, LONG_S = 60, 3600

@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import as_default, people_with_sound
+from benchmarks.data import as_default, default_of_two, people_with_sound
 from benchmarks.report import study_command
 from mvplda.recordings import Turn, find_people
-from mvplda.voices import DEFAULT_MODEL, load_model
 
 
 def judge(
@@ -38,7 +37,7 @@ def judge(
         )
         for i, (who, room) in enumerate(zip(truth, rooms, strict=True))
     ]
-    people = find_people(load_model(DEFAULT_MODEL), X, turns)
+    people = find_people(default_of_two(), X, turns)
     pairs = np.equal.outer(people.person, people.person) & ~np.eye(len(truth), dtype=bool)
     same = np.equal.outer(truth, truth) & ~np.eye(len(truth), dtype=bool)
     first = {person: truth[people.person == person][0] for person in range(people.person.max() + 1)}
@@ -78,7 +77,7 @@ def study(of_cvau: Path, of_audiomnist: Path, of_rooms: Path) -> dict[str, Any]:
     results["AudioMNIST"] = judge(*halves, named=False)
     results["AudioMNIST, diarised"] = judge(*halves, named=True)
     rooms = dict(np.load(of_rooms))
-    rooms["camp"], rooms["words"] = rooms["vectors"][:, :192], rooms["vectors"][:, 192:]
+    rooms["camp"], rooms["words"] = rooms["vectors"][:, :192], rooms["vectors"][:, 448:736]
     # the default model was trained on every second person of AudioMNIST
     fresh = np.isin(rooms["speaker"], np.unique(rooms["speaker"])[1::2])
     meetings = draw(rooms, fresh, rooms["room"], 6)

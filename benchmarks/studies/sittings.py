@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import as_default, people_with_sound
+from benchmarks.data import as_default, default_of_two, people_with_sound
 from benchmarks.report import study_command
 from mvplda import MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
 from mvplda.metrics.curves import cllr, min_cllr
-from mvplda.voices import DEFAULT_MODEL, load_model, sitting_labels
+from mvplda.voices import sitting_labels
 
 TAKES = (1, 3, 10)
 FOLDS = 4
@@ -87,7 +87,7 @@ def plda(corpus: Corpus, folds: list[np.ndarray], views: list[str]) -> Score:
 
 
 def default(corpus: Corpus) -> Score:
-    bundle = load_model(DEFAULT_MODEL)
+    bundle = default_of_two()
     X = as_default({"camp": corpus.X[:, :VOICE], "words": corpus.X[:, VOICE:]})
 
     def score(enrolled: np.ndarray, tests: np.ndarray, left_out: tuple[int, ...]) -> np.ndarray:

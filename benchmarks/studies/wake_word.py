@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import as_default, people_with_sound
+from benchmarks.data import as_default, default_of_two, people_with_sound
 from benchmarks.report import study_command
 from mvplda.decisions import NAMED_FAR, name_among
 from mvplda.scoring.question import Question
-from mvplda.voices import DEFAULT_MODEL, load_model
 
 TAKES = 3
 HOUSEHOLDS = 60
@@ -34,7 +33,7 @@ def study(vectors: Path) -> dict[str, Any]:
     speakers = data["speaker"].astype(str)
     phrases = data["phrase"].astype(str)
     seen = people_with_sound(vectors)
-    bundle = load_model(DEFAULT_MODEL)
+    bundle = default_of_two()
     question = Question("speaker")
     point = bundle.point(question, far=NAMED_FAR)
     rng = np.random.default_rng(0)

@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import as_default, people_with_sound
+from benchmarks.data import as_default, default_of_two, people_with_sound
 from benchmarks.report import study_command
 from mvplda.metrics import eer
 from mvplda.voices import (
-    DEFAULT_MODEL,
     leave_one_out,
-    load_model,
     sitting_labels,
     speaker_question,
     take_weights,
@@ -49,7 +47,7 @@ def study(vectors: Path) -> dict[str, Any]:
                 rows.append([*rng.permutation(own)[:TAKES], rng.choice(others)])
                 owners.append(who)
     rows, owners, t = np.array(rows), np.array(owners), np.concatenate(tests)
-    bundle = load_model(DEFAULT_MODEL)
+    bundle = default_of_two()
     question = speaker_question(bundle)
     ids = np.repeat(np.arange(len(rows)), TAKES)
     clean = rows[:, :TAKES]
