@@ -229,13 +229,6 @@ def ordered_kinds(kinds: Mapping[str, object], target: str) -> list[str]:
 # What errors cost.
 
 
-def log_odds(prior: float) -> float:
-    """log(p / (1 - p)) of a prior in (0, 1)."""
-    if not 0 < prior < 1:
-        raise ParameterError(f"a prior lies in (0, 1); got {prior}")
-    return math.log(prior) - math.log1p(-prior)
-
-
 @dataclass(frozen=True)
 class DetectionCost:
     """One operating point.
@@ -284,7 +277,8 @@ class DetectionCost:
     @property
     def threshold(self) -> float:
         """Bayes' threshold for natural-log likelihood ratios: accept at or above it."""
-        return math.log(self.false_alarm_cost / self.miss_cost) - log_odds(self.prior)
+        log_odds = math.log(self.prior) - math.log1p(-self.prior)
+        return math.log(self.false_alarm_cost / self.miss_cost) - log_odds
 
     def at(self, miss: AnyArray, false_alarm: AnyArray) -> AnyArray:
         """Normalised cost of a miss rate and a false-alarm rate."""

@@ -84,10 +84,11 @@ class RootTables:
         distinct, group = np.unique(own, axis=0, return_inverse=True)
         # groups with about as many counts side by side, so that those of one run are as wide
         by_width = np.argsort((distinct > 0).sum(axis=1), kind="stable")
-        group = _inverse(by_width)[group.reshape(-1)]
+        # of an order, argsort gives the places
+        group = np.argsort(by_width)[group.reshape(-1)]
         order = np.argsort(group, kind="stable")
         return cls(
-            _inverse(order)[pattern.reshape(-1)],
+            np.argsort(order)[pattern.reshape(-1)],
             size[order].astype(np.float64),
             group[order],
             distinct[by_width],
@@ -181,12 +182,6 @@ def side_by_side(sizes: Mapping[int, int], start: int = 0) -> dict[int, slice]:
     """Where views of these sizes stand, one after the other."""
     ends = accumulate(sizes.values(), initial=start)
     return {k: slice(*ends_of) for k, ends_of in zip(sizes, pairwise(ends), strict=True)}
-
-
-def _inverse(order: Index) -> Index:
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return rank
 
 
 def row_signatures(tables: list[sparse.csr_array]) -> Array:

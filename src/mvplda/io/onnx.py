@@ -270,13 +270,13 @@ def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Quest
             row = form.row.evaluate({})[:, None]
             logs[h] = logs[h] + cross * form.factor + row + form.column.evaluate({})[None, :]
     if calibrator is not None:
-        logs = _calibrated(logs, base, calibrator)
+        logs = _calibrated(logs, calibrator)
     above = _log_sum([logs[h] + weight for h, weight in ratio.numerator.items()])
     return above - _log_sum([logs[h] + weight for h, weight in ratio.denominator.items()])
 
 
 def _calibrated(
-    logs: Mapping[Hypothesis, Traced], base: Sequence[str], calibrator: HypothesisCalibrator
+    logs: Mapping[Hypothesis, Traced], calibrator: HypothesisCalibrator
 ) -> dict[Hypothesis, Traced]:
     """As `HypothesisCalibrator.transform`."""
     factors = calibrator.factors_

@@ -198,7 +198,7 @@ class Metric:
 
     name : in Python and JSON; ``family/point`` of a metric that there is for several operating points
     heading : of its column
-    table : title of the table that it stands in; None leaves it to JSON
+    table : title of the table that it stands in
     percent : a share, shown in percent
     headline : also shown of every system where several stand in one table
     needs_llr : means nothing unless scores are likelihood ratios
@@ -211,7 +211,7 @@ class Metric:
 
     name: str
     heading: str
-    table: str | None = ERRORS
+    table: str = ERRORS
     percent: bool = False
     headline: bool = False
     needs_llr: bool = False

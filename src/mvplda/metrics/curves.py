@@ -271,8 +271,6 @@ def pool(below: Array) -> Array:
     filled = steps.sum(axis=0) > 0  # scores of weight zero are no step at all
     below = below[:, np.append(True, filled)]
     targets, others = steps[:, filled]
-    if len(targets) == 0:
-        return below
     total = targets + others
     return below[:, isotonic_regression(targets / total, weights=total).blocks]
 

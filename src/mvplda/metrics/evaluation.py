@@ -92,7 +92,7 @@ class Evaluation:
 
     def tables(self) -> dict[str, list[Metric]]:
         """The metrics of every table, by its title."""
-        titles = dict.fromkeys(metric.table for metric in self.metrics if metric.table is not None)
+        titles = dict.fromkeys(metric.table for metric in self.metrics)
         return {title: [m for m in self.metrics if m.table == title] for title in titles}
 
     def definitions(self, intervals: Intervals | None = None) -> list[str]:

@@ -176,9 +176,9 @@ class WeightedTrials:
 
     def without(self, measure: Callable[[Curve], Any]) -> list[Any] | None:
         """What is measured without each speaker or group; None if one has all targets or all non-targets."""
-        curves = (self.under(kept) for kept in leave_out(self.n_speakers))
         measured = []
-        for curve in curves:
+        for kept in leave_out(self.n_speakers):
+            curve = self.under(kept)
             if curve is None:
                 return None
             measured.append(measure(curve))

@@ -25,7 +25,6 @@ from ..backend import (
     cast,
     dtype_name,
     empty,
-    is_torch,
     largest,
     like,
     namespace,
@@ -429,7 +428,7 @@ def _one_thread(size: int) -> AbstractContextManager[object]:
 def _fill(terms: Terms, outs: Sequence[AnyArray], threads: int | None = None) -> None:
     """Every row and column of terms: by the fused kernel on CUDA where it fits, in blocks elsewhere."""
     out = outs[0]
-    if is_torch(out) and out.is_cuda and out.is_contiguous():
+    if on_cuda(out) and out.is_contiguous():
         from .cuda import JointScorer, fits
 
         if fits(terms):

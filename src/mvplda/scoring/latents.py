@@ -350,8 +350,7 @@ class LatentForms:
         known = self._substitution(side.layout, reading)
         if not known.alike:
             return []
-        unread = tuple((-1,) * len(row) for row in reading)
-        nothing = self._substitution(side.layout, unread)
+        nothing = self._substitution(side.layout, side.layout.table.unread())
         return [self._density(side, known, 1.0), self._density(side, nothing, -1.0)]
 
     def form(

@@ -161,11 +161,11 @@ def from_sums(
     if tuple(y.shape) != (n, width):
         raise DataError(f"evidence of {n} cells has shape {(n, width)}; got {tuple(y.shape)}")
     each = _check_weights(weights, n, "cells")
-    n_profiles = int(owners.max(initial=-1)) + 1
-    if n == 0 or owners.dtype.kind not in "iu" or not _numbers_all(owners, n_profiles):
+    if n == 0 or owners.dtype.kind not in "iu" or not _numbers_all(owners):
         raise DataError(
             "owner numbers the profile of every cell: 0, 1, ... in order, each at least once"
         )
+    n_profiles = int(owners[-1]) + 1
     names = np.arange(n_profiles) if ids is None else _plain_ids(ids)
     if len(names) != n_profiles:
         raise LabelError(f"there are {n_profiles} profiles and {len(names)} ids")
@@ -186,13 +186,10 @@ def _check_weights(weights: ArrayLike, n: int, what: str) -> Array:
     return each.astype(np.float64)
 
 
-def _numbers_all(owner: IntArray, n_profiles: int) -> bool:
+def _numbers_all(owner: IntArray) -> bool:
     """Whether cells are in the order of their profiles, of which none is left out."""
-    if len(owner) == 0:
-        return n_profiles == 0
     steps = np.diff(owner)
-    in_order = steps.min(initial=0) >= 0 and steps.max(initial=0) <= 1
-    return bool(in_order and owner[0] == 0 and owner[-1] == n_profiles - 1)
+    return bool(owner[0] == 0 and steps.min(initial=0) >= 0 and steps.max(initial=0) <= 1)
 
 
 def as_cell_labels(view: str, array: Names, n: int) -> CellLabels:
