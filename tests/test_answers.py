@@ -185,6 +185,16 @@ def test_few_speakers_stay_near_the_model_and_claim_little() -> None:
     assert ratio.max() <= few.largest_llr + 1e-9
 
 
+@pytest.mark.parametrize("errors", [0.5, 0.05])
+def test_without_wrong_trials_the_doubt_is_that_of_its_prior(errors: float) -> None:
+    truth = np.arange(4000) % 2
+    logs = {("speaker",): np.where(truth == 0, 50.0, -50.0), (): np.zeros(4000)}
+    fitted = HypothesisCalibrator(errors=errors).fit(logs, truth, speakers=np.arange(4000) % 20)
+    # least of -log(1 - doubt / 2) - errors / 20 log(doubt): doubt = 2 e / (1 + e) with e = errors / 20
+    assert fitted.doubt_ == pytest.approx(2 * errors / (20 + errors), rel=1e-3)
+    assert HypothesisCalibrator.from_state(*fitted.get_state()).errors == errors
+
+
 def test_corpora_weigh_the_same_however_many_trials_they_have() -> None:
     rng = np.random.default_rng(3)
     (small, few), (large, many) = trials(rng, 2000, 4.0), trials(rng, 40_000, 1.0)

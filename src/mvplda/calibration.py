@@ -197,7 +197,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     The factors f are at least 0; s(h) is what parts of the recordings tell of a view of h (`Near.same`), where there is
     such a thing. Where a view has a limit, L(v) is -log(exp -L(v) + exp -limit) before its factor:
     vectors that are the same in it say no more. The doubt limits what any trial can claim: however many trials there
-    are, few speakers cannot show that an error is rarer than about one in as many trials as there are speakers.
+    are, few speakers cannot show that errors are rare, and it is hardly below ``errors`` / speakers.
 
     All are learnt by multinomial logistic regression on trials of people who were held out. Each hypothesis weighs
     the same, however many trials it has. Few speakers leave factors near 1 and constants near 0.
@@ -205,6 +205,9 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     Parameters
     ----------
     limits : dict of {view: what its log-likelihood may come to, about}, or None
+    errors : float
+        The prior of the doubt: so many trials that tell nothing are assumed beside those that were seen, of as many
+        trials as there are speakers. 0.5 is Jeffreys' prior.
 
     Attributes
     ----------
@@ -235,8 +238,9 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     doubt_: float
     n_speakers_: int
 
-    def __init__(self, limits: Mapping[str, float] | None = None) -> None:
+    def __init__(self, limits: Mapping[str, float] | None = None, errors: float = 0.5) -> None:
         self.limits = limits
+        self.errors = errors
 
     def fit(
         self,
@@ -274,7 +278,9 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         # speaks for it would be taken for an error.
         known = inputs[:, occurring]
         places = np.searchsorted(occurring, truth)
-        factors, constants, self.doubt_ = _fit_multinomial(known, places, mass, self.n_speakers_)
+        factors, constants, self.doubt_ = _fit_multinomial(
+            known, places, mass, self.n_speakers_, self.errors
+        )
         self.factors_ = dict(zip(names, factors.tolist(), strict=True))
         self.constants_ = dict.fromkeys(map(hypothesis_name, hypotheses), 0.0)
         for place, constant in zip(occurring.tolist(), constants.tolist(), strict=True):
@@ -367,12 +373,12 @@ def _equal_shares(truth: IntArray, corpora: ArrayLike | None) -> Array:
 
 
 def _fit_multinomial(
-    inputs: Array, truth: IntArray, mass: Array, speakers: float
+    inputs: Array, truth: IntArray, mass: Array, speakers: float, errors: float
 ) -> tuple[Array, Array, float]:
     """Factors, constants (0 for the last hypothesis) and doubt of least cost.
 
     inputs : (n, hypotheses, parts), truth : (n,), mass : (n,) weights that sum to 1
-    speakers : what the trials weigh against the prior
+    speakers : what the trials weigh against the prior; errors : of the prior of the doubt
     """
     n, n_hypotheses, n_parts = inputs.shape
     rows = np.arange(n)
@@ -402,14 +408,14 @@ def _fit_multinomial(
         gradient[1:first_constant] = scale * np.einsum("nhp,nh->p", inputs, slope)
         gradient[first_constant:-1] = scale * slope.sum(axis=0)[:-1]
         of_doubt = float(mass @ ((right - 1 / n_hypotheses) / likelihood))
-        # The prior: normal around the model as it is; Jeffreys' for the doubt.
+        # The prior: normal around the model as it is; doubt ** errors for the doubt.
         apart = (theta[:-1] - centre) / deviation
-        prior = 0.5 * float(apart @ apart) - 0.5 * float(np.log(doubt))
+        prior = 0.5 * float(apart @ apart) - errors * float(np.log(doubt))
         gradient[:-1] += apart / deviation / speakers
-        gradient[-1] = (of_doubt * doubt - 0.5 / speakers) * (1 - doubt)
+        gradient[-1] = (of_doubt * doubt - errors / speakers) * (1 - doubt)
         return prior / speakers - float(mass @ np.log(likelihood)), gradient
 
-    start = np.append(centre, np.log(0.5 / speakers))
+    start = np.append(centre, np.log(errors / speakers))
     least = np.full(len(start), -np.inf)
     least[1:first_constant] = 0.0
     least[-1] = -15.0

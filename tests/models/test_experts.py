@@ -12,7 +12,7 @@ from scipy.linalg import block_diag
 import mvplda
 from mvplda import Bundle, MultiviewPLDA, Question, make_committee
 from mvplda.exceptions import FewSpeakersWarning, LabelError, ParameterError
-from mvplda.models.committee import RIDGE, Committee, CosineScorer, weigh_experts
+from mvplda.models.committee import DOUBT, RIDGE, Committee, CosineScorer, weigh_experts
 from mvplda.models.scorer import BaseScorer
 from mvplda.preprocessing import standard_chain
 
@@ -146,7 +146,8 @@ def test_factors_are_where_the_slope_vanishes():
         logs = said @ theta
         weight = (1 / np.bincount(truth))[truth]
         size = np.sqrt((said**2).sum(axis=(0, 1)) / 3000)
-        errors = np.logaddexp.reduce(logs, axis=1) - logs[np.arange(3000), truth]
+        share = np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True)
+        errors = -np.log((1 - DOUBT) * share[np.arange(3000), truth] + DOUBT / 4)
         return float(
             (weight * errors).sum() / weight.sum() + RIDGE / 2 * ((theta * size) ** 2).sum()
         )
@@ -157,6 +158,17 @@ def test_factors_are_where_the_slope_vanishes():
         step[i] = 0.05
         below = cost(factors - step) if factors[i] > 0.05 else np.inf
         assert cost(factors) <= min(cost(factors + step), below) + 1e-7
+
+
+def test_a_few_trials_with_the_wrong_name_change_factors_little():
+    rng = np.random.default_rng(5)
+    truth = rng.integers(0, 2, size=4000)
+    llr = rng.normal(np.where(truth == 0, 8.0, -8.0), 4.0)
+    said = np.stack([llr, 0 * llr], axis=1)[:, :, None]
+    (clean,), _ = weigh_experts(said, truth)
+    wrong = np.where(np.arange(4000) % 100 == 0, 1 - truth, truth)
+    (factor,), _ = weigh_experts(said, wrong)
+    assert factor == pytest.approx(clean, rel=0.15)
 
 
 def test_a_factor_for_every_view_and_one_for_what_is_said_of_them_together():

@@ -14,7 +14,7 @@ from mvplda.io.onnx import write_onnx
 from mvplda.models.domain import DomainPLDA
 from mvplda.models.parts import LEAST_S, LIMIT, PRIOR, WINDOW, PartMatcher
 from mvplda.scoring.question import Near, Question, with_near
-from mvplda.training import HeldOut, _fold_model, train
+from mvplda.training import DOUBT_ERRORS, HeldOut, _fold_model, train
 
 POINTS, WIDTH = 7, 3
 MATCHER = PartMatcher("phrase", POINTS, whole=(-1.0, -2.0), part=(-2.0, 0.5, -1.5))
@@ -213,7 +213,8 @@ def test_calibration_of_held_out_people_is_that_of_the_answers(rng):
         logs, near = held.evidence()
     assert near is not None
     calibrator = bundle.calibrations["speaker+phrase"]
-    again = HypothesisCalibrator().fit(logs, held.truth, speakers=held.people[0], near=near)
+    again = HypothesisCalibrator(errors=DOUBT_ERRORS)
+    again.fit(logs, held.truth, speakers=held.people[0], near=near)
     assert "parts" in again.factors_
     assert again.factors_ == pytest.approx(calibrator.factors_, rel=1e-3)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
@@ -40,9 +40,10 @@ class Committee(BaseScorer, BaseEstimator):
     for the speaker. With all factors 1 a committee is one model whose loadings have a block for every expert.
 
     Experts that hear the same thing say it twice, and each is overconfident where it was trained on few classes.
-    Factors are therefore learnt from classes that were held out, by logistic regression over hypotheses: the
-    likelihood ratios are calibrated by it. A score that is no likelihood ratio, such as the cosine, may be among the
-    experts: made one on the same trials, it counts for hypotheses that share all its views.
+    Factors are therefore learnt from classes that were held out, by logistic regression over hypotheses, in which a
+    few trials may tell nothing: likelihood ratios are those of recordings that tell something. A bundle's calibration
+    adds how often one does not (`mvplda.training.calibrate`). A score that is no likelihood ratio, such as the cosine,
+    may be among the experts: made one on the same trials, it counts for hypotheses that share all its views.
 
     Parameters
     ----------
@@ -371,11 +372,9 @@ RIDGE = 3e-4
 LEAST_SIZE = 1e-4
 """A part of the evidence that is smaller than this share of the largest has no factor."""
 
-CURVATURE_TRIALS = 10_000
-"""So many trials tell well enough how the cost is curved."""
-
-LEAST_GAIN = 0.02
-"""Parts that lower the cost by less than this share, all of them together, have no factor: scores are quicker."""
+DOUBT = 0.03
+"""Probability that a held-out trial tells nothing: the few recordings that are far from all others of the same person,
+or have the wrong name, do not decide what the experts count for."""
 
 
 def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
@@ -383,86 +382,48 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
 
     said : (n, hypotheses, parts) evidence, 0 for the last hypothesis; truth : (n,) number of the true hypothesis. All
     hypotheses that occur weigh the same; one that does not, such as "same speaker, other phrase" where every speaker
-    says one phrase, is no alternative either, or whatever speaks for it would be taken to err. The cost, the mean of
-    -log posterior(truth), is convex. There is no constant: it would serve the people who were held out, whom an
-    extractor may have met, and no others.
+    says one phrase, is no alternative either, or whatever speaks for it would be taken to err. The cost is the mean of
+    -log((1 - DOUBT) posterior(truth) + DOUBT / hypotheses). There is no constant: it would serve the people who were
+    held out, whom an extractor may have met, and no others.
     """
     occurring, truth = np.unique(truth, return_inverse=True)
     if len(occurring) < said.shape[1]:
         said = said[:, occurring]
-    n = len(said)
+    n, n_hypotheses, _ = said.shape
     # there are far more impostors than targets: each hypothesis weighs the same
     mass = (1.0 / np.bincount(truth))[truth]
     mass /= mass.sum()
     size = np.sqrt(np.einsum("nhe,nhe->e", said, said) / n)
     # parts of one size are easier for the optimiser
     scale = np.maximum(size, 1e-12)
-    n_hypotheses = said.shape[1]
     evidence = (said / scale).reshape(n * n_hypotheses, -1)
     rows = np.arange(n)
 
-    def posteriors(theta: Array) -> tuple[Array, Array]:
-        """(n, hypotheses), and the logarithms of those of the true ones."""
-        logs = (evidence @ theta).reshape(n, n_hypotheses)
-        logs -= logs.max(axis=1, keepdims=True)
-        shares = np.exp(logs)
-        total = shares.sum(axis=1, keepdims=True)
-        return shares / total, logs[rows, truth] - np.log(total[:, 0])
-
     def cost(theta: Array) -> tuple[float, Array]:
         """The cost of factors, and its slope."""
-        wrong, of_truth = posteriors(theta)
-        wrong[rows, truth] -= 1.0
-        wrong *= mass[:, None]
-        slope = wrong.reshape(-1) @ evidence + RIDGE * theta
-        return 0.5 * RIDGE * float(theta @ theta) - float(mass @ of_truth), slope
-
-    def least(start: Array, has_factor: NDArray[np.bool_]) -> tuple[Array, float]:
-        bounds = [(0.0, None if free else 0.0) for free in has_factor]
-        found = minimize(
-            cost,
-            np.asarray(np.where(has_factor, start, 0.0), dtype=np.float64),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            options={"maxiter": 500},
-        )  # (V11)
-        return np.asarray(found.x), float(found.fun)
+        logs = (evidence @ theta).reshape(n, n_hypotheses)
+        posterior = np.exp(logs - logs.max(axis=1, keepdims=True))
+        posterior /= posterior.sum(axis=1, keepdims=True)
+        right = (1 - DOUBT) * posterior[rows, truth]
+        likelihood = right + DOUBT / n_hypotheses
+        # d cost / d logs of every trial
+        pull = mass * right / likelihood
+        slope = posterior * pull[:, None]
+        slope[rows, truth] -= pull
+        ridge = 0.5 * RIDGE * float(theta @ theta)
+        return ridge - float(mass @ np.log(likelihood)), slope.ravel() @ evidence + RIDGE * theta
 
     # a part that says next to nothing of these people would get any factor, and ruin the answers to others
-    theta, value = least(0.3 * size, size > LEAST_SIZE * size.max())
-    # second derivatives, of some trials: the covariance of what is said, under the posteriors
-    some = slice(None, None, max(1, n // CURVATURE_TRIALS))
-    shares = posteriors(theta)[0][some]
-    parts = said[some] / scale
-    own = mass[some, None] / mass[some].sum()
-    mean = np.einsum("nh,nhe->ne", shares, parts)
-    second = np.einsum("nh,nhe,nhf->ef", own * shares, parts, parts)
-    H = second - mean.T @ (own * mean) + RIDGE * np.eye(len(theta))
-    kept = without_needless(theta, H, LEAST_GAIN * value)
-    if not np.array_equal(kept, theta > 0):
-        theta, value = least(theta, kept)
-    return theta / scale, value
-
-
-def without_needless(theta: Array, H: Array, allowed: float) -> NDArray[np.bool_]:
-    """(parts,) which factors are kept where a cost with second derivatives H may rise by so much.
-
-    Where some factors are set to 0 and the others follow, the cost rises by half of x' (H^-1 of them)^-1 x.
-    """
-    kept = theta > 0
-    free = np.flatnonzero(kept)
-    inverse = np.linalg.inv(H[np.ix_(free, free)])
-    x = theta[free]
-    dropped = np.zeros(len(free), dtype=bool)
-    # the smallest first; what was dropped before counts with it
-    for place in np.argsort(x):
-        dropped[place] = True
-        some = np.flatnonzero(dropped)
-        rise = 0.5 * float(x[some] @ np.linalg.solve(inverse[np.ix_(some, some)], x[some]))
-        dropped[place] = rise <= allowed and not dropped.all()
-    kept[free[dropped]] = False
-    return kept
+    tells = size > LEAST_SIZE * size.max()
+    found = minimize(
+        cost,
+        np.where(tells, 0.3 * size, 0.0),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0.0, None if free else 0.0) for free in tells],
+        options={"maxiter": 500},
+    )  # (V11)
+    return found.x / scale, float(found.fun)
 
 
 # -- what a multi-view model has to beat -----------------------------
