@@ -11,7 +11,7 @@ trials that are not those of the evaluation.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -195,16 +195,14 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         calibrated(h) = log((1 - doubt) exp C(h) / sum exp C  +  doubt / n)
 
     The factors f are at least 0; s(h) is what parts of the recordings tell of a view of h (`Near.same`), where there is
-    such a thing. Where a view has a limit, L(v) is -log(exp -L(v) + exp -limit) before its factor:
-    vectors that are the same in it say no more. The doubt limits what any trial can claim: however many trials there
-    are, few speakers cannot show that errors are rare, and it is hardly below ``errors`` / speakers.
+    such a thing. The doubt limits what any trial can claim: however many trials there are, few speakers cannot show
+    that errors are rare, and it is hardly below ``errors`` / speakers.
 
     All are learnt by multinomial logistic regression on trials of people who were held out. Each hypothesis weighs
     the same, however many trials it has. Few speakers leave factors near 1 and constants near 0.
 
     Parameters
     ----------
-    limits : dict of {view: what its log-likelihood may come to, about}, or None
     errors : float
         The prior of the doubt: so many trials that tell nothing are assumed beside those that were seen, of as many
         trials as there are speakers. 0.5 is Jeffreys' prior.
@@ -238,8 +236,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     doubt_: float
     n_speakers_: int
 
-    def __init__(self, limits: Mapping[str, float] | None = None, errors: float = 0.5) -> None:
-        self.limits = limits
+    def __init__(self, errors: float = 0.5) -> None:
         self.errors = errors
 
     def fit(
@@ -262,7 +259,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         near : of the trials, what parts of the recordings tell
         """
         hypotheses = list(logs)
-        inputs, names = _parts_of_evidence(logs, self.limits or {}, near)
+        inputs, names = _parts_of_evidence(logs, near)
         truth = np.asarray(truth)
         if truth.shape != inputs.shape[:1] or truth.dtype.kind not in "iu":
             raise DataError(
@@ -293,7 +290,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         near : whether what differs may be nearly the same, which C(h) is told before the doubt
         """
         check_is_fitted(self, "factors_")
-        inputs, names = _parts_of_evidence(logs, self.limits or {}, near)
+        inputs, names = _parts_of_evidence(logs, near)
         factors = np.array([self.factors_.get(name, 1.0) for name in names])
         constants = [self.constants_.get(hypothesis_name(h), 0.0) for h in logs]
         evidence = inputs @ factors + np.array(constants)
@@ -320,7 +317,6 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         return {
             "class": type(self).__name__,
             "factors": self.factors_,
-            "limits": self.limits,
             "constants": self.constants_,
             "doubt": self.doubt_,
             "speakers": self.n_speakers_,
@@ -332,9 +328,7 @@ def hypothesis_name(shared: Hypothesis) -> str:
     return "+".join(shared) or "nothing"
 
 
-def _parts_of_evidence(
-    logs: Logs, limits: Mapping[str, float], near: Near | None
-) -> tuple[Array, list[str]]:
+def _parts_of_evidence(logs: Logs, near: Near | None) -> tuple[Array, list[str]]:
     """(..., hypotheses, parts) what factors multiply, and its names: the views, all together, parts of recordings."""
     views = list(dict.fromkeys(view for h in logs for view in h))
     missing = [view for view in views if (view,) not in logs]
@@ -342,13 +336,12 @@ def _parts_of_evidence(
         raise DataError(f"the log-likelihood of sharing {missing[0]!r} alone is not among the logs")
     arrays = {h: np.asarray(values, dtype=np.float64) for h, values in logs.items()}
     nothing = np.zeros_like(next(iter(arrays.values())))
-    limited = {view: -np.logaddexp(-arrays[(view,)], -limits.get(view, np.inf)) for view in views}
     rows = []
     for h, values in arrays.items():
-        alone = [limited[view] if view in h else nothing for view in views]
+        alone = [arrays[view,] if view in h else nothing for view in views]
         together = nothing
         if len(h) > 1:
-            together = values - sum((arrays[(view,)] for view in h), nothing)
+            together = values - sum((arrays[view,] for view in h), nothing)
         columns = [*alone, together] if len(views) > 1 else alone
         if near is not None:
             columns.append(near.same if near.view in h else nothing)

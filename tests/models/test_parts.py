@@ -230,29 +230,7 @@ def test_it_is_kept_in_files_and_not_written_as_a_graph(rng, tmp_path):
         write_onnx(tmp_path / "model.onnx", bundle)
 
 
-def test_limits_of_evidence(rng):
-    logs = {("a", "b"): 5 * rng.normal(size=300), ("a",): 5 * rng.normal(size=300)}
-    logs |= {("b",): 5 * rng.normal(size=300), (): np.zeros(300)}
-    truth = np.argmax([values + rng.normal(size=300) for values in logs.values()], axis=0)
-    calibrator = HypothesisCalibrator({"b": 3.0}).fit(logs, truth, speakers=np.arange(300))
-    limited = -np.log(np.exp(-logs["b",]) + np.exp(-3.0))
-    f, c = calibrator.factors_, calibrator.constants_
-    raw = {
-        ("a", "b"): f["a"] * logs["a",]
-        + f["b"] * limited
-        + f["together"] * (logs["a", "b"] - logs["a",] - logs["b",])
-        + c["a+b"],
-        ("a",): f["a"] * logs["a",] + c["a"],
-        ("b",): f["b"] * limited + c["b"],
-        (): np.full(300, c["nothing"]),
-    }
-    total = np.logaddexp.reduce(list(raw.values()), axis=0)
-    for h, values in calibrator.transform(logs).items():
-        share = (1 - calibrator.doubt_) * np.exp(raw[h] - total) + calibrator.doubt_ / 4
-        np.testing.assert_allclose(values, np.log(share))
-
-
-def test_limits_are_in_the_graph(rng, tmp_path):
+def test_a_calibration_is_in_the_graph(rng, tmp_path):
     pytest.importorskip("onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
     X, labels = recordings(rng, 48)
@@ -261,7 +239,7 @@ def test_limits_are_in_the_graph(rng, tmp_path):
     logs = {h: np.ravel(values) for h, values in scorer.log_likelihoods(X, X).items()}
     other = [np.not_equal.outer(labels[view], labels[view]).ravel() for view in scorer.views_]
     truth = 2 * other[0] + other[1]
-    calibrator = HypothesisCalibrator({"phrase": 1.0})
+    calibrator = HypothesisCalibrator()
     calibrator.fit(logs, truth, speakers=np.repeat(labels["speaker"], 48))
     bundle = Bundle(None, scorer, calibrations={"speaker+phrase": calibrator})
     write_onnx(tmp_path / "model.onnx", bundle)

@@ -281,18 +281,12 @@ def _calibrated(
     """As `HypothesisCalibrator.transform`."""
     factors = calibrator.factors_
     together = factors.get(TOGETHER, 1.0)
-    limited = {h[0]: values for h, values in logs.items() if len(h) == 1}
-    for view, limit in (calibrator.limits or {}).items():
-        if view in limited:
-            one = limited[view] * -1.0
-            limited[view] = _log_sum([one, one * 0.0 - limit]) * -1.0
     raw = {}
     for h, values in logs.items():
         raw[h] = values * 0.0 + calibrator.constants_.get(hypothesis_name(h), 0.0)
         for view in h:
-            raw[h] = raw[h] + limited[view] * factors.get(view, 1.0)
-            if len(h) > 1:
-                raw[h] = raw[h] - logs[view,] * together
+            beyond = together if len(h) > 1 else 0.0
+            raw[h] = raw[h] + logs[view,] * (factors.get(view, 1.0) - beyond)
         if len(h) > 1:
             raw[h] = raw[h] + values * together
     total = _log_sum(list(raw.values()))

@@ -59,9 +59,6 @@ DELTA = {"campplus": 0.08, "resnet": 0.15, "words": 0.1}
 FACTORS = {"campplus": 0.18, "resnet": 0.09, "words": 0.08}
 """Variance of domains, and the share of its columns that count, by block: chosen on corpora that were left out. That
 of words is larger than corpora differ here, so that one phrase that all say is not taken for what is usual."""
-LIMITS = {"phrase": 3.0}
-"""What vectors of words may say at most, before calibration: where their noise is that of recordings that all differ,
-other kinds of noise seem to be other words. Chosen on corpora that were left out."""
 PAIRS = 400
 """Of the same and of nearly the same words in a domain, that are learnt from."""
 OWN = 0
@@ -134,7 +131,7 @@ class Calibrated:
         self.truth = every.truth
         self.speaker = every.speaker
         self.domain = np.repeat([one.domain for one in trials], [len(one.truth) for one in trials])
-        self.calibrator = HypothesisCalibrator(LIMITS)
+        self.calibrator = HypothesisCalibrator()
         near = every.near if "phrase" in views else None
         self.calibrator.fit(
             every.logs, self.truth, speakers=self.speaker, corpora=self.domain, near=near
