@@ -236,7 +236,7 @@ def speechlike(seconds: float = 2.0, seed: int = 0) -> np.ndarray:
         (b"", "unreadable"),
         (b"RIFF....WAVEfmt ", "unreadable"),
         (b"\x1a\x45\xdf\xa3" + b"\x00" * 100, "unreadable"),
-        (wav(np.zeros(16000)), "unreadable"),
+        (wav(np.zeros(16000)), "no_speech"),
         (wav(speechlike(20.0)), "too_long"),
         (wav(speechlike()[:4000]), "not_enough_speech"),
         (wav(np.clip(40 * speechlike(), -0.5, 0.5)), "clipped"),

@@ -261,6 +261,18 @@ def test_a_new_master_key_makes_the_old_one_worthless_and_changes_no_decision(tm
         store.close()
 
 
+def test_sound_by_which_nothing_was_decided_may_come_again(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        name = bench.person(40)
+        sound = Heard(bench.world.say(40, 0)[0].astype(np.float32), {}, None, "a digest", 1.0)
+        mistyped = decide(bench.service, name, sound, VerifyRequest(phrase="open the dor"))
+        assert (mistyped["decision"], mistyped["reason"]) == ("inconclusive", "not_enrolled")
+        right = decide(bench.service, name, sound, VerifyRequest(phrase="open the door"))
+        assert right["decision"] == "accept"
+        again = decide(bench.service, name, sound, VerifyRequest(phrase="open the door"))
+        assert again["reason"] == "suspected_replay"
+
+
 def test_an_interrupted_rotation_is_finished_by_the_next(tmp_path, monkeypatch):
     with make_bench(sqlite_store(tmp_path)) as bench:
         name = bench.person(40)

@@ -108,7 +108,9 @@ def hear(extractor: Extractor, data: bytes, settings: Settings) -> Heard:
     try:
         samples, rate = read_sound(data, extractor.rate, longest_s=settings.longest_s)
     except AudioError as error:
-        reason = "too_long" if "too long" in str(error) else "unreadable"
+        causes = {"too long": "too_long", "silent": "no_speech"}
+        told = (reason for text, reason in causes.items() if text in str(error))
+        reason = next(told, "unreadable")
         return Heard(None, reason=reason, detail=str(error))
     limits = QualitySettings(
         speech_s=settings.speech_s, snr_db=settings.snr_db, clipped=settings.clipped

@@ -35,12 +35,13 @@ SITTING_S = 3600.0
 REFUSED = "refuse-enrolment"
 # Why a recording is refused; what cannot be read has a sentence of its own.
 SENTENCES = {
-    "not_enough_speech": "There is too little speech in it: say the whole phrase.",
+    "not_enough_speech": "There is too little speech in it: say the whole phrase, or choose a longer one.",
     "too_quiet": "It is nearly silent: come nearer to the microphone.",
     "no_speech": "It holds no speech.",
     "clipped": "It is clipped: step back, or turn the microphone down.",
     "too_noisy": "There is too much noise around the speech.",
-    "wrong_phrase": "The words are not those of the phrase.",
+    "wrong_phrase": "The words are not those of the takes before it: say the phrase again. If they were right, the "
+    "first take may be the bad one.",
     "wrong_speaker": "The voice is not that of the enrolments before.",
     "suspected_replay": "This recording was sent before.",
 }
@@ -274,8 +275,10 @@ class Profiles:
         if label is None:
             raise Problem(422, "phrase", "give the phrase that was said: the profile has none")
         share = self.model.share(heard.vector[None])[0]
-        llrs = self._fitting(work, row, heard, Cell(label, share, 1))
-        reason = self._misfit(work, row, llrs)
+        cells = self.templates.cells(work, row)
+        llrs = self._fitting(work, row, heard, cells, Cell(label, share, 1))
+        takes = sum(cell.count for cell in cells if cell.phrase == label)
+        reason = self._misfit(work, name, takes, llrs)
         if reason is not None:
             work.note(REFUSED, name, reason=reason)
             return refused(reason, heard, **llrs)
@@ -310,25 +313,32 @@ class Profiles:
             raise Problem(409, "full", detail)
         return row
 
-    def _fitting(self, work: Work, row: Json, heard: Heard, new: Cell) -> dict[str, float | None]:
+    def _fitting(
+        self, work: Work, row: Json, heard: Heard, cells: Sequence[Cell], new: Cell
+    ) -> dict[str, float | None]:
         """LLRs of a new recording against those before it; copies are refused."""
         if self.templates.is_copy(work, row["id"], heard):
             raise refused("suspected_replay", heard)
         model = self.domain.deployed(work, row["last_change"])
-        return model.consistency(self.templates.cells(work, row), new)
+        return model.consistency(cells, new)
 
-    def _misfit(self, work: Work, row: Json, llrs: dict[str, float | None]) -> str | None:
-        """Why a recording is refused that does not fit those before it, if it is."""
+    def _misfit(
+        self, work: Work, name: str, takes: int, llrs: dict[str, float | None]
+    ) -> str | None:
+        """Why a recording is refused that does not fit those before it, if it is.
+
+        takes : of the same phrase, before it
+        """
         least = self.settings.least_llr
         words, voice = (llrs[which] for which in ("phraseLlr", "consistencyLlr"))
         if voice is not None and voice < least:
             return "wrong_speaker"
         if words is None or words >= least:
             return None
-        if row["enrollments"] < self.settings.enrolments:
-            # twice in a row: it may be the takes before that are bad, and such a person could never enrol
+        if takes < self.settings.enrolments:
+            # twice in a row: it may be the takes before that are bad, and such a phrase could never be enrolled
             last = "SELECT * FROM audit WHERE profile = :name ORDER BY id DESC LIMIT 1"
-            before = work.first(last, name=row["id"])
+            before = work.first(last, name=name)
             if before and before["action"] == REFUSED:
                 if audit_entry(before)["reason"] == "wrong_phrase":
                     return None

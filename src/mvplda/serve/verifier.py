@@ -156,7 +156,8 @@ class Verifier:
             "modelVersion": model.version,
             "notice": model.notice,
         }
-        if attempt.row["state"] != "opted_out":
+        if attempt.reason is None:
+            # a recording by which nothing was decided may come again
             self.templates.put_mark(work, attempt.name, attempt.heard)
         made = secrets.token_hex(16)
         work.note("verify", attempt.name, made, **result)
@@ -242,7 +243,7 @@ class Verifier:
         # a recording of last time must have the wrong words
         fresh = sorted(set(texts) - {row["last_phrase"]})
         if len(texts) < 2 or not fresh:
-            detail = f"there are {len(texts)} phrases to choose from, too few: enrol more phrases"
+            detail = f"two phrases to choose from are the least, the profile has {len(texts)}: enrol more"
             raise Problem(409, "too-few-phrases", detail)
         label = secrets.choice(fresh)
         made = secrets.token_hex(16)
