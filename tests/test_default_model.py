@@ -129,6 +129,16 @@ def test_few_people_get_the_default_model_in_their_domain(default: Path, tmp_pat
     assert llrs.mean() < before.llr.mean() - 1
 
 
+def test_what_cannot_be_promised_is_not_replaced_silently(default: Path) -> None:
+    X, labels = people(make_place(22, size=0.2), 4)
+    made = setup_vectors(X, labels, name="drawn", far=1e-4)
+    strictest = min(point.far for point in domain_bundle().operating_points())
+    assert made.bundle.operating_points()[0].far == strictest
+    assert "0.01 % of false acceptances cannot be promised" in made.report
+    usual = setup_vectors(X, labels, name="drawn", far=strictest)
+    assert "cannot be promised" not in usual.report
+
+
 def test_one_phrase_that_all_say_keeps_its_name(default: Path) -> None:
     X, labels = people(make_place(26, size=0.2), 4, phrases=1)
     made = setup_vectors(X, labels, name="drawn")

@@ -39,6 +39,10 @@ EXTRAS = {
 }
 
 
+# onnxruntime would count its sessions for its makers; set it to 0 to let it
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+
 def need(module: str) -> Any:
     """Import an optional module, or say which extra brings it."""
     try:

@@ -175,7 +175,7 @@ def _count_speakers(speakers: ArrayLike, targets: BoolArray) -> tuple[int, float
 TOGETHER = "together"
 """Names the factor of what is known of several views at once, beyond what is known of each."""
 
-PARTS = "parts"
+PARTS = "parts of recordings"
 """Names that of what parts of recordings tell."""
 
 FACTOR_DEVIATION = 0.5
@@ -209,7 +209,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
 
     Attributes
     ----------
-    factors_ : dict of {view, "together" or "parts": factor}
+    factors_ : dict of {view, "together" or "parts of recordings": factor}
     constants_ : dict of {"speaker+phrase", "speaker", ...: constant}; "nothing" has 0
     doubt_ : float, probability that the model tells nothing about a trial
     n_speakers_ : int, speakers whose trials were used
@@ -260,6 +260,8 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         """
         hypotheses = list(logs)
         inputs, names = _parts_of_evidence(logs, near)
+        if not np.isfinite(inputs).all():
+            raise NumericalError("some log-likelihoods are NaN or infinite: leave these trials out")
         truth = np.asarray(truth)
         if truth.shape != inputs.shape[:1] or truth.dtype.kind not in "iu":
             raise DataError(

@@ -380,7 +380,8 @@ def load(path: PathLike) -> Any:
     except Exception as error:  # foreign values lead to any error there is
         reason = str(error) or type(error).__name__
         raise FileFormatError(
-            f"{path} lacks parts of what it should hold, or they do not fit: {reason}"
+            f"{path} lacks parts of what it should hold, or they do not fit: {reason}. If another version of mvplda "
+            "wrote it, make it again"
         ) from error
 
 

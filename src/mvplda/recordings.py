@@ -170,6 +170,10 @@ def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, lis
     return named, notes
 
 
+SHOWN = 10
+"""Lines about recordings that cannot be used."""
+
+
 def skipped_lines(names: Sequence[str], extracted: Extracted) -> list[str]:
     """The name of every recording that has no vector, and why."""
     without = sorted(set(range(len(names))) - set(extracted.rows))
@@ -187,7 +191,9 @@ def _left_out(names: Sequence[str], extracted: Extracted) -> list[str]:
             lines.append(f"Left out: {names[row]}: no voice that could be used.")
     counts = ", ".join(f"{n} {fault}" for fault, n in faults.items())
     quality_lines = [f"Quality: {counts}."] if counts else []
-    return [f"{extracted.acquisition().capitalize()}.", *lines[:10], *quality_lines]
+    if len(lines) > SHOWN:
+        lines[SHOWN:] = [f"Left out: {len(lines) - SHOWN} more; mvplda quality shows them."]
+    return [f"{extracted.acquisition().capitalize()}.", *lines, *quality_lines]
 
 
 def setup_vectors(
@@ -260,6 +266,7 @@ def setup_vectors(
     kept = np.sort(np.unique(ids, return_index=True)[1])
     if len(kept) < len(ids):
         told.append(f"{len(ids) - len(kept)} recordings are copies of others and were left out.")
+    _prefer(bundle, far)
     report = "\n".join([*told, *report_lines(bundle, far), ADVICE])
     bundle.card = {**dict(bundle.card or {}), "report": report}
     book = VectorSet(np.array(ids)[kept], vectors[kept], name)
@@ -267,6 +274,17 @@ def setup_vectors(
     spoken = as_array(labels.get("phrase", [""] * len(people)))
     said = np.where(is_missing(spoken), "", spoken.astype(str))[kept].tolist()
     return Setup(bundle, report, book, people[kept].tolist(), said)
+
+
+def _prefer(bundle: Bundle, far: float) -> None:
+    """Let the point that is wanted be the default, else the strictest that can be promised."""
+    chosen = {}
+    for key, points in (bundle.points or {}).items():
+        strict = sorted(points, key=lambda point: point.far or 0.0)
+        enough = [point for point in strict if (point.far or 0.0) <= far]
+        first = [*strict[:1], *enough][-1:]
+        chosen[key] = first + [point for point in points if point not in first]
+    bundle.points = chosen
 
 
 def _best(default: Bundle, committee: Bundle, cosine: Bundle, told: list[str]) -> Bundle:
@@ -288,7 +306,7 @@ def _best(default: Bundle, committee: Bundle, cosine: Bundle, told: list[str]) -
         errors = np.array([max(first["eer"].values()), first["cllr"]])
         lines.append("  {}: EER of the worst kind {:.2%}, Cllr {:.3f}".format(title, *errors))
         # what is calibrated by the very trials has a smaller Cllr anyway: that alone is not enough
-        if errors[0] <= least[0] and errors[1] < least[1]:
+        if errors[0] < least[0] and errors[1] < least[1]:
             used = title
             least = errors
     told += [f"Compared on people who were held out in turn; used is {used}:", *lines]
@@ -307,10 +325,15 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
     for key, points in (bundle.points or {}).items():
         if bundle.fitted_scorer.has_domain and key not in used:
             continue
-        point = next((one for one in points if one.far == far and one.measured), None)
-        if point is not None and point.measured is not None:
-            lines.append(point_sentence(key, point))
-            warnings.append(point.measured.get("warning"))
+        point = next((one for one in points if one.measured), None)
+        if point is None or point.measured is None or point.far is None:
+            continue
+        lines.append(point_sentence(key, point))
+        warnings.append(point.measured.get("warning"))
+        if point.far > far:
+            warnings.append(
+                f"{100 * far:g} % of false acceptances cannot be promised: thresholds are of {100 * point.far:g} %"
+            )
     if lines:
         return [*lines, *(f"Mind: {one}." for one in dict.fromkeys(warnings) if one)]
     if "held_out" in (bundle.card or {}):

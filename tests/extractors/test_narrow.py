@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,10 @@ import pytest
 from extractor_problems import RATE, network, voice
 
 from mvplda import load_extractor
-from mvplda.exceptions import FileFormatError
+from mvplda.exceptions import FetchError, FileFormatError
 from mvplda.extractors.network import OnnxNetwork
 from mvplda.extractors.quality import Part, bandwidth_hz
-from mvplda.extractors.recipe import Output
+from mvplda.extractors.recipe import Output, families, to_toml
 
 soxr = pytest.importorskip("soxr", reason="soxr is not installed, which resamples")
 
@@ -46,6 +47,28 @@ def test_the_shift_of_a_narrow_band_is_taken_off_and_is_part_of_the_fingerprint(
     expected = vector - np.linalg.norm(vector) * np.asarray(shift)
     np.testing.assert_allclose(moved.embed(narrow), expected, rtol=1e-5, atol=1e-6)
     assert moved.fingerprint != plain.fingerprint
+
+
+def test_a_name_is_a_name_whatever_lies_here(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words").mkdir()
+    with pytest.raises(FetchError, match="mvplda extractor get words"):
+        load_extractor("words")
+
+
+def test_a_damaged_file_of_a_name_is_to_be_fetched_again(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path))
+    folder = tmp_path / "extractors" / "words"
+    folder.mkdir(parents=True)
+    (folder / "words.onnx").write_bytes(b"no network")
+    (folder / "words.toml").write_text(to_toml(families()["words"]))
+    with pytest.raises(FileFormatError, match="Fetch it again: mvplda extractor get words"):
+        load_extractor("words")
+
+
+def test_onnxruntime_reports_nothing_to_its_makers() -> None:
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
 
 
 def test_what_another_version_fetched_is_refused_by_name(tmp_path, monkeypatch) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mvplda import Bundle
-from mvplda.calibration import HypothesisCalibrator
-from mvplda.exceptions import DataError, ParameterError
+from mvplda.calibration import PARTS, HypothesisCalibrator
+from mvplda.exceptions import DataError, NumericalError, ParameterError
 from mvplda.io.onnx import write_onnx
 from mvplda.models.domain import DomainPLDA
 from mvplda.models.parts import LEAST_S, LIMIT, PRIOR, WINDOW, PartMatcher
@@ -107,6 +107,29 @@ def test_near_of_lists_and_matrices_and_sums(rng):
     near = scorer.deployed(profiles).near(profiles, tests, None, ("phrase",))
     np.testing.assert_array_equal(near.llr, every.llr)
     assert scorer.near(profiles, tests, None, ("speaker",)) is None
+
+
+def test_sittings_do_not_change_what_parts_tell(rng):
+    scorer = model(rng)
+    X, labels = recordings(rng, 24)
+    phrase = {"phrase": labels["phrase"][:12]}
+    tests = scorer.enrol(X[12:])
+    plain = scorer.near(
+        scorer.enrol(X[:12], labels["speaker"][:12], phrase), tests, None, ("phrase",)
+    )
+    apart = {**phrase, "recording": np.arange(12).astype(str)}
+    profiles = scorer.enrol(X[:12], labels["speaker"][:12], apart)
+    assert len(profiles.owner) == 12
+    near = scorer.near(profiles, tests, None, ("phrase",))
+    np.testing.assert_allclose(near.llr, plain.llr)
+    np.testing.assert_allclose(near.same, plain.same)
+
+
+def test_a_calibration_of_numbers_that_are_none_is_refused(rng):
+    logs = {("speaker",): rng.normal(size=40), (): np.zeros(40)}
+    logs["speaker",][3] = np.nan
+    with pytest.raises(NumericalError, match="NaN or infinite"):
+        HypothesisCalibrator().fit(logs, np.arange(40) % 2, speakers=np.arange(40))
 
 
 def test_a_claimed_phrase_is_compared_with_its_own(rng):
@@ -215,7 +238,7 @@ def test_calibration_of_held_out_people_is_that_of_the_answers(rng):
     calibrator = bundle.calibrations["speaker+phrase"]
     again = HypothesisCalibrator(errors=DOUBT_ERRORS)
     again.fit(logs, held.truth, speakers=held.people[0], near=near)
-    assert "parts" in again.factors_
+    assert PARTS in again.factors_
     assert again.factors_ == pytest.approx(calibrator.factors_, rel=1e-3)
 
 
@@ -254,7 +277,7 @@ def test_a_calibration_weighs_parts_before_its_doubt(rng):
     voice, words = rng.normal(0, 4, (2, 200))
     logs = dict(zip(every, (voice + words, voice, words, 0 * voice), strict=True))
     calibrator = HypothesisCalibrator()
-    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.7, "together": 1.0, "parts": 0.4}
+    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.7, "together": 1.0, PARTS: 0.4}
     calibrator.constants_ = {}
     calibrator.doubt_ = 0.02
     near = Near("phrase", np.full(200, 0.3), *rng.normal(0, 4, (2, 200)))
@@ -277,7 +300,7 @@ def test_a_calibration_learns_what_parts_are_worth(rng):
     logs = dict(zip(every, (voice, voice, silent, silent), strict=True))
     near = Near("phrase", silent, silent, same)
     fitted = HypothesisCalibrator().fit(logs, truth, speakers=np.arange(4000), near=near)
-    assert fitted.factors_["parts"] == pytest.approx(1.0, abs=0.1)
+    assert fitted.factors_[PARTS] == pytest.approx(1.0, abs=0.1)
     assert fitted.factors_["speaker"] == pytest.approx(1.0, abs=0.1)
 
 
@@ -287,7 +310,7 @@ def test_an_answer_that_is_calibrated_has_what_parts_tell(rng):
     profiles = scorer.enrol(X[:12], labels["speaker"][:12])
     tests = scorer.enrol(X[12:])
     calibrator = HypothesisCalibrator()
-    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.7, "together": 1.0, "parts": 0.4}
+    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.7, "together": 1.0, PARTS: 0.4}
     calibrator.constants_ = {}
     calibrator.doubt_ = 0.02
     calibrator.n_speakers_ = 4

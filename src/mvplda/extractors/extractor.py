@@ -293,7 +293,8 @@ def _missing(name: str) -> str:
 def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
     """One network by file or name."""
     file = Path(path)
-    if str(path) in NAMES and not file.exists():
+    # a name is a name, whatever folder of the same name is here
+    if str(path) in NAMES:
         file = cached_file(str(path))
         if is_stale(file):
             raise FileFormatError(
@@ -302,7 +303,12 @@ def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
             )
     if not file.is_file():
         raise FileNotFoundError(_missing(str(path)))
-    network = OnnxNetwork(file, threads=threads)
+    try:
+        network = OnnxNetwork(file, threads=threads)
+    except FileFormatError as error:
+        if str(path) not in NAMES:
+            raise
+        raise FileFormatError(f"{error}. Fetch it again: mvplda extractor get {path}") from error
     if check:
         network.check()
     return network

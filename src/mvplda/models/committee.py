@@ -369,6 +369,9 @@ def _classes_of(expert: BaseScorer) -> dict[str, Names]:
 RIDGE = 3e-4
 """Weight of the squared factors, each times the size of what it multiplies: few people leave factors moderate."""
 
+LARGEST_FACTOR = 5.0
+"""A part that says next to nothing of the people who were held out may say much of others."""
+
 LEAST_SIZE = 1e-4
 """A part of the evidence that is smaller than this share of the largest has no factor."""
 
@@ -420,7 +423,7 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
         np.where(tells, 0.3 * size, 0.0),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(0.0, None if free else 0.0) for free in tells],
+        bounds=[(0.0, bound) for bound in np.where(tells, LARGEST_FACTOR * scale, 0.0)],
         options={"maxiter": 500},
     )  # (V11)
     return found.x / scale, float(found.fun)

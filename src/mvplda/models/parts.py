@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from .._typing import AnyArray, Array, BoolArray, IntArray
-from ..backend import namespace, to_host
+from ..backend import namespace, sum_rows, to_host
 from ..exceptions import DataError
 from ..scoring.forms import row_products
 from ..scoring.profiles import Profiles
@@ -103,14 +103,20 @@ class PartMatcher:
         pairs = listed
         if pairs is None:
             pairs = np.argwhere(np.ones((len(enrol), len(test)), dtype=bool))
-        templates, _ = self._points(to_host(enrol.y))
+        # takes of one phrase are one template, whatever their sittings
+        own = enrol.labels.get(self.view)
+        codes = np.zeros_like(enrol.owner) if own is None else own.codes
+        both = np.stack([enrol.owner, codes])
+        (owner, phrase), template = np.unique(both, axis=1, return_inverse=True)
+        sums = sum_rows(to_host(enrol.y), template.reshape(-1), len(owner))
+        templates, _ = self._points(sums)
         # a test is one recording, or several of one phrase
         firsts = np.searchsorted(test.owner, np.arange(len(test)))
         totals = np.add.reduceat(to_host(test.y), firsts, axis=0)
         counts = np.add.reduceat(test.weights, firsts)
         tested, seconds = self._points(totals)
-        # cells of a profile lie side by side: every trial is as many comparisons as its profile has cells
-        bounds = np.searchsorted(enrol.owner, np.arange(len(enrol) + 1))
+        # templates of a profile lie side by side: every trial is as many comparisons as its profile has
+        bounds = np.searchsorted(owner, np.arange(len(enrol) + 1))
         lengths = np.diff(bounds)[pairs[:, 0]]
         starts = np.cumsum(lengths) - lengths
         trial = np.repeat(np.arange(len(pairs)), lengths)
@@ -123,7 +129,7 @@ class PartMatcher:
             logs = np.column_stack([np.ones(len(found)), np.log(found)])
             whole[some] = logs[:, :2] @ np.array(self.whole)
             part[some] = logs[:, [0, 2, 3]] @ np.array(self.part)
-        claimed = self._is_claimed(enrol, test, cells, firsts[pairs[trial, 1]])
+        claimed = self._is_claimed(enrol, test, phrase[cells], firsts[pairs[trial, 1]])
         # a claim that nothing enrolled has is compared with everything
         claimed |= ~np.logical_or.reduceat(claimed, starts)[trial]
         told = np.where(claimed, np.stack([whole, part]), -np.inf)
@@ -135,14 +141,14 @@ class PartMatcher:
         return Near(self.view, prior.reshape(shape), llr.reshape(shape), same.reshape(shape))
 
     def _is_claimed(
-        self, enrol: Profiles, test: Profiles, cells: IntArray, tested: IntArray
+        self, enrol: Profiles, test: Profiles, codes: IntArray, tested: IntArray
     ) -> BoolArray:
-        """Whether a cell has the label of the test's; all do where one side has none."""
+        """Whether a template has the label of the test's; all do where one side has none."""
         own, other = enrol.labels.get(self.view), test.labels.get(self.view)
         if own is None or other is None:
-            return np.ones(len(cells), dtype=bool)
-        # the last name is that of cells without one
-        names = np.append(own.names.astype(np.str_), "")[own.codes[cells]]
+            return np.ones(len(codes), dtype=bool)
+        # the last name is that of templates without one
+        names = np.append(own.names.astype(np.str_), "")[codes]
         claims = np.append(other.names.astype(np.str_), "")[other.codes[tested]]
         return np.asarray((names == claims) | (claims == ""))
 

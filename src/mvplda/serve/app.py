@@ -115,6 +115,7 @@ class Runtime:
         self.service = service
         self.settings = settings
         self.is_open = is_open
+        self._is_open_until = 0.0
         self.metrics = Metrics()
         self.batches = Batches(self)
         self._light = ThreadPoolExecutor(settings.threads)
@@ -172,7 +173,9 @@ class Runtime:
 
     async def caller(self, request: Request, key: str | None) -> Caller:
         """Who calls; a call without a valid key, or with one that calls too often, is refused."""
-        found = Caller("local", "admin") if self.is_open and not key else None
+        found = None
+        if not key and await self._needs_no_key():
+            found = Caller("local", "admin")
         if key:
             found, until = self._callers.pop(key, (None, 0.0))
             if until < time.monotonic():
@@ -186,6 +189,13 @@ class Runtime:
         if self.settings.key_rate:
             await self._spend(found)
         return found
+
+    async def _needs_no_key(self) -> bool:
+        """Whether there are no keys still; the first one that is made closes a service that runs, too."""
+        if self.is_open and self._is_open_until < time.monotonic():
+            self.is_open = not await self.run(self.service.store.key_names)
+            self._is_open_until = time.monotonic() + KEYS_S
+        return self.is_open
 
     async def _spend(self, caller: Caller) -> None:
         """Count a call of a key; rates are kept in the database, from which a second's calls are taken at a time."""
