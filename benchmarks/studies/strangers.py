@@ -37,11 +37,9 @@ def bundle_without(material: Material, group: str) -> tuple[Bundle, OperatingPoi
 
 
 def study(folder: Path) -> dict[str, Any]:
-    whole = read_material(folder)
+    material = read_material(folder)
     runs = []
     for group, domains in DOMAINS.items():
-        others = [name for name in DOMAINS if name != group]
-        material = defaults.without_telephone(whole, others)
         bundle, point = bundle_without(material, group)
         for domain in domains:
             here = material.take(material.domain == domain)

@@ -266,7 +266,7 @@ def setup_vectors(
     kept = np.sort(np.unique(ids, return_index=True)[1])
     if len(kept) < len(ids):
         told.append(f"{len(ids) - len(kept)} recordings are copies of others and were left out.")
-    _prefer(bundle, far)
+    told += _prefer(bundle, far)
     report = "\n".join([*told, *report_lines(bundle, far), ADVICE])
     bundle.card = {**dict(bundle.card or {}), "report": report}
     book = VectorSet(np.array(ids)[kept], vectors[kept], name)
@@ -276,15 +276,22 @@ def setup_vectors(
     return Setup(bundle, report, book, people[kept].tolist(), said)
 
 
-def _prefer(bundle: Bundle, far: float) -> None:
-    """Let the point that is wanted be the default, else the strictest that can be promised."""
+def _prefer(bundle: Bundle, far: float) -> list[str]:
+    """Let the point that is wanted be the default, else the strictest that can be promised, which is said."""
     chosen = {}
+    loosest = 0.0
     for key, points in (bundle.points or {}).items():
         strict = sorted(points, key=lambda point: point.far or 0.0)
         enough = [point for point in strict if (point.far or 0.0) <= far]
         first = [*strict[:1], *enough][-1:]
         chosen[key] = first + [point for point in points if point not in first]
+        loosest = max(loosest, *(point.far or 0.0 for point in first), 0.0)
     bundle.points = chosen
+    if loosest <= far:
+        return []
+    return [
+        f"{100 * far:g} % of false acceptances cannot be promised: thresholds are of {100 * loosest:g} %."
+    ]
 
 
 def _best(default: Bundle, committee: Bundle, cosine: Bundle, told: list[str]) -> Bundle:
@@ -330,10 +337,6 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
             continue
         lines.append(point_sentence(key, point))
         warnings.append(point.measured.get("warning"))
-        if point.far > far:
-            warnings.append(
-                f"{100 * far:g} % of false acceptances cannot be promised: thresholds are of {100 * point.far:g} %"
-            )
     if lines:
         return [*lines, *(f"Mind: {one}." for one in dict.fromkeys(warnings) if one)]
     if "held_out" in (bundle.card or {}):

@@ -15,7 +15,7 @@ from scipy import ndimage
 from .._optional import need
 from .._typing import FloatArray, PathLike
 from ..exceptions import AudioError, FileFormatError, NumericalError
-from .quality import Part, bandwidth_hz
+from .quality import Part
 from .recipe import Features, Recipe, families, read_recipe
 from .sound import Sound, golden_signal
 
@@ -110,9 +110,6 @@ class OnnxNetwork:
         else:
             vectors = self._thirds(self.frames(samples))
         vector = vectors.mean(axis=0, dtype=np.float64)
-        output = self.recipe.output
-        if output.narrow and bandwidth_hz(part.spectrum, part.rate) < output.narrow_hz:
-            vector = vector - np.linalg.norm(vector) * np.asarray(output.narrow)
         return np.asarray(vector, dtype=np.float32)
 
     def _thirds(self, frames: Frames) -> Frames:

@@ -127,18 +127,6 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Output:
-    """What happens to the vector.
-
-    narrow : what a telephone's band adds to vectors of length 1, on average; it is taken off where a recording
-        ends below `narrow_hz`
-    """
-
-    narrow: tuple[float, ...] = ()
-    narrow_hz: float = 4100.0
-
-
-@dataclass(frozen=True)
 class Weights:
     """Where the weights come from: hashes of what they were made of and of the files beside the recipe."""
 
@@ -167,13 +155,12 @@ class Recipe:
     features: Features = Features()
     network: Network = Network()
     windows: Windows = Windows()
-    output: Output = Output()
     weights: Weights = Weights()
     golden: Golden = Golden()
 
     def canonical(self) -> str:
         """What changes vectors, as one text: equal for recipes that do the same."""
-        changing = ("samples", "features", "network", "windows", "output")
+        changing = ("samples", "features", "network", "windows")
         tables = {name: asdict(getattr(self, name)) for name in changing}
         # names of inputs and of files change nothing, nor does what is not used
         unused = [("network", "lengths"), ("network", "mask")]
@@ -182,8 +169,6 @@ class Recipe:
             unused += [("windows", "points")]
         if not self.samples.cut:
             unused += [("samples", "margin_s")]
-        if not self.output.narrow:
-            unused += [("output", "narrow"), ("output", "narrow_hz")]
         if self.features.kind != "mfcc":
             unused += [("features", "cepstra"), ("features", "deltas")]
         for name, key in unused:

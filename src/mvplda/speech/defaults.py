@@ -47,8 +47,6 @@ from .results import provenance
 
 VIEWS = ("speaker", "phrase")
 POINTS, SOUNDS = 24, 32
-VOICES = {"campplus": slice(0, 192), "resnet": slice(192, 448)}
-"""Columns of the networks of voices."""
 BLOCKS = {
     "campplus": (192, "speaker"),
     "resnet": (256, "speaker"),
@@ -289,28 +287,6 @@ def unit(vectors: Array) -> Array:
     return np.asarray(vectors / np.maximum(lengths, 1e-9))
 
 
-def telephone_shift(material: Material, groups: Sequence[str]) -> Array:
-    """What a telephone's band adds to the vectors of networks of voices: the mean over the domains of some corpora."""
-    voices = material.vectors[:, : VOICES["resnet"].stop]
-    narrow = material.condition == "telephone"
-    clean = material.condition == "clean"
-    shifts = []
-    for domain in (domain for group in groups for domain in DOMAINS[group]):
-        here = material.domain == domain
-        shifts.append(voices[here & narrow].mean(axis=0) - voices[here & clean].mean(axis=0))
-    return np.asarray(np.mean(shifts, axis=0))
-
-
-def without_telephone(material: Material, groups: Sequence[str]) -> Material:
-    """The vectors as the extractor gives them that takes the shift off."""
-    shift = telephone_shift(material, groups)
-    vectors = material.vectors.copy()
-    rows = material.condition == "telephone"
-    for columns in VOICES.values():
-        vectors[rows, columns] = unit(vectors[rows, columns] - shift[columns])
-    return replace(material, vectors=vectors)
-
-
 def model_of(material: Material, groups: Sequence[str], matcher: PartMatcher) -> DomainPLDA:
     domains = [domain for group in groups for domain in DOMAINS[group]]
     some = material.take(np.isin(material.domain, domains))
@@ -367,7 +343,6 @@ def left_out(material: Material, groups: Sequence[str], named: bool = True) -> l
 def evaluated(material: Material, group: str) -> list[dict[str, Any]]:
     """What a model that was fitted, calibrated and given its threshold by the other corpora does on one."""
     others = [name for name in DOMAINS if name != group]
-    material = without_telephone(material, others)
     trials = Calibrated(left_out(material, others))
     threshold = trials.threshold(FARS[0])
     model = model_of(material, others, matcher_of(material, others))
@@ -436,7 +411,6 @@ def result_row(one: Outcome, logs: Mapping[Hypothesis, Array], threshold: float)
 def make_bundle(material: Material, extractor: str) -> Bundle:
     """The model of all corpora, calibrated and given thresholds by leaving each of them out."""
     groups = list(DOMAINS)
-    material = without_telephone(material, groups)
     model = model_of(material, groups, matcher_of(material, groups))
     bundle = Bundle(None, model, extractor=extractor)
     bundle.calibrations = {}
@@ -469,19 +443,6 @@ def vectors(work: Path, roots: tuple[str, ...]) -> None:
     """Make vectors of the recordings of three corpora, in WORK."""
     for name, root in zip(DOMAINS, roots, strict=True):
         write_vectors(work, name, Path(root))
-
-
-@main.command()
-@WORK
-def telephone_band(work: Path) -> None:
-    """Print what a telephone's band adds to vectors of voices, for the recipes of their networks.
-
-    Fetch these again after that is changed: their fingerprints are others.
-    """
-    shift = telephone_shift(read_material(work), list(DOMAINS))
-    for name, columns in VOICES.items():
-        numbers = ", ".join(f"{number:.5f}" for number in shift[columns])
-        click.echo(f"{name}: narrow = [{numbers}]")
 
 
 @main.command()

@@ -6,7 +6,7 @@ What the default model is made of (`mvplda.speech.defaults`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,6 @@ from ..distributed import ordered_map
 from ..exceptions import DataError
 from ..extractors import Extractor, load_extractor
 from ..extractors.quality import Part
-from ..extractors.recipe import Output
 from ..extractors.sound import read_audio
 from .corpora import Corpus, load_corpus
 from .frames import in_room, over_channel, with_noise
@@ -159,11 +158,8 @@ def telephone(wave: Array) -> Array:
 
 @cache
 def _extractor() -> Extractor:
-    """One in every process; a telephone's band is left in its vectors, from which its shift is learnt."""
-    extractor = load_extractor(list(EXTRACTORS), check=False)
-    for network in extractor.networks:
-        network.recipe = replace(network.recipe, output=Output())
-    return extractor
+    """One in every process."""
+    return load_extractor(list(EXTRACTORS), check=False)
 
 
 def vectors_of_person(corpus: Corpus, rows: IntArray) -> list[tuple[Any, ...]]:
