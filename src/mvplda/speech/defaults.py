@@ -130,9 +130,10 @@ class Calibrated:
         self.speaker = every.speaker
         self.domain = np.repeat([one.domain for one in trials], [len(one.truth) for one in trials])
         self.calibrator = HypothesisCalibrator()
-        near = every.near if "phrase" in views else None
+        if "phrase" not in views:
+            every = replace(every, near=None)
         self.calibrator.fit(
-            every.logs, self.truth, speakers=self.speaker, corpora=self.domain, near=near
+            every.logs, self.truth, speakers=self.speaker, corpora=self.domain, near=every.near
         )
         if len(views) == 1:
             silent = [part for part in (*VIEWS, TOGETHER) if part not in views]
@@ -296,7 +297,7 @@ def model_of(material: Material, groups: Sequence[str], matcher: PartMatcher) ->
 
 
 def matcher_of(material: Material, groups: Sequence[str]) -> PartMatcher:
-    """What tells nearly the right words from the right ones, of phrases of several words in some corpora."""
+    """What tells other words, and nearly the right ones, from the right ones in some corpora."""
     matcher = PartMatcher("phrase", POINTS)
     found: dict[str, list[Array]] = {"same": [], "near": [], "other": []}
     rng = np.random.default_rng(0)
