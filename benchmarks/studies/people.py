@@ -77,7 +77,6 @@ def study(of_cvau: Path, of_audiomnist: Path, of_rooms: Path) -> dict[str, Any]:
     results["AudioMNIST"] = judge(*halves, named=False)
     results["AudioMNIST, diarised"] = judge(*halves, named=True)
     rooms = dict(np.load(of_rooms))
-    rooms["camp"], rooms["words"] = rooms["vectors"][:, :192], rooms["vectors"][:, 448:736]
     # the default model was trained on every second person of AudioMNIST
     fresh = np.isin(rooms["speaker"], np.unique(rooms["speaker"])[1::2])
     meetings = draw(rooms, fresh, rooms["room"], 6)

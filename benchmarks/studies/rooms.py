@@ -15,26 +15,28 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import study_arguments
+from mvplda.extractors import load_extractor
 from mvplda.extractors.sound import read_audio
 from mvplda.speech.corpora import load_corpus
 from mvplda.speech.frames import in_room, over_channel, with_noise
 from mvplda.speech.recordings import RATE, joined, telephone
-from mvplda.voices import default_extractor
 
 TURNS = 12
 TOGETHER = 5
+VOICE = 192
 
 
 def main() -> None:
     (audiomnist,), output = study_arguments(__doc__, ["audiomnist"], Path("work/rooms.npz"))
     corpus = load_corpus("audiomnist", audiomnist)
-    extractor = default_extractor()
+    # columns as the shared data have them
+    extractor = load_extractor(["campplus", "words"])
     speakers = corpus.labels["speaker"]
     rng = np.random.default_rng(0)
     people = np.unique(speakers)
     meetings = [part for _ in range(2) for part in rng.permutation(people).reshape(-1, TOGETHER)]
     left = {who: rng.permutation(np.flatnonzero(speakers == who)).tolist() for who in people}
-    made: dict[str, list] = {"vectors": [], "speaker": [], "room": [], "channel": []}
+    made: dict[str, list] = {name: [] for name in ("camp", "words", "speaker", "room", "channel")}
     for number, members in enumerate(meetings):
         t60, direct = rng.uniform(0.2, 0.6), rng.uniform(0.0, 12.0)
         low, high = rng.uniform(20, 300), rng.uniform(3400, 8000)
@@ -51,7 +53,9 @@ def main() -> None:
                 if channel == "telephone":
                     wave = telephone(wave)
                 vector = extractor(wave.astype(np.float32), RATE)
-                for key, value in zip(made, (vector, who, f"room {number}", channel), strict=True):
+                voice, words = np.split(vector, [VOICE])
+                row = (voice, words, who, f"room {number}", channel)
+                for key, value in zip(made, row, strict=True):
                     made[key].append(value)
         print(number + 1, "of", len(meetings), flush=True)
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -141,13 +141,14 @@ def study(campaigns: Path, meetings: Path) -> dict[str, Any]:
     """Errors by corpus, model and number of takes."""
     cvau = np.load(campaigns)
     rooms = np.load(meetings)
+    in_rooms = np.hstack([rooms["camp"], rooms["words"]])
     seen = people_with_sound(campaigns)
     X = np.hstack([cvau["camp"], cvau["words"]])
     # of AudioMNIST, every second person
     heard = np.unique(rooms["speaker"])[::2].tolist()
     corpora = {
         "C-VAU, campaigns": Corpus(X, cvau["speaker"], cvau["session"], seen),
-        "AudioMNIST in rooms": Corpus(rooms["vectors"], rooms["speaker"], rooms["room"], heard),
+        "AudioMNIST in rooms": Corpus(in_rooms, rooms["speaker"], rooms["room"], heard),
     }
     results: dict[str, Any] = {}
     for title, corpus in corpora.items():
