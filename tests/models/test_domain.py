@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -441,3 +443,56 @@ def test_people_without_phrases_are_trained_on_without_the_default_model() -> No
     sizes = {name: columns for name, (columns, _) in BLOCKS.items()}
     bundle = train(X, {"speaker": labels["speaker"]}, blocks=sizes, default=model)
     assert np.isfinite(bundle.llr(X[:5], X[5:9])).all()
+
+
+Change = Callable[[DomainPLDA], None]
+
+CHANGES: dict[str, Change] = {
+    "factors": lambda m: setattr(m, "factors", {"voice": 0.3}),
+    "mean_": lambda m: setattr(m, "mean_", 0.9 * m.mean_),
+    "shift_": lambda m: setattr(m, "shift_", m.shift_ + 0.05),
+    "variances_": lambda m: m.variances_["voice"].update(own=0.2),
+    "doubt_": lambda m: m.doubt_.update(voice=0.07),
+    "class_means_": lambda m: m.class_means_.update(phrase=0.5 * m.class_means_["phrase"]),
+    "class_doubts_": lambda m: m.class_doubts_.update(phrase=2.0 * m.class_doubts_["phrase"]),
+    "names_": lambda m: m.names_["phrase"].reverse(),
+    "no names_": lambda m: m.names_.clear(),
+    "points": lambda m: setattr(m, "points", {"words": {"view": "phrase", "points": 3}}),
+    "blocks": lambda m: setattr(m, "blocks", {"voice": (6, "speaker"), "words": (4, "speaker")}),
+}
+"""Every setting and fitted attribute that pair forms depend on, but `channels_`: profiles depend on these."""
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_any_part_changes_the_scores(name: str) -> None:
+    """What is cached depends on every setting and fitted attribute: a fresh copy gives the same scores."""
+    X, labels = corpus(9)
+    phrases = [f"phrase {number}" for number in labels["phrase"][:60]]
+    fitted = DomainPLDA(BLOCKS).fit(*corpus())
+    profiles = fitted.enrol(X[:60], labels["speaker"][:60], {"phrase": phrases})
+    evidence = fitted.evidence(X[60:90])
+    model = fitted.deployed(profiles)
+    assert list(model.names_) == ["phrase"]
+    if name == "blocks":
+        model.names_.clear()
+
+    def scores(scorer: DomainPLDA) -> np.ndarray:
+        known = ["phrase"] if scorer.names_ else None
+        enrolled = scorer.profiles(profiles.y, profiles.weights, profiles.owner, profiles.ids)
+        tests = scorer.profiles(evidence, np.ones(30), np.arange(30))
+        claims = {"phrase": np.resize(phrases, len(enrolled))} if known else None
+        return scorer.llr(enrolled, tests, known=claims, dtype=np.float64)
+
+    before = scores(model)
+    CHANGES[name](model)
+    after = scores(model)
+    # nothing is cached of a copy
+    np.testing.assert_array_equal(after, scores(deepcopy(model)))
+    assert not np.allclose(before, after, atol=1e-6)
+
+
+def test_arrays_that_scores_were_made_of_are_read_only(model: DomainPLDA) -> None:
+    X, _ = corpus(1)
+    model.llr(X[:2], X[2:4])
+    with pytest.raises(ValueError, match="read-only"):
+        model.mean_[0] = 0.0

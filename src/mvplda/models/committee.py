@@ -274,8 +274,12 @@ class Committee(BaseScorer, BaseEstimator):
         if not hasattr(self, "experts_"):
             check_is_fitted(self, "experts_")
         parts = [scorer_of(expert).forms() for expert in self.experts_.values()]
-        # factors are numbers that may be set: they are compared as text
-        key = (str(self.factors_), *parts)
+        classes = [
+            names for own in map(_classes_of, self.experts_.values()) for names in own.values()
+        ]
+        # small dicts may be changed in place, so they are compared by value
+        plain = (list(self.experts_), self.factors_, self.views_, self.nuisance_views)
+        key = (repr(plain), *parts, *classes)
         return kept(self, "forms", key, lambda: self._joint_forms(self.factors_))
 
     def _joint_forms(self, factors: Mapping[str, Mapping[str, float]]) -> JointForms:

@@ -48,7 +48,7 @@ from ..scoring.profiles import Profiles
 from ..scoring.question import Near
 from ..scoring.worlds import Matches, Reading, Table
 from .parts import PartMatcher
-from .scorer import BaseScorer, kept, needed_labels, side_by_side
+from .scorer import BaseScorer, frozen, kept, needed_labels, side_by_side
 
 SITTING = "recording"
 """Labels of this name tell the sittings of a profile apart, whose takes share room, microphone and mood; without them
@@ -373,16 +373,19 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     @property
     def classes_(self) -> dict[str, Names]:
+        return kept(self, "classes", (repr(self.names_),), self._make_classes)
+
+    def _make_classes(self) -> dict[str, Names]:
         return {view: exact_names(names) for view, names in self.names_.items()}
 
     def known_names(self, view: str) -> Names:
         if view not in self.names_:
             raise LabelError(f"nothing that is enrolled has names of the view {view!r}")
-        # asked for in every trial
-        return kept(self, "names", (self.names_,), lambda: self.classes_)[view]
+        return self.classes_[view]
 
     def near_classes(self, view: str) -> IntArray:
-        return kept(self, "near", (self.class_means_,), lambda: self._nearest(view))
+        parts = frozen(self.class_means_[view])
+        return kept(self, f"near {view}", parts, lambda: self._nearest(view))
 
     def _nearest(self, view: str) -> IntArray:
         """What is said instead of a phrase and taken for it sounds like it: the nearest few, of any number."""
@@ -397,9 +400,22 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     def forms(self) -> JointForms:
         if not hasattr(self, "mean_"):
             check_is_fitted(self, "mean_")
-        # kept with the terms that they have made, for as long as mean and domain are these
-        parts = (self.mean_, self.shift_, self.doubt_, self.class_means_)
-        return kept(self, "forms", parts, self._make_forms)
+        # the forms hold terms that are expensive to compute: reuse them until an input changes
+        arrays = frozen(
+            self.mean_, self.shift_, *self.class_means_.values(), *self.class_doubts_.values()
+        )
+        # small dicts may be changed in place, so they are compared by value
+        sizes = {view: len(names) for view, names in self.names_.items()}
+        plain = (
+            self.blocks,
+            self.points,
+            self.factors,
+            self.views_,
+            self.variances_,
+            self.doubt_,
+            sizes,
+        )
+        return kept(self, "forms", (repr(plain), *arrays), self._make_forms)
 
     def _make_forms(self) -> JointForms:
         parts = []
@@ -468,8 +484,11 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     def _key(self) -> str:
         """Profiles fit whatever domain the model is deployed in."""
-        blocks = {"blocks": list(self.blocks)}
-        return kept(self, "key", (self.mean_,), lambda: fingerprint({"mean": self.mean_}, blocks))
+        blocks = list(self.blocks)
+        parts = (repr(blocks), *frozen(self.mean_))
+        return kept(
+            self, "key", parts, lambda: fingerprint({"mean": self.mean_}, {"blocks": blocks})
+        )
 
     def check_state(self) -> None:
         width = sum(columns for columns, _ in self.blocks.values())

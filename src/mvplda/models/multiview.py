@@ -46,7 +46,7 @@ from ..scoring.latents import LatentForms, LatentSpace
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
-from .scorer import BaseScorer, check_names, kept
+from .scorer import BaseScorer, check_names, frozen, kept
 
 DEFAULT_STRENGTH = 0.6
 """Of a prior. Costs are flat from 0.5 to 0.7 on the one set it was tried on, AudioMNIST."""
@@ -408,14 +408,11 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         """Fingerprint and forms, made anew where the parameters are others."""
         if not hasattr(self, "mean_"):
             check_is_fitted(self, "mean_")
-        arrays = (self.mean_, self.noise_, *self.loadings_.values())
-        return kept(self, "state", arrays, self._make_state)
+        arrays = frozen(self.mean_, self.noise_, *self.loadings_.values())
+        return kept(self, "state", (repr(self.views_), *arrays), self._make_state)
 
     def _make_state(self) -> tuple[str, LatentForms]:
         arrays = (self.mean_, self.noise_, *self.loadings_.values())
-        for array in arrays:
-            # what is made of them is kept for as long as they are the same objects
-            array.flags.writeable = False
         # profiles carry the fingerprint: those of another model are refused
         key = fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
         return key, LatentForms(LatentSpace.of(self.parameters_), self.views_)

@@ -483,8 +483,9 @@ class BaseScorer(Persistent):
                 raise ParameterError(
                     "scoring='paper' asks for both views or for one of them, and has no given=, labels or known="
                 )
-        # a scorer that was fitted again keeps nothing of before
-        memory = kept(self, "memory", (profiles.model,), Memory)
+        # a scorer that was fitted again, or whose views were changed, starts afresh
+        parts = (profiles.model, repr(self.views_), repr(forms.base))
+        memory = kept(self, "memory", parts, Memory)
         namings = dict.fromkeys(forms.base, Naming())
         comparison = Comparison(
             ratio, Side(profiles, {}), Side(tests, {}), forms, memory, namings, dtype
@@ -523,7 +524,11 @@ _KEPT: WeakKeyDictionary[BaseScorer, dict[str, tuple[tuple[object, ...], object]
 
 
 def kept(scorer: BaseScorer, name: str, parts: tuple[object, ...], make: Callable[[], M]) -> M:
-    """What was made of these parts of a scorer when they were last asked for; made anew where one is another."""
+    """Return a cached value; recompute it if any of `parts` was replaced.
+
+    `parts` holds everything that the value depends on: read-only arrays and forms, which are compared by identity
+    (see `frozen`), and text, which is compared by value.
+    """
     here = _KEPT.setdefault(scorer, {})
     before, made = here.get(name, ((), None))
     is_same = len(before) == len(parts)
@@ -534,6 +539,13 @@ def kept(scorer: BaseScorer, name: str, parts: tuple[object, ...], make: Callabl
         made = make()
         here[name] = parts, made
     return made  # type: ignore[return-value]
+
+
+def frozen(*arrays: Array) -> tuple[Array, ...]:
+    """Make arrays read-only, so that a cached value may be compared by the identity of its inputs."""
+    for array in arrays:
+        array.flags.writeable = False
+    return arrays
 
 
 def let_go(scorer: BaseScorer) -> None:

@@ -325,7 +325,13 @@ class LatentForms:
     def learn(self, view: str, means: Array, covariances: Array, n: int) -> None:
         """Take the training posteriors of a view; what was made of other ones goes."""
         known = self.known.get(view)
-        if known is None or known.means is not means or known.covariances is not covariances:
+        is_same = (
+            known is not None
+            and known.means is means
+            and known.covariances is covariances
+            and len(known.alike) == n
+        )
+        if not is_same:
             self.known[view] = KnownClasses.of(means, covariances, n)
             self._forget()
 

@@ -10,7 +10,7 @@ section 9.6). A hypothesis names views; what it means for the classes of two pro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -176,9 +176,11 @@ class Naming:
     near: IntArray | None = None
 
     @property
-    def key(self) -> tuple[str, bytes | None]:
-        """Of one scorer, namings with equal keys leave the same possible: it has `near` of its classes."""
-        return self.role, None if self.training is None else self.training.tobytes()
+    def key(self) -> tuple[Hashable, ...]:
+        """Key of the worlds that this leaves possible."""
+        training = None if self.training is None else self.training.tobytes()
+        near = None if self.near is None else (self.near.shape, self.near.tobytes())
+        return self.role, training, near
 
     def others(self, said: Sequence[int]) -> IntArray:
         """Numbers of the known names that may be meant instead of some."""
