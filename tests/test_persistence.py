@@ -223,3 +223,81 @@ def test_gz_is_compressed(tmp_path: Path) -> None:
     packed = path.read_bytes()
     persistence.write_atomically(path, packed)  # compressed already, as a download may be
     assert path.read_bytes() == packed
+
+
+SCORERS: dict[str, Callable[[], Any]] = {
+    "PLDA": lambda: mvplda.PLDA(2, max_iter=3),
+    "MultiviewPLDA": lambda: mvplda.MultiviewPLDA({"speaker": 2, "phrase": 1}, max_iter=3),
+    "full noise": lambda: mvplda.MultiviewPLDA({"speaker": 2}, noise="full", max_iter=3),
+    "interaction": lambda: mvplda.MultiviewPLDA(
+        {"speaker": 2, "phrase": 1, "speaker:phrase": 1}, max_iter=3
+    ),
+    "CosineScorer": mvplda.CosineScorer,
+    "Committee": lambda: mvplda.Committee(
+        {"isotropic": mvplda.MultiviewPLDA(["speaker", "phrase"], prior="isotropic")},
+        factors=None,
+    ),
+    "Committee of a bundle": lambda: mvplda.Committee(
+        {
+            "bundle": mvplda.Bundle(preprocessing.standard_chain(), mvplda.PLDA(2, max_iter=3)),
+            "bare": mvplda.MultiviewPLDA({"speaker": 2}, max_iter=3),
+        },
+        columns={"bare": (0, D)},
+        factors=None,
+    ),
+    "Bundle": lambda: mvplda.Bundle(None, mvplda.PLDA(2, max_iter=3)),
+    "Bundle with preprocessing": lambda: mvplda.Bundle(
+        preprocessing.standard_chain(), mvplda.PLDA(2, max_iter=3)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("scale", "offset"),
+    [(1e-20, 0), (1e-10, 0), (1e-6, 0), (1e12, 0), (1, 1e6), (1, 1e12), (1e-6, 100), (1e-9, 1)],
+)
+@pytest.mark.parametrize("name", SCORERS)
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_of_vectors_in_any_units_loads(
+    name: str, scale: float, offset: float, tmp_path: Path
+) -> None:
+    moved = offset + scale * X
+    labels = {"speaker": SPEAKERS}
+    if name in ("MultiviewPLDA", "interaction", "Committee"):
+        labels = LABELS
+    scorer = SCORERS[name]().fit(moved, labels)
+    expected = scorer.llr(moved[:5], moved[5:9])
+    assert np.isfinite(expected).all()
+    scorer.save(tmp_path / "x.safetensors")
+    np.testing.assert_array_equal(load(tmp_path / "x.safetensors").llr(moved[:5], moved[5:9]), expected)
+
+
+def broken_mean(model: Any) -> None:
+    model.mean_ = np.full(D, np.nan)
+
+
+def broken_width(model: Any) -> None:
+    model.loadings_ = {view: loading[:-1] for view, loading in model.loadings_.items()}
+
+
+@pytest.mark.parametrize("damage", [broken_mean, broken_width])
+@pytest.mark.parametrize("inside", ["bare", "bundle", "committee"])
+@pytest.mark.filterwarnings("ignore")
+def test_what_could_not_be_loaded_is_not_written(
+    damage: Callable[[Any], None], inside: str, tmp_path: Path
+) -> None:
+    model = multiview()
+    scorer = model
+    if inside == "bundle":
+        scorer = mvplda.Bundle(None, model)
+    elif inside == "committee":
+        scorer = mvplda.Committee({"model": model}, factors=None).fit(X, LABELS)
+        model = scorer.experts_["model"]
+    path = tmp_path / "x.safetensors"
+    scorer.save(path)
+    before = path.read_bytes()
+    damage(model)
+    with pytest.raises(MvpldaError, match="could not be loaded again"):
+        scorer.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

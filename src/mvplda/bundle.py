@@ -19,14 +19,17 @@ from ._typing import Array, Block, Card, IntArray, Json, Labels, Names, Setting
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
-from .exceptions import LabelError, ParameterError
+from .exceptions import DataError, LabelError, ParameterError
 from .labels import base_columns
 from .models.scorer import BaseScorer
 from .persistence import (
     State,
     Tensors,
+    check_finite,
+    check_width,
     compare_extractors,
     get_part,
+    ordinary_vectors,
     put_part,
 )
 from .preprocessing import Step
@@ -287,8 +290,22 @@ class Bundle(BaseScorer, BaseEstimator):
             "points": self._plain_points(),
             "card": dict(self.card or {}),
         }
-        self.check_state()
         return arrays, values
+
+    def check_state(self) -> None:
+        scorer = self.fitted_scorer
+        check_width(self, self.width_in)
+        prepared = self.prepare(ordinary_vectors(self.width_in))
+        check_finite(self, prepared)
+        if prepared.shape[1] != scorer.width_in:
+            raise DataError(
+                f"the preprocessing gives vectors of {prepared.shape[1]} columns, the scorer takes {scorer.width_in}"
+            )
+        super().check_state()
+
+    def typical_evidence(self) -> Block:
+        # at the scorer's mean and scale, which the preprocessing may have changed
+        return self.fitted_scorer.typical_evidence()
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: Json) -> Self:

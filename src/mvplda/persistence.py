@@ -34,7 +34,13 @@ from safetensors import SafetensorError, safe_open
 
 from ._optional import load_entry_points
 from ._typing import Array, Card, Json, PathLike
-from .exceptions import DataError, FileFormatError, ParameterError, UnknownExtractorWarning
+from .exceptions import (
+    DataError,
+    FileFormatError,
+    MvpldaError,
+    ParameterError,
+    UnknownExtractorWarning,
+)
 
 Tensors = dict[str, NDArray[Any]]
 State = tuple[Tensors, Json]
@@ -393,7 +399,26 @@ def state_of(part: Any, kind: type[Any]) -> State:
             f"a {type(part).__name__} cannot be kept in a file here; these can: {known}"
         )
     arrays, values = part.get_state()
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            _check_part(part, arrays)
+    except (MvpldaError, ArithmeticError, np.linalg.LinAlgError) as error:
+        raise DataError(
+            f"the {type(part).__name__} is not written, because it could not be loaded again: {error}. Check the "
+            "vectors that it was fitted to"
+        ) from error
     return arrays, {"class": type(part).__name__, **values}
+
+
+def _check_part(part: Persistent, arrays: Tensors) -> None:
+    """Refuse a part with numbers that are not finite, or whose arrays and values do not fit each other."""
+    for key, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise FileFormatError(
+                f"the array {key} of its {type(part).__name__} holds NaN or infinity"
+            )
+    part.check_state()
 
 
 def restore(arrays: Tensors, about: Json, kind: type[Any]) -> Any:
@@ -409,23 +434,34 @@ def restore(arrays: Tensors, about: Json, kind: type[Any]) -> Any:
         raise FileFormatError(f"it names a part {name!r}, which this mvplda does not know")
     if not issubclass(cls, kind):
         raise FileFormatError(f"it has a {name} in the place of a {kind.__name__}")
-    for key, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise FileFormatError(f"the array {key} of its {name} holds NaN or infinity")
-    part = cls.from_state(arrays, about)
-    part.check_state()
+    part: Persistent = cls.from_state(arrays, about)
+    _check_part(part, arrays)
     return part
 
 
 def check_answers(part: Any, answer: Callable[[Array], Any], width: int) -> None:
-    """Whether an object from a file gives finite numbers for two ordinary vectors of this width."""
+    """Refuse an object that gives NaN or infinity for two ordinary vectors of this width."""
+    check_width(part, width)
+    check_finite(part, answer(ordinary_vectors(width)))
+
+
+def check_width(part: Any, width: int) -> None:
+    """Refuse an object whose vectors would have no column, or more than any extractor gives."""
     if not 0 < width <= WIDEST:
         raise FileFormatError(
-            f"a {type(part).__name__} takes vectors; the file has a width of {width}"
+            f"a {type(part).__name__} takes vectors of 1 to {WIDEST} columns; this one has a width of {width}"
         )
-    vectors = np.linspace(0.31, 1.73, 2 * width).reshape(2, width)
-    if not np.isfinite(np.asarray(answer(vectors))).all():
+
+
+def check_finite(part: Any, answers: Any) -> None:
+    """Refuse an object that gives NaN or infinity for ordinary input."""
+    if not np.isfinite(np.asarray(answers)).all():
         raise FileFormatError(f"the {type(part).__name__} gives NaN or infinity for ordinary input")
+
+
+def ordinary_vectors(width: int) -> Array:
+    """(2, width) vectors of numbers around 1."""
+    return np.linspace(0.31, 1.73, 2 * width).reshape(2, width)
 
 
 def put_part(arrays: Tensors, prefix: str, part: Any, kind: type[Any]) -> Json:

@@ -341,6 +341,20 @@ class Committee(BaseScorer, BaseEstimator):
 
     # -- files -----------------------------------------------------------------
 
+    def check_state(self) -> None:
+        for name, expert in self.experts_.items():
+            start, stop = self._columns_of(name)
+            if not 0 <= start < stop <= self.width_ or expert.width_in != stop - start:
+                raise DataError(
+                    f"expert {name!r} takes {expert.width_in} columns, and is given columns {start} to {stop} of "
+                    f"{self.width_}"
+                )
+        super().check_state()
+
+    def typical_evidence(self) -> AnyArray:
+        # each expert at its own mean and scale
+        return side_by_side([expert.typical_evidence() for expert in self.experts_.values()])
+
     @classmethod
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
         settings = {"experts": {}, **values["settings"]}
@@ -486,6 +500,9 @@ class CosineScorer(BaseScorer, BaseEstimator):
     def project(self, vectors: AnyArray) -> AnyArray:
         """(n, D) the vectors about the training mean."""
         return vectors - like(self.mean_, vectors)
+
+    def typical_vectors(self) -> Array:
+        return self.mean_ + super().typical_vectors()
 
     def forms(self) -> ScoreForms:
         check_is_fitted(self, "mean_")

@@ -37,6 +37,7 @@ from ..inference.priors import PRIORS
 from ..labels import (
     LabelTable,
     are_named,
+    base_columns,
     check_view_names,
     encode_labels,
     exact_names,
@@ -468,6 +469,11 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             if lowest < -1e-6 * np.abs(covariances).max(initial=1.0):
                 raise DataError(f"a covariance of the classes of view {view!r} is not definite")
         super().check_state()
+
+    def typical_vectors(self) -> Array:
+        # vectors of this model, whatever its units and however far its mean is from 0
+        classes = {view: np.arange(2) for view in base_columns(tuple(self.views_))}
+        return self.sample(classes, random_state=0)
 
     def describe(self) -> Json:
         return {

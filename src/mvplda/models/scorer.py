@@ -21,7 +21,7 @@ from .._typing import AnyArray, Array, IntArray, Json, Labels, Names, Ranks, Vie
 from ..backend import as_vectors, cast, dtype_name, empty, is_torch, namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import label_columns
-from ..persistence import Persistent, check_answers
+from ..persistence import Persistent, check_finite, check_width, ordinary_vectors
 from ..scoring.engine import (
     Comparison,
     Memory,
@@ -190,11 +190,18 @@ class BaseScorer(Persistent):
     def check_state(self) -> None:
         """Whether a scorer from a file has parts that fit each other, and finite scores."""
         super().check_state()
-        check_answers(self, self._probe, self.width_in)
+        check_width(self, self.width_in)
+        evidence = self.typical_evidence()
+        profiles = self.profiles(evidence, np.ones(len(evidence)), np.arange(len(evidence)))
+        check_finite(self, self.llr(profiles, profiles))
 
-    def _probe(self, X: Array) -> Any:
-        profiles = self.enrol(X)
-        return self.llr(profiles, profiles)
+    def typical_vectors(self) -> Array:
+        """(2, width_in) vectors at the mean and scale of the training data, by which files are checked."""
+        return ordinary_vectors(self.width_in)
+
+    def typical_evidence(self) -> AnyArray:
+        """(2, width_out) evidence of typical vectors."""
+        return self.evidence(self.typical_vectors())
 
     def _key(self) -> str:
         """Fingerprint of the fitted scorer."""
