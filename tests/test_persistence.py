@@ -269,7 +269,9 @@ def test_a_model_of_vectors_in_any_units_loads(
     expected = scorer.llr(moved[:5], moved[5:9])
     assert np.isfinite(expected).all()
     scorer.save(tmp_path / "x.safetensors")
-    np.testing.assert_array_equal(load(tmp_path / "x.safetensors").llr(moved[:5], moved[5:9]), expected)
+    np.testing.assert_array_equal(
+        load(tmp_path / "x.safetensors").llr(moved[:5], moved[5:9]), expected
+    )
 
 
 def broken_mean(model: Any) -> None:

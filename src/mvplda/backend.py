@@ -458,10 +458,33 @@ def checked_vectors(estimator: object, X: ArrayLike, *, reset: bool, least: int 
         validate_data,
     )  # slow to import, and statistics do without it
 
-    return validate_data(
-        estimator,
-        not_masked(X),
-        reset=reset,
-        dtype=[np.float64, np.float32],
-        ensure_min_samples=least,
-    )
+    try:
+        return validate_data(
+            estimator,
+            not_masked(X),
+            reset=reset,
+            dtype=[np.float64, np.float32],
+            ensure_min_samples=least,
+        )
+    except DataError:
+        raise
+    except ValueError as error:
+        raise DataError(str(error)) from error
+
+
+def check_feature_names(estimator: object, X: Any, *, reset: bool) -> None:
+    """Keep the column names of a table, or refuse a table with other names or another order.
+
+    reset : keep the names of `X`, and forget earlier ones; arrays have no names
+    """
+    from sklearn.utils.validation import validate_data  # slow to import
+
+    if reset:
+        for name in ("feature_names_in_", "n_features_in_"):
+            estimator.__dict__.pop(name, None)
+    if not hasattr(X, "columns"):
+        return
+    try:
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+    except (TypeError, ValueError) as error:
+        raise DataError(str(error)) from error

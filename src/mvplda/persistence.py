@@ -48,6 +48,8 @@ State = tuple[Tensors, Json]
 
 FORMAT, WHAT = "mvplda", "object"
 """Of all files, and of the description in them."""
+FEATURE_NAMES = "feature_names_in_"
+"""Attribute of estimators that were fitted to a table: the names of its columns, as scikit-learn keeps them."""
 VERSION = 1
 TYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
@@ -408,6 +410,10 @@ def state_of(part: Any, kind: type[Any]) -> State:
             f"the {type(part).__name__} is not written, because it could not be loaded again: {error}. Check the "
             "vectors that it was fitted to"
         ) from error
+    # a table with its columns in another order is refused after loading, too
+    names = getattr(part, FEATURE_NAMES, None)
+    if names is not None:
+        values = {**values, FEATURE_NAMES: list(map(str, names))}
     return arrays, {"class": type(part).__name__, **values}
 
 
@@ -435,8 +441,21 @@ def restore(arrays: Tensors, about: Json, kind: type[Any]) -> Any:
     if not issubclass(cls, kind):
         raise FileFormatError(f"it has a {name} in the place of a {kind.__name__}")
     part: Persistent = cls.from_state(arrays, about)
+    if FEATURE_NAMES in about:
+        _restore_feature_names(part, about[FEATURE_NAMES])
     _check_part(part, arrays)
     return part
+
+
+def _restore_feature_names(part: Any, names: Any) -> None:
+    """Give a part from a file the column names that it was fitted with."""
+    are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    width = getattr(part, "width_in", None) or getattr(part, "n_features_in_", None)
+    if not are_names or len(names) != width:
+        raise FileFormatError(
+            f"the names of its columns are a list of {width} texts; got {names!r}"
+        )
+    part.feature_names_in_ = np.array(names, dtype=object)
 
 
 def check_answers(part: Any, answer: Callable[[Array], Any], width: int) -> None:

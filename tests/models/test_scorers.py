@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 import pytest
 from problems import speakers_and_phrases
 from sklearn.base import BaseEstimator, clone
@@ -28,6 +29,7 @@ from mvplda.calibration import LinearCalibrator
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.models import SCORERS as NAMED
 from mvplda.models import BaseScorer
+from mvplda.models.domain import DomainPLDA
 from mvplda.persistence import Persistent, fingerprint
 from mvplda.preprocessing import standard_chain
 from mvplda.scoring import blocks
@@ -315,3 +317,33 @@ assert type(mvplda.load({str(tmp_path / "b")!r})).__name__ == "Bundle"
 def test_statistics_are_loaded_too(tmp_path: Path) -> None:
     SufficientStatistics.from_arrays(X, LABELS).save(tmp_path / "s.safetensors")
     assert load(tmp_path / "s.safetensors").n == len(X)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("name", [*SCORERS, "domain"])
+def test_a_table_with_other_columns_is_refused(name: str, around: str, tmp_path: Path) -> None:
+    """Names of columns and their order are those of the fit, also after loading; arrays have none."""
+    if name == "somebody else's" and around != "prepared":
+        pytest.skip("its fit does not keep the names")
+    names = [f"x{number}" for number in range(X.shape[1])]
+    table = pd.DataFrame(X, columns=names)
+    scorer = DomainPLDA({"all": (X.shape[1], "speaker")}) if name == "domain" else SCORERS[name]()
+    if around != "alone":
+        chain = standard_chain() if around == "prepared" else None
+        scorer = Bundle(chain, scorer)
+    labels: Any = {view: codes[TRAIN] for view, codes in LABELS.items()}
+    if name in ("plda", "domain"):
+        labels = {"speaker": labels["speaker"]}
+    scorer.fit(table[TRAIN], labels)
+    expected = np.asarray(scorer.llr(table[ENROL], table[TEST]))
+    np.testing.assert_array_equal(scorer.llr(X[ENROL], X[TEST]), expected)
+    scorer.save(tmp_path / "x.safetensors")
+    for one in (scorer, load(tmp_path / "x.safetensors")):
+        np.testing.assert_array_equal(one.llr(table[ENROL], table[TEST]), expected)
+        for wrong in (table[names[::-1]], table.rename(columns={"x0": "y"}), table[names[1:]]):
+            with pytest.raises(DataError, match="feature names should match"):
+                one.enrol(wrong[ENROL])
+    # a fit to an array forgets the names
+    scorer.fit(X[TRAIN], labels)
+    assert not hasattr(getattr(scorer, "scorer", scorer), "feature_names_in_")

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names, Ranks
-from ..backend import as_vectors, like
+from ..backend import as_vectors, check_feature_names, like
 from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
 from ..labels import are_named, base_columns, label_columns
 from ..persistence import Tensors, fingerprint
@@ -116,6 +116,7 @@ class Committee(BaseScorer, BaseEstimator):
         self._check_settings()
         labels = needed_labels(y)
         vectors = as_vectors(X)
+        check_feature_names(self, X, reset=True)
         # scikit-learn's rule: settings stay as they were given
         experts = {name: clone(expert) for name, expert in self.experts.items()}
         self.experts_ = experts
@@ -484,6 +485,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         vectors = as_vectors(X)
+        check_feature_names(self, X, reset=True)
         self.mean_ = np.zeros(vectors.shape[1])
         if self.centre:
             self.mean_ = vectors.mean(axis=0, dtype=np.float64)

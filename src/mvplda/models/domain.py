@@ -39,7 +39,7 @@ from .._typing import (
     Labels,
     Names,
 )
-from ..backend import as_vectors, like, sum_rows, to_host
+from ..backend import as_vectors, check_feature_names, like, sum_rows, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import exact_names
 from ..persistence import fingerprint
@@ -180,6 +180,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         y : labels of the blocks' views and, where there are several, of the domain
         """
         vectors = as_vectors(X)
+        check_feature_names(self, X, reset=True)
         width = sum(columns for columns, _ in self.blocks.values())
         if vectors.shape[1] != width:
             raise DataError(f"the blocks have {width} columns, the vectors {vectors.shape[1]}")

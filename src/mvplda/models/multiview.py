@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Array, Device, Json, Labels, Names, RandomState, Ranks, Views
 from ..backend import checked_vectors, is_torch, like, threads_for
@@ -343,17 +343,6 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         return X + p.sigma.draw(len(table), rng)
 
     # -- evidence and forms ----------------------------------------------------------
-
-    def evidence(self, X: ArrayLike) -> AnyArray:
-        """(n, r) what every vector says about the latents of its classes, in float64."""
-        if hasattr(X, "columns"):
-            check_is_fitted(self, "mean_")
-            try:
-                # the features' names and their order
-                validate_data(self, X, reset=False, skip_check_array=True)
-            except ValueError as error:
-                raise DataError(str(error)) from error
-        return super().evidence(X)
 
     def project(self, vectors: AnyArray) -> AnyArray:
         # evidence is linear: sums of vectors and sums of evidence are the same thing

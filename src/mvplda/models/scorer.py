@@ -18,7 +18,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._optional import load_entry_points
 from .._typing import AnyArray, Array, IntArray, Json, Labels, Names, Ranks, Views
-from ..backend import as_vectors, cast, dtype_name, empty, is_torch, namespace, to_host
+from ..backend import (
+    as_vectors,
+    cast,
+    check_feature_names,
+    dtype_name,
+    empty,
+    is_torch,
+    namespace,
+    to_host,
+)
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import label_columns
 from ..persistence import Persistent, check_finite, check_width, ordinary_vectors
@@ -132,6 +141,7 @@ class BaseScorer(Persistent):
             # slow, and said of a scorer that has no width only
             check_is_fitted(self)
             raise
+        check_feature_names(self, X, reset=False)
         vectors = X.double() if is_torch(X) else as_vectors(X)
         if vectors.ndim != 2 or vectors.shape[1] != width:
             raise DataError(
