@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,21 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from mvplda import (
+    PLDA,
+    Bundle,
+    Committee,
+    CosineScorer,
+    MultiviewPLDA,
+    SufficientStatistics,
+    kinds,
+    load,
+    train,
+)
+from mvplda.calibration import PARTS, TOGETHER, hypothesis_name
 from mvplda.exceptions import LabelError
 from mvplda.labels import (
+    RESERVED_VIEWS,
     base_columns,
     check_view_names,
     distinct,
@@ -18,6 +33,7 @@ from mvplda.labels import (
     label_rows,
     row_keys,
 )
+from mvplda.models.domain import DomainPLDA
 
 SPEAKERS = ["bob", "ann", "bob", "cid", "ann"]
 PHRASES = [30, 10, 10, 20, 30]
@@ -214,3 +230,73 @@ def test_distinct_values_are_those_of_numpy(values: Any) -> None:
     assert names.tolist() == expected[0].tolist()
     assert places.tolist() == expected[1].tolist()
     assert counts.tolist() == expected[2].tolist()
+
+
+WRONG_VIEWS = [
+    *RESERVED_VIEWS,
+    "Nothing",
+    "TC",
+    "s+p",
+    "a|b",
+    " speaker",
+    "room ",
+    "a\tb",
+    "a\nb",
+    "",
+]
+X = np.random.default_rng(0).normal(size=(40, 4))
+
+
+def two_views(name: str) -> dict[str, np.ndarray]:
+    return {"speaker": np.arange(40) % 8, name: np.arange(40) // 10}
+
+
+FITS: dict[str, Callable[[str], Any]] = {
+    "labels": lambda name: MultiviewPLDA().fit(X, two_views(name)),
+    "views": lambda name: MultiviewPLDA(["speaker", name]).fit(X, two_views(name)),
+    "interaction": lambda name: MultiviewPLDA(["speaker", name, f"speaker:{name}"]).fit(
+        X, two_views(name)
+    ),
+    "prior": lambda name: MultiviewPLDA(prior="isotropic").fit(X, two_views(name)),
+    "PLDA": lambda name: PLDA().fit(X, {name: np.arange(40) % 8}),
+    "cosine": lambda name: CosineScorer().fit(X, two_views(name)),
+    "cosine views": lambda name: CosineScorer(views=[name]).fit(X),
+    "committee": lambda name: Committee({"one": MultiviewPLDA(prior="isotropic")}).fit(
+        X, two_views(name)
+    ),
+    "bundle": lambda name: Bundle(None, MultiviewPLDA(prior="isotropic")).fit(X, two_views(name)),
+    "train": lambda name: train(X, two_views(name)),
+    "statistics": lambda name: SufficientStatistics.from_arrays(X, two_views(name)),
+    "parameters": lambda name: MultiviewPLDA.from_parameters(
+        np.zeros(4), {"speaker": np.eye(4), name: np.eye(4)}, np.ones(4)
+    ),
+    "domain": lambda name: DomainPLDA({"a": (2, "speaker"), "b": (2, name)}).fit(
+        X, two_views(name)
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("name", WRONG_VIEWS)
+def test_names_that_results_use_are_refused_for_views(name: str, fit: str) -> None:
+    with pytest.raises(LabelError, match=r"a view cannot be called|a view's name is"):
+        FITS[fit](name)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["recording", "a/b", "pass phrase", "téléphone", "1", "a=b"])
+def test_other_names_of_views_are_kept(name: str, tmp_path: Path) -> None:
+    bundle = Bundle(None, MultiviewPLDA(prior="isotropic")).fit(X, two_views(name))
+    expected = bundle.hypotheses(X[:2], X[2:4])
+    assert list(expected) == [("speaker", name), ("speaker",), (name,), ()]
+    bundle.save(tmp_path / "x.safetensors")
+    again = load(tmp_path / "x.safetensors")
+    for hypothesis, shares in again.hypotheses(X[:2], X[2:4]).items():
+        np.testing.assert_array_equal(shares, expected[hypothesis])
+
+
+def test_every_name_that_results_use_is_reserved() -> None:
+    names = {TOGETHER, PARTS, kinds.SPOOF, kinds.NOTHING_SAME, hypothesis_name(()), "noise"}
+    names |= {kind.lower() for kind in (*kinds.TARGETS, *kinds.NONTARGETS)}
+    assert names == set(RESERVED_VIEWS)

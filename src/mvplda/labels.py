@@ -77,7 +77,31 @@ def base_columns(views: Sequence[str]) -> Views:
     return tuple(dict.fromkeys(part for view in views for part in parts_of(view)))
 
 
+RESERVED_VIEWS = {
+    "nothing": "the hypothesis that no view is the same",
+    "noise": "the noise of a model",
+    "together": "the factor of several views at once",
+    "parts of recordings": "the factor of comparisons part by part",
+    "spoof": "the hypothesis of an imitation by a machine",
+    "none": "the kind of trial in which no view is the same",
+    "target": "a kind of trial",
+    "nontarget": "a kind of trial",
+    "tc": "a kind of trial",
+    "tw": "a kind of trial",
+    "ic": "a kind of trial",
+    "iw": "a kind of trial",
+}
+"""Names in results, files and lists of trials that no view may have, whatever the case, and what each stands for."""
+
+JOINING = {
+    "+": "joins the views of a hypothesis",
+    "|": "separates the parts of a question",
+}
+"""Characters that no view's name may contain, and what they are for."""
+
+
 def check_view_names(views: Sequence[str]) -> None:
+    """Refuse names of views that are empty, named twice, reserved, or could not be told apart in results."""
     seen: set[frozenset[str]] = set()
     for view in views:
         parts = str(view).split(":")
@@ -85,9 +109,29 @@ def check_view_names(views: Sequence[str]) -> None:
             raise LabelError(
                 f"a view's name is a non-empty string, or different names joined by ':'; got {view!r}"
             )
+        for part in parts:
+            _check_view_name(part)
         if frozenset(parts) in seen:
             raise LabelError(f"view {view!r} is named twice in {list(views)}")
         seen.add(frozenset(parts))
+
+
+def _check_view_name(name: str) -> None:
+    meaning = RESERVED_VIEWS.get(name.lower())
+    if meaning is not None:
+        raise LabelError(
+            f"a view cannot be called {name!r}, which stands for {meaning}: rename the column of labels"
+        )
+    for character, purpose in JOINING.items():
+        if character in name:
+            raise LabelError(
+                f"a view cannot be called {name!r}: {character!r} {purpose}; rename the column of labels"
+            )
+    if name != name.strip() or not name.isprintable():
+        raise LabelError(
+            f"a view cannot be called {name!r}: a name has no space at its ends, and no tabs or line breaks; rename "
+            "the column of labels"
+        )
 
 
 def are_named(labels: Labels) -> bool:
@@ -178,15 +222,15 @@ def encode_labels(labels: Labels, views: Sequence[str] | None = None) -> LabelTa
     if views is not None:
         check_view_names(views)
     columns = label_columns(labels, views)
-    names = tuple(columns if views is None else views)
-    if not names:
-        raise LabelError("there is no view: give at least one column of labels")
     joined = [name for name in columns if ":" in name]
     if joined:
         raise LabelError(
             f"a label column cannot be called {joined[0]!r}: names with ':' are interactions, made from the "
             "columns of their parts; name it in views, or rename the column"
         )
+    names = tuple(columns if views is None else views)
+    if not names:
+        raise LabelError("there is no view: give at least one column of labels")
     classes: Classes = {}
     codes: dict[str, IntArray] = {}
     for name, column in columns.items():

@@ -12,7 +12,15 @@ from scipy.stats import multivariate_normal
 
 from mvplda import load
 from mvplda.exceptions import DataError, LabelError, ParameterError
-from mvplda.models.domain import KNOWN_NOISE, SITTINGS, DomainPLDA, Enrolled, channels, moments
+from mvplda.models.domain import (
+    KNOWN_NOISE,
+    NEAREST,
+    SITTINGS,
+    DomainPLDA,
+    Enrolled,
+    channels,
+    moments,
+)
 
 BLOCKS = {"voice": (6, "speaker"), "words": (4, "phrase")}
 
@@ -496,3 +504,55 @@ def test_arrays_that_scores_were_made_of_are_read_only(model: DomainPLDA) -> Non
     model.llr(X[:2], X[2:4])
     with pytest.raises(ValueError, match="read-only"):
         model.mean_[0] = 0.0
+
+
+@pytest.mark.parametrize("view", ["recording", "domain", "take"])
+def test_a_view_is_not_called_like_other_labels(view: str) -> None:
+    X, labels = corpus()
+    blocks = {"voice": (6, "speaker"), "words": (4, view)}
+    with pytest.raises(ParameterError, match=f"cannot be about '{view}'"):
+        DomainPLDA(blocks).fit(X, {**labels, view: labels["phrase"]})
+
+
+def test_three_views_are_refused(model: DomainPLDA) -> None:
+    X, labels = corpus()
+    labels["device"] = np.arange(len(X)) % 3
+    three = {"voice": (6, "speaker"), "words": (2, "phrase"), "device": (2, "device")}
+    with pytest.raises(ParameterError, match=r"one or two views.*'device'.*Committee"):
+        DomainPLDA(three).fit(X, labels)
+
+
+def test_alternatives_of_a_phrase_are_the_nearest_ones() -> None:
+    """Of more known phrases than are tried as alternatives, those in the same direction count."""
+    n = NEAREST + 4
+    model = DomainPLDA(BLOCKS).fit(*corpus())
+    angles = np.linspace(0.0, 1.2, n)
+    model.names_ = {"phrase": [f"p{number:02}" for number in range(n)]}
+    means = np.zeros((n, 4))
+    means[:, 0], means[:, 1] = np.cos(angles), np.sin(angles)
+    model.class_means_ = {"phrase": 0.9 * means}
+    model.class_doubts_ = {"phrase": np.full(n, 0.01)}
+    near = model.near_classes("phrase")
+    assert near.shape == (n, NEAREST)
+    for number, row in enumerate(near):
+        distances = np.linalg.norm(means - means[number], axis=1)
+        expected = np.argsort(distances)[1 : NEAREST + 1]
+        # ends of equal distance may come in either order
+        np.testing.assert_allclose(np.sort(distances[row]), distances[expected])
+        assert number not in row
+    # a test of the neighbouring phrase is explained by that phrase, and not by one far away
+    X, _ = corpus(3)
+    profile = model.enrol(X[:2], ["ann", "bob"], {"phrase": ["p00", "p01"]})
+    centre = model.mean_[6:]
+    spoken = X[2].copy()
+    spoken[6:] = centre + 0.5 * model.class_means_["phrase"][1]
+    llr = model.llr(profile, spoken[None], same="phrase", known=["phrase"], dtype=np.float64)
+    far = deepcopy(model)
+    far.near_classes = (
+        lambda view: np.argsort(  # type: ignore[method-assign]
+            -np.linalg.norm(means[:, None] - means, axis=2), axis=1
+        )[:, :NEAREST]
+    )
+    with_far = far.llr(profile, spoken[None], same="phrase", known=["phrase"], dtype=np.float64)
+    assert llr[0, 0] < with_far[0, 0] - 0.1
+    assert llr[1, 0] > llr[0, 0]

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names, Ranks
 from ..backend import as_vectors, check_feature_names, like
 from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
-from ..labels import are_named, base_columns, label_columns
+from ..labels import are_named, base_columns, check_view_names, label_columns
 from ..persistence import Tensors, fingerprint
 from ..scoring.engine import Memory, log_likelihoods
 from ..scoring.forms import TOGETHER, JointForms, Part, ScoreForms, class_numbers, row_products
@@ -496,6 +496,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
             views = self.views
         elif y is not None and are_named(y):
             views = tuple(label_columns(y, None))
+        check_view_names(views)
         self.views_ = dict.fromkeys(views, 0)
         return self
 

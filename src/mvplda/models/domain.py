@@ -41,7 +41,7 @@ from .._typing import (
 )
 from ..backend import as_vectors, check_feature_names, like, sum_rows, to_host
 from ..exceptions import DataError, LabelError, ParameterError
-from ..labels import exact_names
+from ..labels import check_view_names, exact_names
 from ..persistence import fingerprint
 from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.profiles import Profiles
@@ -186,6 +186,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             raise DataError(f"the blocks have {width} columns, the vectors {vectors.shape[1]}")
         labels = needed_labels(y)
         self._check_points()
+        self._check_views()
         views = list(dict.fromkeys(view for _, _, view in self._columns()))
         told = [view for _, _, view in self._columns()]
         # classes that are known by name have one posterior; those of the first view have no names
@@ -449,6 +450,27 @@ class DomainPLDA(BaseScorer, BaseEstimator):
                 return matcher.near(one, other, pairs)
         return None
 
+    def _check_views(self) -> None:
+        """Refuse views that the model cannot have."""
+        views = tuple(dict.fromkeys(view for _, _, view in self._columns()))
+        check_view_names(views)
+        if len(views) > 2:
+            # the variance of "the other view" is that of one view, and cells are of two
+            raise ParameterError(
+                f"a {type(self).__name__} has one or two views; its blocks are about {list(views)}. Use a Committee of "
+                "models of single views for more"
+            )
+        taken = {
+            SITTING: "sessions of a profile",
+            self.domain: "domains of the training vectors",
+            self.take: "recordings that have copies",
+        }
+        for view in views:
+            if view in taken:
+                raise ParameterError(
+                    f"a block cannot be about {view!r}, the labels of the {taken[view]}: rename the view"
+                )
+
     def _check_points(self) -> None:
         for name, matcher in self._matchers().items():
             if not matcher.fits(*self.blocks.get(name, (0, ""))):
@@ -492,6 +514,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         )
 
     def check_state(self) -> None:
+        self._check_views()
         width = sum(columns for columns, _ in self.blocks.values())
         fits = self.mean_.shape == self.shift_.shape == (width,)
         for name, place, view in self._columns():

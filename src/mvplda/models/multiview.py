@@ -196,6 +196,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         vectors = self._vectors(X, reset=True)
         table = self._encode(y)
         views = table.views
+        check_view_names(views)
         self._set_strengths(views)
         # the published E step goes by cells: statistics of the interaction come from the same pass
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
@@ -216,6 +217,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         """
         check_settings(self)
         views = statistics.views if self.views is None else tuple(self.views)
+        check_view_names(views)
         self._set_strengths(views)
         self._take_width(statistics.dimension)
         return self._fit(statistics, self._ranks(views), device)

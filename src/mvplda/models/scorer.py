@@ -29,7 +29,7 @@ from ..backend import (
     to_host,
 )
 from ..exceptions import DataError, LabelError, ParameterError
-from ..labels import label_columns
+from ..labels import check_view_names, label_columns
 from ..persistence import Persistent, check_finite, check_width, ordinary_vectors
 from ..scoring.engine import (
     Comparison,
@@ -200,6 +200,7 @@ class BaseScorer(Persistent):
     def check_state(self) -> None:
         """Whether a scorer from a file has parts that fit each other, and finite scores."""
         super().check_state()
+        check_view_names(tuple(self.views_))
         check_width(self, self.width_in)
         evidence = self.typical_evidence()
         profiles = self.profiles(evidence, np.ones(len(evidence)), np.arange(len(evidence)))
