@@ -10,7 +10,7 @@ from scipy.linalg import eigh
 from mvplda import PLDA, Bundle, load
 from mvplda.cli import main
 from mvplda.exceptions import FileFormatError, ParameterError
-from mvplda.io.plda import pyannote_chain, read_pyannote, write_pyannote
+from mvplda.io.plda import PYANNOTE, pyannote_chain, read_pyannote, write_pyannote
 from mvplda.preprocessing import standard_chain
 
 RNG = np.random.default_rng(0)
@@ -73,3 +73,16 @@ def test_another_chain_and_other_files_are_refused(tmp_path):
         write_pyannote(tmp_path, Bundle(standard_chain(10), PLDA(6)).fit(X, SPEAKERS))
     with pytest.raises((FileFormatError, FileNotFoundError)):
         read_pyannote(tmp_path)
+
+
+def test_both_files_are_written_or_none(tmp_path):
+    """Where the second file cannot be written, the first is as it was, and nothing is left beside them."""
+    write_pyannote(tmp_path, Bundle(pyannote_chain(10), PLDA(6)).fit(X, SPEAKERS))
+    first, second = (tmp_path / name for name in PYANNOTE)
+    before = first.read_bytes()
+    second.unlink()
+    second.mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_pyannote(tmp_path, Bundle(pyannote_chain(8), PLDA(4)).fit(X, SPEAKERS))
+    assert first.read_bytes() == before
+    assert sorted(tmp_path.iterdir()) == sorted([first, second])

@@ -29,7 +29,7 @@ from .._typing import Array, PathLike
 from ..bundle import Bundle
 from ..exceptions import ParameterError
 from ..models.multiview import PLDA, MultiviewPLDA
-from ..persistence import write_atomically
+from ..persistence import atomic_write, write_atomically
 from ..preprocessing import Centring, LengthNormalisation, Whitening
 from .files import fail, read_bytes, wrap_reader_errors
 from .kaldi import BINARY, behind_blanks, binary_array, read_binary, read_text
@@ -132,7 +132,10 @@ def read_pyannote(folder: PathLike, *, view: str = "speaker") -> Bundle:
 
 
 def write_pyannote(folder: PathLike, bundle: Bundle) -> None:
-    """Write a PLDA with `pyannote_chain` before it as pyannote.audio's VBx reads it, into a folder."""
+    """Write a PLDA with `pyannote_chain` before it as pyannote.audio's VBx reads it, into a folder.
+
+    Both files are written, or none.
+    """
     steps = [step for _, step in (bundle.preprocessing or pyannote_chain()).steps]
     kinds = [type(step) for step in steps]
     wanted = [type(step) for _, step in pyannote_chain().steps]
@@ -149,8 +152,11 @@ def write_pyannote(folder: PathLike, bundle: Bundle) -> None:
         {"mu": mu, "tr": tr, "psi": np.maximum(psi, 1e-6)},
     )
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for name, some in zip(PYANNOTE, arrays, strict=True):
-        np.savez(Path(folder) / name, **some)
+    # both files or none: one of an earlier model beside one of this would be read as a model
+    with atomic_write(*(Path(folder) / name for name in PYANNOTE)) as parts:
+        for part, some in zip(parts, arrays, strict=True):
+            with part.open("wb") as file:
+                np.savez(file, **some)
 
 
 def _behind(path: PathLike, data: bytes, place: int, token: bytes) -> int:
