@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 import mvplda
 from mvplda import calibration, persistence, preprocessing
-from mvplda.exceptions import FileFormatError, MvpldaError
+from mvplda.exceptions import FileFormatError, LabelError, MvpldaError
 from mvplda.persistence import REGISTRY, Persistent, load, packed_pieces, state_of
 
 SPEAKERS = np.repeat(np.arange(8), 6)
@@ -56,6 +57,20 @@ def of_domains() -> Any:
     return DomainPLDA({"voice": (2, "speaker"), "words": (2, "phrase")}).fit(X, LABELS)
 
 
+def in_a_domain() -> Any:
+    """A model of domains with phrases that are known by name."""
+    model = of_domains()
+    names = np.array(["one", "two", "three"])[PHRASES]
+    return model.deployed(model.enrol(X, SPEAKERS, {"phrase": names}))
+
+
+def trained() -> Any:
+    """A bundle with calibrations and operating points."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return mvplda.train(X, LABELS)
+
+
 def bundle() -> Any:
     chain = preprocessing.standard_chain(3)
     model = mvplda.MultiviewPLDA({"speaker": 2, "phrase": 1}, max_iter=3)
@@ -85,7 +100,9 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "CosineScorer": lambda: mvplda.CosineScorer().fit(X),
     "Committee": committee,
     "DomainPLDA": of_domains,
+    "DomainPLDA in a domain": in_a_domain,
     "Bundle": bundle,
+    "trained Bundle": trained,
     "LinearCalibrator": lambda: calibration.LinearCalibrator().fit(SCORES, KINDS),
     "HypothesisCalibrator": of_hypotheses,
     "SufficientStatistics": lambda: mvplda.SufficientStatistics.from_arrays(X, LABELS),
@@ -109,7 +126,24 @@ def use(held: Any) -> Any:
         return held.transform(SCORES)
     if isinstance(held, preprocessing.Step):
         return held.transform(np.abs(X))
-    return held.llr(X[:5], X[5:9])
+    held.describe()
+    answers = [held.llr(X[:5], X[5:9])]
+    if isinstance(held, mvplda.Bundle):
+        answers.append(held.answer(X[:5], X[5:9]).llr)
+    for view in held.views_:
+        if not knows(held, view):
+            continue
+        claims = held.known_names(view)[np.zeros(5, dtype=int)]
+        answers.append(held.llr(X[:5], X[5:9], known={view: claims}))
+    return np.concatenate([answer.ravel() for answer in answers])
+
+
+def knows(scorer: Any, view: str) -> bool:
+    """Whether a scorer has classes of a view for questions with known=."""
+    try:
+        return len(scorer.known_names(view)) > 0
+    except LabelError:
+        return False
 
 
 def changed_arrays(array: Any) -> Iterator[Any]:
@@ -303,3 +337,53 @@ def test_what_could_not_be_loaded_is_not_written(
         scorer.save(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def zero_covariance(arrays: Any, about: Any) -> None:
+    key = next(key for key in arrays if key.endswith("class_covariances/speaker"))
+    arrays[key] = np.zeros_like(arrays[key])
+
+
+def distant_class(arrays: Any, about: Any) -> None:
+    key = next(key for key in arrays if key.endswith("class_means/speaker"))
+    arrays[key] = np.full_like(arrays[key], -1e300)
+
+
+def name_of_class(value: Any) -> Callable[[Any, Any], None]:
+    def change(arrays: Any, about: Any) -> None:
+        model = about["experts_"]["joint"] if "experts_" in about else about
+        model["classes"]["speaker"][3] = value
+
+    return change
+
+
+CHANGES = {
+    "zero covariance": zero_covariance,
+    "distant class": distant_class,
+    "list": name_of_class([1, 2]),
+    "dict": name_of_class({}),
+    "None": name_of_class(None),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", ["MultiviewPLDA", "Committee"])
+@pytest.mark.filterwarnings("ignore")
+def test_training_classes_that_cannot_be_used_are_refused(
+    name: str, change: str, tmp_path: Path
+) -> None:
+    arrays, about = copy.deepcopy(state_of(MAKERS[name](), Persistent))
+    CHANGES[change](arrays, about)
+    write(tmp_path / "x.safetensors", arrays, about)
+    with pytest.raises(FileFormatError, match="class"):
+        load(tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize("key", ["card", "extractor"])
+@pytest.mark.parametrize("value", [7, True, 1.5, [["a"]], ["x"]])
+@pytest.mark.filterwarnings("ignore")
+def test_what_stands_in_a_bundle_has_its_type(key: str, value: Any, tmp_path: Path) -> None:
+    arrays, about = state_of(bundle(), Persistent)
+    write(tmp_path / "x.safetensors", arrays, {**about, key: value})
+    with pytest.raises(FileFormatError, match=f"the {key} of a bundle"):
+        load(tmp_path / "x.safetensors")

@@ -293,6 +293,12 @@ class Bundle(BaseScorer, BaseEstimator):
         return arrays, values
 
     def check_state(self) -> None:
+        if not isinstance(self.card or {}, Mapping):
+            raise ParameterError(f"the card of a bundle is a dict; got {self.card!r:.100}")
+        if not isinstance(self.extractor or "", str):
+            raise ParameterError(
+                f"the extractor of a bundle is a name; got {self.extractor!r:.100}"
+            )
         scorer = self.fitted_scorer
         check_width(self, self.width_in)
         prepared = self.prepare(ordinary_vectors(self.width_in))

@@ -342,6 +342,16 @@ def exact_names(values: Labels, what: str = "labels") -> Names:
     return array
 
 
+def names_from_file(values: Any, view: str) -> Names:
+    """Names of classes out of a file: a list of texts, or of numbers."""
+    names = exact_names(values) if isinstance(values, list) else None
+    if names is None or names.ndim != 1 or names.dtype.kind not in "iufUb":
+        raise LabelError(
+            f"the names of the classes of view {view!r} are a list of texts or of numbers; got {values!r:.100}"
+        )
+    return names
+
+
 def is_missing(array: Names) -> BoolArray:
     """None, NaN and empty text name no class."""
     if array.dtype == object:

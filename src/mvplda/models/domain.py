@@ -41,7 +41,7 @@ from .._typing import (
 )
 from ..backend import as_vectors, check_feature_names, like, sum_rows, to_host
 from ..exceptions import DataError, LabelError, ParameterError
-from ..labels import check_view_names, exact_names
+from ..labels import check_view_names, exact_names, names_from_file
 from ..persistence import fingerprint
 from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.profiles import Profiles
@@ -526,6 +526,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             fits &= view in self.views_ and min(totals) > 0 and max(totals) <= LARGEST
             fits &= 0 <= self.doubt_[name] <= self.variances_[name]["domain"]
             if view in self.names_:
+                names_from_file(self.names_[view], view)
                 count = len(self.names_[view])
                 fits &= self.class_means_[view].shape == (count, columns)
                 fits &= self.class_doubts_[view].shape == (count,)

@@ -40,7 +40,7 @@ from ..labels import (
     base_columns,
     check_view_names,
     encode_labels,
-    exact_names,
+    names_from_file,
 )
 from ..persistence import State, Tensors, fingerprint
 from ..scoring.latents import LatentForms, LatentSpace
@@ -57,6 +57,9 @@ KEPT_CLASSES = 10_000
 
 KEPT_COVARIANCES = 2**22
 """Posterior covariances of a view's classes are kept up to this many numbers (32 MiB)."""
+
+FARTHEST_CLASS = 1e6
+"""Posterior means of classes in a file are at most this large: they are of standard normal latents."""
 
 HELD_NUMBERS = 2**25
 """Class sums up to this many numbers (256 MiB) are held with a fit until its class posteriors are asked for."""
@@ -418,7 +421,12 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "mean_")
         arrays, values = super().get_state()
         # posteriors of many classes would be most of a file
-        kept = [v for v in self.class_covariances_ if len(self.classes_[v]) <= KEPT_CLASSES]
+        # posteriors that rounding left without a root cannot be used with known=
+        kept = [
+            view
+            for view, covariances in self.class_covariances_.items()
+            if len(self.classes_[view]) <= KEPT_CLASSES and are_definite(covariances)
+        ]
         values["classes"] = {view: self.classes_[view].tolist() for view in kept}
         for view in kept:
             named = slice(0, len(self.classes_[view]))
@@ -436,11 +444,17 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         # in the order of the views
         model.loadings_ = {view: model.loadings_[view] for view in model.views_}
         model.n_features_in_ = len(model.mean_)
-        model.classes_ = {view: exact_names(names) for view, names in values["classes"].items()}
+        model.classes_ = {
+            view: names_from_file(names, view) for view, names in values["classes"].items()
+        }
         model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
         model.class_covariances_ = {}
         for view, names in model.classes_.items():
             covariances = arrays[f"class_covariances/{view}"]
+            if not are_definite(covariances):
+                raise DataError(
+                    f"a covariance of the classes of view {view!r} is not positive definite"
+                )
             if len(covariances) == 1:
                 covariances = np.repeat(covariances, len(names), axis=0)
             model.class_covariances_[view] = covariances
@@ -456,9 +470,11 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             fits = means.shape == (count, rank) and covariances.shape == (count, rank, rank)
             if not fits or not (np.isfinite(means).all() and np.isfinite(covariances).all()):
                 raise DataError(f"the classes of view {view!r} do not fit its rank {rank}")
-            lowest = np.linalg.eigvalsh(covariances).min(initial=0.0)
-            if lowest < -1e-6 * np.abs(covariances).max(initial=1.0):
-                raise DataError(f"a covariance of the classes of view {view!r} is not definite")
+            # class means are those of standard normal latents
+            if np.abs(means).max(initial=0.0) > FARTHEST_CLASS:
+                raise DataError(
+                    f"a class of view {view!r} has a mean of more than {FARTHEST_CLASS:g}"
+                )
         super().check_state()
 
     def typical_vectors(self) -> Array:
@@ -604,6 +620,15 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def are_definite(covariances: Array) -> bool:
+    """Whether every covariance is positive definite."""
+    try:
+        np.linalg.cholesky(covariances)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def generator(random_state: Any) -> np.random.Generator:

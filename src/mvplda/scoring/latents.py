@@ -25,6 +25,7 @@ from scipy.linalg import solve_triangular
 
 from .._typing import AnyArray, Array, IntArray
 from ..backend import NUMPY, like
+from ..exceptions import NumericalError
 from ..inference.parameters import Parameters
 from ..labels import base_columns, parts_of
 from .forms import PairForm, Quadratic, multiply
@@ -150,7 +151,12 @@ class KnownClasses:
                 alike[c] = leaders[same[0]]
             else:
                 leaders.append(c)
-        roots = np.asarray(np.linalg.cholesky(covariances[leaders]), dtype=np.float64)
+        try:
+            roots = np.asarray(np.linalg.cholesky(covariances[leaders]), dtype=np.float64)
+        except np.linalg.LinAlgError as error:
+            raise NumericalError(
+                "the posterior covariance of a training class is not positive definite: ask without known="
+            ) from error
         return cls(means, covariances, roots[np.searchsorted(leaders, alike)], alike)
 
 
