@@ -387,3 +387,12 @@ def test_what_stands_in_a_bundle_has_its_type(key: str, value: Any, tmp_path: Pa
     write(tmp_path / "x.safetensors", arrays, {**about, key: value})
     with pytest.raises(FileFormatError, match=f"the {key} of a bundle"):
         load(tmp_path / "x.safetensors")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_file_without_objectives_is_read(tmp_path: Path) -> None:
+    """Earlier versions did not write them."""
+    arrays, about = state_of(multiview(), Persistent)
+    assert len(arrays.pop("objectives_")) == 4
+    write(tmp_path / "x.safetensors", arrays, about)
+    assert load(tmp_path / "x.safetensors").objectives_.shape == (0,)

@@ -12,7 +12,7 @@ from problems import DESIGNS, problem
 from scipy.optimize import minimize
 from scipy.stats import rankdata
 
-from mvplda import PLDA, MultiviewPLDA, SufficientStatistics
+from mvplda import PLDA, MultiviewPLDA, SufficientStatistics, make_two_views
 from mvplda.distributed import gather
 from mvplda.exceptions import ParameterError
 from mvplda.inference.priors import Components, IsotropicPrior, moment_components
@@ -263,3 +263,30 @@ def test_a_prior_through_shards_on_disk_is_the_prior_in_memory(tmp_path, monkeyp
     np.testing.assert_allclose(
         model.llr(X[:5], X, dtype=float), other.llr(X[:5], X, dtype=float), atol=1e-8
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "may_fall"),
+    [
+        ({}, False),
+        ({"noise": "full"}, False),
+        ({"noise_shrinkage": 0.5}, True),
+        ({"noise": "full", "noise_shrinkage": 0.5}, True),
+        ({"prior": "isotropic"}, True),
+        ({"prior": "isotropic", "prior_strength": 0.9}, True),
+    ],
+    ids=str,
+)
+def test_what_em_maximises_never_falls(settings: dict[str, Any], may_fall: bool) -> None:
+    """The objective with the prior's part; the log-likelihood alone may fall where there is one."""
+    steps, objectives = [], []
+    for seed in range(4):
+        X, y, _ = make_two_views(8 + seed, 4, 5, 6, (4, 3), held_out=3, random_state=seed)
+        model = MultiviewPLDA(["speaker", "phrase"], tol=0, max_iter=60, **settings).fit(X, y)
+        assert model.objectives_.shape == model.log_likelihoods_.shape
+        steps.append(np.diff(model.log_likelihoods_).min())
+        objectives.append(np.diff(model.objectives_).min())
+        if not settings.get("prior") and "noise_shrinkage" not in settings:
+            np.testing.assert_array_equal(model.objectives_, model.log_likelihoods_)
+    assert min(objectives) > -1e-9
+    assert (min(steps) < -1e-6) == may_fall

@@ -67,7 +67,7 @@ HELD_NUMBERS = 2**25
 PROJECT_ELEMENTS = 2**22
 """float32 vectors are projected in chunks of about this many numbers."""
 
-OF_THE_FIT = ("log_likelihoods_", "class_means_", "class_covariances_")
+OF_THE_FIT = ("log_likelihoods_", "objectives_", "class_means_", "class_covariances_")
 """Attributes that are worked out from a fit when they are first read."""
 
 
@@ -116,8 +116,10 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     mean_ : (D,)
     loadings_ : dict of {view: (D, rank)}
     noise_ : (D,) variances, or (D, D) for full noise
-    log_likelihoods_ : (iterations + 1,) exact, before every iteration and at the end; never
-        falling, except by algorithm="paper", or a little with shrinkage (then the objective never falls)
+    log_likelihoods_ : (iterations + 1,) exact, before every iteration and at the end. Never falls by maximum
+        likelihood; may fall with a prior, with noise shrinkage, and by algorithm="paper"
+    objectives_ : (iterations + 1,) log-likelihood plus the log density of the prior, up to a constant. This is what
+        EM maximises, and it never falls with algorithm="exact"; empty in models of earlier versions' files
     converged_, n_iter_ : bool, int
     explained_variance_ratio_ : dict of {view: share}, and ``"noise"``
     classes_ : dict of {view: names of the training classes}, base views only
@@ -149,6 +151,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         "loadings_",
         "noise_",
         "log_likelihoods_",
+        "objectives_",
         "n_iter_",
         "converged_",
         "prior_strength_",
@@ -440,7 +443,8 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
-        model = super().from_state(arrays, values)
+        # earlier versions did not write the objectives
+        model = super().from_state({"objectives_": np.empty(0), **arrays}, values)
         # in the order of the views
         model.loadings_ = {view: model.loadings_[view] for view in model.views_}
         model.n_features_in_ = len(model.mean_)
@@ -523,6 +527,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         """The state of a model whose parameters were given, and not fitted."""
         self.__dict__.pop("_fitted", None)
         self.log_likelihoods_ = np.empty(0)
+        self.objectives_ = np.empty(0)
         self.n_iter_ = 0
         self.converged_ = True
         self.prior_strength_ = {}
@@ -558,6 +563,10 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     @cached_property
     def log_likelihoods_(self) -> Array:
         return self._fitted.log_likelihoods
+
+    @cached_property
+    def objectives_(self) -> Array:
+        return self._fitted.objectives
 
     @cached_property
     def class_means_(self) -> dict[str, Array]:
