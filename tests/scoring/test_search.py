@@ -179,3 +179,21 @@ def test_tensors_are_indexed_as_arrays():
     best = index.rerank(tensors, model.enrol(tests), every, top=3)
     exact = model.identify(profiles, X[:5], same="speaker", top=3)
     np.testing.assert_allclose(best.scores, exact.scores, rtol=1e-5)
+
+
+def test_the_error_bound_is_of_the_vectors_that_the_index_has() -> None:
+    """Its column maxima are computed once, and again where the vectors are replaced."""
+    model = fitted("plda")
+    index = model.index(model.enrol(*people(50)))
+    queries = model.queries(model.enrol(X[:5]), index)
+
+    def expected() -> np.ndarray:
+        largest = np.abs(index.vectors).max(axis=0).astype(np.float64)
+        rounding = index.vectors.shape[1] * np.finfo(np.float32).eps
+        return rounding * (np.abs(queries.astype(np.float64)) @ largest)
+
+    for _ in range(2):
+        np.testing.assert_allclose(index.error(queries), expected(), rtol=1e-12)
+    assert index._largest_in_columns() is index._largest_in_columns()
+    index.vectors = 3 * index.vectors
+    np.testing.assert_allclose(index.error(queries), expected(), rtol=1e-12)

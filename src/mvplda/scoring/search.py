@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._typing import BoolArray, FloatArray, IntArray
+from .._typing import Array, BoolArray, FloatArray, IntArray
 from ..exceptions import DataError, ParameterError
 from .engine import Comparison, Possible, Seen, score_pairs
 from .forms import PairForm, multiply
@@ -61,7 +61,7 @@ class Bound(NamedTuple):
 class SearchIndex:
     """Vectors of profiles for an engine that searches by inner products, and the way to vectors of tests.
 
-    vectors : (rows, width) float32
+    vectors : (rows, width) float32, not to be changed in place: the error bound is of these numbers
     owners : (rows,) number of the profile of every row
     own : column of what the profiles have by themselves, a(e) + c; those behind it tell their kinds
     exact : whether the product of a row and a query is the LLR; otherwise it is a bound, see `rerank`
@@ -92,6 +92,7 @@ class SearchIndex:
             self._columns[kind] = [taken[id(form.column.values)] for form in bound.forms]
         self.examples = profiles.take(list(dict.fromkeys(examples)))
         self.vectors, self.owners = self.encode(profiles)
+        self._largest: tuple[Rows, Array] | None = None
 
     def encode(self, profiles: Profiles) -> tuple[Rows, IntArray]:
         """Rows of more profiles, of kinds that the index has, and the number of the profile of each."""
@@ -133,12 +134,22 @@ class SearchIndex:
         """
         q = np.abs(queries.astype(np.float64))
         rounding = self.vectors.shape[1] * np.finfo(np.float32).eps
-        total = rounding * (q @ np.abs(self.vectors).max(axis=0))
+        total = rounding * (q @ self._largest_in_columns())
         if decoded is not None:
             # Cauchy and Schwarz
             lost = np.linalg.norm(self.vectors - decoded, axis=1).max()
             total += lost * np.linalg.norm(q, axis=1)
         return total
+
+    def _largest_in_columns(self) -> Array:
+        """(width,) largest absolute number of every column, computed once."""
+        # a scan of all rows costs ten times as much as the rest of a query
+        cached = self._largest
+        if cached is None or cached[0] is not self.vectors:
+            largest = np.maximum(self.vectors.max(axis=0), -self.vectors.min(axis=0))
+            # other threads may do the same
+            cached = self._largest = (self.vectors, largest.astype(np.float64))
+        return cached[1]
 
     def rerank(
         self,
