@@ -548,11 +548,9 @@ def test_alternatives_of_a_phrase_are_the_nearest_ones() -> None:
     spoken[6:] = centre + 0.5 * model.class_means_["phrase"][1]
     llr = model.llr(profile, spoken[None], same="phrase", known=["phrase"], dtype=np.float64)
     far = deepcopy(model)
-    far.near_classes = (
-        lambda view: np.argsort(  # type: ignore[method-assign]
-            -np.linalg.norm(means[:, None] - means, axis=2), axis=1
-        )[:, :NEAREST]
-    )
+    far.near_classes = lambda view: np.argsort(
+        -np.linalg.norm(means[:, None] - means, axis=2), axis=1
+    )[:, :NEAREST]
     with_far = far.llr(profile, spoken[None], same="phrase", known=["phrase"], dtype=np.float64)
     assert llr[0, 0] < with_far[0, 0] - 0.1
     assert llr[1, 0] > llr[0, 0]

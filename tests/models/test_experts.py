@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -384,3 +385,32 @@ def test_an_interaction_that_labels_cannot_tell_from_the_speaker_is_left_out():
     unlabelled = one.astype(object)
     unlabelled[::4] = None
     assert views(who, unlabelled) == [["speaker", "phrase"]] * 2
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["factors_", "class_means_", "classes_"])
+def test_a_change_of_any_part_changes_the_scores(name: str) -> None:
+    """What is cached depends on every fitted attribute: a fresh copy gives the same scores."""
+    rng = np.random.default_rng(0)
+    labels = {"speaker": np.arange(240) % 12, "phrase": np.arange(240) // 60}
+    X = rng.normal(size=(12, 5))[labels["speaker"]] + rng.normal(size=(4, 5))[labels["phrase"]]
+    X += rng.normal(size=X.shape)
+    experts = {name: expert("speaker", "phrase") for name in ("one", "two")}
+    model = Committee(experts, factors=None).fit(X, labels)
+    profiles = model.enrol(X[:6])
+    tests = model.enrol(X[6:12])
+
+    def scores(scorer: Any) -> np.ndarray:
+        return scorer.llr(profiles, tests, known={"phrase": labels["phrase"][:6]})
+
+    before = scores(model)
+    first = model.experts_["one"]
+    if name == "factors_":
+        model.factors_["one"]["speaker"] = 0.2
+    elif name == "class_means_":
+        first.class_means_ = {view: 2.0 * means for view, means in first.class_means_.items()}
+    else:
+        first.classes_ = {**first.classes_, "phrase": first.classes_["phrase"][::-1]}
+    after = scores(model)
+    np.testing.assert_array_equal(after, scores(deepcopy(model)))
+    assert not np.allclose(before, after, atol=1e-4)

@@ -82,7 +82,8 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     views : dict of {name: rank}, list of names, or None
         A name with colons, ``"speaker:phrase"``, is an interaction: its classes are the combinations of its parts,
         and it needs no labels of its own. A rank of None, or a list of names, means as large as the classes
-        allow. ``None`` takes every column of the labels as a view.
+        allow. ``None`` takes every column of the labels as a view. Names that results use, such as ``nothing`` and
+        ``noise``, are reserved (`mvplda.labels.RESERVED_VIEWS`).
     noise : {"diagonal", "full"}
         Covariance of what no view explains.
     noise_shrinkage : float in [0, 1)
@@ -399,7 +400,8 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
                 f"the model keeps no class posteriors of a view {view!r}; it does of {list(self.class_covariances_)}"
             )
         names = self.classes_[view]
-        self.forms().learn(view, self.class_means_[view], covariances, len(names))
+        means, covariances = frozen(self.class_means_[view], covariances)
+        self.forms().learn(view, means, covariances, len(names))
         return names
 
     def _state(self) -> tuple[str, LatentForms]:
