@@ -10,7 +10,14 @@ import pytest
 
 from mvplda import Question
 from mvplda.calibration import Answer
-from mvplda.decisions import OperatingPoint, decide, point_for
+from mvplda.decisions import (
+    NAMED_FAR,
+    OperatingPoint,
+    decide,
+    distinct_points,
+    point_for,
+    wanted_to_name,
+)
 from mvplda.exceptions import ParameterError
 
 BOTH = ("speaker", "phrase")
@@ -117,3 +124,31 @@ def test_points_are_chosen_by_what_they_promise() -> None:
     for wrong in mistakes:
         with pytest.raises(ParameterError):
             point_for(**wrong)
+
+
+def test_points_with_equal_thresholds_become_the_strictest() -> None:
+    measured = {"far": {"IC": [0.003, 0.0, 0.01]}, "frr": [0.1, 0.05, 0.2]}
+    shares = (0.01, 0.05, 0.02, 0.005, 0.001)
+    thresholds = (0.0, 0.0, 0.0, 0.0, 2.5)
+    limits = zip(thresholds, shares, strict=True)
+    points = [OperatingPoint(threshold, far=far, measured=measured) for threshold, far in limits]
+    distinct = distinct_points(points)
+    assert [(point.threshold, point.far) for point in distinct] == [(0.0, 0.005), (2.5, 0.001)]
+    for far in (0.05, 0.02, 0.01, 0.005):
+        assert point_for(distinct, far=far).threshold == 0.0
+    assert point_for(distinct, far=0.004).threshold == 2.5
+    assert point_for(distinct).threshold == point_for(points).threshold
+    assert wanted_to_name(distinct, far=None) == {"far": NAMED_FAR}
+    assert wanted_to_name(distinct[1:], far=0.3) == {"far": 0.3}
+    assert wanted_to_name([OperatingPoint(1.0, far=0.05)], far=None) == {"far": None}
+    # a point that rejects at another limit is another point
+    apart = [OperatingPoint(0.0, far=0.01), OperatingPoint(0.0, -1.0, far=0.05)]
+    assert distinct_points(apart) == apart
+    assert distinct_points([OperatingPoint(1.0), points[-1]]) == [OperatingPoint(1.0), points[-1]]
+
+
+def test_rates_that_were_measured_below_the_lowest_threshold_are_refused() -> None:
+    measured = {"far": {"IC": [0.05, 0.0, 0.1]}, "frr": [0.0, 0.0, 0.1]}
+    with pytest.raises(ParameterError, match=r"measured at the threshold -1\.5 are not those"):
+        OperatingPoint(-1.5, far=0.05, measured=measured)
+    assert OperatingPoint(0.0, far=0.05, measured=measured).threshold == 0.0

@@ -21,6 +21,9 @@ from .kinds import SPOOF
 
 Verdict = Literal["accept", "reject", "inconclusive"]
 
+LOWEST_THRESHOLD = 0.0
+"""The lowest threshold in use: what is more likely different than the same is not accepted."""
+
 SMALLEST = 1e-15
 """Probabilities that are told apart from 0."""
 
@@ -67,7 +70,8 @@ class QualityLike(Protocol):
 class OperatingPoint:
     """An LLR that accepts from `threshold` on and rejects up to `reject`; what lies between decides nothing.
 
-    threshold : never below 0: what is more likely different than the same is not accepted
+    threshold : a threshold that is asked for below `LOWEST_THRESHOLD` becomes that; measured figures belong to a
+        threshold that is not below it
     reject : at most the threshold
     far : share of impostors of the worst kind that may be accepted, where the point was chosen for one
     measured : what was measured on held-out people: ``far`` by kind of impostor and ``frr``, each
@@ -91,7 +95,12 @@ class OperatingPoint:
     def __post_init__(self) -> None:
         if math.isnan(self.threshold):
             raise ParameterError("the threshold is NaN")
-        threshold = max(0.0, float(self.threshold))
+        if self.measured is not None and self.threshold < LOWEST_THRESHOLD:
+            raise ParameterError(
+                f"error rates measured at the threshold {self.threshold:g} are not those of the threshold in use, "
+                f"{LOWEST_THRESHOLD:g}: measure them there"
+            )
+        threshold = max(LOWEST_THRESHOLD, float(self.threshold))
         object.__setattr__(self, "threshold", threshold)
         object.__setattr__(self, "reject", min(float(self.reject), threshold))
 
@@ -102,6 +111,29 @@ class OperatingPoint:
 
     def to_dict(self) -> Json:
         return asdict(self)
+
+
+def distinct_points(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
+    """Return one point per threshold, the one with the strictest promise, in the order of the thresholds given.
+
+    Examples
+    --------
+    >>> points = [OperatingPoint(0.0, far=0.05), OperatingPoint(0.0, far=0.01), OperatingPoint(2.0, far=0.001)]
+    >>> [(point.threshold, point.far) for point in distinct_points(points)]
+    [(0.0, 0.01), (2.0, 0.001)]
+    """
+    strictest: dict[tuple[float, float], OperatingPoint] = {}
+    for point in points:
+        limits = (point.threshold, point.reject)
+        other = strictest.setdefault(limits, point)
+        if _promise(point) < _promise(other):
+            strictest[limits] = point
+    return list(strictest.values())
+
+
+def _promise(point: OperatingPoint) -> float:
+    """The share of false acceptances that a point was chosen for; 1 where it was chosen otherwise."""
+    return 1.0 if point.far is None else point.far
 
 
 def point_for(
@@ -116,8 +148,8 @@ def point_for(
     Parameters
     ----------
     points : the model's own, measured on held-out people
-    far : share of impostors of the worst kind that may pass. Where the model has points, the one that promises as
-        much; else a calibrated LLR exceeds t for at most exp(-t) of the impostors
+    far : share of impostors of the worst kind that may pass. Where the model has points, the one with the loosest
+        promise that is at least as strict; else a calibrated LLR exceeds t for at most exp(-t) of the impostors
     threshold : the LLR itself; `mvplda.kinds.DetectionCost.threshold` is that of a prior and costs
     largest_llr : that the model's calibration gives
 
@@ -151,9 +183,9 @@ def point_for(
 def wanted_to_name(
     points: Sequence[OperatingPoint], **wanted: float | None
 ) -> dict[str, float | None]:
-    """What `point_for` is asked for: as it is wanted, else `NAMED_FAR` where one of a model's points has it."""
+    """What `point_for` is asked for: as it is wanted, else `NAMED_FAR` where one of a model's points promises it."""
     is_open = all(value is None for value in wanted.values())
-    if is_open and any(point.far == NAMED_FAR for point in points):
+    if is_open and any(_promise(point) <= NAMED_FAR for point in points):
         return {"far": NAMED_FAR}
     return wanted
 

@@ -21,7 +21,7 @@ from ._progress import Progress
 from ._typing import Array, Card, Columns, IntArray, Json, Labels, Names, Ranks, Setting
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator, question_key
-from .decisions import OperatingPoint
+from .decisions import LOWEST_THRESHOLD, OperatingPoint, distinct_points
 from .exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from .labels import encode_labels
 from .metrics import cllr, eer, threshold_for
@@ -374,7 +374,8 @@ class HeldOut:
         for key, (same, llrs) in scores.items():
             kinds = self.kinds(same)
             every = [self._point(llrs, kinds, far) for far in fars]
-            points[key] = [point for point in every if np.isfinite(point.threshold)]
+            usable = [point for point in every if np.isfinite(point.threshold)]
+            points[key] = distinct_points(usable)
             targets = llrs[kinds == "target"]
             impostors = llrs[kinds != "target"]
             names = np.unique(kinds[kinds != "target"]).tolist()
@@ -389,7 +390,7 @@ class HeldOut:
 
     def _point(self, llrs: Array, kinds: Names, far: float) -> OperatingPoint:
         """The threshold for a share of false acceptances of the worst kind of impostor, and the errors there."""
-        point = threshold_for(llrs, kinds, far, *self.people)
+        point = threshold_for(llrs, kinds, far, *self.people, lowest=LOWEST_THRESHOLD)
         people = len(np.unique(self.people))
         measured = {
             "far": {kind: [one.estimate, one.low, one.high] for kind, one in point.far.items()},

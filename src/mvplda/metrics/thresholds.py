@@ -32,7 +32,7 @@ class ThresholdPoint:
     """A threshold, the errors there by kind, and how little the speakers can show.
 
     threshold : the lowest score that is accepted; infinite if no score is high enough
-    wanted : the false-alarm rate that was asked for, of every kind of impostor
+    wanted : the false-alarm rate that the threshold is for, of every kind of impostor
     worst : the kind that needs the highest threshold
     far : false-alarm rate of every kind at the threshold
     frr : miss rate at the threshold
@@ -54,7 +54,7 @@ class ThresholdPoint:
             return None
         return (
             f"too few: with {self.speakers:.0f} speakers you cannot show a false-alarm rate below "
-            f"{100 * self.least_far:.2g} %, and {100 * self.wanted:g} % was asked for; "
+            f"{100 * self.least_far:.2g} %, and the threshold is for {100 * self.wanted:g} %; "
             "use the threshold as a first guess, and measure again with more speakers"
         )
 
@@ -65,6 +65,8 @@ def threshold_for(
     far: float,
     enrol_speakers: ArrayLike,
     test_speakers: ArrayLike,
+    *,
+    lowest: float = -math.inf,
 ) -> ThresholdPoint:
     """The lowest threshold at which no kind of impostor is accepted more often than ``far``.
 
@@ -74,6 +76,8 @@ def threshold_for(
         As for :func:`speaker_intervals`.
     far : float
         The wanted false-alarm rate, a share in (0, 1).
+    lowest : float
+        The threshold is not below this; all rates are those at the threshold that is returned.
 
     Notes
     -----
@@ -90,14 +94,14 @@ def threshold_for(
     >>> point.threshold, point.worst, round(point.least_far, 3)
     (1.0, 'nontarget', 0.095)
     >>> print(point.warning())  # doctest: +ELLIPSIS
-    too few: with 30 speakers you cannot show a false-alarm rate below 9.5 %, and 1 % was asked for; ...
+    too few: with 30 speakers you cannot show a false-alarm rate below 9.5 %, and the threshold is for 1 %; ...
     """
     check_rate(far)
     rows = weighted_trials(scores, kinds, (enrol_speakers, test_speakers))
     del rows[TOTAL]
     thresholds = {kind: trials.whole().threshold_for(far) for kind, trials in rows.items()}
     worst = max(thresholds, key=lambda kind: thresholds[kind])
-    threshold = thresholds[worst]
+    threshold = max(thresholds[worst], lowest)
     rates = {kind: _rates_at(threshold, trials) for kind, trials in rows.items()}
     speakers = rows[worst].speakers()[1]
     return ThresholdPoint(

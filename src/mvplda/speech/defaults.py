@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from .._typing import Array, IntArray
 from ..bundle import Bundle
 from ..calibration import TOGETHER, HypothesisCalibrator, question_key
-from ..decisions import OperatingPoint
+from ..decisions import LOWEST_THRESHOLD, OperatingPoint, distinct_points
 from ..extractors import load_extractor
 from ..metrics import eer
 from ..metrics.curves import min_cllr
@@ -143,7 +143,7 @@ class Calibrated:
     def threshold(self, far: float) -> float:
         """The threshold that no kind of impostor passes more often than `far`; domains weigh the same."""
         scores = ratios(self.logs, self.views)
-        limits = [0.0]
+        limits = [LOWEST_THRESHOLD]
         for kind in IMPOSTORS[self.views]:
             rows = np.flatnonzero(self.truth == kind)
             rows = rows[np.argsort(scores[rows])]
@@ -425,7 +425,7 @@ def make_bundle(material: Material, extractor: str) -> Bundle:
             key = question_key(Question(views, known=known), VIEWS)
             calibrated = Calibrated(trials, views)
             bundle.calibrations[key] = calibrated.calibrator
-            bundle.points[key] = [calibrated.point(far) for far in FARS]
+            bundle.points[key] = distinct_points([calibrated.point(far) for far in FARS])
     return bundle
 
 
