@@ -119,12 +119,12 @@ def test_a_page_says_its_finding_first_and_what_the_kinds_mean(tmp_path):
         page.index(f"{eer['Total']} errors") < page.index("What to do next") < page.index("<table>")
     )
     assert "40 targets, 360 impostors. Hardest" in page
-    assert f"IC (other speaker, same phrase), {eer['IC']}." in page
+    assert f"IC (impostor, right phrase), {eer['IC']}." in page
     assert "There are no intervals: give the speakers" in page
     threshold = f"<td>{result['Total']['threshold_at_far/0.01']:.3f}</td>"
     assert page.index("Thresholds and what they cost") < page.index(threshold)
     assert "<td>too few</td>" in page
-    assert "<dt>TW</dt><dd>same speaker, other phrase</dd>" in page
+    assert "<dt>TW</dt><dd>right speaker, wrong phrase</dd>" in page
     assert '<div class="scroll" tabindex="0"' in page
     assert "<pre>" not in page
 

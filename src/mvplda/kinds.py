@@ -34,10 +34,19 @@ Kinds = Mapping[str, ArrayLike] | ArrayLike
 
 SPOOF = "spoof"
 """The kind of trial, and the fifth hypothesis: a machine that imitates the target."""
-TARGETS = ("TC", "target")
-NONTARGETS = ("IW", "IC", "TW", "nontarget", SPOOF)
+TARGET, NONTARGET = "target", "nontarget"
+"""The two kinds of trials of one view."""
+TARGETS = ("TC", TARGET)
+NONTARGETS = ("IW", "IC", "TW", NONTARGET, SPOOF)
 """In the order of the rows of a table."""
 NOTHING_SAME = "none"
+KIND_WORDS = {
+    "TC": "right speaker, right phrase",
+    "TW": "right speaker, wrong phrase",
+    "IC": "impostor, right phrase",
+    "IW": "impostor, wrong phrase",
+}
+"""Plain names of the kinds of trials of a speaker and a phrase."""
 
 SPELLINGS = {
     **{kind.lower(): kind for kind in (*TARGETS, *NONTARGETS)},
@@ -120,7 +129,7 @@ def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
     for same in product((True, False), repeat=len(views)):
         name = "+".join(compress(views, same)) or NOTHING_SAME
         if len(views) == 1:
-            name = ("nontarget", "target")[same[0]]
+            name = (NONTARGET, TARGET)[same[0]]
         elif len(views) == 2:
             name = "IT"[same[0]] + "WC"[same[1]]
         names[same] = name

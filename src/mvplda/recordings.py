@@ -21,7 +21,7 @@ from ._progress import Progress
 from ._typing import Array, FloatArray, IntArray, Json, PathLike, Setting
 from .bundle import Bundle
 from .calibration import question_key
-from .decisions import Decision, OperatingPoint, without_doubt
+from .decisions import LOWEST_THRESHOLD, Decision, OperatingPoint, without_doubt
 from .exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from .extractors.extractor import Extracted, load_extractor
 from .extractors.recordings import (
@@ -33,6 +33,7 @@ from .extractors.recordings import (
 )
 from .io.files import OnDisk, fail, is_table, lines_of
 from .io.vectors import VectorSet
+from .kinds import KIND_WORDS, NONTARGET
 from .labels import as_array, by_appearance, is_missing
 from .scoring.question import Question
 from .voices import (
@@ -58,9 +59,6 @@ ADVICE = "Enrol people on two days if you can: it saves half of the errors or mo
 
 UNKNOWN = 30
 """An interval of more people of 100 than this is said to be one."""
-
-IMPOSTORS = {"IW": "other speaker and phrase", "IC": "other speaker", "TW": "other phrase"}
-"""Kinds of trials of the default model that should be rejected, in words."""
 
 
 @dataclass
@@ -335,7 +333,7 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
         point = next((one for one in points if one.measured), None)
         if point is None or point.measured is None or point.far is None:
             continue
-        lines.append(point_sentence(key, point))
+        lines.append(point_sentence(key, point, far))
         warnings.append(point.measured.get("warning"))
     if lines:
         return [*lines, *(f"Mind: {one}." for one in dict.fromkeys(warnings) if one)]
@@ -349,21 +347,33 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
     ]
 
 
-def point_sentence(key: str, point: OperatingPoint) -> str:
+def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
     """What was measured at a threshold, in plain English.
 
     key : of the question, see `mvplda.calibration.question_key`
+    far : share of false acceptances that was asked for
     """
     measured = dict(point.measured or {})
     rates = measured["far"]
     worst = max(rates, key=lambda kind: rates[kind][0])
+    impostors = "impostors"
+    if worst != NONTARGET:
+        impostors += f" of the worst kind ({KIND_WORDS.get(worst, worst)})"
+    promise = point.far or 0.0
+    purpose = f"for {100 * promise:g} % false acceptances"
+    if promise <= far and point.threshold <= LOWEST_THRESHOLD:
+        # no lower threshold is in use, so that fewer may be accepted than were asked for
+        purpose = (
+            f"the lowest threshold in use, where false acceptances are already {100 * rates[worst][0]:.2g} % "
+            f"({100 * far:g} % was asked for)"
+        )
     source = f"{point.people} other people, NOT on yours: {point.basis}"
     if point.basis == training.HELD_OUT:
         source = f"{point.people} of your people: {point.basis}"
     return (
-        f"Same {key.replace('+', ' and ').replace('|', ', ')}? Accept from the LLR {point.threshold:.2f} on, for "
-        f"{100 * (point.far or 0):g} % false acceptances: of 100 owners {_of_100(measured['frr'])} not accepted; "
-        f"of 100 impostors of the worst kind ({IMPOSTORS.get(worst, worst)}) {_of_100(rates[worst])} accepted "
+        f"Same {key.replace('+', ' and ').replace('|', ', ')}? Accept from the LLR {point.threshold:.2f} on, "
+        f"{purpose}: of 100 owners {_of_100(measured['frr'])} not accepted; "
+        f"of 100 {impostors} {_of_100(rates[worst])} accepted "
         f"(measured on {source})."
     )
 

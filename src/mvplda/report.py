@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ._typing import FloatArray, PathLike
 from .exceptions import MissingExtraError, MissingPicturesWarning
+from .kinds import KIND_WORDS
 from .metrics.catalogue import LEVEL, THRESHOLDS
 from .metrics.evaluation import Evaluation
 from .persistence import write_atomically
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["write_report"]
 
-KIND_WORDS = {
-    "TC": "same speaker, same phrase",
-    "TW": "same speaker, other phrase",
-    "IC": "other speaker, same phrase",
-    "IW": "other speaker, other phrase",
-}
 # The page.
 
 

@@ -18,11 +18,12 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from ._progress import Progress
-from ._typing import Array, Card, Columns, IntArray, Json, Labels, Names, Ranks, Setting
+from ._typing import Array, BoolArray, Card, Columns, IntArray, Json, Labels, Names, Ranks, Setting
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator, question_key
 from .decisions import LOWEST_THRESHOLD, OperatingPoint, distinct_points
 from .exceptions import DataError, LabelError, MvpldaWarning, ParameterError
+from .kinds import TARGET, patterns
 from .labels import encode_labels
 from .metrics import cllr, eer, threshold_for
 from .metrics.curves import min_cllr
@@ -317,13 +318,18 @@ class HeldOut:
         self.people = np.stack([np.concatenate(enrolled), np.concatenate(tested)])
         """(2, n) who speaks on either side."""
 
-    def kinds(self, same: Sequence[str]) -> Names:
-        """(n,) what every trial is to a question about some views: ``target``, or the views in which it differs."""
-        names = []
-        for shared in self.trials[0].hypotheses:
-            others = " and ".join(view for view in self.labels if view not in shared)
-            names.append("target" if set(same) <= set(shared) else f"other {others}")
-        return np.take(names, self.truth)
+    def kinds(self) -> Names:
+        """Kind of every trial (n,), by the names of `mvplda.kinds.patterns`: TC, TW, IC, IW of two views."""
+        views = list(self.labels)
+        names = patterns(views)
+        hypotheses = self.trials[0].hypotheses
+        named = [names[tuple(view in shared for view in views)] for shared in hypotheses]
+        return np.take(named, self.truth)
+
+    def is_target(self, same: Sequence[str]) -> BoolArray:
+        """Trials (n,) that agree in the views that a question asks about."""
+        agrees = [set(same) <= set(shared) for shared in self.trials[0].hypotheses]
+        return np.take(agrees, self.truth)
 
     def evidence(self, known: Sequence[str] = ()) -> tuple[Logs, Near | None]:
         """Log-likelihoods {hypothesis: (n,)}, to be calibrated, and what is nearly the same.
@@ -371,20 +377,22 @@ class HeldOut:
         """
         points: Json = {}
         errors: Json = {}
+        every_kind = self.kinds()
         for key, (same, llrs) in scores.items():
-            kinds = self.kinds(same)
+            is_target = self.is_target(same)
+            kinds = np.where(is_target, TARGET, every_kind)
             every = [self._point(llrs, kinds, far) for far in fars]
             usable = [point for point in every if np.isfinite(point.threshold)]
             points[key] = distinct_points(usable)
-            targets = llrs[kinds == "target"]
-            impostors = llrs[kinds != "target"]
-            names = np.unique(kinds[kinds != "target"]).tolist()
+            targets = llrs[is_target]
+            impostors = llrs[~is_target]
+            names = np.unique(kinds[~is_target]).tolist()
             errors[key] = {
                 "eer": {name: eer(targets, llrs[kinds == name]) for name in names},
                 "cllr": float(cllr(targets, impostors)),
                 "min_cllr": float(min_cllr(targets, impostors)),
             }
-        trials = dict(Counter(self.kinds(list(self.labels)).tolist()))
+        trials = dict(Counter(every_kind.tolist()))
         card = {"folds": len(self.trials), "trials": trials, "errors": errors}
         return points, {"held_out": card}
 

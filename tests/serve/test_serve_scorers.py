@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
 
-from service_problems import MASTER_KEY, SERVED, Calls, make_bench, make_bundle, sqlite_store
+from service_problems import (
+    MASTER_KEY,
+    SERVED,
+    WORDS,
+    Calls,
+    make_bench,
+    make_bundle,
+    make_world,
+    sqlite_store,
+)
 
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import Master
 from mvplda.serve.model import Model
 from mvplda.serve.service import Service
 from mvplda.serve.templates import rotate_database
+from mvplda.training import train
+from mvplda.voices import DEFAULT_MODEL, load_model
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -46,3 +60,48 @@ def test_every_scorer_is_served(tmp_path, name):
         again = turned.verify(ann, test).json()["llr"]
         assert again == pytest.approx(found["llr"], abs=1e-5)
         store.close()
+
+
+def field_names(value: Any) -> Iterator[str]:
+    """Names of all fields of a JSON value."""
+    if isinstance(value, list):
+        for item in value:
+            yield from field_names(item)
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield name
+            yield from field_names(item)
+
+
+@pytest.mark.parametrize(
+    ("views", "kinds"),
+    [(["speaker", "phrase"], {"TW", "IC", "IW"}), (["speaker"], {"IC"})],
+    ids=["voices and words", "voices"],
+)
+def test_kinds_of_trials_have_the_names_of_the_posteriors(tmp_path, views, kinds):
+    world = make_world()
+    rows = [(speaker, phrase) for speaker in range(16) for phrase in range(len(WORDS))]
+    X = np.concatenate([world.say(*row, 3) for row in rows])
+    speakers, phrases = np.repeat(rows, 3, axis=0).T.astype(str)
+    labels = {"speaker": speakers, "phrase": phrases}
+    model = "cosine" if len(views) == 1 else "committee"
+    bundle = train(X, {view: labels[view] for view in views}, model=model, folds=2)
+    with make_bench(sqlite_store(tmp_path), model=Model(bundle)) as bench:
+        about = bench.calls("GET", "/v1/model").json()
+        assert about["operatingPoints"]
+        for point in about["operatingPoints"]:
+            assert set(point["farByKind"]) == kinds
+            assert point["far"] == max(point["farByKind"].values())
+        found = bench.calls.verify(bench.person(40), world.say(40, 0)[0]).json()
+        assert set(found["operatingPoint"]["farByKind"]) <= set(found["posteriors"])
+        assert about["data"]["heldOut"]["errors"]["speaker"]["minCllr"] >= 0
+        assert [name for name in field_names(about) if "_" in name] == []
+        schemas = bench.calls("GET", "/openapi.json").json()["components"]["schemas"]
+        fields = [field for schema in schemas.values() for field in schema.get("properties", {})]
+        assert [field for field in fields if "_" in field] == []
+
+
+def test_the_default_model_is_described_in_one_case_style():
+    about = Model(load_model(DEFAULT_MODEL)).describe()
+    assert about["data"]["leftOut"]
+    assert [name for name in field_names(about) if "_" in name] == []

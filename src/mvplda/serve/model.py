@@ -22,6 +22,7 @@ from ..extractors import load_extractor
 from ..extractors.extractor import Extractor
 from ..extractors.quality import Meter, Quality, QualitySettings
 from ..extractors.sound import read_sound
+from ..kinds import NONTARGET
 from ..models.domain import SITTING
 from ..persistence import fingerprint
 from ..scoring.profiles import Profiles
@@ -388,7 +389,7 @@ class Model:
             "calibrated": self.calibrator is not None,
             "largestLlr": getattr(self.calibrator, "largest_llr", None),
             "operatingPoints": [point_fields(point) for point in points],
-            "data": json.loads(json.dumps(self.card, default=str)),
+            "data": camel_fields(json.loads(json.dumps(self.card, default=str))),
             "knownPhrases": sorted(self.known_phrases.values()),
             "notice": self.notice,
         }
@@ -410,6 +411,22 @@ def together(cells: Sequence[Cell], phrases: bool = False, apart: bool = False) 
     ]
 
 
+CARD_FIELDS = {name: to_camel(name) for name in ("held_out", "min_cllr", "deployed_on", "left_out")}
+"""Fields of a card; its other keys are names of views, kinds of trials and questions, which stay as they are."""
+
+KINDS = {NONTARGET: "IC"}
+"""Kinds of trials of a model of voices alone, where any phrase is a correct one."""
+
+
+def camel_fields(card: Any) -> Any:
+    """Card of a model with the case style of the service."""
+    if isinstance(card, list):
+        return [camel_fields(value) for value in card]
+    if isinstance(card, dict):
+        return {CARD_FIELDS.get(name, name): camel_fields(value) for name, value in card.items()}
+    return card
+
+
 def point_fields(point: OperatingPoint) -> Json:
     """An operating point as JSON has it: the false acceptances are those of the worst kind."""
     measured = dict(point.measured or {})
@@ -423,7 +440,7 @@ def point_fields(point: OperatingPoint) -> Json:
         "farInterval": far_interval or None,
         "frr": frr,
         "frrInterval": frr_interval or None,
-        "farByKind": {kind: rates[0] for kind, rates in kinds.items()},
+        "farByKind": {KINDS.get(kind, kind): rates[0] for kind, rates in kinds.items()},
         "people": point.people,
         "basis": point.basis,
     }

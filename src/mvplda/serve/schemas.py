@@ -119,7 +119,10 @@ class Point(Reply):
     farInterval: list[Share] | None
     frr: Share | None
     frrInterval: list[Share] | None
-    farByKind: dict[str, float]
+    farByKind: dict[str, Share] = Field(
+        examples=[{"TW": 0.001, "IC": 0.004, "IW": 0.0}],
+        description="By kind of trial, as in `posteriors`: those to which the answer is no",
+    )
     people: int | None
     basis: str
 

@@ -29,7 +29,7 @@ export async function modelView(main) {
     ["Prior", model.prior === undefined ? null : typeof model.prior === "object" ? JSON.stringify(model.prior) : percent(model.prior, 1)],
     ["Line", Number.isFinite(model.threshold) ? `accepted from an LLR of ${signed(model.threshold)}` : null],
     ["Made from", data.name], ["People in the test", data.people], ["Trials",
-      data.trialsByKind && Object.entries(data.trialsByKind).map(([kind,
+      data.heldOut?.trials && Object.entries(data.heldOut.trials).map(([kind,
       n]) => `${kind} ${n.toLocaleString("en-GB")}`).join(", ")], ["Known phrases", model.knownPhrases.length],
       ["Licence of the data", data.licence],
   ].filter(([, value]) => value);

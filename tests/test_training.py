@@ -1,0 +1,177 @@
+"""Operating points: the stored figures are those of the stored threshold, by kind of trial."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from domain_problems import domain_bundle, make_place
+
+import mvplda
+from mvplda.decisions import OperatingPoint, point_for
+from mvplda.models import find_scorers
+from mvplda.recordings import point_sentence, setup_vectors
+from mvplda.training import COMMITTEE, FARS, HeldOut, deploy, train
+from mvplda.voices import DEFAULT_MODEL, load_model
+
+PEOPLE, PHRASES, TAKES, WIDTH = 12, 3, 3, 8
+OURS = [name for name, kind in find_scorers().items() if kind.__module__.startswith("mvplda.")]
+"""Other tests may have entered scorers of theirs."""
+
+
+def drawn() -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Vectors of people who say phrases, so far apart that the thresholds of many shares are below 0."""
+    rng = np.random.default_rng(4)
+    speaker, phrase, _ = (grid.ravel() for grid in np.indices((PEOPLE, PHRASES, TAKES)))
+    X = 3.0 * rng.normal(size=(PEOPLE, WIDTH))[speaker]
+    X += 1.5 * rng.normal(size=(PHRASES, WIDTH))[phrase]
+    X += 0.4 * rng.normal(size=X.shape)
+    return X, {"speaker": speaker.astype(str), "phrase": phrase.astype(str)}
+
+
+def names_of_differences(held: HeldOut) -> np.ndarray:
+    """TC, TW, IC or IW by the labels of both sides; target or nontarget where there is one view."""
+    names = []
+    for trials in held.trials:
+        enrolled, tested = trials.pairs.T
+        same = [
+            column[trials.profiles][enrolled] == column[trials.test][tested]
+            for column in held.labels.values()
+        ]
+        if len(same) == 1:
+            names.append(np.where(same[0], "target", "nontarget"))
+        else:
+            speaker, phrase = same
+            names.append(np.char.add(np.where(speaker, "T", "I"), np.where(phrase, "C", "W")))
+    return np.concatenate(names)
+
+
+Call = tuple[HeldOut, dict[str, Any], dict[str, list[OperatingPoint]]]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """The held-out trials and the points of every measurement."""
+    noted: list[Call] = []
+    measure = HeldOut.measure
+
+    def measured(held: HeldOut, scores: dict[str, Any], fars: Any) -> Any:
+        points, card = measure(held, scores, fars)
+        noted.append((held, scores, points))
+        return points, card
+
+    monkeypatch.setattr(HeldOut, "measure", measured)
+    return noted
+
+
+def check_points(calls: list[Call]) -> int:
+    """Compare every stored figure with the held-out trials; return how many points lie at 0."""
+    at_zero = 0
+    for held, scores, points in calls:
+        kinds = names_of_differences(held)
+        targets = {
+            ("speaker", "phrase"): ["TC", "target"],
+            ("speaker",): ["TC", "TW", "target"],
+            ("phrase",): ["TC", "IC"],
+        }
+        assert set(points) == set(scores)
+        for key, (same, llrs) in scores.items():
+            is_target = np.isin(kinds, targets[same])
+            assert points[key]
+            thresholds = [point.threshold for point in points[key]]
+            assert len(set(thresholds)) == len(thresholds)
+            for point in points[key]:
+                assert point.measured is not None
+                assert point.far is not None
+                accepted = llrs >= point.threshold
+                frr = point.measured["frr"][0]
+                assert frr == pytest.approx(np.mean(~accepted[is_target]))
+                assert set(point.measured["far"]) == set(kinds[~is_target].tolist())
+                for kind, (estimate, low, high) in point.measured["far"].items():
+                    assert estimate == pytest.approx(np.mean(accepted[kinds == kind]))
+                    assert low <= estimate <= high
+                    assert estimate <= point.far + 1e-12
+                at_zero += point.threshold == 0
+            strictest = min(point.far or 1.0 for point in points[key])
+            for far in (0.3, *FARS):
+                if far >= strictest:
+                    asked = point_for(points[key], far=far)
+                    assert asked in points[key]
+                    assert asked.far is not None
+                    assert asked.far <= far
+    return at_zero
+
+
+@pytest.mark.parametrize("model", [COMMITTEE, *OURS])
+def test_stored_rates_are_those_at_the_stored_threshold(model: str, calls: list[Call]) -> None:
+    X, labels = drawn()
+    if model == "plda":
+        labels = {"speaker": labels["speaker"]}
+    bundle = train(X, labels, model=model, folds=2)
+    assert bundle.points == calls[-1][2]
+    assert check_points(calls) > 0
+
+
+def test_rates_of_the_deployed_default_model_are_those_at_the_threshold(
+    calls: list[Call],
+) -> None:
+    place = make_place(23, size=0.2)
+    cells = [(who, what) for who in range(24) for what in range(3)]
+    X = np.concatenate([place.say(who, what, 2) for who, what in cells])
+    speaker, phrase = np.repeat(cells, 2, axis=0).T.astype(str)
+    deployed = deploy(domain_bundle(), X, {"speaker": speaker, "phrase": phrase})
+    assert set(calls[-1][2]) <= set(deployed.points or {})
+    assert check_points(calls) > 0
+
+
+def test_a_point_with_fewer_errors_than_were_asked_for_says_so() -> None:
+    """Where the threshold for a share is below 0, the report has the share at 0, the threshold in use."""
+    made = setup_vectors(*drawn(), far=0.3)
+    key = "speaker+phrase"
+    point = made.bundle.operating_points()[0]
+    assert point.measured is not None
+    assert point.threshold == 0
+    worst = max(rates[0] for rates in point.measured["far"].values())
+    sentence = point_sentence(key, point, 0.3)
+    assert sentence in made.report
+    assert f"already {100 * worst:.2g} % (30 % was asked for)" in sentence
+    strict = next(one for one in made.bundle.operating_points() if one.threshold > 0)
+    assert strict.far is not None
+    assert f"for {100 * strict.far:g} % false" in point_sentence(key, strict, strict.far)
+
+
+SHIPPED = {
+    "default": DEFAULT_MODEL,
+    "demonstration": Path(mvplda.__file__).parent / "serve" / "models" / "small.safetensors",
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_figures_of_shipped_models_follow_their_thresholds(name: str) -> None:
+    """Where a higher threshold has as many errors of either kind, one of the figures is of another threshold."""
+    points_of = load_model(SHIPPED[name]).points
+    assert points_of
+    for points in points_of.values():
+        rising = sorted(points, key=lambda point: point.threshold)
+        for point in rising:
+            assert point.measured is not None
+            assert set(point.measured["far"]) <= {"TW", "IC", "IW"}
+        for low, high in pairwise(rising):
+            assert low.threshold < high.threshold
+            assert (low.far or 0) > (high.far or 0)
+            assert low.measured is not None
+            assert high.measured is not None
+            assert low.measured["frr"][0] <= high.measured["frr"][0]
+            for kind, (estimate, *_) in low.measured["far"].items():
+                assert estimate >= high.measured["far"][kind][0]
+
+
+def test_rates_of_the_demonstration_at_zero_are_not_those_of_a_lower_threshold() -> None:
+    """Of 3,584 TW trials 149 are accepted at 0; 179, 5 %, were at the threshold for 5 %, which is below."""
+    point = load_model(SHIPPED["demonstration"]).point(far=0.05)
+    assert point.threshold == 0
+    assert point.measured is not None
+    assert point.measured["far"]["TW"][0] == pytest.approx(149 / 3584)
