@@ -134,9 +134,31 @@ def test_a_page_says_whether_scores_are_calibrated(shift, calibrated):
     rng = np.random.default_rng(0)
     same = np.repeat([True, False], [3000, 9000])
     llr = rng.normal(np.where(same, 8.0, -8.0), 4.0) + shift
-    sentences = " ".join(advice(evaluate(llr, same, "sre21"), None))
+    result = evaluate(llr, same, "sre21")
+    sentences = " ".join(advice(result, None))
     assert ("calibrated well enough" in sentences) == calibrated
-    assert ("Run mvplda calibrate" in sentences) == (not calibrated)
+    assert ("with mvplda calibrate" in sentences) == (not calibrated)
+    row = result["Total"]
+    assert (
+        f"t a target prior of 0.05 (cost sre21) actDCF is {row['act_dcf/sre21']:.3f}" in sentences
+    )
+    assert f"minDCF {row['min_dcf/sre21']:.3f}" in sentences
+
+
+def test_calibrated_scores_are_not_called_uncalibrated_at_a_rare_prior():
+    """Calibrated LLRs of a limited size, as those of a calibrator with a doubt, are far from minDCF at a low prior."""
+    rng = np.random.default_rng(0)
+    same = np.repeat([True, False], [3000, 90000])
+    llr = rng.normal(np.where(same, 8.0, -8.0), 4.0)
+    doubt = 0.02
+    share = 1 / (1 + np.exp(-llr)) * (1 - doubt) + doubt / 2
+    limited = np.log(share / (1 - share))
+    result = evaluate(limited, same, ["default", "1,1,0.2"])
+    assert result["Total"]["cllr"] < 1.2 * result["Total"]["min_cllr"] + 0.05
+    text = " ".join(advice(result, None))
+    assert "not calibrated" not in text
+    assert "At a target prior of 0.01 (cost default) actDCF is 1.000 and minDCF" in text
+    assert f"Bayes' threshold of {np.log(99):.2f} is not the best for these trials." in text
 
 
 @pytest.mark.parametrize("display", [DetDisplay, ScoreHistogramDisplay, TippettDisplay])

@@ -72,6 +72,12 @@ ul.notes { font-size: .85rem; opacity: .85; padding-left: 1.2rem; }
 FEW_SPEAKERS = 50
 """With fewer the page advises to measure with more."""
 
+CALIBRATE = (
+    "Use a threshold that was measured on trials like these, or calibrate scores of other speakers in such trials with "
+    "mvplda calibrate."
+)
+"""What to do where actDCF is far from minDCF: scores of a calibrated model may be so at a prior it was not made for."""
+
 INTERVAL = '<small class="interval">{} to {}</small>'
 """How a cell shows its interval."""
 
@@ -103,13 +109,13 @@ def finding(result: Evaluation, intervals: Intervals | None) -> str:
 
 def advice(result: Evaluation, intervals: Intervals | None) -> list[str]:
     """What to do next."""
+    costs = "; ".join(map(result.actual_and_least, result.costs))
     sentences = [
-        "As far as these trials show, the scores are calibrated well enough to be used as likelihood ratios."
+        "As far as these trials show, the scores are calibrated well enough to be used as likelihood ratios: "
+        f"{costs}."
     ]
     if shown := result.uncalibrated():
-        sentences = [
-            f"The scores are not calibrated: {shown}. Run mvplda calibrate on scores of other speakers."
-        ]
+        sentences = [f"{_capitalised(shown)}. {CALIBRATE}"]
     if intervals is None:
         sentences.append(
             "There are no intervals: give the speakers of both sides to see how far the errors would change with "
@@ -121,6 +127,10 @@ def advice(result: Evaluation, intervals: Intervals | None) -> list[str]:
             "small differences."
         )
     return [*sentences, "Choose a threshold from the next table by what an error costs you."]
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def thresholds_table(result: Evaluation, intervals: Intervals | None) -> str:

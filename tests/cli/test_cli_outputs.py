@@ -306,8 +306,13 @@ def test_groups_and_a_word_about_calibration(root, tmp_path):
         )
     )
     err = said_by("evaluate", tmp_path / "wrong", "--trials", root / "trials", code=0).err
-    assert "not calibrated" in err
-    assert "mvplda calibrate" in err
+    costs = json.loads(
+        said_by("evaluate", tmp_path / "wrong", "--trials", root / "trials", "--json", code=0).out
+    )["kinds"]["Total"]
+    actual, least = costs["act_dcf"]["default"], costs["min_dcf"]["default"]
+    assert f"at a target prior of 0.01 (cost default) actDCF is {actual:.3f} and minDCF" in err
+    assert f"({actual / least:.1f} times as much)" in err
+    assert "calibrate scores of other speakers in such trials with mvplda calibrate" in err
 
 
 def test_attempts_and_searches(tmp_path):

@@ -134,7 +134,7 @@ def evaluate(
         raise click.UsageError("--report is for one system: give one score file")
     from .. import metrics
     from ..io.trials import read_trials
-    from ..report import write_report
+    from ..report import CALIBRATE, write_report
 
     lead, *others = systems
     trials = read_trials(key)
@@ -165,9 +165,7 @@ def evaluate(
         click.echo("\n".join(found.lines()))
     result = found.results[lead]
     if shown := result.uncalibrated():
-        click.echo(
-            f"mvplda: the scores are not calibrated: {shown}; run mvplda calibrate", err=True
-        )
+        click.echo(f"mvplda: {shown}. {CALIBRATE}", err=True)
     if report is not None:
         by_kind = {kind: values[kinds == kind] for kind in kinds.used}
         title = Path(systems[lead]).name

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TOTAL = "Total"
 FAR_ABOVE = 1.5
-"""An actual cost of so many times the least one shows scores that are not calibrated."""
+"""An actual cost of so many times the least one shows scores that are not calibrated for the cost and the trials."""
 BRACKETS = " [{}, {}]"
 """How a table in text shows an interval."""
 
@@ -76,7 +76,9 @@ class Evaluation:
         }
 
     def uncalibrated(self) -> str:
-        """The first cost that decisions by the scores raise far above the least, in words; empty where none is.
+        """Return how far actDCF is from minDCF for the first cost where it is far, in words; else nothing.
+
+        This is about these trials at one prior: the scores may be calibrated on other trials, or for other priors.
 
         Of n trials without an error up to 3 / n may be errors among more of them (the rule of three): a difference
         that such errors might make up shows nothing.
@@ -87,8 +89,24 @@ class Evaluation:
             actual = total[f"act_dcf/{cost.name}"]
             unseen = cost.at(3 / total.n_targets, 3 / total.n_nontargets)
             if actual > FAR_ABOVE * least + unseen:
-                return f"actDCF {cost.name} is {actual:.3f}, minDCF {least:.3f}"
+                return (
+                    f"{self.actual_and_least(cost)}: Bayes' threshold of {cost.threshold:.2f} is not the best for "
+                    "these trials"
+                )
         return ""
+
+    def actual_and_least(self, cost: DetectionCost) -> str:
+        """Return actDCF, minDCF and their ratio with the prior that they are of, in words."""
+        total = self.rows[TOTAL]
+        least = total[f"min_dcf/{cost.name}"]
+        actual = total[f"act_dcf/{cost.name}"]
+        ratio = ""
+        if least > 0 and math.isfinite(actual):
+            ratio = f" ({actual / least:.1f} times as much)"
+        return (
+            f"at a target prior of {cost.prior:g} (cost {cost.name}) actDCF is {actual:.3f} and minDCF "
+            f"{least:.3f}{ratio}"
+        )
 
     def tables(self) -> dict[str, list[Metric]]:
         """The metrics of every table, by its title."""
