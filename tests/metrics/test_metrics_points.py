@@ -71,6 +71,45 @@ def test_no_score_may_be_high_enough():
     assert point.frr.estimate == 1
 
 
+def test_non_targets_at_infinity_cannot_be_rejected():
+    scores = np.array([1.0, 2.0, np.inf, 0.0, 0.5, 0.2])
+    same = np.array([True, True, False, False, False, False])
+    who = np.arange(6)
+    with pytest.raises(DataError, match=r"1 of 4 nontarget score\(s\) are \+infinity"):
+        threshold_for(scores, same, 0.1, who, who)
+    # a share that they fit in needs no infinite threshold
+    point = threshold_for(scores, same, 0.25, who, who)
+    assert math.isfinite(point.threshold)
+    assert point.far["nontarget"].estimate == np.mean(scores[~same] >= point.threshold) == 0.25
+    # the kind with the infinite score is named, not the one with the highest threshold
+    kinds = np.array(["TC", "TC", "IC", "IC", "IW", "IW"])
+    with pytest.raises(DataError, match="1 of 2 IC"):
+        threshold_for(scores, kinds, 0.1, who, who)
+    # targets may be sure
+    sure = threshold_for([np.inf, 1.0, 0.0], [True, True, False], 0.1, [0, 1, 0], [0, 1, 1])
+    assert (sure.threshold, sure.frr.estimate) == (1.0, 0.0)
+
+
+def test_scores_that_are_no_number_are_refused():
+    for place in (0, 2):
+        scores = np.array([1.0, 2.0, 0.0, 0.5])
+        scores[place] = np.nan
+        with pytest.raises(DataError, match="NaN"):
+            threshold_for(scores, [True, True, False, False], 0.1, range(4), range(4))
+
+
+@pytest.mark.parametrize("lowest", [-9.0, 0.0, 1.5])
+def test_rates_are_those_at_the_lowest_threshold_in_use(lowest):
+    scores, same, who, test = simulate(np.random.default_rng(1))
+    raw = threshold_for(scores, same, 0.3, who, test)
+    point = threshold_for(scores, same, 0.3, who, test, lowest=lowest)
+    assert -9.0 < raw.threshold < 1.5
+    assert point.threshold == max(raw.threshold, lowest)
+    assert point.frr.estimate == pytest.approx(np.mean(scores[same] < point.threshold))
+    far = np.mean(scores[~same] >= point.threshold)
+    assert point.far["nontarget"].estimate == pytest.approx(far)
+
+
 @pytest.mark.parametrize("far", [0.0, 1.0, -0.1, math.nan])
 def test_a_rate_is_a_share(far):
     scores, same, who, test = simulate(np.random.default_rng(1), speakers=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,7 +76,8 @@ def threshold_for(
     scores, kinds, enrol_speakers, test_speakers
         As for :func:`speaker_intervals`.
     far : float
-        The wanted false-alarm rate, a share in (0, 1).
+        The wanted false-alarm rate, a share in (0, 1). Non-targets at +infinity, more than this share of a kind,
+        are refused: every threshold accepts them.
     lowest : float
         The threshold is not below this; all rates are those at the threshold that is returned.
 
@@ -101,6 +103,8 @@ def threshold_for(
     del rows[TOTAL]
     thresholds = {kind: trials.whole().threshold_for(far) for kind, trials in rows.items()}
     worst = max(thresholds, key=lambda kind: thresholds[kind])
+    if math.isinf(max(thresholds[worst], lowest)):
+        _refuse_infinite(rows, far)
     threshold = max(thresholds[worst], lowest)
     rates = {kind: _rates_at(threshold, trials) for kind, trials in rows.items()}
     speakers = rows[worst].speakers()[1]
@@ -113,6 +117,18 @@ def threshold_for(
         least_far=unmet(speakers),
         speakers=speakers,
     )
+
+
+def _refuse_infinite(rows: Mapping[str, WeightedTrials], far: float) -> None:
+    """Refuse non-targets at +infinity, which reach any threshold: the lowest accepted score is +infinity, too."""
+    for kind, trials in rows.items():
+        highest = trials.nontargets.scores
+        count = int(np.count_nonzero(np.isposinf(highest)))
+        if count > far * len(highest):
+            raise DataError(
+                f"{count} of {len(highest)} {kind} score(s) are +infinity, which every threshold accepts: no threshold "
+                f"keeps false alarms to {100 * far:g} %. Give finite scores, or leave these trials out"
+            )
 
 
 def _rates_at(threshold: float, trials: WeightedTrials) -> list[Interval]:
