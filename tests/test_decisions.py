@@ -15,6 +15,7 @@ from mvplda.decisions import (
     OperatingPoint,
     decide,
     distinct_points,
+    name_among,
     point_for,
     wanted_to_name,
 )
@@ -152,3 +153,36 @@ def test_rates_that_were_measured_below_the_lowest_threshold_are_refused() -> No
     with pytest.raises(ParameterError, match=r"measured at the threshold -1\.5 are not those"):
         OperatingPoint(-1.5, far=0.05, measured=measured)
     assert OperatingPoint(0.0, far=0.05, measured=measured).threshold == 0.0
+
+
+@pytest.mark.parametrize("doubt", [0.0, 0.1])
+@pytest.mark.parametrize("none", [0.5, 0.2])
+@pytest.mark.parametrize("count", [None, 7])
+def test_probabilities_of_names_are_those_of_bayes(
+    doubt: float, none: float, count: int | None
+) -> None:
+    """By hand: with the doubt the recording tells nothing, else each profile has its likelihood ratio."""
+    ratios = np.array([1.5, -0.5, 0.3, 0.0])
+    asked = np.array([True, True, True, False])
+    number = count or 3
+    prior = np.append(asked * (1 - none) / number, none)
+    weights = prior * np.append(np.exp(ratios), 1.0)
+    expected = (1 - doubt) * weights / weights.sum() + doubt * prior / prior.sum()
+    share = (1 - doubt) / (1 + np.exp(-ratios)) + doubt / 2
+    llrs = np.where(asked, np.log(share) - np.log1p(-share), -np.inf)
+    naming = name_among(llrs, OperatingPoint(0.5), none=none, count=count, doubt=doubt)
+    np.testing.assert_allclose(naming.probabilities, expected[:-1], atol=1e-12)
+    assert naming.none == pytest.approx(expected[-1])
+    assert naming.probabilities[3] == 0
+
+
+@pytest.mark.parametrize("doubt", [0.0, 0.05])
+def test_the_threshold_of_names_rises_by_the_logarithm_of_their_number(doubt: float) -> None:
+    threshold = 2.0
+    for margin, named in ((-0.01, None), (0.01, 0)):
+        true = np.array([threshold + np.log(20) + margin, *[-8.0] * 19])
+        share = (1 - doubt) / (1 + np.exp(-true)) + doubt / 2
+        limited = np.log(share) - np.log1p(-share)
+        share = (1 - doubt) / (1 + np.exp(-threshold)) + doubt / 2
+        point = OperatingPoint(float(np.log(share) - np.log1p(-share)))
+        assert name_among(limited, point, none=0.1, doubt=doubt).best == named

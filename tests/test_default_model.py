@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,30 @@ def test_a_file_of_profiles_tells_the_domain(default: Path, tmp_path: Path) -> N
     assert voices.default_bundle("other") is None
 
 
+def test_a_caller_of_identify_chooses_the_point(default: Path, tmp_path: Path) -> None:
+    place = make_place(21, size=0.2)
+    book = ProfileBook(tmp_path / "voices.npz")
+    for person in range(4):
+        book.add(f"s{person}", "drawn", place.say(person, 0, 3), ["0", "1", "2"])
+    bundle = copy(domain_bundle())
+    limits = {0.01: 4.0, 0.05: 1.0, 0.02: 3.0, 0.001: 8.0}
+    points = [OperatingPoint(threshold, far=far) for far, threshold in limits.items()]
+    bundle.points = {"speaker": points}
+    model = VoiceModel(bundle, Named())
+    test = side(place.say(1, 1, 1))
+    for far, threshold in limits.items():
+        assert model.identify(test, book, far=far).point.threshold == threshold
+    assert model.identify(test, book, threshold=6.5).point.threshold == 6.5
+    # 2 %, where the caller chooses nothing
+    assert model.identify(test, book).point.threshold == 3.0
+    found = model.identify(test, book)
+    llr = found.candidates[0][1]
+    assert found.named == "s1"
+    assert model.identify(test, book, threshold=llr + 0.1).named is None
+    with pytest.raises(ParameterError, match="cannot promise"):
+        model.identify(test, book, far=1e-4)
+
+
 def test_more_profiles_want_more_evidence() -> None:
     point = OperatingPoint(3.0)
     assert name_among([3.5], point).best == 0
@@ -127,6 +152,39 @@ def test_few_people_get_the_default_model_in_their_domain(default: Path, tmp_pat
         domain_bundle().enrol(X[:3], ["s0"] * 3), place.say(30, 0, 20), Question("speaker")
     )
     assert llrs.mean() < before.llr.mean() - 1
+
+
+def test_a_profile_without_names_of_phrases_claims_none() -> None:
+    """A deployment uses names of phrases for profiles that have names, and for no other."""
+    place = make_place(22, size=0.2)
+    X, labels = people(place, 4)
+    plain = domain_bundle()
+    named = plain.enrol(X, labels["speaker"], {"phrase": labels["phrase"]})
+    unnamed = plain.enrol(X, labels["speaker"])
+    missing = plain.enrol(X, labels["speaker"], {"phrase": np.array([None] * len(X))})
+    bundle = plain.deployed(named)
+    key = "speaker+phrase|phrase known"
+    calibrations = dict(plain.calibrations or {})
+    known = copy(calibrations["speaker+phrase"])
+    known.doubt_ = 0.25
+    bundle.calibrations = {**calibrations, key: known}
+    bundle.points = {key: [OperatingPoint(1.0)], "speaker+phrase": [OperatingPoint(4.0)]}
+    tests = place.say(1, 1, 2)
+    for profiles, threshold, doubt in (
+        (named, 1.0, 0.25),
+        (unnamed, 4.0, 1e-5),
+        (missing, 4.0, 1e-5),
+    ):
+        question = bundle.informed(None, profiles)
+        assert bundle.point(None, profiles).threshold == threshold
+        assert bundle.doubt(question) == doubt
+        answer = bundle.answer(profiles, tests)
+        assert answer.calibrated
+        assert (answer.key == key) == (threshold == 1.0)
+    # a question without a calibration of its own has no doubt, and an answer that is not calibrated
+    bundle.calibrations = {}
+    assert bundle.doubt() == 0.0
+    assert not bundle.answer(unnamed, tests).calibrated
 
 
 def test_what_cannot_be_promised_is_not_replaced_silently(default: Path) -> None:

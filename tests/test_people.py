@@ -196,3 +196,48 @@ def test_comments_and_speakers_of_rttm_are_passed_over(tmp_path: Path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileFormatError, match="UTF-8"):
         read_turns(path)
+
+
+def line_model() -> Bundle:
+    """Voices on a line: x = speaker + noise, of variances 9 and 1."""
+    return Bundle(
+        None, MultiviewPLDA.from_parameters(np.zeros(1), {"speaker": 3 * np.eye(1)}, np.eye(1))
+    )
+
+
+def people_on_a_line(places: list[float], threshold: float) -> list[int]:
+    """Numbers of the people of one turn at each place."""
+    turns = [Turn("r", 2.0 * k, 2.0 * k + 1) for k in range(len(places))]
+    X = np.array(places)[:, None]
+    return find_people(line_model(), X, turns, threshold=threshold).person.tolist()
+
+
+def llr_on_a_line(enrolled: list[float], test: float) -> float:
+    model = line_model()
+    profile = model.enrol(np.array(enrolled)[:, None], ["a"] * len(enrolled))
+    return float(model.answer(profile, np.array([[test]])).llr[0, 0])
+
+
+@pytest.mark.parametrize("others", [1, 10])
+def test_more_groups_of_turns_want_more_evidence(others):
+    """Of n groups each has n - 1 chances to be merged wrongly: the threshold rises by log(n - 1)."""
+    places = [8.0, 8.4, *(40.0 + 20.0 * np.arange(others))]
+    limit = llr_on_a_line([8.0], 8.4) - np.log(others + 1)
+    assert limit > 0.1  # no lower threshold is in use
+    merged = people_on_a_line(places, limit - 0.05)
+    assert merged[0] == merged[1]
+    apart = people_on_a_line(places, limit + 0.05)
+    assert apart[0] != apart[1]
+
+
+def test_turns_are_merged_with_those_that_fit_best_first():
+    """The one in the middle fits the last best; both together do not fit the first any more."""
+    places = [8.0, 9.6, 10.6]
+    first = llr_on_a_line([places[0]], places[1])
+    together = llr_on_a_line(places[1:], places[0])
+    best = llr_on_a_line([places[1]], places[2])
+    threshold = (first + together) / 2 - np.log(2)
+    assert 0 < threshold
+    assert together < first < best
+    person = people_on_a_line(places, threshold)
+    assert person[1] == person[2] != person[0]

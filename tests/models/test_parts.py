@@ -109,6 +109,18 @@ def test_near_of_lists_and_matrices_and_sums(rng):
     assert scorer.near(profiles, tests, None, ("speaker",)) is None
 
 
+@pytest.mark.parametrize(
+    ("seconds", "prior"), [(0.5, 0.0), (0.8, 0.0), (1.0, 0.15), (1.2, 0.3), (2.0, 0.3)]
+)
+def test_the_prior_of_near_matches_is_that_of_the_mathematics(rng, seconds, prior):
+    """0.3 in recordings of 1.2 s and more, 0 up to 0.8 s (docs/math.md, section 9.12)."""
+    scorer = model(rng)
+    X, labels = recordings(rng, 24, seconds=seconds)
+    profiles = scorer.enrol(X[:12], labels["speaker"][:12])
+    near = scorer.near(profiles, scorer.enrol(X[12:]), None, ("phrase",))
+    np.testing.assert_allclose(near.prior, prior, atol=1e-9)
+
+
 def test_sittings_do_not_change_what_parts_tell(rng):
     scorer = model(rng)
     X, labels = recordings(rng, 24)
