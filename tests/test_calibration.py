@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy.optimize import minimize
 
 from mvplda import PLDA, load
 from mvplda.calibration import (
     LLR_DEVIATION,
+    HypothesisCalibrator,
     LinearCalibrator,
 )
 from mvplda.cli import main
@@ -332,3 +335,162 @@ def test_calibrate_says_on_how_many_speakers(tmp_path: Path) -> None:
     assert "rests on 12 speaker(s)" in result.output
     assert load(tmp_path / "told").n_speakers_ == 12
     assert load(tmp_path / "plain").n_speakers_ is None
+
+
+# -- log-likelihoods of hypotheses ---------------------------------------------
+
+
+EVERY = [("speaker", "phrase"), ("speaker",), ("phrase",), ()]
+
+
+def hypothesis_trials(
+    rng: np.random.Generator, counts: Sequence[int]
+) -> tuple[dict[tuple[str, ...], np.ndarray], np.ndarray]:
+    """Log-likelihoods that claim too much, and the place of the true hypothesis, of so many trials of each."""
+    truth = np.repeat(np.arange(4), counts)
+    voice = 3 * rng.normal(np.where(truth < 2, 1.5, -1.5), 2.0)
+    words = 2 * rng.normal(np.where(truth % 2 == 0, 1.0, -1.0), 1.5)
+    together = voice + words + rng.normal(0, 0.5, len(truth))
+    return dict(zip(EVERY, (together, voice, words, np.zeros(len(truth))), strict=True)), truth
+
+
+def brute_force_fit(
+    logs: dict[tuple[str, ...], np.ndarray],
+    truth: np.ndarray,
+    mass: np.ndarray,
+    speakers: int,
+    errors: float,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Factors of speaker, phrase and together, constants and doubt, by a search that is given no gradient."""
+    together, voice, words, none = logs.values()
+    occurring = np.unique(truth)
+
+    def values_of(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        scale = np.exp(theta[0])
+        constants = np.append(theta[4 : 3 + len(occurring)], 0.0)
+        return scale * theta[1:4], scale * constants, float(1 / (1 + np.exp(-theta[-1])))
+
+    def cost(theta: np.ndarray) -> float:
+        factors, constants, doubt = values_of(theta)
+        alone = factors[0] * voice, factors[1] * words
+        every = np.stack(
+            [sum(alone) + factors[2] * (together - voice - words), *alone, none], axis=1
+        )
+        evidence = every[:, occurring] + constants
+        odds = np.exp(evidence - evidence.max(axis=1, keepdims=True))
+        right = odds[np.arange(len(truth)), np.searchsorted(occurring, truth)] / odds.sum(axis=1)
+        likelihood = (1 - doubt) * right + doubt / len(occurring)
+        prior = 0.5 * (theta[0] / 3.0) ** 2
+        prior += 0.5 * np.sum(((theta[1:4] - 1.0) / 0.5) ** 2)
+        prior += 0.5 * np.sum(theta[4:-1] ** 2) - errors * np.log(doubt)
+        return float(prior / speakers - mass @ np.log(likelihood))
+
+    start = np.array([-0.5, 0.8, 0.8, 0.8, *np.zeros(len(occurring) - 1), -3.0])
+    bounds = [(None, None), *[(0, None)] * 3, *[(None, None)] * (len(occurring) - 1), (-15, 0)]
+    found = minimize(cost, start, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-13})
+    found = minimize(
+        cost, found.x, method="Powell", bounds=bounds, options={"xtol": 1e-8, "ftol": 1e-14}
+    )
+    return values_of(found.x)
+
+
+@pytest.mark.parametrize(
+    ("counts", "speakers", "errors", "corpora"),
+    [
+        ((60, 90, 150, 400), 12, 0.5, False),
+        ((60, 90, 150, 400), 12, 0.05, True),
+        ((80, 0, 120, 300), 40, 0.5, False),
+    ],
+    ids=["few speakers", "two corpora", "no TW"],
+)
+def test_hypotheses_are_calibrated_as_by_brute_force(
+    counts: Sequence[int], speakers: int, errors: float, corpora: bool
+) -> None:
+    """Hypotheses that occur weigh the same, corpora do, and so many speakers weigh against the prior."""
+    rng = np.random.default_rng(1)
+    logs, truth = hypothesis_trials(rng, counts)
+    n = len(truth)
+    corpus = np.where(rng.random(n) < 0.2, "a", "b") if corpora else np.full(n, "a")
+    mass = np.zeros(n)
+    for place in np.unique(corpus):
+        kinds = np.unique(truth[corpus == place])
+        for kind in kinds:
+            rows = (corpus == place) & (truth == kind)
+            mass[rows] = 1 / rows.sum() / len(kinds) / len(np.unique(corpus))
+    factors, constants, doubt = brute_force_fit(logs, truth, mass, speakers, errors)
+    calibrator = HypothesisCalibrator(errors=errors)
+    calibrator.fit(
+        logs, truth, speakers=np.arange(n) % speakers, corpora=corpus if corpora else None
+    )
+    assert calibrator.n_speakers_ == speakers
+    assert list(calibrator.factors_) == ["speaker", "phrase", "together"]
+    np.testing.assert_allclose([*calibrator.factors_.values()], factors, atol=2e-3)
+    names = ["speaker+phrase", "speaker", "phrase", "nothing"]
+    occurring = [names[k] for k in np.unique(truth)]
+    found = [calibrator.constants_[name] for name in occurring]
+    np.testing.assert_allclose(found, constants, atol=1e-2)
+    assert calibrator.doubt_ == pytest.approx(doubt, rel=2e-2)
+    # a hypothesis of which there are no trials is left as it is
+    assert all(calibrator.constants_[name] == 0 for name in names if name not in occurring)
+
+
+def test_a_factor_is_not_negative() -> None:
+    rng = np.random.default_rng(2)
+    logs, truth = hypothesis_trials(rng, (200, 200, 200, 200))
+    turned = {h: values.copy() for h, values in logs.items()}
+    turned["phrase",] *= -1
+    turned["speaker", "phrase"] = turned["speaker",] + turned["phrase",]
+    calibrator = HypothesisCalibrator().fit(turned, truth, speakers=np.arange(800))
+    assert calibrator.factors_["phrase"] == 0
+    assert calibrator.factors_["speaker"] > 0
+
+
+def test_calibrated_log_likelihoods_by_hand() -> None:
+    rng = np.random.default_rng(3)
+    logs, _ = hypothesis_trials(rng, (5, 5, 5, 5))
+    calibrator = HypothesisCalibrator()
+    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.8}  # "together" has a factor of 1
+    calibrator.constants_ = {"speaker+phrase": -1.0, "speaker": 0.5, "phrase": 0.2, "nothing": 0.0}
+    calibrator.doubt_ = 0.04
+    calibrator.n_speakers_ = 20
+    together, voice, words, none = logs.values()
+    alone = 0.5 * voice, 0.8 * words
+    every = [sum(alone) + together - voice - words - 1.0, alone[0] + 0.5, alone[1] + 0.2, none]
+    share = np.exp(every) / np.exp(every).sum(axis=0)
+    for values, own in zip(calibrator.transform(logs).values(), share, strict=True):
+        np.testing.assert_allclose(np.exp(values), 0.96 * own + 0.01)
+
+
+@pytest.mark.parametrize("doubt", [0.2, 1e-3])
+def test_no_ratio_is_larger_than_the_doubt_lets_it_be(doubt: float) -> None:
+    calibrator = HypothesisCalibrator()
+    calibrator.factors_ = {"speaker": 1.0, "phrase": 1.0, "together": 1.0}
+    calibrator.constants_ = dict.fromkeys(["speaker+phrase", "speaker", "phrase", "nothing"], 0.0)
+    calibrator.doubt_ = doubt
+    calibrator.n_speakers_ = 20
+    sure = dict(zip(EVERY, np.array([[900.0], [300.0], [300.0], [0.0]]), strict=True))
+    logs = calibrator.transform(sure)
+    own, *others = (float(values[0]) for values in logs.values())
+    mean = np.logaddexp.reduce(others) - np.log(3)
+    assert calibrator.largest_llr == pytest.approx(own - mean)
+
+
+@pytest.mark.parametrize("factor", [0.1, 4.0])
+def test_the_prior_of_slopes_is_that_of_so_many_speakers(factor: float) -> None:
+    """Two trials of each speaker against a slope of deviation 30, on scores of unit variance."""
+    scores = factor * np.array([0.0, 1.0, 2.0, 3.0, 1.2, 1.8])
+    targets = np.array([False, False, True, True, False, True])
+    weights = np.where(targets, 0.5 / 3, 0.5 / 3)
+    centre = weights @ scores
+    scale = np.sqrt(weights @ (scores - centre) ** 2)
+    unit = (scores - centre) / scale
+
+    def cost(theta: np.ndarray) -> float:
+        margin = np.where(targets, 1, -1) * (theta[0] * unit + theta[1])
+        return float(
+            weights @ np.logaddexp(0, -margin) + 0.5 * (theta[0] / 30.0) ** 2 / (2 * targets.sum())
+        )
+
+    found = minimize(cost, [1.0, 0.0], method="BFGS", options={"gtol": 1e-9})
+    calibrator = LinearCalibrator().fit(scores, targets)
+    assert calibrator.slope_ * scale == pytest.approx(found.x[0], rel=1e-3)

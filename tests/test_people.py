@@ -237,7 +237,7 @@ def test_turns_are_merged_with_those_that_fit_best_first():
     together = llr_on_a_line(places[1:], places[0])
     best = llr_on_a_line([places[1]], places[2])
     threshold = (first + together) / 2 - np.log(2)
-    assert 0 < threshold
+    assert threshold > 0
     assert together < first < best
     person = people_on_a_line(places, threshold)
     assert person[1] == person[2] != person[0]
