@@ -115,6 +115,7 @@ def test_points_are_chosen_by_what_they_promise() -> None:
     with pytest.raises(ParameterError, match=r"cannot promise .* 0.01 %.* 0.1 % or more"):
         point_for(points, far=0.0001)
     assert point_for(threshold=2.0).threshold == 2.0
+    assert point_for().threshold == pytest.approx(np.log(100))
     assert point_for(far=0.001).threshold == pytest.approx(np.log(1000))
     with pytest.raises(ParameterError, match=r"cannot promise .* 5 % or more"):
         point_for(far=0.01, largest_llr=3.0)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from copy import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +24,12 @@ from service_problems import (
     sqlite_store,
 )
 
+from mvplda.decisions import OperatingPoint
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import Master
 from mvplda.serve.model import Model
 from mvplda.serve.service import Service
+from mvplda.serve.settings import Settings
 from mvplda.serve.templates import rotate_database
 from mvplda.training import train
 from mvplda.voices import DEFAULT_MODEL, load_model
@@ -105,3 +110,27 @@ def test_the_default_model_is_described_in_one_case_style():
     about = Model(load_model(DEFAULT_MODEL)).describe()
     assert about["data"]["leftOut"]
     assert [name for name in field_names(about) if "_" in name] == []
+
+
+def test_identification_is_as_strict_as_the_service_is_set(tmp_path):
+    bundle = copy(make_bundle(1))
+
+    def identified(settings: Settings | None = None) -> tuple[bool, float]:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        with make_bench(sqlite_store(folder), settings, Model(bundle)) as bench:
+            ann = bench.person(40)
+            body = {"vector": bench.world.say(40, 0)[0].tolist()}
+            found = bench.calls("POST", "/v1/identify", json=body).json()
+            return found["identified"] == ann, found["candidates"][0]["llr"]
+
+    llr = identified()[1]
+    assert llr > 1
+    limits = {0.01: llr + 0.5, 0.05: llr - 0.5, 0.001: llr + 0.7}
+    points = [OperatingPoint(threshold, far=far) for far, threshold in limits.items()]
+    bundle.points = {**(bundle.points or {}), "speaker": points}
+    assert identified(Settings(far=0.05))[0]
+    assert not identified(Settings(far=0.001))[0]
+    # 2 %, where nothing is set: the point for 1 % promises as much
+    assert not identified()[0]
+    bundle.points = {"speaker": [*points, OperatingPoint(llr - 0.2, far=0.02)]}
+    assert identified()[0]
