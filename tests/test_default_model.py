@@ -110,6 +110,35 @@ def test_a_caller_of_identify_chooses_the_point(default: Path, tmp_path: Path) -
         model.identify(test, book, far=1e-4)
 
 
+def test_the_doubt_of_the_calibration_enters_a_ranking_once(default: Path, tmp_path: Path) -> None:
+    place = make_place(21, size=0.2)
+    book = ProfileBook(tmp_path / "voices.npz")
+    for person in range(4):
+        book.add(f"s{person}", "drawn", place.say(person, 0, 3), ["0", "1", "2"])
+    bundle = copy(domain_bundle())
+    doubtful = copy((bundle.calibrations or {})["speaker"])
+    doubtful.doubt_ = 0.2
+    bundle.calibrations = {"speaker": doubtful}
+    found = VoiceModel(bundle, Named()).identify(side(place.say(1, 1, 1)), book)
+    llrs = [llr for _, llr, _ in found.candidates]
+    expected = name_among(llrs, found.point, doubt=0.2)
+    assert [p for *_, p in found.candidates] == pytest.approx(expected.probabilities.tolist())
+    assert found.none == pytest.approx(expected.none)
+    assert found.none > 0.09  # half of the doubt
+
+
+def test_points_hold_for_what_they_were_measured_for() -> None:
+    bundle = copy(domain_bundle())
+    assert bundle.point().basis == "drawn"
+    # no errors were measured with a countermeasure
+    assert bundle.point(Question(countermeasure=1.0)).basis != "drawn"
+    bundle.points = {}
+    largest = bundle.calibrations["speaker+phrase"].largest_llr  # type: ignore[index]
+    assert bundle.point(far=1.1 * np.exp(-largest)).threshold < largest
+    with pytest.raises(ParameterError, match="cannot promise"):
+        bundle.point(far=0.9 * np.exp(-largest))
+
+
 def test_more_profiles_want_more_evidence() -> None:
     point = OperatingPoint(3.0)
     assert name_among([3.5], point).best == 0
