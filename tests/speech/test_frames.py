@@ -38,10 +38,10 @@ def test_deltas_are_the_regression_over_time():
     from mvplda.extractors.network import with_deltas
 
     static = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
-    both = with_deltas(static, 1)
+    with_slopes = with_deltas(static, 1)
     padded = np.pad(static, ((2, 2), (0, 0)), mode="edge")
     slope = sum(k * padded[2 + k : 11 + k] for k in range(-2, 3)) / 10
-    np.testing.assert_allclose(both, np.hstack([static, slope]), atol=1e-5)
+    np.testing.assert_allclose(with_slopes, np.hstack([static, slope]), atol=1e-5)
 
 
 def test_the_level_of_a_recording_does_not_matter():
@@ -50,12 +50,12 @@ def test_the_level_of_a_recording_does_not_matter():
     )
 
 
-def test_a_short_sound_is_refused():
+def test_a_recording_that_is_too_short_is_refused():
     with pytest.raises(AudioError, match="too short"):
         frames_of(tone(0.05), RECIPE)
 
 
-def test_a_set_gives_back_what_it_was_made_of():
+def test_a_feature_set_returns_its_utterances():
     utterances = [np.ones((3, 2)), np.zeros((1, 2)), np.full((2, 2), 5.0)]
     features = FeatureSet.of(utterances)
     assert features.lengths.tolist() == [3, 1, 2]
@@ -63,16 +63,16 @@ def test_a_set_gives_back_what_it_was_made_of():
     np.testing.assert_array_equal(taken[0], utterances[2])
 
 
-def test_files_that_cannot_be_used_are_named_or_stop(tmp_path):
+def test_unusable_files_are_listed_or_raise(tmp_path):
     soundfile.write(tmp_path / "a.wav", tone(), 16000)
     (tmp_path / "b.wav").write_bytes(b"no sound")
     soundfile.write(tmp_path / "c.wav", tone(hz=500), 16000)
     clips = [Clip(tmp_path / f"{name}.wav") for name in "abc"]
-    made = extract_features(list("abc"), clips, RECIPE)
-    assert len(made.features) == 2
-    assert made.rows.tolist() == [0, 2]
-    assert [name for name, _ in made.skipped] == ["b"]
-    assert "b.wav" in made.skipped[0][1]
+    extracted = extract_features(list("abc"), clips, RECIPE)
+    assert len(extracted.features) == 2
+    assert extracted.rows.tolist() == [0, 2]
+    assert [name for name, _ in extracted.skipped] == ["b"]
+    assert "b.wav" in extracted.skipped[0][1]
     with pytest.raises(AudioError, match="none of 1"):
         extract_features(["b"], clips[1:2], RECIPE)
 
@@ -85,7 +85,7 @@ def test_workers_do_not_change_frames(tmp_path, monkeypatch):
         soundfile.write(tmp_path / f"{k}.wav", tone(hz=200 + 50 * k), 16000)
     clips = [Clip(tmp_path / f"{k % 4}.wav") for k in range(401)]
     sets = []
-    for few in (1, 1000):  # in several processes, and in this one
-        monkeypatch.setattr(frames, "FEW", few)
+    for min_parallel in (1, 1000):  # in several processes, and in this one
+        monkeypatch.setattr(frames, "MIN_PARALLEL", min_parallel)
         sets.append(extract_features(np.arange(401).astype(str), clips, RECIPE).features)
     np.testing.assert_array_equal(sets[0].frames, sets[1].frames)

@@ -1,7 +1,7 @@
-"""From sound to frames of features, for all utterances of a corpus; and what noise, rooms and channels make of sound.
+"""Acoustic features of all utterances of a corpus, and simulation of noise, rooms and channels.
 
-How frames are made stands in a recipe of `mvplda.extractors`: the network that is trained on them becomes an
-extractor with the same recipe. What is drawn comes from the generator that is given.
+A recipe of `mvplda.extractors` defines how frames are computed, so that a network trained on them becomes an extractor
+with the same recipe. Simulations draw all random numbers from the generator that the caller passes.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -31,23 +31,25 @@ from ..extractors.sound import Clip, read_audio
 __all__ = ["extract_features"]
 
 Frames = NDArray[np.float32]
-FEW = 300
-"""Fewer utterances are done in this process: the start of others costs more."""
+MIN_PARALLEL = 300
+"""Fewest utterances that are processed in parallel; for fewer, starting worker processes costs more than it saves."""
 PROGRESS_EVERY = 100
 OCTAVE_DB = 6.0
+"""Largest gain or loss of a simulated channel at an octave."""
 DECAY_60_DB = float(np.log(1000.0))
-SLOPE = 2
-"""Order of the fading at each end of a channel's band, 6 dB per octave each."""
+"""Exponent of an amplitude that has decayed by 60 dB."""
+FILTER_ORDER = 2
+"""Order of the roll-off at each end of a channel's band; each order adds 6 dB per octave."""
 
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Frames of many utterances, one after the other.
+    """Frames of many utterances, concatenated.
 
     Attributes
     ----------
-    frames : (total, D) float32, all utterances' frames
-    offsets : (n + 1,) utterance i has the frames offsets[i] to offsets[i + 1]
+    frames : (total, D) float32, frames of all utterances
+    offsets : (n + 1,) utterance i consists of ``frames[offsets[i]:offsets[i + 1]]``
     """
 
     frames: FloatArray
@@ -55,10 +57,10 @@ class FeatureSet:
 
     @classmethod
     def of(cls, utterances: Iterable[FloatArray]) -> FeatureSet:
-        """Join the frames (T, D) of utterances, one array each."""
-        parts = list(utterances)
-        offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-        return cls(np.concatenate(parts), offsets.astype(np.int64))
+        """Concatenate utterances, one (T, D) array of frames per utterance."""
+        arrays = list(utterances)
+        offsets = np.concatenate([[0], np.cumsum([len(frames) for frames in arrays])])
+        return cls(np.concatenate(arrays), offsets.astype(np.int64))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -68,16 +70,21 @@ class FeatureSet:
 
     @property
     def lengths(self) -> IntArray:
-        """(n,) frames of every utterance."""
+        """Number of frames per utterance, (n,)."""
         return np.diff(self.offsets)
 
     def take(self, rows: IntArray) -> FeatureSet:
-        """Some utterances, in the order given."""
+        """Return the utterances at `rows`, in that order."""
         return FeatureSet.of(self[i] for i in rows)
 
 
 class Extracted(NamedTuple):
-    """Frames of the utterances that could be used, which these are, and (id, reason) of the others."""
+    """Features of a corpus.
+
+    features : frames of the usable utterances
+    rows : indices of these utterances in the input
+    skipped : (id, reason) per unusable utterance
+    """
 
     features: FeatureSet
     rows: IntArray
@@ -85,9 +92,9 @@ class Extracted(NamedTuple):
 
 
 def frames_of(samples: FloatArray, recipe: Recipe) -> Frames:
-    """(T, D) frames of samples, as an extractor with this recipe makes them."""
-    part = Part(np.asarray(samples, dtype=np.float32), recipe.rate)
-    return make_frames(prepared(part, recipe), recipe)
+    """Return the (T, D) frames of samples, as an extractor with this recipe computes them."""
+    recording = Part(np.asarray(samples, dtype=np.float32), recipe.rate)
+    return make_frames(prepared(recording, recipe), recipe)
 
 
 def extract_features(
@@ -97,21 +104,22 @@ def extract_features(
     *,
     verbose: bool = False,
 ) -> Extracted:
-    """Frames of many utterances; those that cannot be used are named in the result.
+    """Compute the frames of many utterances; the result lists unusable ones with the reason.
 
     Parameters
     ----------
-    ids : names of the utterances
-    clips : where each one's sound lies
-    recipe : how frames are made
+    ids : id of each utterance
+    clips : location of each utterance's samples
+    recipe : definition of the features
+    verbose : show progress on standard error
 
     Raises
     ------
     AudioError
-        None can be used.
+        No utterance is usable.
     """
-    workers = cores() if len(clips) >= FEW else 1
-    line = Progress("features", len(clips))
+    workers = cores() if len(clips) >= MIN_PARALLEL else 1
+    progress = Progress("features", len(clips))
     frames = {}
     skipped = []
     results = ordered_map(partial(_frames_or_reason, recipe), clips, workers=workers)
@@ -121,15 +129,17 @@ def extract_features(
         else:
             frames[row] = result
         if verbose and (row + 1) % PROGRESS_EVERY == 0:
-            line.step(row + 1)
+            progress.step(row + 1)
     if not frames:
-        reasons = [reason for _, reason in skipped]
-        raise AudioError(f"none of {len(clips)} utterance(s) can be used: {', '.join(reasons[:1])}")
+        first = ", ".join(reason for _, reason in skipped[:1])
+        raise AudioError(
+            f"none of {len(clips)} utterance(s) can be used; the first failed with: {first}"
+        )
     return Extracted(FeatureSet.of(frames.values()), np.array(list(frames)), tuple(skipped))
 
 
 def _frames_or_reason(recipe: Recipe, clip: Clip) -> Frames | str:
-    """Frames of a clip, or the reason that there are none."""
+    """Return the frames of a recording, or the reason why it is unusable."""
     try:
         return frames_of(read_audio(clip, recipe.rate), recipe)
     except AudioError as error:
@@ -137,45 +147,70 @@ def _frames_or_reason(recipe: Recipe, clip: Clip) -> Frames | str:
 
 
 def with_noise(samples: Array, snr_db: float, pink: bool, rng: Generator) -> Array:
-    """White or pink noise added, at a signal-to-noise ratio over the utterance."""
+    """Add white or pink noise at a given signal-to-noise ratio over the whole utterance."""
     noise = rng.standard_normal(len(samples))
+
     if pink:
         size = _fast_size(len(samples))
-        # a power that falls by 3 dB per octave, and no constant
+        # the power of pink noise falls by 3 dB per octave; its mean is 0
         shape = np.maximum(np.arange(size // 2 + 1), 1.0) ** -0.5
         shape[0] = 0.0
         spectrum = np.fft.rfft(rng.standard_normal(size)) * shape
         noise = np.fft.irfft(spectrum, size)[: len(samples)]
+
     gain = np.sqrt(np.mean(samples**2) / (np.mean(noise**2) * 10 ** (snr_db / 10)))
     return samples + gain * noise
 
 
 def in_room(samples: Array, t60_s: float, direct_db: float, rate: int, rng: Generator) -> Array:
-    """Reverberation: 2 ms after the direct sound noise begins that decays by 60 dB in T60.
+    """Add the reverberation of a room; the result has as many samples as the input.
 
-    ``direct_db`` is the energy of the direct sound over that of the tail. The result has the length of the input.
+    The tail is noise that starts 2 ms after the direct sound and decays by 60 dB within `t60_s`.
+
+    Parameters
+    ----------
+    samples : (n,) a recording
+    t60_s : reverberation time in seconds
+    direct_db : energy of the direct sound relative to that of the tail
+    rate : samples per second
     """
     gap = max(1, round(0.002 * rate))
     time = np.arange(max(gap + 1, round(1.2 * t60_s * rate))) / rate
+
+    # impulse response: exponentially decaying noise, scaled to the energy of the tail
     response = rng.standard_normal(len(time)) * np.exp(-DECAY_60_DB * time / t60_s)
     response[:gap] = 0.0
     response *= np.sqrt(10 ** (-direct_db / 10) / np.sum(response**2))
     response[0] = 1.0
+
     return fftconvolve(samples, response)[: len(samples)]
 
 
 def over_channel(samples: Array, low_hz: float, high_hz: float, rate: int, rng: Generator) -> Array:
-    """Another microphone: gains drawn at octaves, and a band outside which it fades."""
-    # padded, for a filter in the frequency domain joins the end to the start
+    """Simulate another microphone: random gains at octaves and a band-pass roll-off.
+
+    Parameters
+    ----------
+    samples : (n,) a recording
+    low_hz, high_hz : band of the channel
+    rate : samples per second
+    """
+    # zero padding: a filter in the frequency domain is circular and would mix the end into the start
     size = _fast_size(len(samples) + rate // 20)
     hz = np.fft.rfftfreq(size, 1 / rate)
+
+    # gains in dB are interpolated over the logarithm of the frequency
     octaves = np.arange(np.log2(62.5), np.log2(rate / 2) + 1)
     gains = rng.uniform(-OCTAVE_DB, OCTAVE_DB, size=len(octaves))
     curve = 10 ** (np.interp(np.log2(np.maximum(hz, 1.0)), octaves, gains) / 20)
-    fade = 1 / np.sqrt(1 + (low_hz / np.maximum(hz, 1e-3)) ** (2 * SLOPE))
-    fade /= np.sqrt(1 + (hz / high_hz) ** (2 * SLOPE))
-    return np.fft.irfft(np.fft.rfft(samples, size) * curve * fade, size)[: len(samples)]
+
+    # Butterworth magnitudes of a high-pass and a low-pass filter
+    roll_off = 1 / np.sqrt(1 + (low_hz / np.maximum(hz, 1e-3)) ** (2 * FILTER_ORDER))
+    roll_off /= np.sqrt(1 + (hz / high_hz) ** (2 * FILTER_ORDER))
+    spectrum = np.fft.rfft(samples, size) * curve * roll_off
+    return np.fft.irfft(spectrum, size)[: len(samples)]
 
 
 def _fast_size(length: int) -> int:
+    """Return the smallest power of 2 that is at least `length` and at least 2."""
     return 1 << max(1, length - 1).bit_length()
