@@ -190,9 +190,9 @@ def test_blocks_of_a_file_stand_side_by_side(tmp_path):
 
 def test_recipes_are_read_and_written(tmp_path):
     for name in RECIPES:
-        made = read_recipe(name, {"name": "synthetic"})
-        (tmp_path / "c.toml").write_text(to_toml(made.to_dict()))
-        assert read_configuration(tmp_path / "c.toml") == made
+        configuration = read_recipe(name, {"name": "synthetic"})
+        (tmp_path / "c.toml").write_text(to_toml(configuration.to_dict()))
+        assert read_configuration(tmp_path / "c.toml") == configuration
 
 
 def test_the_recipe_called_paper_is_the_papers():

@@ -1,7 +1,7 @@
-"""Settings of an experiment: corpus, features, network, training, back-ends, evaluation; recipes, files.
+"""Settings of an experiment (corpus, features, network, training, back-ends, evaluation), recipes and TOML files.
 
-Frozen dataclasses. What comes from a file or the command line is checked against the types of the defaults, as recipes
-of extractors are, and against `CHOICES` and ranges; errors name section and setting.
+Settings are frozen dataclasses. Values from a file or the command line are checked against the types of the defaults,
+as in recipes of extractors, and against `CHOICES` and ranges. Error messages name the setting.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from .._typing import Card, Json
 from ..exceptions import FileFormatError, ParameterError
@@ -34,7 +35,7 @@ CHOICES = {
     "start": ("published", "random", "moments"),
     "noise": ("diagonal", "full"),
 }
-MAY_BE_0 = ("random_state", "momentum", "weight_decay", "context", "reduce", "resamples")
+ZERO_ALLOWED = ("random_state", "momentum", "weight_decay", "context", "reduce", "resamples")
 BELOW_1 = ("momentum", "weight_decay")
 FEATURES = Features(kind="mfcc", bins=23, normalisation="mean+variance")
 """The paper's 39 cepstral features: 13, with deltas and delta-deltas."""
@@ -42,14 +43,15 @@ FEATURES = Features(kind="mfcc", bins=23, normalisation="mean+variance")
 
 @dataclass(frozen=True)
 class Training:
-    """Stochastic gradient descent with momentum, at a rate that falls linearly to 0.
+    """Stochastic gradient descent with momentum and a learning rate that decays linearly to 0.
 
     Attributes
     ----------
     epochs : passes over all frames
-    batch : frames of a step
-    learning_rate, momentum : of each step
-    random_state : the same one, the same data, same device kind and number of threads give the same network
+    batch : frames per step
+    learning_rate : initial learning rate
+    momentum : share of the previous step that is added to each step
+    random_state : seed; the network is reproducible with the same data, kind of device and number of threads
     """
 
     epochs: int = 20
@@ -61,18 +63,19 @@ class Training:
 
 @dataclass(frozen=True)
 class Pretraining:
-    """Restricted Boltzmann machines, layer by layer, by contrastive divergence.
+    """Layer-wise pre-training with restricted Boltzmann machines, by contrastive divergence.
 
-    The frames are standardised, so the Gaussian units of the first machine have variance 1; its rate is small
-    because they are not bounded. What makes deeper layers constant is a layer below that hardly varies: the next
-    machine then learns its mean only. Hence a start whose units vary as the data do, and gradients about the means.
+    The frames are standardised, so the Gaussian visible units of the first machine have variance 1. Its learning rate
+    is small because these units are not bounded. If a layer hardly varies, the next machine learns only its mean, and
+    all deeper layers become constant. To prevent this, initial weights are scaled to the variance of the data, and
+    gradients are centred about the means.
 
     Attributes
     ----------
-    gaussian_epochs, gaussian_rate : of the first machine
-    epochs, rate : of the others
-    batch : frames of a step
-    momentum, weight_decay : of every machine
+    gaussian_epochs, gaussian_rate : epochs and learning rate of the first machine
+    epochs, rate : epochs and learning rate of each further machine
+    batch : frames per step
+    momentum, weight_decay : momentum and weight decay of every machine
     """
 
     gaussian_epochs: int = 10
@@ -90,11 +93,11 @@ class PaperNetwork:
 
     Attributes
     ----------
-    hidden, layers : 6 layers of 2048 units
-    context : frames before and after that are stacked; edges are repeated
-    start_scale : times Glorot's uniform start; 4 is what sigmoids ask for
-    pretrained : whether the layers' machines are trained first
-    pretraining : how
+    hidden, layers : units per layer, and number of layers
+    context : frames stacked before and after each frame; the first and last frame are repeated at the edges
+    start_scale : factor on Glorot's uniform initialisation; 4 is the usual factor for sigmoids
+    pretrained : whether the layers are pre-trained as restricted Boltzmann machines
+    pretraining : settings of the pre-training
     """
 
     hidden: int = 2048
@@ -107,20 +110,22 @@ class PaperNetwork:
 
 @dataclass(frozen=True)
 class BackendSettings:
-    """Sizes of the paper's systems, and the readings of the paper that are open.
+    """Sizes of the paper's systems, and readings of the paper where its text is ambiguous.
 
     Attributes
     ----------
-    reduce : principal components that the paper's systems see, 0 for the vectors as they are; rows that are
-        called raw see those in any case
-    paper_rank, paper_iterations : latents of each view in the paper's systems (cells have
-        as many as all views together), and iterations of EM
-    e_step, m_step : of the published formulas: the E step of the paper's appendix or of its body; loadings one after
-        the other (turns) or from one solve (together)
-    start : of the paper's systems, "random" or "moments"; "published" is random for the published formulas alone
-    noise : of the paper's systems: diagonal or full
-    priors : p1 (phrase shared), p2 (speaker shared), p3 (nothing shared), in proportion
-    random_state : of random starts
+    reduce : principal components that the paper's systems are fitted to; 0 uses the vectors without reduction.
+        Systems named "-raw" ignore this setting and use no reduction
+    paper_rank : rank of each view in the paper's systems; the cells have the sum of the ranks of all views
+    paper_iterations : iterations of EM in the paper's systems
+    e_step : E step of the published formulas, from the paper's "appendix" or its "body"
+    m_step : M step of the published formulas; updates the loadings one after the other ("turns") or by one solve
+        ("together")
+    start : initialisation of EM in the paper's systems, "random" or "moments"; "published" is random for the
+        published formulas and moments for all other systems
+    noise : noise covariance of the paper's systems, "diagonal" or "full"
+    priors : relative priors p1 (phrase shared), p2 (speaker shared) and p3 (nothing shared); empty: equal priors
+    random_state : seed of random initialisations
     """
 
     reduce: int = 200
@@ -140,9 +145,9 @@ class EvaluationSettings:
 
     Attributes
     ----------
-    systems : by name or group; none named: the usual ones
-    resamples : of speakers, for the comparison with the baseline; 0 leaves it and all intervals out
-    seeds : how often systems with a random start are fitted, with random_state, random_state + 1, ...
+    systems : names of systems or groups; empty: the default systems
+    resamples : resamples of speakers for the comparison of systems; 0 disables comparisons and intervals
+    seeds : number of fits per system with a random initialisation, with seeds random_state, random_state + 1, ...
     """
 
     systems: tuple[str, ...] = ()
@@ -151,11 +156,11 @@ class EvaluationSettings:
 
 
 RECIPES: dict[str, Json] = {
-    # As in arXiv 1704.06061: 11 frames stacked, six layers of 2048 sigmoid units, each first trained as a restricted
-    # Boltzmann machine, then all on speakers and phrases at once.
+    # As in arXiv 1704.06061: 11 stacked frames and six layers of 2048 sigmoid units. Each layer is pre-trained as a
+    # restricted Boltzmann machine; then all layers are trained on speakers and phrases together.
     "paper": {"network": {"pretrained": True}},
     "paper-without-pretraining": {},
-    # For two cores and a minute. Few epochs: what more of them teach is the training speakers.
+    # Trains on two cores within a minute. More epochs over-fit to the training speakers.
     "small": {
         "network": {"hidden": 256, "layers": 2},
         "training": {"epochs": 3, "learning_rate": 0.05},
@@ -167,11 +172,12 @@ RECIPES: dict[str, Json] = {
 class Configuration:
     """All settings of an experiment.
 
-    corpus : ``name`` of the data set and the options of its function; ``root`` is not among
-        them, for a configuration is good on any machine
-    features, network, training : of the network
-    backend, evaluation : of the systems and the table
-    grid : settings of the back-end -> their values; the paper's systems have a row for every combination
+    corpus : ``name`` of the corpus and the options of its function; without ``root``, so that a configuration is
+        valid on any machine
+    features, network, training : features, architecture and training of the network
+    backend : settings of the systems
+    evaluation : choice of the systems, and how they are evaluated
+    grid : {setting of the back-end: list of values}; the paper's systems get one row per combination
     """
 
     corpus: Json = field(default_factory=dict)
@@ -183,23 +189,27 @@ class Configuration:
     evaluation: EvaluationSettings = EvaluationSettings()
 
     def variants(self) -> Iterator[tuple[str, BackendSettings]]:
-        """What every combination of the grid is called, and the back-end's settings with it."""
+        """Yield a name suffix and the back-end's settings per combination of the grid."""
         for values in product(*self.grid.values()):
             chosen = dict(zip(self.grid, values, strict=True))
             name = "".join(f"; {key} {value}" for key, value in chosen.items())
             yield name, filled(self.backend, chosen, "[grid]")
 
     def to_dict(self) -> Json:
-        """Plain values, for TOML and JSON."""
+        """Return plain values for TOML and JSON."""
         return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
 
     @classmethod
     def from_dict(cls, values: Card) -> Configuration:
-        """The configuration of `to_dict`; what is left out has its default."""
+        """Create a configuration from the values of `to_dict`; omitted settings get their defaults."""
         return _checked(filled(cls(), values, "a configuration"))
 
     def with_changes(self, changes: Card) -> Configuration:
-        """The same with some values changed, by ``section.name``.
+        """Return a copy with changed values.
+
+        Parameters
+        ----------
+        changes : {``section.name``: value}
 
         Examples
         --------
@@ -207,13 +217,13 @@ class Configuration:
         >>> Configuration().with_changes({"training.epochs": 3}).training.epochs
         3
         """
-        # these two are taken whole: they have no defaults to fill them up
+        # these sections are replaced as a whole, because they have no defaults that could complete them
         tables: Json = {"corpus": dict(self.corpus), "grid": dict(self.grid)}
         for path, value in changes.items():
             *sections, name = path.split(".")
             if not sections:
                 raise ParameterError(
-                    f"a change is of section.name, such as training.epochs; got {path!r}"
+                    f"expected section.name, such as training.epochs; got {path!r}"
                 )
             table = tables
             for section in sections:
@@ -223,7 +233,7 @@ class Configuration:
 
 
 def _checked(configuration: Configuration) -> Configuration:
-    """The configuration, or an error that names the first value out of its range."""
+    """Return the configuration, or raise an error for the first value outside of its range."""
     for name, values in configuration.grid.items():
         if not isinstance(values, list):
             raise ParameterError(f"[grid] {name} is a list of values; got {values!r}")
@@ -231,38 +241,45 @@ def _checked(configuration: Configuration) -> Configuration:
     sections = [network, network.pretraining, configuration.training, configuration.evaluation]
     for section in [*sections, *(backend for _, backend in configuration.variants())]:
         for name, value in vars(section).items():
-            wanted = ""
-            if value not in CHOICES.get(name, (value,)):
-                wanted = "one of " + ", ".join(CHOICES[name])
-            elif isinstance(value, (int, float)) and value <= 0 and name not in MAY_BE_0:
-                wanted = "above 0" if value is not False else ""
-            elif name in BELOW_1 and not 0 <= value < 1:
-                wanted = "from 0 to below 1"
-            elif name == "priors" and len(value) not in (0, 3):
-                wanted = "p1, p2 and p3"
-            if wanted:
-                raise ParameterError(f"{name} is {wanted}; got {value!r}")
+            constraint = _violated_constraint(name, value)
+            if constraint:
+                raise ParameterError(f"{name} is {constraint}; got {value!r}")
     return configuration
 
 
+def _violated_constraint(name: str, value: Any) -> str:
+    """Return the allowed values of a setting if `value` is not among them, else an empty text."""
+    if value not in CHOICES.get(name, (value,)):
+        return "one of " + ", ".join(CHOICES[name])
+    # False is a valid value of a switch, although it equals 0
+    is_number = isinstance(value, (int, float)) and value is not False
+    if is_number and value <= 0 and name not in ZERO_ALLOWED:
+        return "above 0"
+    if name in BELOW_1 and not 0 <= value < 1:
+        return "from 0 to below 1"
+    if name == "priors" and len(value) not in (0, 3):
+        return "p1, p2 and p3"
+    return ""
+
+
 def read_configuration(path: str | Path) -> Configuration:
-    """A configuration from a TOML file."""
+    """Read a configuration from a TOML file."""
     try:
         return Configuration.from_dict(tomllib.loads(read_bytes(path).decode()))
     except ParameterError as error:
         raise ParameterError(f"{path}: {error}") from error
     except ValueError as error:
-        raise FileFormatError(f"{path} is no TOML: {error}") from error
+        raise FileFormatError(f"{path} is not valid TOML: {error}") from error
 
 
 def read_recipe(name: str, corpus: Card) -> Configuration:
-    """The configuration of a recipe by name, for a corpus."""
+    """Return the configuration of the recipe `name` for a corpus."""
     if name not in RECIPES:
-        raise ParameterError(f"there is no recipe {name!r}; there are {', '.join(RECIPES)}")
+        raise ParameterError(f"unknown recipe {name!r}; available recipes: {', '.join(RECIPES)}")
     return replace(Configuration.from_dict(RECIPES[name]), corpus=dict(corpus))
 
 
 def to_toml(values: Card) -> str:
-    """Sections of plain values as TOML."""
-    parts = ["\n".join([f"[{name}]", *toml_pairs(table), ""]) for name, table in values.items()]
-    return "\n".join(parts)
+    """Return sections of plain values as TOML."""
+    sections = ["\n".join([f"[{name}]", *toml_pairs(table), ""]) for name, table in values.items()]
+    return "\n".join(sections)
