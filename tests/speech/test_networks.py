@@ -1,4 +1,4 @@
-"""Networks: what they learn, that a run can be repeated and resumed, and that they become extractors."""
+"""Networks: training learns both views, is reproducible and resumable, and yields an extractor."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def toy(seed=0, speakers=4, phrases=2, repetitions=5, frames=14, width=6):
     phrase = np.tile(np.repeat(np.arange(phrases), repetitions), speakers)
     utterances = []
     for s, p in zip(speaker, phrase, strict=True):
-        part = rng.normal(size=(int(rng.integers(frames - 4, frames)), width))
-        part[:, 0] += 1.5 * s
-        part[:, 1] += 1.5 * p
-        utterances.append(part.astype(np.float32))
+        utterance = rng.normal(size=(int(rng.integers(frames - 4, frames)), width))
+        utterance[:, 0] += 1.5 * s
+        utterance[:, 1] += 1.5 * p
+        utterances.append(utterance.astype(np.float32))
     labels = {"speaker": speaker.astype(str), "phrase": phrase.astype(str)}
     return FeatureSet.of(utterances), labels
 
@@ -65,11 +65,11 @@ def test_padding_does_not_change_a_vector():
         torch.testing.assert_close(body(frames, length), body(padded, length))
 
 
-def test_a_training_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path):
+def test_a_resumed_training_equals_an_uninterrupted_one(tmp_path):
     features, labels = toy()
     settings: dict[str, Any] = {"batch": 16}
     whole = train(features, labels, PAPER, Training(epochs=4, **settings))
-    place = tmp_path / "run.checkpoint"
+    checkpoint = tmp_path / "run.checkpoint"
 
     class Interrupted(Exception):
         pass
@@ -89,8 +89,8 @@ def test_a_training_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training.Run, "save", save)
         with pytest.raises(Interrupted):
-            train(features, labels, PAPER, Training(epochs=4, **settings), checkpoint=place)
-    resumed = train(features, labels, PAPER, Training(epochs=4, **settings), checkpoint=place)
+            train(features, labels, PAPER, Training(epochs=4, **settings), checkpoint=checkpoint)
+    resumed = train(features, labels, PAPER, Training(epochs=4, **settings), checkpoint=checkpoint)
     assert len(resumed.history) == 4
     np.testing.assert_array_equal(whole.extract(features), resumed.extract(features))
     # an interruption right after pre-training does not repeat it
@@ -107,13 +107,13 @@ def test_a_training_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path)
         patch.setattr(training, "pretrain", stop)
         train(features, labels, network, Training(epochs=1, **settings), checkpoint=later)
     with pytest.raises(ParameterError, match="other data or settings"):
-        train(features, labels, PAPER, Training(epochs=4, batch=8), checkpoint=place)
-    place.write_bytes(b"torn")
+        train(features, labels, PAPER, Training(epochs=4, batch=8), checkpoint=checkpoint)
+    checkpoint.write_bytes(b"torn")
     with pytest.raises(FileFormatError, match="remove it"):
-        train(features, labels, PAPER, checkpoint=place)
+        train(features, labels, PAPER, checkpoint=checkpoint)
 
 
-def test_what_cannot_be_trained_on_is_named():
+def test_a_view_with_a_single_class_is_refused():
     features, _ = toy()
     with pytest.raises(LabelError, match="at least 2"):
         train(features, {"speaker": np.array(["a"] * len(features))}, PAPER)
@@ -123,13 +123,13 @@ def test_the_loss_is_the_sum_over_views():
     heads = networks.Heads(4, {"speaker": 3, "phrase": 2})
     hidden = torch.randn(5, 4)
     codes = torch.tensor([[0, 1], [1, 0], [2, 1], [0, 0], [1, 1]])
-    loss, right = heads(hidden, codes)
-    each = [
-        torch.nn.functional.cross_entropy(output(hidden), wanted)
-        for output, wanted in zip(heads.outputs, codes.T, strict=True)
-    ]
-    torch.testing.assert_close(loss, each[0] + each[1])
-    assert right.shape == (2,)
+    loss, accuracies = heads(hidden, codes)
+    speaker_loss, phrase_loss = (
+        torch.nn.functional.cross_entropy(output(hidden), targets)
+        for output, targets in zip(heads.outputs, codes.T, strict=True)
+    )
+    torch.testing.assert_close(loss, speaker_loss + phrase_loss)
+    assert accuracies.shape == (2,)
 
 
 def test_batches_hold_every_frame_once():
@@ -137,8 +137,8 @@ def test_batches_hold_every_frame_once():
     codes, _ = training.number_classes(labels)
     frames = torch.arange(len(features.frames)).float()[:, None]
     source = training.FrameBatches(features, frames, codes, 0)
-    seen = torch.cat([x for x, _ in source.batches(1, np.random.default_rng(0))])
-    assert sorted(seen[:, 0].tolist()) == list(range(len(frames)))
+    batched = torch.cat([x for x, _ in source.batches(1, np.random.default_rng(0))])
+    assert sorted(batched[:, 0].tolist()) == list(range(len(frames)))
 
 
 def test_stacked_frames_stay_inside_their_utterance():
@@ -154,7 +154,7 @@ def test_stacked_frames_stay_inside_their_utterance():
 
 def machine(gaussian, seed=0):
     torch.manual_seed(seed)
-    return networks.Machine(
+    return networks.BoltzmannMachine(
         torch.randn(4, 3, dtype=torch.float64) * 0.5,
         torch.randn(4, dtype=torch.float64),
         torch.randn(3, dtype=torch.float64),
@@ -165,10 +165,10 @@ def machine(gaussian, seed=0):
 def free_energy(machine, visible):
     """F(v) of every row, (n,); -log p(v) up to the log of the partition function."""
     field = torch.addmm(machine.hidden_bias, visible, machine.weight)
-    taken = torch.nn.functional.softplus(field).sum(dim=1)
+    hidden_terms = torch.nn.functional.softplus(field).sum(dim=1)
     if machine.gaussian:
-        return 0.5 * ((visible - machine.visible_bias) ** 2).sum(dim=1) - taken
-    return -visible @ machine.visible_bias - taken
+        return 0.5 * ((visible - machine.visible_bias) ** 2).sum(dim=1) - hidden_terms
+    return -visible @ machine.visible_bias - hidden_terms
 
 
 @pytest.mark.parametrize("gaussian", [False, True])
@@ -192,12 +192,11 @@ def test_gradients_are_those_of_the_free_energy(gaussian):
     for parameter in parameters:
         parameter.requires_grad_(True)
     free_energy(m, visible).mean().backward()
-    made = m.gradients(visible)
-    for parameter, gradient in zip(parameters, made, strict=True):
+    for parameter, gradient in zip(parameters, m.gradients(visible), strict=True):
         torch.testing.assert_close(parameter.grad, gradient.detach())
 
 
-def test_pretrained_layers_keep_what_is_in_the_frames():
+def test_pretrained_layers_vary_over_frames():
     features, labels = toy(repetitions=12)
     network = PaperNetwork(
         hidden=24,
@@ -228,6 +227,6 @@ def test_a_trained_network_is_an_extractor_like_any_other(tmp_path):
     written = write_extractor(trained, recipe, tmp_path / "net.onnx")
     loaded = load_extractor(tmp_path / "net.onnx")
     assert loaded.name == written.name
-    own = trained.extract(features)
-    made = np.array([loaded(x.astype(np.float32), 16000) for x in sounds])
-    np.testing.assert_allclose(made, own, atol=1e-3 * np.abs(own).max())
+    expected = trained.extract(features)
+    vectors = np.array([loaded(x.astype(np.float32), 16000) for x in sounds])
+    np.testing.assert_allclose(vectors, expected, atol=1e-3 * np.abs(expected).max())

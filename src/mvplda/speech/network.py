@@ -1,7 +1,7 @@
-"""The paper's network: sigmoid layers on stacked frames, averaged over the utterance; a softmax for every view.
+"""The paper's network: sigmoid layers on stacked frames, averaged over the utterance, and one softmax per view.
 
-Before it is trained, a restricted Boltzmann machine is trained for every layer on what the layers below make of the
-frames. Hidden units are binary; visible ones are binary (Bernoulli) or have unit variance (Gaussian)::
+Pre-training fits one restricted Boltzmann machine per layer to the outputs of the layers below. Hidden units are
+binary; visible units are binary (Bernoulli) or have unit variance (Gaussian)::
 
     E(v, h) = -b'v - c'h - v'W h                 Bernoulli
     E(v, h) = |v - b|^2 / 2 - c'h - v'W h        Gaussian
@@ -9,7 +9,7 @@ frames. Hidden units are binary; visible ones are binary (Bernoulli) or have uni
     F(v) = -log sum_h exp(-E(v, h)) = {-b'v or |v - b|^2 / 2} - sum_j softplus(c_j + (v'W)_j)
     d log p(v) / d theta = -dF(v) / d theta + E_model[dF / d theta]
 
-Contrastive divergence puts one Gibbs step from the data in place of the model's expectation.
+Contrastive divergence (CD-1) approximates the expectation under the model by one Gibbs step from the data.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .settings import PaperNetwork, Pretraining
 
 need("torch")
 
-# under their own names, so that training takes them from here
+# explicit re-exports: `training` imports torch from this module
 import torch as torch  # noqa: E402
 from torch import Tensor as Tensor  # noqa: E402
 from torch import nn as nn  # noqa: E402
@@ -37,17 +37,18 @@ from torch import nn as nn  # noqa: E402
 if TYPE_CHECKING:
     from .training import FrameBatches
 
-PROBED = 4096
-CONSTANT = 0.01
-"""A layer whose units' deviation over frames is below this has no information about the frame."""
-FOLLOWING = 0.01
-"""How fast the running means of the two layers follow a batch."""
+PROBE_FRAMES = 4096
+"""Frames that initialise each machine and check each pre-trained layer."""
+CONSTANT_DEVIATION = 0.01
+"""Mean standard deviation of units over frames below which a layer carries no information about the frame."""
+MEAN_RATE = 0.01
+"""Weight of a new batch in the running means of visible and hidden units."""
 
 
 class PaperBody(nn.Module):
-    """Frames (B, T, D) and lengths (B,) -> vectors (B, hidden).
+    """Network from frames (B, T, D) and lengths (B,) to vectors (B, hidden).
 
-    Training copies the frames' mean and deviation into ``shift`` and ``deviation``.
+    shift, deviation : (D,) mean and standard deviation of the training frames; training sets them
     """
 
     shift: Tensor
@@ -70,38 +71,43 @@ class PaperBody(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def hidden(self, stacked: Tensor, number: int | None = None) -> Tensor:
-        """Standardised stacked frames (..., (2 context + 1) D) after the first layers; after all of them if None."""
+        """Apply the first `number` layers, or all layers if None, to stacked frames (..., (2 context + 1) D).
+
+        The frames must be standardised.
+        """
         for layer in self.layers[:number]:
             stacked = torch.sigmoid(layer(stacked))
         return stacked
 
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
         batch, longest, width = frames.shape
-        # inside the graph, so that the exported network takes frames as they come
+        # part of the graph, so that the exported network accepts frames that are not standardised
         frames = (frames - self.shift) / self.deviation
         centre = torch.arange(longest, device=frames.device).expand(batch, longest)
         last = (lengths - 1)[:, None].expand(batch, longest)
         positions = stacked_positions(torch.zeros_like(last), last, centre, self.settings.context)
         index = positions.reshape(batch, -1)[:, :, None].expand(-1, -1, width)
-        hidden = self.hidden(torch.gather(frames, 1, index).reshape(batch, longest, -1))
-        # what lies beyond an utterance's end is padding
+        stacked = torch.gather(frames, 1, index).reshape(batch, longest, -1)
+        hidden = self.hidden(stacked)
+
+        # frames after the end of an utterance are padding and do not enter its mean
         valid = (centre <= last)[:, :, None]
         total = torch.where(valid, hidden, torch.zeros_like(hidden)).sum(dim=1)
         return total / lengths[:, None].to(total.dtype)
 
 
 def stacked_positions(first: Tensor, last: Tensor, centre: Tensor, context: int) -> Tensor:
-    """(..., 2 context + 1) positions of the frames about each centre, edges repeated.
+    """Return the positions (..., 2 context + 1) of the frames around each centre.
 
-    ``first`` and ``last`` are the positions of the utterance's own ends.
+    Positions before `first` or after `last`, the first and last frame of the utterance, are clipped to these.
     """
-    around = torch.arange(-context, context + 1, device=centre.device)
-    wanted = centre[..., None] + around
-    return torch.minimum(torch.maximum(wanted, first[..., None]), last[..., None])
+    offsets = torch.arange(-context, context + 1, device=centre.device)
+    positions = centre[..., None] + offsets
+    return torch.minimum(torch.maximum(positions, first[..., None]), last[..., None])
 
 
 class Heads(nn.Module):
-    """A softmax for every view; the loss is the sum of their cross-entropies."""
+    """One softmax per view; the loss is the sum of their cross-entropies."""
 
     def __init__(self, width: int, classes: Mapping[str, int]) -> None:
         super().__init__()
@@ -113,16 +119,16 @@ class Heads(nn.Module):
             self.outputs.append(output)
 
     def forward(self, hidden: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss, and (views,) the shares of what was right."""
-        # the loss in full precision, whatever the layers have
+        """Return the loss and the accuracy per view, (views,)."""
+        # the loss needs full precision, even if the layers use bfloat16
         hidden = hidden.float()
         losses = []
-        right = []
-        for output, wanted in zip(self.outputs, codes.T, strict=True):
+        accuracies = []
+        for output, targets in zip(self.outputs, codes.T, strict=True):
             logits = output(hidden)
-            losses.append(nn.functional.cross_entropy(logits, wanted))
-            right.append((logits.argmax(dim=1) == wanted).float().mean())
-        return torch.stack(losses).sum(), torch.stack(right)
+            losses.append(nn.functional.cross_entropy(logits, targets))
+            accuracies.append((logits.argmax(dim=1) == targets).float().mean())
+        return torch.stack(losses).sum(), torch.stack(accuracies)
 
 
 @torch.no_grad()
@@ -133,17 +139,19 @@ def pretrain(
     random_state: int,
     verbose: bool = False,
 ) -> None:
-    """Train one machine per layer and put its weights into the layer."""
-    total = settings.gaussian_epochs + settings.epochs * (len(body.layers) - 1)
-    line = Progress("RBM epoch", total) if verbose else None
-    done = 0
-    probe = source.sample(PROBED, np.random.default_rng([random_state, 1]))
+    """Train one restricted Boltzmann machine per layer and copy its weights into the layer."""
+    n_epochs = settings.gaussian_epochs + settings.epochs * (len(body.layers) - 1)
+    progress = Progress("RBM epoch", n_epochs) if verbose else None
+    epochs_done = 0
+    probe = source.sample(PROBE_FRAMES, np.random.default_rng([random_state, 1]))
+
     for number, layer in enumerate(body.layers):
         assert isinstance(layer, nn.Linear)
         gaussian = number == 0
-        machine = Machine.start(body.hidden(probe, number), layer.out_features, gaussian)
+        machine = BoltzmannMachine.start(body.hidden(probe, number), layer.out_features, gaussian)
         epochs = settings.gaussian_epochs if gaussian else settings.epochs
         rate = settings.gaussian_rate if gaussian else settings.rate
+
         for epoch in range(epochs):
             rng = np.random.default_rng([random_state, 2 + number, epoch])
             errors = [
@@ -153,29 +161,35 @@ def pretrain(
             error = float(torch.stack(errors).mean())
             if not math.isfinite(error):
                 raise NumericalError(
-                    f"the machine of layer {number + 1} diverged in epoch {epoch + 1}: lower its rate (now {rate:g})"
+                    f"pre-training of layer {number + 1} diverged in epoch {epoch + 1}: lower its rate (now {rate:g})"
                 )
-            done += 1
-            if line is not None:
-                line.step(done, f"layer {number + 1}  reconstruction error {error:.4f}")
+            epochs_done += 1
+            if progress is not None:
+                progress.step(epochs_done, f"layer {number + 1}  reconstruction error {error:.4f}")
+
         layer.weight.copy_(machine.weight.T)
         layer.bias.copy_(machine.hidden_bias)
-        deviation = float(body.hidden(probe, number + 1).std(dim=0).mean())
-        if deviation < CONSTANT:
-            warnings.warn(
-                f"layer {number + 1} is constant after pre-training (deviation {deviation:.3f}): what lies above it "
-                "learns nothing; lower the rates, train the Gaussian layer longer, or leave pre-training out",
-                ConstantLayerWarning,
-                stacklevel=2,
-            )
+        _warn_if_constant(body.hidden(probe, number + 1), number)
 
 
-class Machine:
+def _warn_if_constant(outputs: Tensor, number: int) -> None:
+    """Warn if the outputs (n, H) of a pre-trained layer hardly vary over frames."""
+    deviation = float(outputs.std(dim=0).mean())
+    if deviation < CONSTANT_DEVIATION:
+        warnings.warn(
+            f"layer {number + 1} is constant after pre-training (mean deviation {deviation:.3f}), so the layers above "
+            "it cannot learn; lower the rates, train the Gaussian layer longer, or disable pre-training",
+            ConstantLayerWarning,
+            stacklevel=3,
+        )
+
+
+class BoltzmannMachine:
     """A restricted Boltzmann machine, trained by CD-1 with momentum and weight decay.
 
-    weight : W (V, H)
-    visible_bias : b (V,)
-    hidden_bias : c (H,)
+    weight : (V, H) weights W
+    visible_bias : (V,) biases b of the visible units
+    hidden_bias : (H,) biases c of the hidden units
     gaussian : whether visible units are Gaussian
     """
 
@@ -187,14 +201,15 @@ class Machine:
         self.hidden_bias = hidden_bias
         self.gaussian = gaussian
         self.parameters = [weight, visible_bias, hidden_bias]
-        self.speed = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.velocities = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.means: list[Tensor] = []
 
     @classmethod
-    def start(cls, visible: Tensor, hidden: int, gaussian: bool) -> Machine:
-        """A start for data like these rows: visible bias at the data's mean, hidden units half on.
+    def start(cls, visible: Tensor, hidden: int, gaussian: bool) -> BoltzmannMachine:
+        """Initialise a machine for data such as the rows of `visible`.
 
-        The weights are such that a hidden unit's input has a deviation of 1 over the rows.
+        The visible bias reproduces the mean of the data, and hidden units are active with probability 1/2 at that mean.
+        Weights are scaled such that the input of a hidden unit has a standard deviation of 1 over the rows.
         """
         mean = visible.mean(dim=0)
         spread = visible.var(dim=0).sum().sqrt().clamp(min=1e-6)
@@ -203,44 +218,51 @@ class Machine:
         return cls(weight, bias.clone(), -mean @ weight, gaussian)
 
     def hidden_probability(self, visible: Tensor) -> Tensor:
-        """P(h = 1 | v), (n, H)."""
+        """Return P(h = 1 | v), (n, H)."""
         return torch.sigmoid(torch.addmm(self.hidden_bias, visible, self.weight))
 
     def gradients(self, visible: Tensor) -> list[Tensor]:
-        """Of the rows' mean free energy by weight, visible bias and hidden bias, in closed form."""
+        """Return the gradients of the mean free energy of the rows by weight, visible bias and hidden bias."""
         hidden = self.hidden_probability(visible)
-        own = visible - self.visible_bias if self.gaussian else visible
-        weight = -visible.T @ hidden / len(visible)
-        return [weight, -own.mean(dim=0), -hidden.mean(dim=0)]
+        residual = visible - self.visible_bias if self.gaussian else visible
+        by_weight = -visible.T @ hidden / len(visible)
+        return [by_weight, -residual.mean(dim=0), -hidden.mean(dim=0)]
 
     def gibbs(self, visible: Tensor) -> Tensor:
-        """Visible units after one step from the data: hidden units are drawn, visible ones are their means."""
+        """Return the visible units after one Gibbs step: hidden units are sampled, visible units are their means."""
         probability = self.hidden_probability(visible)
-        drawn = (torch.rand_like(probability) < probability).to(probability.dtype)
-        field = torch.addmm(self.visible_bias, drawn, self.weight.T)
+        hidden = (torch.rand_like(probability) < probability).to(probability.dtype)
+        field = torch.addmm(self.visible_bias, hidden, self.weight.T)
         return field if self.gaussian else torch.sigmoid(field)
 
     def step(self, visible: Tensor, rate: float, settings: Pretraining) -> Tensor:
-        """One step on a batch; returns the mean squared error of the reconstruction, on the device."""
+        """Update the machine by one batch; return the mean squared reconstruction error, on the device."""
         rebuilt = self.gibbs(visible)
         data = self.gradients(visible)
         model = self.gradients(rebuilt)
-        weight, by_visible, by_hidden = (a - b for a, b in zip(data, model, strict=True))
-        now = [visible.mean(dim=0), -data[2]]
+        by_weight, by_visible, by_hidden = (a - b for a, b in zip(data, model, strict=True))
+
+        batch_means = [visible.mean(dim=0), -data[2]]
+        previous_means = self.means or batch_means
         self.means = [
-            mean.lerp(new, FOLLOWING) for mean, new in zip(self.means or now, now, strict=True)
+            previous.lerp(mean, MEAN_RATE)
+            for previous, mean in zip(previous_means, batch_means, strict=True)
         ]
-        # The plain gradient of the machine written in v - visible_mean, h - hidden_mean, mapped back: the weights then
-        # learn what varies, the biases the mean. A direction that descends stays one.
+
+        # Centring: the plain gradient of the machine in v - visible_mean and h - hidden_mean, expressed in the original
+        # parameters. The weights then learn the variation and the biases the mean; it remains a descent direction.
         visible_mean, hidden_mean = self.means
-        weight = (
-            weight - torch.outer(visible_mean, by_hidden) - torch.outer(by_visible, hidden_mean)
+        by_weight = (
+            by_weight - torch.outer(visible_mean, by_hidden) - torch.outer(by_visible, hidden_mean)
         )
-        by_visible = by_visible - weight @ hidden_mean
-        by_hidden = by_hidden - visible_mean @ weight
-        weight = weight + settings.weight_decay * self.weight
-        gradients = (weight, by_visible, by_hidden)
-        for parameter, gradient, speed in zip(self.parameters, gradients, self.speed, strict=True):
-            speed.mul_(settings.momentum).sub_(gradient, alpha=rate)
-            parameter.add_(speed)
+        by_visible = by_visible - by_weight @ hidden_mean
+        by_hidden = by_hidden - visible_mean @ by_weight
+        by_weight = by_weight + settings.weight_decay * self.weight
+
+        steps = zip(
+            self.parameters, (by_weight, by_visible, by_hidden), self.velocities, strict=True
+        )
+        for parameter, gradient, velocity in steps:
+            velocity.mul_(settings.momentum).sub_(gradient, alpha=rate)
+            parameter.add_(velocity)
         return ((visible - rebuilt) ** 2).mean()
