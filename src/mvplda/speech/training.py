@@ -1,7 +1,7 @@
-"""The training of a network: frames on the device in random order, epochs, a checkpoint after each; its export.
+"""Training of the paper's network, checkpoints after every epoch, and export as an ONNX extractor.
 
-The device is the GPU where there is one, with bfloat16 products. All frames lie there once, standardised; a batch is
-gathered by index. Orders are drawn on the CPU, so that they do not depend on the device.
+Training uses a GPU with bfloat16 products if one is available. All frames are standardised and copied to the device
+once; batches are gathered by index. Random orders are drawn on the CPU, so that they do not depend on the device.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from .settings import PaperNetwork, Training
 __all__ = ["TrainedNetwork", "train", "write_extractor"]
 
 TOLERANCE = 1e-3
+"""Largest difference between vectors of torch and of the exported graph, relative to the largest value."""
 OPSET = 18
-PAPER = PaperNetwork()
-USUAL = Training()
+PAPER_NETWORK = PaperNetwork()
+DEFAULT_TRAINING = Training()
 
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A network without its heads: frames in, one vector per utterance out.
+    """A trained network without its heads; it maps the frames of an utterance to one vector.
 
     Attributes
     ----------
-    body : the network itself
-    classes : view -> how many it was trained on
-    history : one record per epoch: loss, accuracies
+    body : torch module of the network
+    classes : {view: number of training classes}
+    history : one record per epoch with the loss and the accuracy per view
     """
 
     body: PaperBody
@@ -55,12 +56,12 @@ class TrainedNetwork:
 
     @torch.no_grad()
     def extract(self, features: FeatureSet) -> NDArray[np.float32]:
-        """(n, dimension) vectors in the set's order, one utterance at a time."""
-        device = usual_device()
+        """Return the (n, dimension) vectors of the utterances, in their order."""
+        device = default_device()
         body = self.body.to(device).eval()
         vectors = []
         for i in range(len(features)):
-            # one by one, for what a product rounds to depends on how many rows it has
+            # one utterance at a time: rounding of a product depends on its number of rows
             frames = torch.from_numpy(features[i]).float().to(device)
             lengths = torch.tensor([len(frames)], device=device)
             vectors.append(body(frames[None], lengths)[0].cpu().numpy())
@@ -70,8 +71,8 @@ class TrainedNetwork:
 def train(
     features: FeatureSet,
     labels: Columns,
-    network: PaperNetwork = PAPER,
-    training: Training = USUAL,
+    network: PaperNetwork = PAPER_NETWORK,
+    training: Training = DEFAULT_TRAINING,
     *,
     checkpoint: Path | None = None,
     verbose: bool = False,
@@ -81,9 +82,11 @@ def train(
     Parameters
     ----------
     features : frames of n utterances
-    labels : view -> (n,) classes
-    checkpoint : file to continue from, written after every epoch
-    verbose : a line per epoch on standard error
+    labels : {view: (n,) classes}
+    network : architecture and pre-training
+    training : settings of the optimiser
+    checkpoint : file to resume from if it exists; written after every epoch
+    verbose : show one line per epoch on standard error
 
     Raises
     ------
@@ -107,18 +110,13 @@ def train(
     (40, 16)
     """
     codes, classes = number_classes(labels)
-    device = usual_device()
-    seeds = training.random_state
+    device = default_device()
+    seed = training.random_state
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seeds)
+        torch.manual_seed(seed)
         body = PaperBody(network, features.frames.shape[1])
         heads = Heads(network.hidden, classes)
-        deviation = features.frames.std(axis=0, dtype=np.float64)
-        deviation[deviation < 1e-6] = 1.0  # of a feature that is constant
-        body.shift.copy_(torch.from_numpy(features.frames.mean(axis=0, dtype=np.float64)))
-        body.deviation.copy_(torch.from_numpy(deviation))
-        frames = (torch.from_numpy(features.frames).float() - body.shift) / body.deviation
-        frames = frames.to(device)
+        frames = _standardise(features, body).to(device)
         body.to(device)
         heads.to(device)
         source = FrameBatches(features, frames, codes, network.context)
@@ -130,21 +128,35 @@ def train(
         )
         key = _training_key(features, codes, network, training)
         run = Run(body, heads, source, training, optimiser, list(classes), checkpoint, key)
+
         if not run.resume() and network.pretrained:
-            pretrain(body, source, network.pretraining, seeds, verbose)
+            pretrain(body, source, network.pretraining, seed, verbose)
             run.save()
-        line = Progress("epoch", training.epochs) if verbose else None
+        progress = Progress("epoch", training.epochs) if verbose else None
         while len(run.history) < training.epochs:
             run.epoch()
             run.save()
-            if line is not None:
-                line.step(len(run.history), run.line())
+            if progress is not None:
+                progress.step(len(run.history), run.line())
     return TrainedNetwork(body, classes, tuple(run.history))
+
+
+def _standardise(features: FeatureSet, body: PaperBody) -> Tensor:
+    """Return the standardised frames (total, D); store their mean and deviation in the network."""
+    deviation = features.frames.std(axis=0, dtype=np.float64)
+    # a constant feature has no deviation to divide by
+    deviation[deviation < 1e-6] = 1.0
+    body.shift.copy_(torch.from_numpy(features.frames.mean(axis=0, dtype=np.float64)))
+    body.deviation.copy_(torch.from_numpy(deviation))
+    return (torch.from_numpy(features.frames).float() - body.shift) / body.deviation
 
 
 @dataclass
 class Run:
-    """The moving parts of a training; key : what must be the same for a checkpoint to be of it."""
+    """State of a training run.
+
+    key : digest of the data and settings; a checkpoint with another key is refused
+    """
 
     body: PaperBody
     heads: Heads
@@ -157,44 +169,45 @@ class Run:
     history: list[Json] = field(default_factory=list)
 
     def epoch(self) -> None:
-        """One pass over the data; nothing waits for the device until its end."""
+        """Train for one pass over the data."""
         training = self.training
         number = len(self.history)
         kind = self.source.device.type
-        # every epoch has a seed of its own: one that was resumed is the same as one that was not
+        # a seed per epoch: a resumed run draws the same orders as an uninterrupted one
         rng = np.random.default_rng([training.random_state, 4, number])
         steps = max(1, len(self.source.frames) // training.batch)
-        # kept on the device: a number that is read in every step would stop it
+        # collected on the device: reading a value in every step would make the CPU wait for it
         losses = []
-        hits = []
+        accuracies = []
         for step, (stacked, codes) in enumerate(self.source.batches(training.batch, rng)):
-            done = (number + step / steps) / training.epochs
-            self.optimiser.param_groups[0]["lr"] = training.learning_rate * (1 - done)
+            progress = (number + step / steps) / training.epochs
+            self.optimiser.param_groups[0]["lr"] = training.learning_rate * (1 - progress)
             with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda", cache_enabled=False):
                 hidden = self.body.hidden(stacked)
-            loss, right = self.heads(hidden, codes)
+            loss, accuracy = self.heads(hidden, codes)
             self.optimiser.zero_grad(set_to_none=True)
             loss.backward()
             self.optimiser.step()
             losses.append(loss.detach())
-            hits.append(right)
+            accuracies.append(accuracy)
+
         mean = float(torch.stack(losses).mean())
         if not math.isfinite(mean):
             raise NumericalError(
                 f"the loss is {mean} in epoch {number + 1}: lower learning_rate (now {training.learning_rate:g})"
             )
-        shares = torch.stack(hits).mean(dim=0).tolist()
-        accuracy = dict(zip(self.views, shares, strict=True))
-        self.history.append({"epoch": number + 1, "loss": mean, "accuracy": accuracy})
+        means = torch.stack(accuracies).mean(dim=0).tolist()
+        by_view = dict(zip(self.views, means, strict=True))
+        self.history.append({"epoch": number + 1, "loss": mean, "accuracy": by_view})
 
     def line(self) -> str:
-        """The last epoch in words."""
+        """Return the loss and the accuracies of the last epoch as text."""
         record = self.history[-1]
-        shares = [f"{view} {share:.3f}" for view, share in record["accuracy"].items()]
-        return "  ".join([f"loss {record['loss']:.4f}", *shares])
+        accuracies = [f"{view} {value:.3f}" for view, value in record["accuracy"].items()]
+        return "  ".join([f"loss {record['loss']:.4f}", *accuracies])
 
     def save(self) -> None:
-        """Write everything that the next epoch starts from."""
+        """Write the state that the next epoch starts from to the checkpoint."""
         if self.checkpoint is None:
             return
         state = {
@@ -209,18 +222,21 @@ class Run:
         write_atomically(self.checkpoint, stream.getvalue())
 
     def resume(self) -> bool:
-        """Go on from the checkpoint, where there is one; whether there is."""
+        """Load the checkpoint if it exists; return whether it does."""
         path = self.checkpoint
         if path is None or not path.is_file():
             return False
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
-            same = state["key"] == self.key
-        except Exception as error:  # torch raises what its parts raise: pickle, zip, runtime errors
-            raise FileFormatError(f"{path} is truncated or no checkpoint: remove it") from error
-        if not same:
+            is_same_training = state["key"] == self.key
+        except Exception as error:  # torch raises errors of many kinds: pickle, zip, runtime errors
+            raise FileFormatError(
+                f"{path} is truncated or not a checkpoint: remove it to train from the start"
+            ) from error
+        if not is_same_training:
             raise ParameterError(
-                f"the checkpoint {path} is of a training with other data or settings: remove it, or give another folder"
+                f"the checkpoint {path} belongs to a training with other data or settings: remove it, or choose "
+                "another output folder"
             )
         self.body.load_state_dict(state["body"])
         self.heads.load_state_dict(state["heads"])
@@ -230,51 +246,53 @@ class Run:
 
 
 class FrameBatches:
-    """Frames of all utterances in random order, each with those around it."""
+    """Batches of stacked frames in random order, from all utterances."""
 
     def __init__(self, features: FeatureSet, frames: Tensor, codes: IntArray, context: int) -> None:
         self.frames = frames
         self.context = context
         self.device = frames.device
-        owner = np.repeat(np.arange(len(features)), features.lengths)
-        self.owner = torch.from_numpy(owner).to(self.device)
+        utterance = np.repeat(np.arange(len(features)), features.lengths)
+        self.utterance = torch.from_numpy(utterance).to(self.device)
         self.first = torch.from_numpy(features.offsets[:-1].copy()).to(self.device)
         self.last = torch.from_numpy(features.offsets[1:] - 1).to(self.device)
         self.codes = torch.from_numpy(codes).to(self.device)
 
     def stacked(self, centre: Tensor) -> Tensor:
-        """(N, (2 context + 1) D) of the frames at these positions."""
-        owner = self.owner[centre]
-        positions = stacked_positions(self.first[owner], self.last[owner], centre, self.context)
+        """Return the frames at the positions `centre` (N,), stacked with their context: (N, (2 context + 1) D)."""
+        utterance = self.utterance[centre]
+        first = self.first[utterance]
+        last = self.last[utterance]
+        positions = stacked_positions(first, last, centre, self.context)
         return self.frames[positions].reshape(len(centre), -1)
 
     def batches(self, size: int, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Stacked frames and class numbers (B, K) of every step of an epoch, in random order."""
+        """Yield stacked frames and class numbers (B, K) per step of an epoch, in random order."""
         order = torch.from_numpy(rng.permutation(len(self.frames))).to(self.device)
         for centre in torch.split(order, size):
-            # the last frames of an order that is drawn anew each time: all batches have one size
+            # an incomplete last batch is dropped: every epoch drops other frames
             if len(centre) == size or len(order) < size:
-                yield self.stacked(centre), self.codes[self.owner[centre]]
+                yield self.stacked(centre), self.codes[self.utterance[centre]]
 
     def sample(self, count: int, rng: Generator) -> Tensor:
-        """Stacked frames at random."""
+        """Return `count` random stacked frames, or all frames if there are fewer."""
         chosen = rng.permutation(len(self.frames))[:count]
         return self.stacked(torch.from_numpy(chosen).to(self.device))
 
 
-def usual_device() -> torch.device:
-    """The GPU where there is one."""
+def default_device() -> torch.device:
+    """Return the GPU if one is available, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def number_classes(labels: Columns) -> tuple[IntArray, dict[str, int]]:
-    """(n, K) class numbers, and how many classes every view has."""
+    """Return (n, K) class numbers and the number of classes per view."""
     table = encode_labels(labels)
-    classes = {view: len(own.names) for view, own in table.classes.items()}
+    classes = {view: len(view_classes.names) for view, view_classes in table.classes.items()}
     for view, count in classes.items():
         if count < 2:
             raise LabelError(
-                f"view {view!r} has {count} class(es): a network learns from at least 2"
+                f"view {view!r} has {count} class(es); training a network needs at least 2"
             )
     return np.stack(list(table.codes.values()), axis=1), classes
 
@@ -282,7 +300,7 @@ def number_classes(labels: Columns) -> tuple[IntArray, dict[str, int]]:
 def _training_key(
     features: FeatureSet, codes: IntArray, network: PaperNetwork, training: Training
 ) -> str:
-    """What must be the same for a checkpoint to be of this training."""
+    """Return a digest of the data and settings, which identifies the checkpoints of this training."""
     digest = hashlib.sha256(f"{network} {training}".encode())
     for array in (codes, features.offsets, features.frames):
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -290,16 +308,28 @@ def _training_key(
 
 
 def training_recipe(features: Features) -> Recipe:
-    """How frames for a network are made: of samples whose loudest one is full scale, at Kaldi's scale."""
+    """Return the recipe of a network's frames, computed from peak-normalised samples at Kaldi's scale."""
     samples = Samples(scale=32768.0, level="peak", level_value=1.0)
     network = Network(lengths="lengths", output="vectors")
     return Recipe("network", samples=samples, features=features, network=network)
 
 
 def write_extractor(trained: TrainedNetwork, recipe: Recipe, path: Path) -> OnnxNetwork:
-    """Write the graph (``frames`` (batch, time, D) and ``lengths`` in, ``vectors`` out) and ``path.toml``.
+    """Export a trained network as an ONNX graph and write its recipe next to it.
 
-    The written extractor is loaded again, and refused where its vector of a test signal differs from torch's.
+    The graph has the inputs ``frames`` (batch, time, D) and ``lengths`` (batch,) and the output ``vectors``. The
+    function loads the written extractor and compares its vector of a test signal with torch's.
+
+    Parameters
+    ----------
+    trained : the network
+    recipe : definition of its frames
+    path : file of the graph; the recipe gets the same name with the suffix ``.toml``
+
+    Raises
+    ------
+    NumericalError
+        The vector of the exported graph differs from torch's.
     """
     sizes = ", ".join(f"{count} of {view}" for view, count in trained.classes.items())
     recipe = replace(
@@ -314,17 +344,19 @@ def write_extractor(trained: TrainedNetwork, recipe: Recipe, path: Path) -> Onnx
     rng = np.random.default_rng(0)
     signal = 0.1 * rng.standard_normal(extractor.rate).astype(np.float32)
     frames = FeatureSet.of([frames_of(signal, extractor.recipe)])
-    own = trained.extract(frames)[0]
-    worst = float(np.abs(own - extractor.embed(signal)).max() / max(np.abs(own).max(), 1e-6))
-    if not worst < TOLERANCE:
+    expected = trained.extract(frames)[0]
+    difference = np.abs(expected - extractor.embed(signal)).max()
+    relative = float(difference / max(np.abs(expected).max(), 1e-6))
+    if not relative < TOLERANCE:
         raise NumericalError(
-            f"the exported graph differs from torch by {worst:.2g} of the largest value"
+            f"the vector of the exported graph differs from torch's by {relative:.2g} of the largest value; "
+            f"expected less than {TOLERANCE:g}"
         )
     return extractor
 
 
 def _graph(body: PaperBody) -> bytes:
-    """The network as an ONNX graph; nothing in it tells of the machine that made it."""
+    """Return the network as an ONNX graph, without paths or other metadata of this machine."""
     inputs = {"frames": torch.zeros(2, 13, body.width), "lengths": torch.tensor([13, 7])}
     batch = torch.export.Dim("batch")
     shapes = {"frames": {0: batch, 1: torch.export.Dim("time")}, "lengths": {0: batch}}
@@ -332,7 +364,7 @@ def _graph(body: PaperBody) -> bytes:
     try:
         logging.disable(logging.WARNING)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the exporter warns of its own deprecations
+            warnings.simplefilter("ignore")  # deprecation warnings inside the exporter
             program = torch.onnx.export(
                 body,
                 tuple(inputs.values()),
@@ -347,6 +379,7 @@ def _graph(body: PaperBody) -> bytes:
         logging.disable(disabled)
     assert program is not None
     model = program.model_proto
-    for node in [*model.graph.node, *(node for part in model.functions for node in part.node)]:
-        del node.metadata_props[:]  # lines of Python, with the paths of their files
+    function_nodes = [node for function in model.functions for node in function.node]
+    for node in [*model.graph.node, *function_nodes]:
+        del node.metadata_props[:]  # lines of Python with the paths of their files
     return bytes(model.SerializeToString())
