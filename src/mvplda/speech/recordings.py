@@ -1,6 +1,6 @@
-"""Vectors of recordings of three corpora, clean and as they sound over a telephone, in noise and in rooms.
+"""Training vectors of the default model (`mvplda.speech.defaults`).
 
-What the default model is made of (`mvplda.speech.defaults`).
+Recordings of three corpora are embedded clean and with simulated telephones, noise and rooms.
 """
 
 from __future__ import annotations
@@ -36,19 +36,24 @@ DOMAINS = {
     "speech-commands": ("commands", "commands joined"),
     "cvau": ("pass-phrases",),
 }
-"""Domains of every corpus: a corpus is left out with all of them."""
+"""Domains of each corpus. Leaving out a corpus leaves out all its domains."""
 NEARLY = {"audiomnist": "digits, nearly", "speech-commands": "commands, nearly"}
-"""Domains of a phrase of everybody's, and of the same with one word replaced: what tells them apart is learnt there."""
-EVERY = {"audiomnist": 2}
-"""Of AudioMNIST every second person, so that its 60 do not outnumber the others."""
-TAKES = 3
-"""Of AudioMNIST, in which all takes are alike, so many."""
-JOINED = ((1, 2, 3), (3, 2, 1), (1, 2, 9), (4, 7, 0, 5), (8, 6, 2, 9, 3), (0, 3, 5, 8))
-"""Digits that are joined into pass-phrases; some are near to each other on purpose."""
+"""Domains of near matches: one phrase per speaker, and its variants with one word replaced. They train the detection of
+replaced words."""
+SPEAKER_STEP = {"audiomnist": 2}
+"""Every n-th speaker is used; every second one of AudioMNIST, so that its 60 do not outnumber the others."""
+MAX_REPETITIONS = 3
+"""Repetitions used per digit of AudioMNIST, whose repetitions are all alike."""
+DIGIT_PHRASES = ((1, 2, 3), (3, 2, 1), (1, 2, 9), (4, 7, 0, 5), (8, 6, 2, 9, 3), (0, 3, 5, 8))
+"""Pass-phrases of joined digits; some are similar on purpose."""
+MIN_WORD_PAUSE_S = 0.05
 
 
 class Recording(NamedTuple):
-    """Somebody says something."""
+    """A recording of a phrase.
+
+    take : id of the recording, or number of the repetition if its words were joined
+    """
 
     samples: Samples
     domain: str
@@ -56,78 +61,111 @@ class Recording(NamedTuple):
     take: str
 
 
+class JoinedPhrase(NamedTuple):
+    """A phrase to be joined from the recordings of its words.
+
+    repetition : index of the recording that is used of each word
+    """
+
+    domain: str
+    words: list[str]
+    repetition: int
+
+
 def recordings_of(corpus: Corpus, rows: IntArray) -> Iterator[Recording]:
-    """All recordings of one person, and pass-phrases that are joined of words."""
+    """Yield all recordings of one speaker, then pass-phrases joined from recordings of single words."""
     assert corpus.clips is not None
     assert corpus.sessions is not None
     are_digits = corpus.name == "audiomnist"
-    single, *others = DOMAINS[corpus.name]
-    clips: dict[str, list[Samples]] = {}
+    word_domain = DOMAINS[corpus.name][0]
+    recordings: dict[str, list[Samples]] = {}
     for row in rows:
-        if are_digits and int(corpus.sessions[row]) >= TAKES:
+        if are_digits and int(corpus.sessions[row]) >= MAX_REPETITIONS:
             continue
         word = str(corpus.labels["phrase"][row])
         samples = read_audio(corpus.clips[row], RATE)
-        clips.setdefault(word, []).append(samples)
-        yield Recording(samples, single, word, str(corpus.ids[row]))
+        recordings.setdefault(word, []).append(samples)
+        yield Recording(samples, word_domain, word, str(corpus.ids[row]))
+
     seed = int(corpus.labels["speaker"][rows[0]]) if are_digits else len(rows)
     rng = np.random.default_rng(seed)
-    takes = TAKES if are_digits else 2
-    said = [
-        (others[0], phrase, take)
-        for phrase in _phrases(corpus.name, clips)
-        for take in range(takes)
-    ]
-    if corpus.name in NEARLY:
-        phrase, variants = _nearly(clips, takes, np.random.default_rng(seed))
-        said += [(NEARLY[corpus.name], phrase, take) for take in range(takes) if phrase]
-        said += [(NEARLY[corpus.name], variant, takes - 1) for variant in variants]
-    for domain, words, take in said:
-        parts = [clips[word][take] for word in words]
+    for phrase in _joined_phrases(corpus.name, recordings, np.random.default_rng(seed)):
+        words = [recordings[word][phrase.repetition] for word in phrase.words]
         if not are_digits:
-            # without the silence around every word, which nobody makes within a phrase
-            parts = [Part(part, RATE).cut(0.05) for part in parts]
-        yield Recording(joined(parts, rng), domain, "-".join(words), str(take))
+            # cut the silence around each word: within a phrase, speakers do not pause that long
+            words = [Part(samples, RATE).cut(MIN_WORD_PAUSE_S) for samples in words]
+        name = "-".join(phrase.words)
+        yield Recording(joined(words, rng), phrase.domain, name, str(phrase.repetition))
 
 
-def _nearly(
-    clips: dict[str, list[Samples]], takes: int, rng: Generator
+def _joined_phrases(
+    corpus: str, recordings: dict[str, list[Samples]], rng: Generator
+) -> list[JoinedPhrase]:
+    """Return the phrases to join for one speaker, including near matches."""
+    repetitions = range(MAX_REPETITIONS if corpus == "audiomnist" else 2)
+    joined_domains = DOMAINS[corpus][1:]
+    phrases = [
+        JoinedPhrase(joined_domains[0], words, repetition)
+        for words in _phrases(corpus, recordings)
+        for repetition in repetitions
+    ]
+    if corpus in NEARLY:
+        words, variants = _near_match_phrases(recordings, len(repetitions), rng)
+        domain = NEARLY[corpus]
+        if words:
+            phrases += [JoinedPhrase(domain, words, repetition) for repetition in repetitions]
+        phrases += [JoinedPhrase(domain, variant, repetitions[-1]) for variant in variants]
+    return phrases
+
+
+def _near_match_phrases(
+    recordings: dict[str, list[Samples]], repetitions: int, rng: Generator
 ) -> tuple[list[str], list[list[str]]]:
-    """Three or four words, and the same with each of them replaced; nothing where there are too few words."""
-    words = rng.permutation(sorted(word for word, some in clips.items() if len(some) >= takes))
+    """Draw a phrase of three or four words, and one variant per word in which that word is replaced.
+
+    Both lists are empty if too few words were recorded `repetitions` times.
+    """
+    repeated = sorted(word for word, samples in recordings.items() if len(samples) >= repetitions)
+    words = rng.permutation(repeated)
     count = int(rng.integers(3, 5))
     if len(words) < count + 3:
         return [], []
-    phrase, rest = words[:count].tolist(), words[count:].tolist()
-    return phrase, [
-        [*phrase[:place], rest[place % len(rest)], *phrase[place + 1 :]] for place in range(count)
-    ]
+    phrase = words[:count].tolist()
+    substitutes = words[count:].tolist()
+    variants = []
+    for position in range(count):
+        variant = list(phrase)
+        variant[position] = substitutes[position % len(substitutes)]
+        variants.append(variant)
+    return phrase, variants
 
 
-def _phrases(name: str, clips: dict[str, list[Samples]]) -> list[list[str]]:
-    """Words to be joined: digits as they are chosen, three commands of those that were said twice."""
-    if name == "audiomnist":
-        return [[str(digit) for digit in digits] for digits in JOINED]
-    words = sorted(word for word, takes in clips.items() if len(takes) > 1)
-    if name != "speech-commands" or len(words) < 4:
+def _phrases(corpus: str, recordings: dict[str, list[Samples]]) -> list[list[str]]:
+    """Return phrases to join: `DIGIT_PHRASES`, or six triples of commands that were recorded at least twice."""
+    if corpus == "audiomnist":
+        return [[str(digit) for digit in digits] for digits in DIGIT_PHRASES]
+    words = sorted(word for word, samples in recordings.items() if len(samples) > 1)
+    if corpus != "speech-commands" or len(words) < 4:
         return []
     return [[words[(k + step) % len(words)] for step in (0, 1, 2 + k % 2)] for k in range(6)]
 
 
 def joined(clips: Sequence[Samples], rng: Generator) -> Samples:
-    """Recordings one after the other with short pauses; between them lies what a quiet microphone picks up."""
+    """Concatenate recordings with short random pauses, and add faint background noise."""
     pauses = rng.uniform(0.02, 0.15, len(clips))
-    parts = []
+    pieces = []
     for pause, clip in zip(pauses, clips, strict=True):
-        parts += [np.zeros(int(pause * RATE), dtype=np.float32), clip]
-    parts.append(np.zeros(int(rng.uniform(0.05, 0.3) * RATE), dtype=np.float32))
-    samples = np.concatenate(parts)
+        pieces += [np.zeros(int(pause * RATE), dtype=np.float32), clip]
+    pieces.append(np.zeros(int(rng.uniform(0.05, 0.3) * RATE), dtype=np.float32))
+    samples = np.concatenate(pieces)
+
+    # 45 to 65 dB below the peak
     level = float(np.abs(samples).max()) * 10 ** (-rng.uniform(45, 65) / 20)
     return (samples + rng.normal(0, level, len(samples))).astype(np.float32)
 
 
 def condition(samples: Samples, name: str, rng: Generator) -> Samples:
-    """The recording as it would sound in a condition."""
+    """Simulate a recording condition: one of `CONDITIONS`, or "clean"."""
     wave = samples.astype(np.float64)
     wave *= 0.5 / max(float(np.abs(wave).max()), 1e-9)
     if name == "telephone":
@@ -143,13 +181,15 @@ def condition(samples: Samples, name: str, rng: Generator) -> Samples:
 
 
 def telephone(wave: Array) -> Array:
-    """300 to 3400 Hz, 8000 samples per second of 8 bits by the mu law (ITU-T G.711)."""
+    """Simulate a telephone: 300 to 3400 Hz, 8000 samples per second, 8 bits by the mu law (ITU-T G.711)."""
     from scipy.signal import butter, sosfiltfilt
 
     soxr = need("soxr")
     narrow = sosfiltfilt(butter(4, (300, 3400), "bandpass", fs=RATE, output="sos"), wave)
     low = soxr.resample(narrow, RATE, RATE // 2)
     low = low / max(float(np.abs(low).max()), 1e-9) * 0.5
+
+    # compress, quantise and expand
     packed = np.sign(low) * np.log1p(255 * np.abs(low)) / np.log(256)
     packed = np.round(packed * 127) / 127
     unpacked = np.sign(packed) * np.expm1(np.abs(packed) * np.log(256)) / 255
@@ -158,38 +198,44 @@ def telephone(wave: Array) -> Array:
 
 @cache
 def _extractor() -> Extractor:
-    """One in every process."""
+    """Return the extractors, loaded once per process."""
     return load_extractor(list(EXTRACTORS), check=False)
 
 
 def vectors_of_person(corpus: Corpus, rows: IntArray) -> list[tuple[Any, ...]]:
-    """Columns of a file, row by row: all recordings of one person, clean and in one condition each."""
-    # a seed of the person's own: the order in which people are done does not matter
+    """Embed all recordings of one person, each clean and in one other condition.
+
+    Returns
+    -------
+    one tuple of `COLUMNS` per vector
+    """
+    # a seed per person, so that the result does not depend on the order of people
     rng = np.random.default_rng(int(rows[0]))
     speaker = str(corpus.labels["speaker"][rows[0]])
     table = []
-    for number, one in enumerate(recordings_of(corpus, rows)):
+    for number, recording in enumerate(recordings_of(corpus, rows)):
         for name in ("clean", CONDITIONS[number % len(CONDITIONS)]):
-            vector = _extractor().embed(condition(one.samples, name, rng))
-            table.append((vector, one.domain, speaker, one.phrase, name, one.take))
+            vector = _extractor().embed(condition(recording.samples, name, rng))
+            labels = (recording.domain, speaker, recording.phrase, name, recording.take)
+            table.append((vector, *labels))
     return table
 
 
 def write_vectors(folder: Path, name: str, root: Path) -> None:
-    """Vectors of a corpus, in a file of the folder; nothing is done where it is there."""
+    """Embed the corpus at `root` and write ``<name>.npz`` into a folder; do nothing if the file exists."""
     path = folder / f"{name}.npz"
     if path.is_file():
         return
     corpus = load_corpus(name, root)
     people = corpus.labels["speaker"]
-    chosen = np.unique(people)[:: EVERY.get(name, 1)]
+    chosen = np.unique(people)[:: SPEAKER_STEP.get(name, 1)]
     rows = [np.flatnonzero(people == person) for person in chosen]
     table: list[tuple[Any, ...]] = []
     progress = Progress(f"vectors of {name}", len(rows))
-    work = partial(vectors_of_person, corpus)
-    for done, part in enumerate(ordered_map(work, rows), 1):
-        table += part
-        progress.step(done)
+    embed_person = partial(vectors_of_person, corpus)
+    for people_done, person_table in enumerate(ordered_map(embed_person, rows), 1):
+        table += person_table
+        progress.step(people_done)
     columns: Json = dict(zip(COLUMNS, zip(*table, strict=True), strict=True))
     folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, **columns)
@@ -197,7 +243,15 @@ def write_vectors(folder: Path, name: str, root: Path) -> None:
 
 @dataclass(frozen=True)
 class Material:
-    """Vectors of recordings with their labels; `group` is the corpus, `number` counts the takes of a cell."""
+    """Vectors of recordings with their labels.
+
+    Attributes
+    ----------
+    vectors : (n, D) vectors
+    group : (n,) name of the corpus
+    domain, speaker, phrase, condition : (n,) labels
+    number : (n,) index of the recording within its cell of domain, speaker and phrase
+    """
 
     vectors: Array
     group: Names
@@ -208,30 +262,36 @@ class Material:
     number: IntArray
 
     def take(self, rows: Names) -> Material:
+        """Return the vectors at `rows`, indices or a mask."""
         return Material(**{name: column[rows] for name, column in vars(self).items()})
 
     def labels(self) -> dict[str, Names]:
+        """Return the labels for training; the view "take" has one class per recording, in all its conditions."""
         labels = {"speaker": self.speaker, "phrase": self.phrase, "domain": self.domain}
         cells = zip(*labels.values(), self.number.astype(np.str_), strict=True)
         return {**labels, "take": np.array(["|".join(cell) for cell in cells])}
 
 
 def read_material(folder: Path) -> Material:
-    """All vectors of a folder."""
+    """Read the vectors that `write_vectors` wrote into a folder."""
     tables = []
     for name in DOMAINS:
         path = folder / f"{name}.npz"
         if not path.is_file():
-            raise DataError(f"{path} is not there: make vectors of {name} first")
+            raise DataError(
+                f"{path} does not exist: run python -m mvplda.speech.defaults vectors first"
+            )
         with np.load(path) as arrays:
             table = dict(arrays)
         labels = [table[key] for key in ("domain", "speaker", "phrase")]
         cells = np.array(["|".join(cell) for cell in zip(*labels, strict=True)])
-        # a take has one number in all conditions: who enrols it is not tested by a copy
-        takes = np.array(["|".join(take) for take in zip(cells, table.pop("take"), strict=True)])
-        _, example, take = np.unique(takes, return_index=True, return_inverse=True)
-        owner = cells[example]
-        number = (np.arange(len(owner)) - np.searchsorted(owner, owner))[take]
+
+        # all conditions of a recording share one number, so that a profile is never tested with a copy of its recording
+        keys = np.array(["|".join(key) for key in zip(cells, table.pop("take"), strict=True)])
+        _, first_rows, recording = np.unique(keys, return_index=True, return_inverse=True)
+        cell_of_recording = cells[first_rows]
+        first_of_cell = np.searchsorted(cell_of_recording, cell_of_recording)
+        number = (np.arange(len(cell_of_recording)) - first_of_cell)[recording]
         table |= {"number": number, "group": np.full(len(cells), name)}
         tables.append(table)
     columns = {key: np.concatenate([table[key] for table in tables]) for key in tables[0]}
