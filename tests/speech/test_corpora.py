@@ -1,4 +1,4 @@
-"""Corpora: what folders, tables, vectors and lists become; who is trained on, enrolled and tested."""
+"""Corpora of folders, tables, vectors and lists, and their protocols."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_speakers_who_are_trained_on_are_neither_enrolled_nor_tested():
     assert "4 enrolments, 4 tests" in corpus.summary()
 
 
-def test_utterances_without_a_vector_go_with_their_enrolments():
+def test_utterances_without_a_vector_are_omitted_with_their_enrolments():
     ids, labels, sessions = crossed()
     corpus = build_corpus("toy", ids, labels, None, sessions, training=["a"])
     gone = [name for name in ids if name.startswith("b_x")] + ["c_y_0", "a_x_0"]
@@ -65,24 +65,19 @@ def test_utterances_without_a_vector_go_with_their_enrolments():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"test": [0]}, "trained on and evaluated with"),
         ({"test": [4]}, "enrolled and tested with"),
     ],
 )
-def test_protocols_that_mix_things_up_are_refused(change, words):
+def test_protocols_with_overlapping_subsets_are_refused(change, message):
     ids, labels, _ = crossed()
-    parts = {"train": [0, 1], "enrol": {"m": [4]}, "test": [8], **change}
-    enrol = {name: np.array(rows, dtype=np.int64) for name, rows in parts["enrol"].items()}
-    with pytest.raises(DataError, match=words):
-        Corpus(
-            "toy",
-            ids,
-            labels,
-            None,
-            Protocol(np.array(parts["train"]), enrol, np.array(parts["test"])),
-        )
+    rows = {"train": [0, 1], "enrol": {"m": [4]}, "test": [8], **change}
+    enrol = {"m": np.array(rows["enrol"]["m"], dtype=np.int64)}
+    protocol = Protocol(np.array(rows["train"]), enrol, np.array(rows["test"]))
+    with pytest.raises(DataError, match=message):
+        Corpus("toy", ids, labels, None, protocol)
 
 
 def test_options_of_protocols():
@@ -99,7 +94,7 @@ def test_options_of_protocols():
         make_protocol(training=["a"], per_model=4)
 
 
-def test_enrolments_of_one_campaign_and_tests_of_another():
+def test_enrolments_of_one_session_and_tests_of_another():
     labels = {"speaker": np.array(["a"] * 5 + ["b"] * 3), "phrase": np.array(["x"] * 8)}
     tests = np.array([False, False, True, True, False, False, False, False])
     enrol, tested = enrolments(labels, None, range(8), per_model=2, tests=tests)
@@ -107,14 +102,14 @@ def test_enrolments_of_one_campaign_and_tests_of_another():
     assert tested.tolist() == [2, 3]
 
 
-def test_sessions_are_ordered_as_numbers_where_they_are():
+def test_sessions_that_are_numbers_are_ordered_as_numbers():
     assert session_order(["10", "9", "2"]).tolist() == [2, 1, 0]
     assert session_order(["b", "a", "b"]).tolist() == [1, 0, 1]
 
 
-def test_ids_hold_no_blanks_and_stay_distinct():
+def test_safe_ids_contain_no_blanks_and_remain_distinct():
     assert safe_ids(["zoom in/1"]) == ["zoom_in/1"]
-    with pytest.raises(LabelError, match="would both be called"):
+    with pytest.raises(LabelError, match="both yield the id"):
         safe_ids(["a b", "a_b"])
 
 
@@ -130,12 +125,12 @@ def test_a_folder_is_read_by_its_pattern(tmp_path, caplog):
     assert "open it" in corpus.labels["phrase"]
     touch(tmp_path, "odd.wav")
     assert len(match_files(tmp_path, "{speaker}/{phrase}_{session}.wav").ids) == 24
-    assert "passed over 1 names" in caplog.text
+    assert "skipped 1 file(s)" in caplog.text
     with pytest.raises(DataError, match="fits"):
         match_files(tmp_path, "{speaker}-{phrase}-{session}.wav")
 
 
-def test_a_table_lists_stretches_of_files(tmp_path):
+def test_a_table_lists_segments_of_files(tmp_path):
     touch(tmp_path, "a.flac", "b.flac")
     lines = ["file,start,length,speaker,phrase,session"]
     lines += [f"{s}.flac,{100 * k},100,{s},{p},{k}" for s in "ab" for p in "x" for k in range(4)]
@@ -163,7 +158,7 @@ def test_vectors_with_columns_are_a_corpus(tmp_path):
         load_corpus("vectors", tmp_path / "v.npz", labels={"phrase": "phrase"})
 
 
-def test_audiomnist_trains_on_its_forty(tmp_path):
+def test_audiomnist_trains_on_its_training_speakers(tmp_path):
     touch(
         tmp_path,
         *(
@@ -176,19 +171,19 @@ def test_audiomnist_trains_on_its_forty(tmp_path):
     corpus = load_corpus("audiomnist", tmp_path)
     assert set(corpus.labels["speaker"][corpus.protocol.train]) == {"03", "05"}
     assert "0_01_3" in corpus.ids
-    with pytest.raises(DataError, match="AudioMNIST is not there"):
+    with pytest.raises(DataError, match="AudioMNIST was not found"):
         load_corpus("audiomnist", tmp_path / "elsewhere")
 
 
 def cvau_files():
     for s in ("c1", "c2", "c3", "c4", "c5"):
-        campaigns = ("2014-05",) if s == "c5" else ("2014-05", "2014-11", "angles")
-        for campaign in campaigns:
+        sessions = ("2014-05",) if s == "c5" else ("2014-05", "2014-11", "angles")
+        for session in sessions:
             for take in (1, 2, 3, 10):
-                yield s, "p1", campaign, take
+                yield s, "p1", session, take
 
 
-def test_cvau_enrols_one_campaign_and_tests_another(tmp_path):
+def test_cvau_enrols_one_session_and_tests_another(tmp_path):
     rows = list(cvau_files())
     touch(tmp_path / "sound", *(f"{s}/{p}/{c}_{k}.flac" for s, p, c, k in rows))
     texts = {
@@ -214,11 +209,11 @@ def test_cvau_enrols_one_campaign_and_tests_another(tmp_path):
         assert len(trained) == 3
         assert not trained & set(corpus.labels["speaker"][protocol.test])
     assert (corpus.clips is None) == (root.suffix == ".npz")
-    with pytest.raises(ParameterError, match="no campaign 'mars'"):
+    with pytest.raises(ParameterError, match="unknown session 'mars'"):
         load_corpus("cvau", tmp_path / "sound", test="mars")
 
 
-def test_cvau_within_one_campaign(tmp_path):
+def test_cvau_within_one_session(tmp_path):
     touch(tmp_path, *(f"{s}/{p}/{c}_{k}.flac" for s, p, c, k in cvau_files()))
     corpus = load_corpus("cvau", tmp_path, test="2014-11")
     assert corpus.sessions is not None
@@ -233,7 +228,7 @@ def test_huiting_trains_on_two_thirds_of_a_smaller_set(tmp_path):
     assert len(corpus.protocol.test) == 4
 
 
-def test_speech_commands_enrols_one_take(tmp_path):
+def test_speech_commands_enrols_one_recording(tmp_path):
     touch(
         tmp_path, *(f"{s}/{w}/{k:02d}.flac" for s in "abc" for w in ("go", "on") for k in range(3))
     )
@@ -274,7 +269,7 @@ def write_keys(root, marks="YN"):
 
 def test_rsr2015_without_lists_is_an_error_and_not_all_against_all(tmp_path):
     rsr2015_files(tmp_path)
-    with pytest.raises(DataError, match=r"lists are not there.*corpus\.keys=FOLDER"):
+    with pytest.raises(DataError, match=r"list\(s\) are missing.*corpus\.keys=FOLDER"):
         load_corpus("rsr2015", tmp_path, gender="male")
     write_keys(tmp_path)
     corpus = load_corpus("rsr2015", tmp_path, gender="male")
@@ -286,8 +281,8 @@ def test_rsr2015_lists_stay_coded(tmp_path, monkeypatch):
 
     rsr2015_files(tmp_path)
     write_keys(tmp_path)
-    monkeypatch.setattr(Coded, "__array__", lambda *_, **__: pytest.fail("written out"))
-    monkeypatch.setattr(Coded, "tolist", lambda *_: pytest.fail("written out"))
+    monkeypatch.setattr(Coded, "__array__", lambda *_, **__: pytest.fail("decoded"))
+    monkeypatch.setattr(Coded, "tolist", lambda *_: pytest.fail("decoded"))
     corpus = load_corpus("rsr2015", tmp_path, gender="male")
     trials = corpus.protocol.trials
     mask = corpus.trial_mask()
@@ -297,7 +292,7 @@ def test_rsr2015_lists_stay_coded(tmp_path, monkeypatch):
     assert mask.all()
 
 
-def test_listed_utterances_that_are_not_there_are_counted(tmp_path, caplog):
+def test_missing_listed_utterances_are_counted(tmp_path, caplog):
     rsr2015_files(tmp_path)
     write_keys(tmp_path)
     (tmp_path / "sph/male/m102/m102_02_001.sph").unlink()
@@ -306,7 +301,7 @@ def test_listed_utterances_that_are_not_there_are_counted(tmp_path, caplog):
     assert "left out: 1 listed" in caplog.text
 
 
-def test_the_registry_takes_corpora_of_ones_own():
+def test_the_registry_accepts_user_corpora():
     @register_corpus("mine", root="anything")
     def mine(root, *, training=None):
         ids, labels, sessions = crossed()
@@ -315,9 +310,11 @@ def test_the_registry_takes_corpora_of_ones_own():
     try:
         assert len(load_corpus("mine", "x", training=1)) == 24
         assert CORPORA["mine"].options == ["training"]
-        with pytest.raises(ParameterError, match=r"wrong options of mine, which has training.*odd"):
+        with pytest.raises(
+            ParameterError, match=r"wrong options of mine; it accepts training.*odd"
+        ):
             load_corpus("mine", "x", odd=1)
     finally:
         CORPORA.pop("mine")
-    with pytest.raises(ParameterError, match="there is no data set 'mine'"):
+    with pytest.raises(ParameterError, match="unknown corpus 'mine'"):
         load_corpus("mine", "x")

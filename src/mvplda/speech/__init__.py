@@ -1,1 +1,1 @@
-"""Speech: features of sound, networks trained on them, corpora, and experiments from one to the other."""
+"""Speech experiments: acoustic features, networks trained on them, corpora, systems and tables of results."""

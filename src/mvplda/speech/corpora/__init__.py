@@ -1,6 +1,6 @@
-"""Labelled speech: what was recorded, who said what, and who is trained, enrolled and tested on.
+"""Corpora of labelled speech: locations of recordings, labels per view, and protocols.
 
-Importing a module with a corpus registers it: `CORPORA` has them all, `load_corpus` loads one by name.
+Importing a module that defines a corpus registers it in `CORPORA`; `load_corpus` loads a corpus by name.
 """
 
 from ...extractors.sound import Clip

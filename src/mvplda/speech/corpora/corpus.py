@@ -1,6 +1,6 @@
-"""Utterances with labels and a protocol: all that an experiment needs of a data set; the registry of corpora.
+"""Corpora of labelled utterances, protocols, and the registry of corpora.
 
-A protocol says who is trained on, who is enrolled with what, and what is tested.
+A protocol defines the training utterances, the enrolments and the test utterances of an experiment.
 """
 
 from __future__ import annotations
@@ -21,24 +21,30 @@ from ...io.files import BLANKS, check_ids, repeated
 from ...io.trials import Trials, rows_in
 
 Load = Callable[..., "Corpus"]
-Training = float | Sequence[str] | None
-NAMED = 5
-"""So many of the things left out are named in a message."""
+TrainingClasses = float | Sequence[str] | None
+"""Names of the training classes, their number, or their share; None: the default of the corpus."""
+MAX_LISTED_NAMES = 5
+"""Names that a message lists."""
 UNSAFE = re.compile(f"[{BLANKS}\0\ud800-\udfff]")
-"""What no id can hold: blanks end it in a list, and bytes of a file's name that are no UTF-8 cannot be written."""
-TRIALS = 1_000_000
-SHARE = 2 / 3
-"""The share of the speakers to train on where nothing else is given."""
+"""Characters that an id cannot contain: blanks separate ids in lists; bytes of a file name that are not valid UTF-8
+cannot be written."""
+TRIALS_PER_BLOCK = 1_000_000
+DEFAULT_TRAINING_SHARE = 2 / 3
+"""Default share of the speakers to train on."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """Who is trained on, enrolled and tested: indices into a corpus.
+    """Division of a corpus into training, enrolments and tests.
 
-    Every enrolment meets every test, unless ``trials`` lists which enrolment (by name) meets which test (by the
-    utterance's id).
+    Attributes
+    ----------
+    train : indices of the training utterances
+    enrol : {name of the enrolment: indices of its utterances}
+    test : indices of the test utterances
+    trials : pairs of an enrolment's name and a test utterance's id; None: every enrolment against every test
     """
 
     train: IntArray
@@ -48,33 +54,33 @@ class Protocol:
 
     @property
     def enrolled(self) -> IntArray:
-        """The utterances of all enrolments, one enrolment after the other."""
+        """Indices of the utterances of all enrolments, concatenated."""
         return np.concatenate([np.zeros(0, np.int64), *self.enrol.values()]).astype(np.int64)
 
     @property
     def sizes(self) -> list[int]:
-        """How many utterances every enrolment has."""
+        """Number of utterances per enrolment."""
         return [len(rows) for rows in self.enrol.values()]
 
     @property
     def first(self) -> IntArray:
-        """The first utterance of every enrolment."""
+        """Index of the first utterance of each enrolment."""
         return np.array([rows[0] for rows in self.enrol.values()], dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Utterances, their labels in every view, where their sound lies, and a protocol.
+    """Utterances with a label per view, the locations of their samples, and a protocol.
 
     Attributes
     ----------
-    name : the data set's name
-    ids : (n,) unique names of the utterances; those of sound hold no blanks, for lists have to hold them
-    labels : view -> (n,) classes
-    clips : n places of sound, or None where only vectors are there
-    protocol : who is trained on, enrolled and tested
-    source : what to cite
-    sessions : (n,) which recording of its cell an utterance is, where that is known
+    name : name of the data set
+    ids : (n,) unique ids of the utterances; ids of recordings contain no blanks, which separate ids in lists
+    labels : {view: (n,) classes}
+    clips : location of each utterance's samples; None if the corpus consists of vectors
+    protocol : training utterances, enrolments and tests
+    source : citation
+    sessions : (n,) session or repetition of each utterance within its cell; None if unknown
     """
 
     name: str
@@ -88,19 +94,20 @@ class Corpus:
     def __post_init__(self) -> None:
         count, first = repeated(self.ids.tolist())
         if count:
-            raise DataError(f"{self.name}: the utterance {first!r} is there more than once")
+            raise DataError(f"{self.name}: the utterance id {first!r} occurs more than once")
         if self.clips is not None:
-            check_ids(self.ids.tolist())  # here, not when vectors of the sound are written
+            # checked before vectors are extracted, because writing them would fail
+            check_ids(self.ids.tolist())
         protocol = self.protocol
-        what = "trained on and evaluated with"
-        both = np.intersect1d(protocol.train, np.union1d(protocol.enrolled, protocol.test))
-        if not len(both) and protocol.trials is None:
-            # a list of trials may test with what makes another model
-            what = "enrolled and tested with"
-            both = np.intersect1d(protocol.enrolled, protocol.test)
-        if len(both):
-            names = named(self.ids[both].tolist())
-            raise DataError(f"{self.name}: {len(both)} utterance(s) are {what}: {names}")
+        conflict = "trained on and evaluated with"
+        shared = np.intersect1d(protocol.train, np.union1d(protocol.enrolled, protocol.test))
+        if not len(shared) and protocol.trials is None:
+            # only without a list of trials: a list may test with an utterance of another enrolment
+            conflict = "enrolled and tested with"
+            shared = np.intersect1d(protocol.enrolled, protocol.test)
+        if len(shared):
+            names = abbreviated(self.ids[shared].tolist())
+            raise DataError(f"{self.name}: {len(shared)} utterance(s) are {conflict}: {names}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -110,11 +117,11 @@ class Corpus:
         return tuple(self.labels)
 
     def labels_at(self, rows: IntArray, views: Sequence[str]) -> Columns:
-        """The labels of some utterances in some views."""
+        """Return the labels of the utterances at `rows` in the given views."""
         return {view: self.labels[view][rows] for view in views}
 
     def model_labels(self) -> Columns:
-        """Classes of the enrolments, in the views in which every enrolment is of one class."""
+        """Return the class of each enrolment, per view in which every enrolment has a single class."""
         protocol = self.protocol
         repeated_first = np.repeat(protocol.first, protocol.sizes)
         return {
@@ -124,7 +131,7 @@ class Corpus:
         }
 
     def trial_mask(self) -> BoolArray | None:
-        """(models, tests) which enrolment meets which test; None where all meet all."""
+        """Return the mask (enrolments, tests) of the listed trials, or None if all pairs are trials."""
         protocol = self.protocol
         if protocol.trials is None:
             return None
@@ -133,38 +140,41 @@ class Corpus:
         rows = rows_in(enrol.names, list(protocol.enrol))
         columns = rows_in(test.names, self.ids[protocol.test].tolist())
         mask = np.zeros((len(protocol.enrol), len(protocol.test)), dtype=bool)
-        # some at a time: indices of tens of millions of trials would outweigh the mask
-        for start in range(0, len(enrol), TRIALS):
-            part = slice(start, start + TRIALS)
-            mask[rows[enrol.codes[part]], columns[test.codes[part]]] = True
+        # in blocks: the indices of tens of millions of trials need more memory than the mask
+        for start in range(0, len(enrol), TRIALS_PER_BLOCK):
+            block = slice(start, start + TRIALS_PER_BLOCK)
+            mask[rows[enrol.codes[block]], columns[test.codes[block]]] = True
         return mask
 
     def without(self, names: Sequence[str]) -> Corpus:
-        """The corpus whose protocol leaves some utterances out; an enrolment with none left goes, and its trials."""
-        old = self.protocol
-        there = ~np.isin(self.ids, names)
-        left = {name: rows[there[rows]] for name, rows in old.enrol.items()}
-        enrol = {name: rows for name, rows in left.items() if len(rows)}
-        trials = old.trials
+        """Return the corpus with a protocol that omits the utterances with these ids.
+
+        Enrolments without utterances, and their trials, are omitted too.
+        """
+        protocol = self.protocol
+        is_usable = ~np.isin(self.ids, names)
+        usable_rows = {name: rows[is_usable[rows]] for name, rows in protocol.enrol.items()}
+        enrol = {name: rows for name, rows in usable_rows.items() if len(rows)}
+        trials = protocol.trials
         if trials is not None:
             trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(names)]
-        train = old.train[there[old.train]]
-        test = old.test[there[old.test]]
+        train = protocol.train[is_usable[protocol.train]]
+        test = protocol.test[is_usable[protocol.test]]
         return replace(self, protocol=Protocol(train, enrol, test, trials))
 
     def summary(self) -> str:
-        """What is in the corpus and its protocol, in a few lines."""
+        """Describe the corpus and its protocol in a few lines."""
         protocol = self.protocol
-        parts = {
+        subsets = {
             self.name: np.arange(len(self)),
             "training": protocol.train,
             "evaluation": np.union1d(protocol.enrolled, protocol.test),
         }
         lines = []
-        for what, rows in parts.items():
+        for subset, rows in subsets.items():
             columns = self.labels_at(rows, self.views)
             counts = [f"{len(np.unique(values))} of {view}" for view, values in columns.items()]
-            lines.append(f"{what}: {len(rows)} utterances; {', '.join(counts)}")
+            lines.append(f"{subset}: {len(rows)} utterances; {', '.join(counts)}")
         counts = [f"{len(protocol.enrol)} enrolments", f"{len(protocol.test)} tests"]
         if protocol.trials is not None:
             counts.append(f"{len(protocol.trials)} listed trials")
@@ -172,15 +182,15 @@ class Corpus:
 
 
 class ProtocolOptions(TypedDict, total=False):
-    """Options of corpora that make their own protocol.
+    """Options of corpora whose protocol is built from their labels.
 
-    training : classes of the first view to train on: their names, how many, or a share of them; unless given, two
-        thirds, or what the corpus says. The others are enrolled and tested
-    random_state : of the draw, where they are drawn
-    per_model : utterances of an enrolment, the first sessions of a cell; 3 unless given
+    training : classes of the first view to train on, as names, a number or a share; all other classes are enrolled and
+        tested. Default: two thirds, or the usual division of the corpus
+    random_state : seed of the draw of training classes
+    per_model : utterances per enrolment, the first sessions of a cell; default 3
     """
 
-    training: Training
+    training: TrainingClasses
     random_state: int
     per_model: int
 
@@ -193,20 +203,26 @@ def build_corpus(
     session: Names | None = None,
     *,
     source: str = "",
-    training: Training = None,
+    training: TrainingClasses = None,
     random_state: int = 0,
     per_model: int = 3,
 ) -> Corpus:
-    """A corpus with a protocol that is made of its labels.
+    """Build a corpus whose protocol is derived from its labels.
 
-    Ids of sound are made such that lists can hold them (see `safe_ids`), ids of vectors are what they are.
+    Ids of recordings are converted by `safe_ids`; ids of vectors remain unchanged.
 
     Parameters
     ----------
-    session : (n,) what orders the utterances of a cell; None: they are in order
-    training : the classes of the first view to train on: their names, or how many (a whole number, or a share
-        below 1; None is two thirds), drawn with `random_state`
-    per_model : utterances of an enrolment (see `enrolments`)
+    name : name of the data set
+    ids : (n,) ids of the utterances
+    labels : {view: (n,) classes}, the speaker first
+    clips : locations of the samples; None for a corpus of vectors
+    session : (n,) order of the utterances within a cell; None: their order in `ids`
+    source : citation
+    training : classes of the first view to train on, as names, or as a number or a share below 1 that is drawn with
+        `random_state`; None: two thirds
+    random_state : seed of the draw
+    per_model : utterances per enrolment (see `enrolments`)
     """
     if clips is not None:
         ids = np.array(safe_ids(ids.tolist()))
@@ -217,28 +233,39 @@ def build_corpus(
     return Corpus(name, ids, labels, clips, protocol, source, session)
 
 
-def training_rows(labels: Columns, training: Training, random_state: int = 0) -> BoolArray:
-    """(n,) which utterances are of classes of the first view to train on; neither all nor none are."""
-    view, classes = next(iter(labels.items()))
-    every = np.unique(classes)
-    training = SHARE if training is None else training
+def training_rows(labels: Columns, training: TrainingClasses, random_state: int = 0) -> BoolArray:
+    """Return the mask (n,) of the training utterances.
+
+    Raises
+    ------
+    LabelError
+        A named class has no utterance.
+    DataError
+        All utterances are training utterances, or none is.
+    """
+    view, column = next(iter(labels.items()))
+    classes = np.unique(column)
+    training = DEFAULT_TRAINING_SHARE if training is None else training
     if isinstance(training, (int, float)):
         number = int(training)
         if 0 < training < 1:
-            number = min(max(round(training * len(every)), 1), len(every) - 1)
-        names = np.random.default_rng(random_state).permutation(every)[:number]
+            number = min(max(round(training * len(classes)), 1), len(classes) - 1)
+        names = np.random.default_rng(random_state).permutation(classes)[:number]
     else:
         names = np.array([str(name) for name in training], dtype=np.str_)
-    missing = np.setdiff1d(names, classes).tolist()
+    missing = np.setdiff1d(names, column).tolist()
     if missing:
         raise LabelError(
-            f"no utterance is of {len(missing)} {view}(s) to train on: {named(missing)}"
+            f"{len(missing)} {view}(s) to train on have no utterance: {abbreviated(missing)}"
         )
-    chosen = np.isin(classes, names)
-    if chosen.all() or not chosen.any():
-        side = "evaluation" if chosen.all() else "training"
-        raise DataError(f"all {len(every)} {view}(s) are on one side, which leaves none for {side}")
-    return chosen
+    mask = np.isin(column, names)
+    if mask.all() or not mask.any():
+        empty_side = "evaluation" if mask.all() else "training"
+        raise DataError(
+            f"all {len(classes)} {view}(s) are on one side, so that none is left for {empty_side}: change the option "
+            "training"
+        )
+    return mask
 
 
 def enrolments(
@@ -248,17 +275,23 @@ def enrolments(
     per_model: int = 3,
     tests: Any = None,
 ) -> tuple[dict[str, IntArray], IntArray]:
-    """Enrol every cell of classes with its first sessions, and test with the others: {model: rows}, and tests.
+    """Enrol each cell with its first sessions and test with its other sessions.
+
+    Cells without enough utterances are omitted and listed in the log.
 
     Parameters
     ----------
-    labels : view -> (n,) classes; a model is of a class of each view
-    sessions : (n,) numbers or names that order the utterances of a cell; None takes
-        the order of the utterances. Numbers written as text are ordered as numbers.
-    rows : the utterances to use, such as those of the evaluation speakers
-    per_model : utterances of an enrolment. A cell needs one more, to be tested with;
-        cells with fewer are left out whole and named in the log.
-    tests : (n,) where given, which utterances are tests: those of another recording campaign. The others enrol.
+    labels : {view: (n,) classes}; a cell is one combination of classes
+    sessions : (n,) numbers or names that order the utterances of a cell; None: the order of the utterances.
+        Numbers written as text are ordered as numbers
+    rows : indices of the utterances to use, such as those of the evaluation speakers
+    per_model : utterances per enrolment; a cell needs at least one more, as a test
+    tests : (n,) mask of the test utterances, such as those of another session; all other utterances enrol.
+        None: the utterances after the first `per_model` ones
+
+    Returns
+    -------
+    {name of the cell: indices of its enrolment utterances}, and the sorted indices of the tests
 
     Examples
     --------
@@ -268,33 +301,36 @@ def enrolments(
     """
     if per_model < 1:
         raise ParameterError(
-            f"per_model is the number of utterances of an enrolment, at least 1; got {per_model}"
+            f"per_model is the number of utterances per enrolment, at least 1; got {per_model}"
         )
     rows = np.asarray(rows, dtype=np.int64)
-    # stable: utterances of one session stay in their order
+    # a stable sort preserves the order of utterances within a session
     if sessions is not None:
         rows = rows[np.argsort(session_order(sessions)[rows], kind="stable")]
     enrol = {}
     tested = []
-    left_out = []
+    too_small = []
     for name, members in cells_of(labels, rows).items():
-        own = members[:per_model]
-        others = members[per_model:]
-        if tests is not None:
-            own = members[~tests[members]][:per_model]
-            others = members[tests[members]]
-        if len(own) < per_model or not len(others):
-            left_out.append(name)
+        if tests is None:
+            cell_enrol = members[:per_model]
+            cell_tests = members[per_model:]
         else:
-            enrol[name] = own
-            tested.append(others)
+            cell_enrol = members[~tests[members]][:per_model]
+            cell_tests = members[tests[members]]
+        if len(cell_enrol) < per_model or not len(cell_tests):
+            too_small.append(name)
+        else:
+            enrol[name] = cell_enrol
+            tested.append(cell_tests)
     if not enrol:
         raise DataError(
-            f"none of the {len(left_out)} cells of {' and '.join(labels)} has the {per_model} utterances to enrol "
-            f"with and one to test with: {named(left_out)}. Lower per_model, or give more sessions"
+            f"none of the {len(too_small)} cells of {' and '.join(labels)} has {per_model} utterances to enrol and one "
+            f"to test: {abbreviated(too_small)}. Lower per_model, or add sessions"
         )
-    if left_out:
-        log.warning("%d cell(s) have too few utterances: %s", len(left_out), named(left_out))
+    if too_small:
+        log.warning(
+            "%d cell(s) have too few utterances: %s", len(too_small), abbreviated(too_small)
+        )
     return enrol, np.sort(np.concatenate(tested))
 
 
@@ -304,21 +340,22 @@ def listed_protocol(
     trials: Trials,
     train: IntArray,
 ) -> Protocol:
-    """The protocol of enrolments and trials that are listed.
+    """Build the protocol of listed enrolments and trials.
 
-    Listed utterances that are not there are left out, with the enrolments that have none left and their trials, and a
-    warning counts them.
+    Listed utterances that the corpus lacks are omitted with a warning; so are enrolments without utterances, and the
+    trials of both.
 
     Parameters
     ----------
-    models : {model: ids of its utterances}
+    ids : (n,) ids of the utterances
+    models : {name of the enrolment: ids of its utterances}
     trials : enrolment and test of every trial
-    train : rows to train on
+    train : indices of the training utterances
     """
     absent = sorted(set(trials.enrol.used) - set(models))
     if absent:
         raise DataError(
-            f"the trials name {len(absent)} enrolment(s) without a list: {named(absent)}"
+            f"{len(absent)} enrolment(s) of the trials have no list of utterances: {abbreviated(absent)}"
         )
     row_of = {name: row for row, name in enumerate(ids.tolist())}
     listed = set(trials.test.used).union(*models.values())
@@ -329,16 +366,20 @@ def listed_protocol(
         if rows:
             enrol[model] = np.array(rows)
     if missing:
-        log.warning("left out: %d listed utterance(s): %s", len(missing), named(missing))
+        log.warning(
+            "left out: %d listed utterance(s) without a recording: %s",
+            len(missing),
+            abbreviated(missing),
+        )
         trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(missing)]
     if not len(trials):
-        raise DataError(f"no listed trial has its utterances: {named(missing)} are not there")
+        raise DataError(f"the utterances of all listed trials are missing: {abbreviated(missing)}")
     test = np.array(sorted(row_of[name] for name in trials.test.used))
     return Protocol(train, enrol, test, trials)
 
 
 def cells_of(labels: Columns, rows: IntArray) -> dict[str, IntArray]:
-    """The rows of every cell of classes, in the order given, by the names of its classes joined."""
+    """Return the rows of each cell, in the order of `rows`, by cell name (its class names joined by ``::``)."""
     columns = [np.asarray(column).astype(np.str_)[rows].tolist() for column in labels.values()]
     cells: dict[tuple[str, ...], list[int]] = {}
     for row, *cell in zip(rows, *columns, strict=True):
@@ -348,7 +389,7 @@ def cells_of(labels: Columns, rows: IntArray) -> dict[str, IntArray]:
 
 
 def session_order(sessions: Any) -> IntArray:
-    """(n,) ranks of the sessions, as numbers where all of them are."""
+    """Return the rank (n,) of each session; sessions are compared as numbers if all of them are numbers."""
     array = np.asarray(sessions).astype(np.str_)
     if np.char.isdecimal(array).all():
         array = array.astype(np.int64)
@@ -356,76 +397,88 @@ def session_order(sessions: Any) -> IntArray:
 
 
 def safe_ids(names: Iterable[Any]) -> list[str]:
-    """Names as ids that every list file can hold: blanks, and what is no Unicode text, become underscores.
+    """Return names as ids that are valid in every list file: blanks and invalid Unicode become underscores.
 
-    Two names that become the same id are an error that names both, for one of them would be lost.
+    Raises
+    ------
+    LabelError
+        Two different names yield the same id.
 
     Examples
     --------
     >>> safe_ids(["zoom in/0001", "left/0001"])
     ['zoom_in/0001', 'left/0001']
     """
-    owner: dict[str, str] = {}
+    name_of_id: dict[str, str] = {}
     ids = []
     for name in map(str, names):
-        ids.append(UNSAFE.sub("_", name))
-        other = owner.setdefault(ids[-1], name)
-        if other != name:
+        safe_id = UNSAFE.sub("_", name)
+        previous = name_of_id.setdefault(safe_id, name)
+        if previous != name:
             raise LabelError(
-                f"{other!r} and {name!r} would both be called {ids[-1]!r}, for ids hold no blanks: rename one"
+                f"{previous!r} and {name!r} both yield the id {safe_id!r}, because ids cannot contain blanks: rename "
+                "one of them"
             )
+        ids.append(safe_id)
     return ids
 
 
-class Entry(NamedTuple):
-    """A corpus in the registry: its function, and what the root that it takes is."""
+class RegisteredCorpus(NamedTuple):
+    """An entry of the registry.
+
+    load : function ``load(root, **options)`` that returns a corpus
+    root : description of the function's first argument
+    """
 
     load: Load
     root: str
 
     @property
     def options(self) -> list[str]:
-        """Names of the function's options; those that it hands on are the protocol's."""
+        """Names of the function's options, including `ProtocolOptions` if it accepts them."""
         _, *names = inspect.signature(self.load).parameters
         if names[-1:] == ["protocol"]:
             names[-1:] = ProtocolOptions.__annotations__
         return names
 
 
-CORPORA: dict[str, Entry] = {}
-"""Corpora by name."""
+CORPORA: dict[str, RegisteredCorpus] = {}
+"""Registered corpora by name."""
 
 
 def register_corpus(name: str, root: str) -> Callable[[Load], Load]:
-    """Register a function ``load(root, **options)`` that gives a corpus; ``root`` says what the first argument is."""
+    """Register a function ``load(root, **options)`` that returns a corpus; ``root`` describes its first argument."""
 
     def register(load: Load) -> Load:
-        CORPORA[name] = Entry(load, root)
+        CORPORA[name] = RegisteredCorpus(load, root)
         return load
 
     return register
 
 
 def load_corpus(name: str, root: PathLike, **options: Any) -> Corpus:
-    """A corpus by its name in `CORPORA` and the folder that it lies in.
+    """Load a registered corpus.
 
     Parameters
     ----------
-    root : the folder (or, for "folder", a table; for "vectors", their file)
-    options : those of the corpus's own function
+    name : key in `CORPORA`
+    root : folder of the corpus; for "folder" also a table, for "vectors" the file of the vectors
+    options : options of the corpus's function
     """
     if name not in CORPORA:
-        raise ParameterError(f"there is no data set {name!r}; there are {', '.join(CORPORA)}")
+        raise ParameterError(f"unknown corpus {name!r}; available corpora: {', '.join(CORPORA)}")
     entry = CORPORA[name]
     try:
         return entry.load(root, **options)
     except TypeError as error:
-        known = ", ".join(entry.options)
-        raise ParameterError(f"wrong options of {name}, which has {known}: {error}") from error
+        options_text = ", ".join(entry.options)
+        raise ParameterError(
+            f"wrong options of {name}; it accepts {options_text}: {error}"
+        ) from error
 
 
-def named(names: Sequence[Any]) -> str:
-    """The first names, and how many there are besides."""
-    rest = len(names) - NAMED
-    more = f" and {rest} more" if rest > 0 else ""
-    return ", ".join(map(str, names[:NAMED])) + more
+def abbreviated(names: Sequence[Any]) -> str:
+    """Return the first names as text, and the number of further names."""
+    n_hidden = len(names) - MAX_LISTED_NAMES
+    suffix = f" and {n_hidden} more" if n_hidden > 0 else ""
+    return ", ".join(map(str, names[:MAX_LISTED_NAMES])) + suffix

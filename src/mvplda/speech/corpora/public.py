@@ -1,4 +1,4 @@
-"""Known corpora: C-VAU, Speech Commands and AudioMNIST, which are free; RSR2015 and Huiting202, the paper's."""
+"""Public corpora: C-VAU, Speech Commands and AudioMNIST, which are free, and the paper's RSR2015 and Huiting202."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .corpus import (
     Corpus,
     Protocol,
     ProtocolOptions,
-    Training,
+    TrainingClasses,
+    abbreviated,
     enrolments,
     listed_protocol,
-    named,
     register_corpus,
     training_rows,
 )
@@ -29,22 +29,22 @@ VIEWS = ("speaker", "phrase")
 TRAINING_SPEAKERS = tuple(
     f"{number + 1:02d}" for number in sorted(np.random.RandomState(0).permutation(60)[:40])
 )
-"""The forty of AudioMNIST to train on."""
+"""The 40 training speakers of AudioMNIST."""
 CVAU_SOURCE = "C-VAU, Cottbus Text-Dependent Voice Authentication Corpus, M. Wolff; MIT licence"
 COMMANDS_SOURCE = "Speech Commands, Warden, arXiv 1804.03209; CC BY 4.0"
 AUDIOMNIST_SOURCE = "AudioMNIST, Becker et al., 2018"
 HUITING_SOURCE = "Huiting202, Shi et al., arXiv 1704.06061; not published"
 HUITING_TRAINING = 132
-"""Speakers of Huiting202 that the paper trains on; 70 others are tested."""
+"""Training speakers of Huiting202 in the paper, which tests the other 70."""
 RSR2015_SOURCE = "RSR2015 part I, Larcher, Lee, Ma and Li, 2014"
 SOUND_FOLDERS = ("wav", "flac", "sph")
-"""The first that is there: SPHERE files may be compressed by Shorten, which sound libraries do not read."""
+"""Folders in order of preference: SPHERE files may be compressed by Shorten, which sound libraries cannot read."""
 PATTERN = "{gender}/{speaker}/{speaker}_{session}_{phrase}"
 PHRASES = 30
-"""Part I has the phrases 001 to 030; parts II and III have later numbers."""
+"""Part I consists of the phrases 001 to 030; parts II and III have higher numbers."""
 EVALUATION = {"male": 101, "female": 95}
-"""The first speakers of the evaluation set, m101 to m157 and f095 to f143. Before them are the background, m001 to m050
-and f001 to f047, and the development set."""
+"""Number of the first speaker of the evaluation set, m101 to m157 and f095 to f143. Lower numbers belong to the
+background set, m001 to m050 and f001 to f047, and to the development set."""
 
 
 @register_corpus(
@@ -55,43 +55,47 @@ def cvau(
     *,
     enrol: str = "2014-11",
     test: str = "angles",
-    training: Training = 0.5,
+    training: TrainingClasses = 0.5,
     random_state: int = 0,
     per_model: int = 3,
 ) -> Corpus:
-    """C-VAU: 35 speakers, 12 German pass-phrases, recording campaigns months apart; others say a phrase, too.
+    """C-VAU: 35 speakers and 12 German pass-phrases, recorded in sessions that are months apart.
 
-    Speakers who occur in both campaigns are enrolled with takes of one and tested with takes of the other. Whoever
-    is trained on is neither. Free speech, which has no phrase, is left out.
+    Speakers who took part in both the `enrol` and the `test` session are enrolled with recordings of the first and
+    tested with recordings of the second, except those who are training speakers. Free speech, which has no phrase, is
+    omitted.
 
     Parameters
     ----------
-    enrol, test : the campaigns (2014-05, 2014-11, angles: turned microphone, low-gain: another room); of one
-        campaign the first takes enrol, and the others test
-    training : how many of the speakers who occur in both campaigns are trained on, beside all others
-    random_state : of the draw
-    per_model : takes of an enrolment, the first ones
+    enrol, test : sessions (2014-05, 2014-11, angles: turned microphone, low-gain: another room). If both are the same,
+        the first recordings enrol and the others test
+    training : speakers of both sessions to train on, as names, a number or a share; all speakers of a single session
+        are training speakers too
+    random_state : seed of the draw of training speakers
+    per_model : recordings per enrolment, the first ones of a cell
     """
-    listing = _by_takes(Path(root), "{speaker}/{phrase}/{session}_{take}")
+    listing = _listing(Path(root), "{speaker}/{phrase}/{session}_{take}")
     has_phrase = listing.labels(VIEWS)["phrase"] != ""
     listing = listing.take(np.flatnonzero(has_phrase))
     labels = listing.labels(VIEWS)
     session = listing.fields["session"]
-    for campaign in (enrol, test):
-        if campaign not in session:
-            there = ", ".join(np.unique(session).tolist())
-            raise ParameterError(f"cvau: there is no campaign {campaign!r}; there are {there}")
+    for name in (enrol, test):
+        if name not in session:
+            available = ", ".join(np.unique(session).tolist())
+            raise ParameterError(f"cvau: unknown session {name!r}; available sessions: {available}")
+
     speakers = labels["speaker"]
-    both = np.intersect1d(speakers[session == enrol], speakers[session == test])
-    chosen = np.isin(speakers, both)
-    # who occurs in one campaign only cannot be tested across them
-    train = ~chosen
-    train[chosen] = training_rows({"speaker": speakers[chosen]}, training, random_state)
+    in_both_sessions = np.intersect1d(speakers[session == enrol], speakers[session == test])
+    can_be_tested = np.isin(speakers, in_both_sessions)
+    # speakers of a single session cannot be tested across sessions
+    train = ~can_be_tested
+    candidates = {"speaker": speakers[can_be_tested]}
+    train[can_be_tested] = training_rows(candidates, training, random_state)
+
     rows = np.flatnonzero(~train & np.isin(session, [enrol, test]))
-    # takes order a cell: sessions are campaigns here
-    takes = listing.fields["take"]
-    tested = None if enrol == test else session == test
-    models, tests = enrolments(labels, takes, rows, per_model, tested)
+    is_test = None if enrol == test else session == test
+    # within a session, the field "take" orders the recordings of a cell
+    models, tests = enrolments(labels, listing.fields["take"], rows, per_model, is_test)
     protocol = Protocol(np.flatnonzero(train), models, tests)
     return Corpus("cvau", listing.ids, labels, listing.clips, protocol, CVAU_SOURCE, session)
 
@@ -100,40 +104,41 @@ def cvau(
     "speech-commands", root="a folder <speaker>/<word>/<take>.flac, or vectors with these columns"
 )
 def speech_commands(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
-    """Speech Commands: 1,855 speakers with their own phones and laptops, 30 English words, few takes of each.
+    """Speech Commands: 1,855 speakers on their own phones and laptops, 30 English words, few recordings per word.
 
-    One take enrols unless `per_model` says otherwise; two thirds of the speakers are trained on unless `training`
-    says otherwise.
+    By default, one recording enrols, and two thirds of the speakers are training speakers.
     """
-    listing = _by_takes(Path(root), "{speaker}/{phrase}/{take}")
+    listing = _listing(Path(root), "{speaker}/{phrase}/{take}")
     protocol.setdefault("per_model", 1)
     return listing.corpus("speech-commands", COMMANDS_SOURCE, "take", **protocol)
 
 
-def _by_takes(path: Path, pattern: str) -> Listing:
-    """A folder of sound, or an .npz of vectors whose columns have the names of the pattern's fields."""
+def _listing(path: Path, pattern: str) -> Listing:
+    """Read a folder of sound files, or an .npz of vectors whose columns are named after the pattern's fields."""
     if not path.is_file():
         return match_files(path, pattern)
     with np.load(path) as arrays:
         fields = {name: arrays[name].astype(np.str_) for name in arrays if arrays[name].ndim == 1}
-    number = np.arange(len(next(iter(fields.values()), ()))).astype(np.str_)
-    return Listing(fields.get("id", number), None, {"take": number, **fields})
+    n_rows = len(next(iter(fields.values()), ()))
+    row_numbers = np.arange(n_rows).astype(np.str_)
+    return Listing(fields.get("id", row_numbers), None, {"take": row_numbers, **fields})
 
 
 @register_corpus(
     "audiomnist", root="the downloaded repository, or a packed folder with an index.csv"
 )
 def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
-    """AudioMNIST: sixty speakers, ten English digits, fifty repetitions (Becker et al., 2018; MIT licence).
+    """AudioMNIST: 60 speakers, ten English digits, 50 repetitions (Becker et al., 2018; MIT licence).
 
-    40 speakers (`TRAINING_SPEAKERS`) to train on, 20 to enrol and test, all against all. Every digit of an evaluation
-    speaker is enrolled with its first three repetitions (0 to 2) and tested with the others. All of a speaker were
-    read in one sitting.
+    By default, 40 speakers (`TRAINING_SPEAKERS`) are training speakers; the other 20 are enrolled and tested, all
+    against all. Each digit is enrolled with its first three repetitions (0 to 2) and tested with the others. All
+    recordings of a speaker come from one session.
 
     Parameters
     ----------
-    root : the downloaded repository, its ``data`` folder, or a packed folder: an ``index.csv``
-        of file, start, length, speaker, phrase and session
+    root : the downloaded repository, its ``data`` folder, or a folder with an ``index.csv`` of the columns file,
+        start, length, speaker, phrase and session
+    protocol : see `ProtocolOptions`
     """
     data = Path(root) / "data"
     try:
@@ -142,12 +147,12 @@ def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
         )
     except DataError as error:
         raise DataError(
-            f"AudioMNIST is not there: {error}. Download the AudioMNIST repository and give its folder "
-            "(data/<speaker>/<digit>_<speaker>_<repetition>.wav), or a packed folder with an index.csv"
+            f"AudioMNIST was not found: {error}. Download the AudioMNIST repository and pass its folder "
+            "(data/<speaker>/<digit>_<speaker>_<repetition>.wav), or a folder with an index.csv"
         ) from error
     columns = listing.labels(("phrase", "speaker", "session"))
-    # as the files of the repository are called, also where they are packed
-    ids = np.array(["_".join(parts) for parts in zip(*columns.values(), strict=True)])
+    # the file names of the repository, for every kind of root
+    ids = np.array(["_".join(values) for values in zip(*columns.values(), strict=True)])
     if protocol.get("training") is None:
         protocol["training"] = np.intersect1d(TRAINING_SPEAKERS, columns["speaker"]).tolist()
     return listing._replace(ids=ids).corpus("audiomnist", AUDIOMNIST_SOURCE, **protocol)
@@ -157,9 +162,9 @@ def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
     "huiting", root="a folder <speaker>/<phrase>/<session>.wav of Huiting202, or of its shape"
 )
 def huiting(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
-    """Huiting202: 202 speakers, 20 phrases; 132 speakers to train on, three sessions of a phrase enrol, the rest test.
+    """Huiting202: 202 speakers and 20 phrases; by default, 132 training speakers and three sessions per enrolment.
 
-    Of fewer speakers two thirds are trained on.
+    A smaller data set is divided into two thirds training speakers and one third evaluation speakers.
     """
     listing = match_files(Path(root), "{speaker}/{phrase}/{session}")
     if len(np.unique(listing.fields["speaker"])) > HUITING_TRAINING:
@@ -174,40 +179,44 @@ def rsr2015(
     gender: str | None = None,
     keys: PathLike | None = None,
 ) -> Corpus:
-    """RSR2015 part I: train on background and development, as the paper does; enrol and test the others by gender.
+    """RSR2015 part I: as in the paper, train on background and development speakers, and evaluate each gender.
 
     Parameters
     ----------
-    root : the corpus' folder, which holds ``sph/<gender>/<speaker>/<speaker>_<session>_<phrase>.sph``. Converted files
-        under ``wav`` or ``flac`` are preferred
-    gender : "male" or "female" evaluates one; None both, each against itself. Both are trained on.
-    keys : the folder that holds ``trn/3sess-pwd_eval_m.trn`` and ``ndx/3sess-pwd_eval_m.ndx`` (``f``):
-        enrolments and trials as listed. None is the root's ``key/part1``; lists that are not there are an error
+    root : folder of the corpus with the files ``sph/<gender>/<speaker>/<speaker>_<session>_<phrase>.sph``. Converted
+        files under ``wav`` or ``flac`` take precedence
+    gender : "male" or "female" evaluates one gender, None both, each against itself. Speakers of both genders are
+        training speakers in any case
+    keys : folder of the lists ``trn/3sess-pwd_eval_m.trn`` and ``ndx/3sess-pwd_eval_m.ndx`` (``f`` for female) of
+        enrolments and trials; None: ``key/part1`` under the root. Missing lists are an error
     """
     if gender not in (None, *EVALUATION):
-        raise ParameterError(f"gender is 'male', 'female' or None for both; got {gender!r}")
+        raise ParameterError(f"gender is 'male' or 'female', or None for both; got {gender!r}")
     root = Path(root)
     listing = match_files(_sound(root), PATTERN)
     phrase = _numbers(listing.fields["phrase"])
     number = _numbers(np.array([name[1:] for name in listing.fields["speaker"].tolist()]))
-    used = (number > 0) & (phrase > 0) & (phrase <= PHRASES)
-    listing = listing.take(np.flatnonzero(used))
+    is_part_1 = (number > 0) & (phrase > 0) & (phrase <= PHRASES)
+    listing = listing.take(np.flatnonzero(is_part_1))
     ids = np.array([rsr2015_utterance(path) for path in listing.ids.tolist()])
     genders = listing.fields["gender"]
-    # both genders are trained on, whichever is evaluated
+
+    # both genders are training speakers, whichever is evaluated
     evaluated = np.zeros(len(ids), dtype=bool)
     train = np.zeros(len(ids), dtype=bool)
-    wanted = [gender] if gender else list(EVALUATION)
-    for name, first in EVALUATION.items():
-        late = number[used] >= first
-        train |= (genders == name) & ~late
-        evaluated |= (genders == name) & late & (name in wanted)
+    evaluated_genders = [gender] if gender else list(EVALUATION)
+    for name, first_number in EVALUATION.items():
+        is_evaluation_speaker = number[is_part_1] >= first_number
+        train |= (genders == name) & ~is_evaluation_speaker
+        evaluated |= (genders == name) & is_evaluation_speaker & (name in evaluated_genders)
     if not (train.any() and evaluated.any()):
         raise DataError(
-            f"rsr2015: {int(train.sum())} utterances to train on and {int(evaluated.sum())} of speakers to evaluate "
-            "with; expected some of both, in male/m001/m001_01_001 ..."
+            f"rsr2015: expected utterances of training and of evaluation speakers, such as male/m001/m001_01_001; got "
+            f"{int(train.sum())} to train on and {int(evaluated.sum())} to evaluate"
         )
-    models, trials = _read_lists(root / "key/part1" if keys is None else Path(keys), wanted)
+
+    keys = root / "key/part1" if keys is None else Path(keys)
+    models, trials = _read_lists(keys, evaluated_genders)
     protocol = listed_protocol(ids, models, trials, np.flatnonzero(train))
     labels = listing.labels(VIEWS)
     session = listing.fields["session"]
@@ -215,43 +224,45 @@ def rsr2015(
 
 
 def _numbers(texts: Names) -> IntArray:
-    """(n,) numbers; what is none is 0."""
+    """Convert texts (n,) to numbers; texts that are not numbers become 0."""
     return np.where(np.char.isdecimal(texts), texts, "0").astype(np.int64)
 
 
 def _sound(root: Path) -> Path:
-    """The folder that holds the genders' sound."""
+    """Return the folder that contains the sound files of both genders."""
     for name in SOUND_FOLDERS:
         if any((root / name / gender).is_dir() for gender in EVALUATION):
             return root / name
-    looked = ", ".join(str(root / name / "male") for name in SOUND_FOLDERS)
+    expected = ", ".join(str(root / name / "male") for name in SOUND_FOLDERS)
     raise DataError(
-        f"RSR2015 is not there: looked for the folders {looked}. RSR2015 is licensed by I2R, Singapore: give the "
-        "folder that holds sph/<male|female>/<speaker>/*.sph"
+        f"RSR2015 was not found; expected one of the folders {expected}. RSR2015 is licensed by I2R, Singapore: pass "
+        "the folder that contains sph/<male|female>/<speaker>/*.sph"
     )
 
 
 def _read_lists(folder: Path, genders: list[str]) -> tuple[Groups, Trials]:
-    """Enrolments and trials as the lists of one gender or of both have them."""
+    """Read the enrolments and trials of the given genders."""
     files = {
         kind: [folder / kind / f"3sess-pwd_eval_{name[0]}.{kind}" for name in genders]
         for kind in ("trn", "ndx")
     }
-    missing = [str(file) for some in files.values() for file in some if not file.is_file()]
+    missing = [str(file) for paths in files.values() for file in paths if not file.is_file()]
     if missing:
         raise DataError(
-            f"rsr2015: {len(missing)} lists are not there: {named(missing)}. Put them there, name "
-            "their folder (-s corpus.keys=FOLDER), or evaluate one gender (-s corpus.gender=male)"
+            f"rsr2015: {len(missing)} list(s) are missing: {abbreviated(missing)}. Add them, set their folder "
+            "(-s corpus.keys=FOLDER), or evaluate one gender (-s corpus.gender=male)"
         )
     models: Groups = {}
     for file in files["trn"]:
         models |= read_rsr2015_enrolment(file)
-    parts = [read_trials(file) for file in files["ndx"]]
-    return models, Trials(_joined([p.enrol for p in parts]), _joined([p.test for p in parts]))
+    lists = [read_trials(file) for file in files["ndx"]]
+    enrol = _joined([trials.enrol for trials in lists])
+    test = _joined([trials.test for trials in lists])
+    return models, Trials(enrol, test)
 
 
 def _joined(columns: list[Coded]) -> Coded:
-    """Columns one after the other; no id is written out, for there are tens of millions of them."""
+    """Concatenate coded columns without decoding them, because they have tens of millions of rows."""
     starts = np.cumsum([0, *(len(column.names) for column in columns[:-1])], dtype=np.int32)
     codes = [column.codes + start for column, start in zip(columns, starts, strict=True)]
     return Coded(np.concatenate([column.names for column in columns]), np.concatenate(codes))
