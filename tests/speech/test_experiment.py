@@ -95,7 +95,7 @@ def test_the_papers_systems_are_as_the_paper_has_them(task):
 def test_systems_by_name_and_group():
     assert [s.name for s in systems_named(("best", "cosine"))] == ["cosine", "best"]
     assert "jplda-exact-raw" in {s.name for s in systems_named(("paper",))}
-    with pytest.raises(ParameterError, match="no system 'magic'"):
+    with pytest.raises(ParameterError, match="unknown system 'magic'"):
         systems_named(("magic",))
 
 

@@ -1,9 +1,9 @@
-"""The systems of the table, from cosine to the best, and the task that a corpus gives them.
+"""Systems that an experiment compares, and the verification task of a corpus.
 
-Those that the paper has are as the paper has them: 20 + 20 latents against a PLDA of 40, ten iterations, diagonal
-noise, the mean of three enrolment vectors scored as one vector. The paper feeds them raw vectors; in the usual table
-they see principal components. The group "paper" has the raw ones. The others have full noise, exact enrolment, and
-ranks as far as the classes allow.
+The paper's systems follow the paper: ranks 20 + 20 against a PLDA of rank 40, ten iterations, diagonal noise, and the
+mean of the enrolment vectors scored as one vector. The paper uses raw vectors (systems "-raw", group "paper"); the
+default table uses principal components. All other systems have full noise, exact enrolment, and ranks up to the
+limits that the numbers of classes set.
 """
 
 from __future__ import annotations
@@ -39,24 +39,26 @@ from ..training import calibrate, make_committee
 from .corpora.corpus import Corpus
 from .settings import BackendSettings
 
-BLOCK = 512
-"""Tests whose calibrated scores are made at once: hypotheses are four matrices of float64."""
-COMPONENTS = 150
-"""Principal components of the systems with full noise."""
-SPEAKER_RANK, CELL_RANK = 40, 120
+TESTS_PER_BLOCK = 512
+"""Tests that are scored and calibrated together; limits the memory of the log-likelihoods of all hypotheses."""
+MAX_COMPONENTS = 150
+"""Largest number of principal components of the systems with full noise."""
+MAX_VIEW_RANK, MAX_CELL_RANK = 40, 120
 """Largest ranks of a view and of the cells in the interaction model."""
 STRENGTH, KNOWN_STRENGTH = 0.6, 0.2
-"""Of the isotropic prior: of the speaker, the cells and the noise; and of views whose classes training has seen."""
+"""Strengths of the isotropic prior: for the speaker, the cells and the noise; and for views whose test classes occur in
+training."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Vectors of a corpus, sorted by what the protocol does with them.
+    """Verification task: the vectors of a corpus, divided by its protocol.
 
     Attributes
     ----------
-    X : (n, D) the vector of every utterance
-    blocks : {extractor: columns}, where the vectors of several stand side by side
+    corpus : labels and protocol of the utterances
+    X : (n, D) vectors of the utterances
+    blocks : {extractor: number of columns} if the vectors of several extractors are concatenated, else empty
     """
 
     corpus: Corpus
@@ -65,107 +67,119 @@ class Task:
 
     @cached_property
     def views(self) -> Views:
-        """The views in question, the first being the speaker."""
+        """Views of the trials; the first is the speaker."""
         return compared_views(self.corpus)
 
     @cached_property
     def train(self) -> Names:
+        """Training vectors, (n_train, D)."""
         return self.X[self.corpus.protocol.train]
 
     @property
     def train_labels(self) -> Columns:
+        """Labels of the training vectors per view."""
         return self.corpus.labels_at(self.corpus.protocol.train, self.views)
 
     @property
     def enrol_ids(self) -> IntArray:
-        """The number of the enrolment that each of its vectors belongs to."""
+        """Index of the enrolment that each enrolment vector belongs to."""
         sizes = self.corpus.protocol.sizes
         return np.repeat(np.arange(len(sizes)), sizes)
 
     @cached_property
     def model_labels(self) -> Columns:
+        """Class of each enrolment per view."""
         return self.corpus.model_labels()
 
     @cached_property
     def test(self) -> Names:
+        """Test vectors, (n_test, D)."""
         return self.X[self.corpus.protocol.test]
 
     @property
     def test_labels(self) -> Columns:
+        """Labels of the test vectors per view."""
         return self.corpus.labels_at(self.corpus.protocol.test, self.views)
 
     @property
     def cell(self) -> str:
-        """The view whose classes are cells: ``speaker:phrase``."""
+        """Interaction view, whose classes are the cells: ``speaker:phrase``."""
         return ":".join(self.views)
 
     @cached_property
     def classes(self) -> dict[str, int]:
-        """How many classes of every view there are to train on, cells included."""
+        """Number of training classes per view, including the cells."""
         table = encode_labels(self.train_labels, (*self.views, self.cell))
         return {view: len(table.classes[view]) for view in table.views}
 
     @property
     def per_model(self) -> int:
-        """Vectors of an enrolment, as most have them."""
+        """Median number of vectors per enrolment."""
         return int(np.median(self.corpus.protocol.sizes))
 
     @property
     def components(self) -> int:
-        """Components for a full noise: no more than half of what varies within cells can tell."""
-        # a full noise has as many free numbers as components squared
+        """Number of principal components for models with full noise."""
+        # A full noise covariance has about components squared parameters; it is estimated from the variation within
+        # cells, which has `within` degrees of freedom, so at least twice as many as there are components.
         rows, width = self.train.shape
         within = rows - self.classes[self.cell]
-        return int(max(min(COMPONENTS, width, rows - 1, within // 2), min(2, width)))
+        largest = min(MAX_COMPONENTS, width, rows - 1, within // 2)
+        return int(max(largest, min(2, width)))
 
     @cached_property
     def joined(self) -> Task:
-        """Where there are blocks, all of them centred and of unit length (roots first, if rectified): one vector."""
+        """The task with one vector per utterance: each block is centred and scaled to unit length by `unit_chain`."""
         if not self.blocks:
             return self
         ends = np.cumsum(list(self.blocks.values()))[:-1]
-        parts = []
+        normalised = []
         for block in np.split(self.X, ends, axis=1):
             chain = unit_chain().fit(block[self.corpus.protocol.train])
-            parts.append(chain.transform(block))
-        return Task(self.corpus, np.concatenate(parts, axis=1))
+            normalised.append(chain.transform(block))
+        return Task(self.corpus, np.concatenate(normalised, axis=1))
 
     @cached_property
     def kinds(self) -> dict[str, BoolArray]:
-        """Masks of the kinds of trials, (models, tests); the first are the targets."""
+        """Masks (enrolments, tests) of the kinds of trials; the first kind is the targets."""
         kinds = trial_kinds(self.model_labels, self.test_labels)
         listed = self.corpus.trial_mask()
         if listed is not None:
             kinds = {kind: mask & listed for kind, mask in kinds.items()}
         if not any(mask.any() for mask in list(kinds.values())[1:]):
-            raise DataError("the protocol has no non-target trials")
+            raise DataError(
+                "the protocol has no non-target trials: add tests of other speakers or phrases"
+            )
         return kinds
 
 
 def compared_views(corpus: Corpus) -> Views:
-    """The views in which an enrolment is of one class: two or more."""
+    """Return the views in which every enrolment has a single class; raise an error unless there are two or more."""
     views = tuple(corpus.model_labels())
     if len(views) < 2:
         raise LabelError(
-            f"{corpus.name}: an experiment needs two views in which an enrolment is of one class, "
-            f"such as speaker and phrase; there is only {list(views)}. To compare voices alone: mvplda verify"
+            f"{corpus.name}: an experiment needs two views in which each enrolment has a single class, such as speaker "
+            f"and phrase; got only {list(views)}. To compare voices alone, use mvplda verify"
         )
     return views
 
 
 @dataclass(frozen=True)
 class System:
-    """A name for the command line, a title for the table, and what is fitted and asked.
+    """A system of the table.
 
-    title : {0} and {1} in it stand for the first and the second view
-    build : a bundle to be fitted to a task
-    question : what is asked about a task's trials
+    Attributes
+    ----------
+    name : name on the command line
+    title : title in the table; ``{0}`` and ``{1}`` are replaced by the first and the second view
+    build : function that returns the bundle to fit to a task
+    question : function that returns the options of scoring for a task
     enrolment : "average" scores the mean of a profile's vectors as one vector, as the paper does
-    llr : whether scores are log-likelihood ratios, whose Cllr means something
-    published : whether it has the published formulas, which are for two views
-    raw : see the vectors as they are; None for systems that are not the paper's
-    by_block : see the blocks of several extractors as they are, not joined to one vector
-    usual : whether it is in the table where no systems are named
+    llr : whether scores are log-likelihood ratios; Cllr is reported only for these
+    published : whether the system uses the published formulas, which require two views
+    raw : True: raw vectors; False: principal components; None: not one of the paper's systems
+    by_block : whether the vectors of several extractors remain separate blocks instead of one joined vector
+    usual : whether the system is part of the default table
     """
 
     name: str
@@ -180,20 +194,20 @@ class System:
     usual: bool = True
 
     def heading(self, settings: BackendSettings, views: Sequence[str]) -> str:
-        """The title with the names of the views, and which vectors the paper's systems see."""
+        """Return the title with the names of the views; for the paper's systems also the kind of vectors."""
         title = self.title.format(*views)
         if self.raw is None:
             return title
-        seen = "reduced" if settings.reduce and not self.raw else "raw"
-        return f"{title}, {seen}"
+        vectors = "reduced" if settings.reduce and not self.raw else "raw"
+        return f"{title}, {vectors}"
 
     def is_random(self, settings: BackendSettings) -> bool:
-        """Whether its start is drawn."""
+        """Whether the initialisation is random."""
         return self.raw is not None and _start(settings, self.published) == "random"
 
 
 def _start(settings: BackendSettings, published: bool) -> Literal["random", "moments"]:
-    """How EM begins; as published, at random for the published formulas alone."""
+    """Return the initialisation of EM (see `BackendSettings.start`)."""
     if settings.start == "random" or (settings.start == "published" and published):
         return "random"
     return "moments"
@@ -202,7 +216,7 @@ def _start(settings: BackendSettings, published: bool) -> Literal["random", "mom
 def _paper(
     task: Task, settings: BackendSettings, views: Sequence[str], published: bool = False
 ) -> Bundle:
-    """A model as the paper has it; no rank is above the number of classes less one."""
+    """Build one of the paper's models; ranks are limited to the number of classes minus one."""
     rank = settings.paper_rank * len(task.views) // len(views)
     model = MultiviewPLDA(
         {view: min(rank, task.classes[view] - 1) for view in views},
@@ -213,33 +227,35 @@ def _paper(
         tol=0,
         random_state=settings.random_state,
     )
-    # readings of the published formulas are no options of the model: nobody else needs them
+    # set as an attribute: readings of the published formulas are of no use as public options of the model
     body = settings.e_step == "body"
     model.published_em = partial(PublishedEM, body=body, together=settings.m_step == "together")
     chain = None
     if settings.reduce:
-        # as they are, not whitened: a diagonal noise depends on it
+        # not whitened: a diagonal noise covariance depends on the scale of the components
         chain = Pipeline([("reduce", Reduction(min(settings.reduce, *task.train.shape)))])
     return Bundle(chain, model)
 
 
 def published(task: Task, settings: BackendSettings) -> Bundle:
+    """Build joint PLDA with the published formulas."""
     return _paper(task, settings, task.views, published=True)
 
 
 def with_interaction(task: Task, settings: BackendSettings) -> Bundle:
+    """Build joint PLDA with full noise and an interaction view."""
     ranks = {}
     for view in (*task.views, task.cell):
-        largest = CELL_RANK if view == task.cell else SPEAKER_RANK
+        largest = MAX_CELL_RANK if view == task.cell else MAX_VIEW_RANK
         ranks[view] = min(largest, task.classes[view] - 1, task.components)
     model = MultiviewPLDA(ranks, noise="full", max_iter=20)
     return Bundle(Pipeline([("reduce", Reduction(task.components))]), model)
 
 
 def _with_prior(task: Task, *views: str) -> Bundle:
-    """Full-rank loadings under an isotropic prior, on vectors of unit length."""
+    """Build a model with full-rank loadings under an isotropic prior, for vectors of unit length."""
     strengths = dict.fromkeys([*views, "noise"], STRENGTH)
-    # of phrases that training has, tests have no others: their loadings need little help
+    # tests contain only phrases of the training data, so the prior of these views can be weak
     strengths |= {view: KNOWN_STRENGTH for view in task.views[1:] if view in views}
     model = MultiviewPLDA(
         dict.fromkeys(views), prior="isotropic", prior_strength=strengths, max_iter=20
@@ -248,7 +264,7 @@ def _with_prior(task: Task, *views: str) -> Bundle:
 
 
 def committee(task: Task, settings: BackendSettings) -> Bundle:
-    """Two experts per extractor, weighted and calibrated by held-out speakers, for the question that will be asked."""
+    """Build a committee of two models per extractor, weighted and calibrated on held-out speakers."""
     scorer = make_committee(
         task.blocks or {"vectors": int(task.train.shape[1])},
         task.views,
@@ -261,7 +277,7 @@ def committee(task: Task, settings: BackendSettings) -> Bundle:
 
 
 def phrase_known(task: Task, settings: BackendSettings) -> Json:
-    """The phrase that an enrolment claims, the second view's class; nothing where training had no such phrase."""
+    """Return the claimed phrase of each enrolment as a known class; empty if training contains none of the phrases."""
     view = task.views[1]
     claimed = task.model_labels[view]
     if not np.isin(claimed, task.train_labels[view]).any():
@@ -270,6 +286,7 @@ def phrase_known(task: Task, settings: BackendSettings) -> Json:
 
 
 def exact_score(task: Task, settings: BackendSettings) -> Json:
+    """Return the options of exact scoring: priors of the hypotheses, if set."""
     if not settings.priors:
         return {}
     speaker, phrase = task.views
@@ -278,17 +295,18 @@ def exact_score(task: Task, settings: BackendSettings) -> Json:
 
 
 def published_score(task: Task, settings: BackendSettings) -> Json:
+    """Return the options of the paper's score of all views."""
     return {"scoring": "paper", **exact_score(task, settings)}
 
 
 def speaker_alone(task: Task, settings: BackendSettings) -> Json:
-    """The appendix: the first view on its own, whatever the second."""
+    """Return the options of the score in the paper's appendix: same speaker, any phrase."""
     return {"scoring": "paper", "same": task.views[0]}
 
 
 BASELINE = "plda-cell"
 BEST = "best"
-OF_PAPER = (
+PAPER_SYSTEMS = (
     System(
         BASELINE,
         "PLDA ({0} x {1})",
@@ -331,7 +349,7 @@ OF_PAPER = (
         raw=False,
     ),
 )
-"""On principal components; the paper feeds them raw vectors."""
+"""The paper's systems on principal components; the paper itself uses raw vectors."""
 SYSTEMS = {
     system.name: system
     for system in (
@@ -348,8 +366,11 @@ SYSTEMS = {
             lambda task, settings: Bundle(None, CosineScorer()),
             llr=False,
         ),
-        *(replace(one, name=f"{one.name}-raw", raw=True, usual=False) for one in OF_PAPER),
-        *OF_PAPER,
+        *(
+            replace(system, name=f"{system.name}-raw", raw=True, usual=False)
+            for system in PAPER_SYSTEMS
+        ),
+        *PAPER_SYSTEMS,
         System("jplda-interaction", "jPLDA exact, interaction", with_interaction),
         System(
             "plda-prior",
@@ -364,9 +385,9 @@ SYSTEMS = {
         System(BEST, "best", committee, phrase_known, by_block=True),
     )
 }
-PAPER = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
-GROUPS = {"paper": (*PAPER, "jplda-interaction", BEST), "all": tuple(SYSTEMS)}
-"""Rows of a table by one name: the paper's systems as the paper feeds them, then what does better; all."""
+PAPER_TABLE = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
+GROUPS = {"paper": (*PAPER_TABLE, "jplda-interaction", BEST), "all": tuple(SYSTEMS)}
+"""Groups of systems: "paper" has the paper's systems on raw vectors and two better ones; "all" has all systems."""
 COMPARED = (
     (BEST, BASELINE),
     ("jplda-prior", "plda-prior"),
@@ -379,33 +400,42 @@ COMPARED = (
     (BASELINE, "cosine"),
     (f"{BASELINE}-raw", "cosine-plain"),
 )
-"""Pairs of systems whose errors are compared on the same draws of speakers."""
+"""Pairs of systems whose errors are compared, on the same resamples of speakers."""
 
 
 def systems_named(names: Sequence[str], views: int = 2) -> list[System]:
-    """Systems by name or group that suit a number of views, in the order of the table; none named: the usual ones."""
+    """Return systems in the order of the table.
+
+    Parameters
+    ----------
+    names : names of systems or groups; empty: the default systems
+    views : number of views of the corpus; systems with the published formulas are omitted unless it is 2
+    """
     unknown = [name for name in names if name not in SYSTEMS and name not in GROUPS]
     if unknown:
         raise ParameterError(
-            f"there is no system {unknown[0]!r}; there are {', '.join(SYSTEMS)}, and the groups {', '.join(GROUPS)}"
+            f"unknown system {unknown[0]!r}; available systems: {', '.join(SYSTEMS)}; groups: {', '.join(GROUPS)}"
         )
-    chosen = {own for name in names for own in GROUPS.get(name, (name,))}
+    chosen = {member for name in names for member in GROUPS.get(name, (name,))}
     systems = []
     for system in SYSTEMS.values():
-        wanted = system.name in chosen if chosen else system.usual
-        if wanted and (views == 2 or not system.published):
+        is_chosen = system.name in chosen if chosen else system.usual
+        if is_chosen and (views == 2 or not system.published):
             systems.append(system)
     if not systems:
-        raise ParameterError(f"{', '.join(chosen)} are for two views; there are {views}")
+        raise ParameterError(f"{', '.join(chosen)}: expected a corpus with two views; got {views}")
     return systems
 
 
 def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[Names, Bundle]:
-    """Scores (models, tests) and the fitted bundle.
+    """Fit a system to a task and score its trials.
 
-    One BLAS thread: products are small, and sums do not depend on the number of cores.
+    One BLAS thread is used: the products are small, and sums must not depend on the number of cores. Warnings about
+    capped ranks and about EM without convergence are suppressed; a warning about calibration with few speakers is not.
 
-    Warnings that a rank is capped or that ten iterations are few are not shown; that few speakers calibrate is.
+    Returns
+    -------
+    scores (enrolments, tests), and the fitted bundle
     """
     if system.raw:
         settings = replace(settings, reduce=0)
@@ -417,6 +447,7 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
         warnings.simplefilter("default", FewSpeakersWarning)
         bundle = system.build(task, settings)
         bundle.fit(task.train, task.train_labels)
+        # the committee is also calibrated on held-out training speakers
         if system.name == BEST:
             calibrate(bundle, task.train, task.train_labels, enrolment=task.per_model)
         enrolled = task.X[task.corpus.protocol.enrolled]
@@ -431,10 +462,10 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
 
 
 def _calibrated(bundle: Bundle, profiles: Any, test: Names, known: Columns) -> Names:
-    """Calibrated scores, some tests at a time: what costs most, their likelihood in every known class, is made once."""
+    """Return calibrated scores (enrolments, tests), computed in blocks of tests to limit memory."""
     scores = np.empty((len(profiles), len(test)), dtype=np.float32)
-    for start in range(0, len(test), BLOCK):
-        columns = slice(start, start + BLOCK)
+    for start in range(0, len(test), TESTS_PER_BLOCK):
+        columns = slice(start, start + TESTS_PER_BLOCK)
         tests = bundle.enrol(test[columns])
         scores[:, columns] = bundle.answer(profiles, tests, {"known": known}).llr
     return scores
