@@ -1,4 +1,4 @@
-"""Experiments: configurations, tasks, systems, tables and where they come from."""
+"""Experiments: configurations, tasks, systems, tables and their provenance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mvplda.speech.systems import SYSTEMS, Task, run_system, systems_named
 
 
 def drawn(seed=0, speakers=12, phrases=3, sessions=6, width=12):
-    """Labels and vectors of speakers and phrases that both matter."""
+    """Return labels and vectors that depend on the speaker and on the phrase."""
     rng = np.random.default_rng(seed)
     speaker = np.repeat(np.arange(speakers), phrases * sessions)
     phrase = np.tile(np.repeat(np.arange(phrases), sessions), speakers)
@@ -47,7 +47,7 @@ def task():
     return Task(corpus, X)
 
 
-def test_a_task_sorts_vectors_by_the_protocol(task):
+def test_a_task_divides_vectors_by_the_protocol(task):
     assert task.train.shape == (144, 12)
     assert task.enrol_ids.shape == (36,)
     assert task.per_model == 3
@@ -72,7 +72,7 @@ def test_every_system_beats_chance(task, name):
     assert np.median(scores[task.kinds["TC"]]) > np.median(scores[task.kinds["IW"]])
 
 
-def test_the_papers_systems_are_as_the_paper_has_them(task):
+def test_the_papers_systems_have_the_settings_of_the_paper(task):
     settings = BackendSettings(paper_rank=20)
     model = SYSTEMS["jplda-printed-raw"].build(task, settings).scorer
     assert model.views == {"speaker": 7, "phrase": 2}  # one fewer than there are classes
@@ -99,12 +99,12 @@ def test_systems_by_name_and_group():
         systems_named(("magic",))
 
 
-def test_a_run_leaves_its_table_its_model_and_where_they_come_from(tmp_path):
+def test_a_run_writes_its_table_its_model_and_their_provenance(tmp_path):
     ids, labels, X = drawn()
     np.savez(tmp_path / "v.npz", X=X, ids=ids, **labels)
     corpus = load_corpus("vectors", tmp_path / "v.npz")
-    wanted = {"evaluation.systems": ["cosine", "plda-cell", "best"], "evaluation.resamples": 10}
-    configuration = read_recipe("small", {"name": "vectors"}).with_changes(wanted)
+    changes = {"evaluation.systems": ["cosine", "plda-cell", "best"], "evaluation.resamples": 10}
+    configuration = read_recipe("small", {"name": "vectors"}).with_changes(changes)
     options: dict[str, Any] = {
         "vectors": [tmp_path / "v.npz"],
         "inputs": [tmp_path / "v.npz"],
@@ -134,16 +134,16 @@ def test_a_run_leaves_its_table_its_model_and_where_they_come_from(tmp_path):
     assert read_configuration(tmp_path / "out" / "configuration.toml") == configuration
 
 
-def test_the_papers_table_stands_beside_ours(task):
+def test_published_figures_are_shown_next_to_measured_ones(task):
     names = ["cosine-plain", "cosine", "plda-cell-raw", "jplda-exact-raw"]
     changes = {"evaluation.resamples": 0, "evaluation.systems": names}
     configuration = Configuration().with_changes(changes)
     results, _ = run_systems(task, configuration, lambda text: None)
-    # nothing beside vectors of which it is not known what they are of
+    # no published figures for vectors of an unknown corpus
     assert "paper" not in results.table()
     results = replace(results, configuration={"corpus": {"name": "cvau"}})
     head, cosine, centred, cells, line, exact, source = results.table().splitlines()
-    # a system between those of the paper has none of its figures
+    # other systems have no published figures, even between those of the paper
     assert len(centred.split()) == 2 + len(KINDS)
     assert "6.50" in cells.split()
     assert "IC, paper" in head
@@ -156,7 +156,7 @@ def test_the_papers_table_stands_beside_ours(task):
 
 
 def test_a_kind_without_trials_has_dashes(tmp_path):
-    """Where everybody has a phrase of their own, nobody says the right phrase of another."""
+    """If every speaker has their own phrase, there are no trials of an impostor with the right phrase."""
     ids, labels, X = drawn(speakers=16, phrases=1)
     labels["phrase"] = np.char.replace(labels["speaker"], "s", "p")
     task = Task(build_corpus("toy", ids, labels, None), X)
@@ -169,14 +169,14 @@ def test_a_kind_without_trials_has_dashes(tmp_path):
     assert "<h2>Compared" in (tmp_path / "report.html").read_text()
 
 
-def test_blocks_of_a_file_stand_side_by_side(tmp_path):
+def test_blocks_of_a_file_are_concatenated(tmp_path):
     ids, labels, X = drawn()
     numbers = np.arange(len(ids)).astype(str)
     np.savez(tmp_path / "v.npz", voice=X, words=3 * X[:, :5])
     corpus = build_corpus("toy", numbers, labels, None)
-    made = read_corpus_vectors(corpus, [tmp_path / "v.npz"])
-    assert made.blocks == {"voice": 12, "words": 5}
-    joined = Task(corpus, made.vectors.X, made.blocks).joined
+    read = read_corpus_vectors(corpus, [tmp_path / "v.npz"])
+    assert read.blocks == {"voice": 12, "words": 5}
+    joined = Task(corpus, read.vectors.X, read.blocks).joined
     assert not joined.blocks
     for block in (joined.test[:, :12], joined.train[:, 12:]):
         np.testing.assert_allclose(np.linalg.norm(block, axis=1), 1, rtol=1e-5)
@@ -205,7 +205,7 @@ def test_the_recipe_called_paper_is_the_papers():
     assert not read_recipe("paper-without-pretraining", {}).network.pretrained
 
 
-def test_changes_name_their_section():
+def test_changes_are_addressed_by_section_and_name():
     changes = {"training.epochs": 3, "network.pretraining.epochs": 1, "backend.reduce": 0}
     changed = Configuration().with_changes(changes)
     assert changed.training.epochs == 3
@@ -239,7 +239,7 @@ def test_provenance_hashes_files_and_folders(tmp_path):
 
 
 @pytest.mark.parametrize("reading", [{"e_step": "body"}, {"m_step": "together"}, {"noise": "full"}])
-def test_readings_change_the_published_system_and_no_other(task, reading):
+def test_readings_change_only_the_published_system(task, reading):
     settings = BackendSettings(paper_iterations=3)
     other = replace(settings, **reading)
     scores = [run_system(SYSTEMS["jplda-printed-raw"], task, s)[0] for s in (settings, other)]
@@ -249,7 +249,7 @@ def test_readings_change_the_published_system_and_no_other(task, reading):
         np.testing.assert_array_equal(*exact)
 
 
-def test_starts_are_alike_for_both_systems(task):
+def test_the_start_applies_to_all_of_the_papers_systems(task):
     for start in ("random", "moments"):
         settings = BackendSettings(start=start)
         for name in ("jplda-printed-raw", "jplda-exact-raw", "plda-cell-raw"):
@@ -291,19 +291,19 @@ def test_seeds_widen_intervals(task):
     results, _ = run_systems(task, Configuration().with_changes(changes), lambda text: None)
     seeds = results["jplda-printed"].seeds
     assert len(seeds["IC"]["values"]) == 5
-    assert not results["jplda-exact"].seeds  # nothing in it is drawn
+    assert not results["jplda-exact"].seeds  # its initialisation is not random
     assert f"{100 * seeds['IC']['eer']:.2f}" in results.table()
     assert "seeds" in results["jplda-printed"].to_dict()
 
 
 class Errors(dict[str, Any]):
-    """An evaluation of one kind."""
+    """An evaluation with a single kind of trial."""
 
     rows = ("IC",)
 
 
-class Around:
-    """Intervals from half to twice a value."""
+class IntervalsAround:
+    """Intervals from half the value to twice the value."""
 
     def __init__(self, eer):
         self.interval = Interval(eer, eer / 2, 2 * eer)
@@ -314,18 +314,18 @@ class Around:
 
 def test_intervals_over_seeds_add_variances():
     def runs(*values) -> Any:
-        return [(Errors(IC={"eer": value}), Around(value)) for value in values]
+        return [(Errors(IC={"eer": value}), IntervalsAround(value)) for value in values]
 
     same = over_seeds(runs(0.1, 0.1, 0.1))["IC"]
     assert same["low"] == pytest.approx(0.05)
     assert same["high"] == pytest.approx(0.2)
     # a lower end of zero in one run of three leaves two thirds of the lower end of the others
-    none: Any = Around(0.1)
-    none.of = lambda kind, name: Interval(0.1, 0.0, 0.2)
-    three: Any = [*runs(0.1, 0.1), (Errors(IC={"eer": 0.1}), none)]
-    one_zero = over_seeds(three)["IC"]
-    assert one_zero["low"] == pytest.approx(2 / 3 * 0.05)
-    assert one_zero["high"] == pytest.approx(0.2)
+    from_zero: Any = IntervalsAround(0.1)
+    from_zero.of = lambda kind, name: Interval(0.1, 0.0, 0.2)
+    three_runs: Any = [*runs(0.1, 0.1), (Errors(IC={"eer": 0.1}), from_zero)]
+    with_zero = over_seeds(three_runs)["IC"]
+    assert with_zero["low"] == pytest.approx(2 / 3 * 0.05)
+    assert with_zero["high"] == pytest.approx(0.2)
     varied = over_seeds(runs(0.05, 0.1, 0.15))["IC"]
     assert varied["eer"] == pytest.approx(0.1)
     assert varied["low"] < 0.05

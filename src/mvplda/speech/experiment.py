@@ -1,4 +1,4 @@
-"""A whole experiment: corpus, extractor, vectors, systems, table, page; all of it in one folder."""
+"""Experiments: from a corpus to vectors, fitted systems, a table of error rates and a report, in one output folder."""
 
 from __future__ import annotations
 
@@ -29,22 +29,24 @@ from .systems import BEST, COMPARED, System, Task, compared_views, run_system, s
 
 __all__ = ["run_experiment"]
 
-Say = Callable[[str], object]
+Echo = Callable[[str], object]
+"""Function that shows a line of text, such as ``print``."""
 
-NAMED = 20
-"""Utterances that cannot be used are named up to this number."""
-MOST_TRIALS = 2_000_000
-"""Of a kind with more trials, so many stand for all in intervals and comparison; error rates are of all."""
+MAX_LISTED_UTTERANCES = 20
+"""Unusable utterances that are shown; results.json lists all."""
+MAX_TRIALS = 2_000_000
+"""Largest sample of trials per kind for intervals and comparisons; error rates use all trials."""
 CHECKPOINT, UNFINISHED = "network.checkpoint", "vectors.unfinished"
-"""What a run that was interrupted goes on from."""
+"""Files in the output folder from which an interrupted run resumes."""
 
 
 @dataclass(frozen=True)
-class Vectors:
-    """Vectors of a corpus, and what is known of how they were made.
+class CorpusVectors:
+    """Vectors of a corpus.
 
-    blocks : {extractor: columns}; empty for a network that was trained here
-    skipped : (id, reason) of utterances without a vector
+    vectors : ids and vectors of the usable utterances
+    blocks : {extractor: number of columns}; empty for the vectors of a network that the experiment trained
+    skipped : (id, reason) per utterance without a vector
     """
 
     vectors: VectorSet
@@ -56,57 +58,59 @@ def run_experiment(
     corpus: Corpus,
     configuration: Configuration,
     output: Path,
-    say: Say,
+    echo: Echo,
     *,
     verbose: bool = False,
     vectors: Sequence[str | Path] = (),
     extractors: Sequence[str | Path] = (),
     inputs: Sequence[str | Path] = (),
 ) -> Results:
-    """Run everything, and leave in a folder what was done and what came of it.
+    """Run an experiment and write its models, tables and report to a folder.
 
-    A run that was interrupted goes on in the same folder with the same configuration: training from its last epoch,
-    everything after it from the vectors.
+    A second run with the same folder and configuration resumes an interrupted one: training from its last epoch, and
+    everything after training from the vectors.
 
     Parameters
     ----------
-    output : folder: configuration.toml, extractor.onnx with its recipe, vectors.npz, model.safetensors
-        (of the best system), table.txt, results.json and report.html
-    say : is given lines as things are done
-    verbose : show progress on standard error, too
-    vectors : files of vectors, which stand side by side; nothing is trained but the back-ends
-    extractors : side by side, as `mvplda.load_extractor` takes them; none: a network is trained on the corpus
-    inputs : files and folders whose hashes stand in results.json
+    corpus : utterances, labels and protocol
+    configuration : settings of the network, the systems and the evaluation
+    output : folder of configuration.toml, extractor.onnx with its recipe, vectors.npz, model.safetensors (of the best
+        system), table.txt, results.json and report.html
+    echo : called with each line of output
+    verbose : show progress on standard error too
+    vectors : files of existing vectors, which are concatenated per utterance; no network is trained
+    extractors : extractors as for `mvplda.load_extractor`, whose vectors are concatenated; empty: a network is trained
+        on the corpus
+    inputs : files and folders whose hashes are stored in results.json
     """
     started = time.perf_counter()
-    # what cannot be evaluated is refused before a network is trained
+    # raises for unsuitable systems before a network is trained
     systems_named(configuration.evaluation.systems, len(compared_views(corpus)))
     output.mkdir(parents=True, exist_ok=True)
-    say(corpus.summary() + "\n")
+    echo(corpus.summary() + "\n")
+
     if vectors:
-        made = read_corpus_vectors(corpus, vectors)
+        embedded = read_corpus_vectors(corpus, vectors)
     elif extractors:
-        made = extract_corpus(corpus, extractors, output / UNFINISHED, say, verbose)
+        embedded = extract_corpus(corpus, extractors, output / UNFINISHED, echo, verbose)
     else:
-        made = _network_vectors(corpus, configuration, output, say, verbose)
-    # after the vectors: a later run takes both for whole
+        embedded = _network_vectors(corpus, configuration, output, echo, verbose)
+    # written after the vectors: their presence marks the vectors as complete for a later run
     write_atomically(output / "configuration.toml", to_toml(configuration.to_dict()).encode())
     if not vectors:
-        write_vectors(output / "vectors.npz", made.vectors)
-    notes = tuple(f"{name}: {reason}" for name, reason in made.skipped)
+        write_vectors(output / "vectors.npz", embedded.vectors)
+
+    notes = tuple(f"{name}: {reason}" for name, reason in embedded.skipped)
     if notes:
-        say(f"{len(notes)} utterance(s) could not be used, all named in results.json:")
-        say("\n".join(f"  {note}" for note in notes[:NAMED]))
-        corpus = corpus.without([name for name, _ in made.skipped])
-    # rows of utterances without a vector stay zero: the protocol leaves them out
-    X = np.zeros((len(corpus), made.vectors.X.shape[1]), dtype=np.float32)
-    there = np.isin(corpus.ids, made.vectors.ids)
-    X[there] = made.vectors.X[made.vectors.rows(corpus.ids[there])]
-    blocks = made.blocks if len(made.blocks) > 1 else {}
-    task = Task(corpus, X, blocks)
-    title = f"{corpus.name}, {made.vectors.extractor or 'vectors from elsewhere'}"
-    say(f"\n{title}: {len(task.train)} training vectors of dimension {task.train.shape[1]}\n")
-    results, best = run_systems(task, configuration, say)
+        echo(f"{len(notes)} utterance(s) are unusable (results.json lists all of them):")
+        echo("\n".join(f"  {note}" for note in notes[:MAX_LISTED_UTTERANCES]))
+        corpus = corpus.without([name for name, _ in embedded.skipped])
+    task = _task(corpus, embedded)
+    title = f"{corpus.name}, {embedded.vectors.extractor or 'external vectors'}"
+    n_train, dimension = task.train.shape
+    echo(f"\n{title}: {n_train} training vectors of dimension {dimension}\n")
+
+    results, best = run_systems(task, configuration, echo)
     results = replace(
         results,
         title=title,
@@ -116,57 +120,80 @@ def run_experiment(
         notes=notes,
     )
     results.save(output)
-    say("\n" + results.table())
+    echo("\n" + results.table())
     if best is not None:
-        best.extractor = made.vectors.extractor
+        best.extractor = embedded.vectors.extractor
         best.save(output / "model.safetensors")
     results.write_page(output / "report.html", corpus.source)
-    say(f"\n{time.perf_counter() - started:.0f} s; everything is in {output}")
+    echo(f"\n{time.perf_counter() - started:.0f} s; results are in {output}")
     return results
 
 
-def _network_vectors(
-    corpus: Corpus, configuration: Configuration, output: Path, say: Say, verbose: bool
-) -> Vectors:
-    """Vectors of a network that is trained here on the training speakers, and left as an extractor.
+def _task(corpus: Corpus, embedded: CorpusVectors) -> Task:
+    """Return the task of a corpus with its vectors, aligned with its utterances."""
+    vectors = embedded.vectors
+    # utterances without a vector keep a row of zeros, which the protocol never uses
+    X = np.zeros((len(corpus), vectors.X.shape[1]), dtype=np.float32)
+    has_vector = np.isin(corpus.ids, vectors.ids)
+    X[has_vector] = vectors.X[vectors.rows(corpus.ids[has_vector])]
+    blocks = embedded.blocks if len(embedded.blocks) > 1 else {}
+    return Task(corpus, X, blocks)
 
-    Those of an earlier run with the same configuration are taken as they are.
+
+def _network_vectors(
+    corpus: Corpus, configuration: Configuration, output: Path, echo: Echo, verbose: bool
+) -> CorpusVectors:
+    """Train a network on the training speakers, export it as an extractor, and extract all vectors.
+
+    If an earlier run with the same configuration wrote its vectors, return these.
     """
     from .training import train, training_recipe, write_extractor
 
     vectors = output / "vectors.npz"
     written = output / "configuration.toml"
-    wanted = to_toml(configuration.to_dict())
-    if vectors.is_file() and written.is_file() and written.read_text(encoding="utf-8") == wanted:
-        say(f"vectors of an earlier run with the same configuration: {vectors}")
-        made = read_vectors(vectors)
-        lacking = np.setdiff1d(corpus.ids, made.ids).tolist()
-        return Vectors(made, skipped=tuple((name, "no vector") for name in lacking))
+    expected = to_toml(configuration.to_dict())
+    is_complete = vectors.is_file() and written.is_file()
+    if is_complete and written.read_text(encoding="utf-8") == expected:
+        echo(f"vectors of an earlier run with the same configuration: {vectors}")
+        earlier = read_vectors(vectors)
+        missing = np.setdiff1d(corpus.ids, earlier.ids).tolist()
+        return CorpusVectors(earlier, skipped=tuple((name, "no vector") for name in missing))
+
     recipe = training_recipe(configuration.features)
-    settings = (configuration.network, configuration.training)
-    say(f"features of {len(corpus)} utterances")
-    whole = extract_features(corpus.ids, _clips(corpus), recipe, verbose=verbose)
-    used = np.flatnonzero(np.isin(whole.rows, corpus.protocol.train))
-    labels = corpus.labels_at(whole.rows[used], corpus.views)
+    echo(f"features of {len(corpus)} utterances")
+    extracted = extract_features(corpus.ids, _clips(corpus), recipe, verbose=verbose)
+    train_rows = np.flatnonzero(np.isin(extracted.rows, corpus.protocol.train))
+    labels = corpus.labels_at(extracted.rows[train_rows], corpus.views)
     speakers = len(np.unique(labels[corpus.views[0]]))
-    say(f"training on {len(used)} utterances of {speakers} speakers")
-    say("the same command goes on after an interruption")
-    features = whole.features.take(used)
+
+    echo(f"training on {len(train_rows)} utterances of {speakers} speakers")
+    echo("run the same command again to resume after an interruption")
     checkpoint = output / CHECKPOINT
-    trained = train(features, labels, *settings, checkpoint=checkpoint, verbose=verbose)
+    trained = train(
+        extracted.features.take(train_rows),
+        labels,
+        configuration.network,
+        configuration.training,
+        checkpoint=checkpoint,
+        verbose=verbose,
+    )
     extractor = write_extractor(trained, recipe, output / "extractor.onnx")
-    X = trained.extract(whole.features)
+    X = trained.extract(extracted.features)
     checkpoint.unlink()
-    return Vectors(VectorSet(corpus.ids[whole.rows], X, extractor.name), skipped=whole.skipped)
+    embedded = VectorSet(corpus.ids[extracted.rows], X, extractor.name)
+    return CorpusVectors(embedded, skipped=extracted.skipped)
 
 
 def extract_corpus(
-    corpus: Corpus, extractors: Sequence[str | Path], unfinished: Path, say: Say, verbose: bool
-) -> Vectors:
-    """Vectors of extractors side by side."""
+    corpus: Corpus, extractors: Sequence[str | Path], unfinished: Path, echo: Echo, verbose: bool
+) -> CorpusVectors:
+    """Extract the vectors of a corpus with one or several extractors, concatenated per utterance.
+
+    unfinished : file from which an interrupted extraction resumes; removed at the end
+    """
     extractor = load_extractor(list(extractors))
-    say(f"vectors of {len(corpus)} utterances: {extractor.name}")
-    made = extractor.extract(
+    echo(f"vectors of {len(corpus)} utterances: {extractor.name}")
+    extracted = extractor.extract(
         list(_clips(corpus)),
         on_error="skip",
         progress=verbose,
@@ -174,37 +201,42 @@ def extract_corpus(
         unfinished=unfinished,
     )
     unfinished.unlink()
-    # what was skipped is in the order of the corpus
-    left = np.delete(corpus.ids, made.rows).tolist()
-    skipped = [(name, reason) for name, (_, reason) in zip(left, made.skipped, strict=True)]
+    # skipped utterances are in the order of the corpus
+    skipped_ids = np.delete(corpus.ids, extracted.rows).tolist()
+    reasons = [reason for _, reason in extracted.skipped]
+    skipped = tuple(zip(skipped_ids, reasons, strict=True))
     blocks = {name: stop - start for name, (start, stop) in extractor.blocks.items()}
-    vectors = VectorSet(corpus.ids[made.rows], made.X, extractor.name)
-    return Vectors(vectors, blocks, tuple(skipped))
+    vectors = VectorSet(corpus.ids[extracted.rows], extracted.X, extractor.name)
+    return CorpusVectors(vectors, blocks, skipped)
 
 
 def _clips(corpus: Corpus) -> tuple[Clip, ...]:
+    """Return the locations of the recordings, or raise an error for a corpus of vectors."""
     if corpus.clips is None:
-        raise DataError(f"{corpus.name} has no sound: give its vectors instead")
+        raise DataError(
+            f"{corpus.name} contains no recordings: pass its vectors (--vectors) instead of an extractor"
+        )
     return corpus.clips
 
 
-def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> Vectors:
-    """Vectors of files, side by side; an .npz with several arrays of vectors has several blocks."""
+def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> CorpusVectors:
+    """Read vectors from files and concatenate them per utterance; every array of an .npz is one block."""
     blocks: dict[str, Names] = {}
     for file in files:
         for name, X in _blocks_of(Path(file), corpus).items():
-            # two files may have vectors of one extractor
+            # several files may contain vectors of the same extractor
             blocks[name if name not in blocks else f"{name} ({len(blocks) + 1})"] = X
     X = np.concatenate(list(blocks.values()), axis=1)
     widths = {name: int(block.shape[1]) for name, block in blocks.items()}
-    return Vectors(VectorSet(corpus.ids, X, "+".join(blocks)), widths)
+    return CorpusVectors(VectorSet(corpus.ids, X, "+".join(blocks)), widths)
 
 
 def _blocks_of(file: Path, corpus: Corpus) -> dict[str, Names]:
+    """Return the vectors (n, D) of the corpus's utterances per extractor in a file."""
     if file.suffix == ".npz":
         with np.load(file) as arrays:
             tables = [name for name in arrays if arrays[name].ndim == 2]
-            # without ids, utterances are called by their rows
+            # a file without ids: the ids of the corpus are row numbers
             if len(tables) > 1 and "ids" not in arrays:
                 rows = corpus.ids.astype(np.int64)
                 return {name: arrays[name][rows].astype(np.float32) for name in tables}
@@ -213,40 +245,43 @@ def _blocks_of(file: Path, corpus: Corpus) -> dict[str, Names]:
 
 
 def run_systems(
-    task: Task, configuration: Configuration, say: Say
+    task: Task, configuration: Configuration, echo: Echo
 ) -> tuple[Results, Bundle | None]:
-    """Fit, score and evaluate, one line per system as it is done; the results, and the best system's model.
+    """Fit, score and evaluate systems, and show one line per system.
 
-    A system's matrix of scores is dropped when its error rates are known; what intervals and comparison
-    need is the sample of its trials.
+    Each score matrix is freed after its evaluation; intervals and comparisons use a sample of its trials.
+
+    Returns
+    -------
+    the results, and the fitted bundle of the best system if it was run
     """
     settings = configuration.evaluation
     sample = TrialSample.of(task)
-    done: dict[str, SystemResult] = {}
+    results: dict[str, SystemResult] = {}
     best = None
     for system in systems_named(settings.systems, len(task.views)):
         variants = [("", configuration.backend)]
-        # a grid is of readings of the paper: other systems have one row
+        # a grid varies readings of the paper, so it applies to the paper's systems only
         if system.raw is not None:
             variants = list(configuration.variants())
         for suffix, backend in variants:
             result, model = _run_seeds(system, task, backend, settings, sample)
             result = replace(result, name=result.name + suffix, title=result.title + suffix)
-            if not done:
+            if not results:
                 headings = [heading for heading, _, _ in result.evaluation.summary()]
-                say(table_line("EER, %", [*headings, "s"]))
-            say(table_line(result.title, [*result.cells(), f"{result.seconds:.1f}"]))
-            done[result.name] = result
+                echo(table_line("EER, %", [*headings, "s"]))
+            echo(table_line(result.title, [*result.cells(), f"{result.seconds:.1f}"]))
+            results[result.name] = result
         if system.name == BEST:
             best = model
     if settings.resamples and result.intervals is None:
-        say("no intervals: there are too few speakers")
+        echo("no intervals: too few speakers")
     comparisons = {}
-    for ours, theirs in COMPARED:
-        if result.intervals is not None and ours in done and theirs in done:
-            scores = done[ours].sample, done[theirs].sample
-            comparisons[ours, theirs] = sample.compare(*scores, settings)
-    return Results(tuple(done.values()), comparisons), best
+    for name, reference in COMPARED:
+        if result.intervals is not None and name in results and reference in results:
+            scores = results[name].sample, results[reference].sample
+            comparisons[name, reference] = sample.compare(*scores, settings)
+    return Results(tuple(results.values()), comparisons), best
 
 
 def _run_seeds(
@@ -256,77 +291,81 @@ def _run_seeds(
     settings: EvaluationSettings,
     sample: TrialSample,
 ) -> tuple[SystemResult, Bundle]:
-    """The first seed's result and model; where the start is drawn, what the other seeds give beside it."""
+    """Run a system with every seed, if its initialisation is random, else once.
+
+    The result and the model are those of the first seed; error rates of all seeds are added to the result.
+    """
     runs: list[tuple[Evaluation, Intervals | None]] = []
     started = time.perf_counter()
     for seed in range(settings.seeds if system.is_random(backend) else 1):
-        own = replace(backend, random_state=backend.random_state + seed)
-        scores, model = run_system(system, task, own)
-        drawn = sample.scores(scores)
+        seeded = replace(backend, random_state=backend.random_state + seed)
+        scores, model = run_system(system, task, seeded)
+        sample_scores = sample.scores(scores)
         evaluation = evaluate(scores, task.kinds)
-        runs.append((evaluation, sample.intervals(drawn, settings)))
-        # the table, the model and the comparisons are of the first seed
+        runs.append((evaluation, sample.intervals(sample_scores, settings)))
+        # the table, the model and the comparisons use the first seed
         if not seed:
-            first = model
+            first_model = model
             result = SystemResult(
                 system.name,
                 system.heading(backend, task.views),
                 *runs[0],
                 time.perf_counter() - started,
                 system.llr,
-                drawn,
+                sample_scores,
             )
     if len(runs) > 1:
         result = replace(result, seeds=over_seeds(runs))
-    return result, first
+    return result, first_model
 
 
 @dataclass(frozen=True)
 class TrialSample:
-    """Trials for intervals and comparison, the same for every system.
+    """Sample of the trials for intervals and comparisons, the same for every system.
 
-    where : (n,) places in the matrix of scores
-    kinds : (n,) masks
-    weights : how many trials one of a kind stands for
-    people : (n,) numbers of the enrolled and of the tested speaker
+    positions : (n,) indices into the flattened score matrix
+    kinds : {kind: (n,) mask}
+    weights : {kind: number of trials that each sampled trial represents}
+    people : (n,) numbers of the enrolled speakers, and of the tested speakers
     """
 
-    where: IntArray
+    positions: IntArray
     kinds: dict[str, BoolArray]
     weights: dict[str, float]
     people: tuple[Names, Names]
 
     @classmethod
-    def of(cls, task: Task, most: int = MOST_TRIALS) -> TrialSample:
-        """Up to so many trials of every kind."""
-        # one seed for all systems: they are compared on the same trials
+    def of(cls, task: Task, max_trials: int = MAX_TRIALS) -> TrialSample:
+        """Draw at most `max_trials` trials of every kind."""
+        # a fixed seed: all systems are compared on the same trials
         rng = np.random.default_rng(0)
-        places = []
+        sampled = []
         weights = {}
         for kind, mask in task.kinds.items():
-            place = np.flatnonzero(mask)
-            count = len(place)
-            if count > most:
-                place = place[np.unique(rng.integers(count, size=most))]
-            # of a kind without trials there is nothing to weigh
-            weights[kind] = max(1, count) / max(1, len(place))
-            places.append(place)
-        where = np.concatenate(places)
-        kinds = {kind: mask.reshape(-1)[where] for kind, mask in task.kinds.items()}
+            positions = np.flatnonzero(mask)
+            count = len(positions)
+            if count > max_trials:
+                positions = positions[np.unique(rng.integers(count, size=max_trials))]
+            # 1 for a kind without trials, whose weight is never used
+            weights[kind] = max(1, count) / max(1, len(positions))
+            sampled.append(positions)
+        positions = np.concatenate(sampled)
+        kinds = {kind: mask.reshape(-1)[positions] for kind, mask in task.kinds.items()}
+
+        # speakers as numbers instead of names, because there are millions of trials
         speaker = task.views[0]
         enrolled = task.model_labels[speaker]
-        both = np.concatenate([enrolled, task.test_labels[speaker]])
-        codes = np.unique(both, return_inverse=True)[1].astype(np.int32)
-        # numbers, not names: there are millions of trials
-        row, column = np.divmod(where, len(task.test))
-        return cls(where, kinds, weights, (codes[row], codes[len(enrolled) + column]))
+        speakers = np.concatenate([enrolled, task.test_labels[speaker]])
+        codes = np.unique(speakers, return_inverse=True)[1].astype(np.int32)
+        row, column = np.divmod(positions, len(task.test))
+        return cls(positions, kinds, weights, (codes[row], codes[len(enrolled) + column]))
 
     def scores(self, matrix: Names) -> Names:
-        """(n,) of a matrix of scores."""
-        return matrix.reshape(-1)[self.where]
+        """Return the scores (n,) of the sampled trials from the matrix of all scores."""
+        return matrix.reshape(-1)[self.positions]
 
     def intervals(self, scores: Names, settings: EvaluationSettings) -> Intervals | None:
-        """None where none are wanted, or there are too few speakers."""
+        """Return intervals over speakers, or None if they are disabled or there are too few speakers."""
         if not settings.resamples:
             return None
         try:
@@ -334,10 +373,11 @@ class TrialSample:
         except DataError:
             return None
 
-    def compare(self, ours: Names, theirs: Names, settings: EvaluationSettings) -> Comparison:
+    def compare(self, scores: Names, reference: Names, settings: EvaluationSettings) -> Comparison:
+        """Compare the error rates of two systems on the same resamples of speakers."""
         return compare_systems(
-            ours,
-            theirs,
+            scores,
+            reference,
             self.kinds,
             *self.people,
             weights=self.weights,
