@@ -166,7 +166,7 @@ def test_a_kind_without_trials_has_dashes(tmp_path):
     assert claim[2:4] == ["-", "-"]
     results.save(tmp_path)
     results.write_page(tmp_path / "report.html", "made here")
-    assert "<h2>Compared" in (tmp_path / "report.html").read_text()
+    assert "<h2>Comparisons" in (tmp_path / "report.html").read_text()
 
 
 def test_blocks_of_a_file_are_concatenated(tmp_path):

@@ -1,4 +1,4 @@
-"""The table of an experiment: every system by kind of trial, systems compared, where it comes from; the page."""
+"""Results of an experiment: error rates per system and kind of trial, comparisons, provenance, and the report page."""
 
 from __future__ import annotations
 
@@ -34,14 +34,19 @@ from .settings import to_toml
 SCHEMA = 2
 """Of results.json: all have title and provenance; figures stand in systems (of experiments) or in rows."""
 KINDS = ("IW", "IC", "TW", "Total")
-PAPER_SYSTEMS = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw")
+PUBLISHED_SYSTEMS = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw")
 PUBLISHED = {
     "rsr2015": ((0.95, 7.86, 3.14, 1.45), (0.03, 6.50, 0.11, 0.73), (0.02, 3.23, 0.09, 0.41)),
     "huiting": ((0.86, 4.57, 6.71, 1.37), (0.17, 3.91, 0.83, 0.62), (0.13, 2.37, 0.70, 0.38)),
 }
-"""The paper's two tables, EER in % of its three systems by `KINDS`."""
-BESIDE = {"rsr2015": "rsr2015", "huiting": "huiting", "cvau": "rsr2015", "audiomnist": "rsr2015"}
-"""Which of them stands beside a corpus; none beside simulated vectors, and vectors of an unknown origin."""
+"""The paper's two tables: EER in % of `PUBLISHED_SYSTEMS` by `KINDS`."""
+PUBLISHED_CORPUS = {
+    "rsr2015": "rsr2015",
+    "huiting": "huiting",
+    "cvau": "rsr2015",
+    "audiomnist": "rsr2015",
+}
+"""Published table shown next to the results on a corpus; none for simulated vectors or vectors of unknown origin."""
 PACKAGES = (
     "numpy",
     "scipy",
@@ -53,30 +58,33 @@ PACKAGES = (
 )
 
 
-EXPLAINED = {
+EXPLANATIONS = {
     "cosine": "the angle between the mean of the enrolment vectors and the test vector",
     "plda-cell": "PLDA whose classes are the combinations of both labels: the usual baseline",
-    "plda-speaker": "PLDA of speakers, whatever the phrase",
-    "plda-prior": "PLDA of the combinations with an isotropic prior, on vectors of length 1",
+    "plda-speaker": "PLDA of speakers, for any phrase",
+    "plda-prior": "PLDA of the combinations with an isotropic prior, on vectors of unit length",
     "jplda-printed": "joint PLDA, trained and scored by the paper's formulas as published",
-    "jplda-alone": "the paper's score of the speaker, whatever the phrase",
+    "jplda-alone": "the paper's score of the speaker alone, for any phrase",
     "jplda-exact": "joint PLDA, trained by exact EM and scored exactly",
-    "jplda-interaction": "joint PLDA with full noise and a view for how a speaker says a phrase",
-    "jplda-prior": "the same with an isotropic prior, on vectors of length 1",
-    "best": "a committee of two models per extractor, weighted and calibrated by held-out speakers, as mvplda train "
-    "makes it",
+    "jplda-interaction": "joint PLDA with full noise and an interaction view for each speaker's way to say a phrase",
+    "jplda-prior": "joint PLDA with an interaction view and an isotropic prior, on vectors of unit length",
+    "best": "a committee of two models per extractor, weighted and calibrated on held-out speakers, as trained by "
+    "mvplda train",
 }
-"""Systems in a line, by name. Reduced are principal components, raw are the vectors as they come."""
+"""One-line description of each system, by name without its suffix. Reduced vectors are principal components; raw
+vectors are unchanged."""
 
 
 @dataclass(frozen=True)
 class SystemResult:
-    """What one system reached.
+    """Result of one system.
 
-    intervals : over speakers, where they were asked for
-    seconds : of fitting and scoring
-    sample : (n,) scores of the trials of intervals and comparison
-    seeds : see `over_seeds`; empty where there was one
+    evaluation : error rates and costs per kind of trial
+    intervals : intervals over speakers, or None
+    seconds : duration of fitting and scoring
+    llr : whether the scores are log-likelihood ratios
+    sample : (n,) scores of the trials for intervals and comparisons
+    seeds : result of `over_seeds`; empty for a single seed
     """
 
     name: str
@@ -89,23 +97,27 @@ class SystemResult:
     seeds: Card = field(default_factory=dict)
 
     def cells(self, form: str = "") -> list[str]:
-        """The columns of `Evaluation.summary`; with intervals in that form, where there is one."""
-        around = self.intervals if form else None
+        """Return the columns of `Evaluation.summary` as text.
+
+        form : format of the intervals; empty: no intervals
+        """
+        intervals = self.intervals if form else None
         texts = []
         for _, metric, kind in self.evaluation.summary():
             if metric.needs_llr and not self.llr:
                 texts.append(metric.unknown)
             else:
-                texts.append(self.evaluation.cell(metric, kind, around, form))
+                texts.append(self.evaluation.cell(metric, kind, intervals, form))
         return texts
 
     def errors(self) -> list[str]:
-        """EER by kind with intervals: over speakers, or, where there were several seeds, over both."""
+        """Return the EER by kind with its interval over speakers; with several seeds, over speakers and seeds."""
         if self.seeds:
             return [seeds_cell(row) for row in self.seeds.values()]
         return self.cells(BRACKETS)[: len(self.evaluation.rows)]
 
     def to_dict(self) -> Json:
+        """Return plain values for JSON."""
         values: Json = {"title": self.title, "seconds": round(self.seconds, 2)}
         values |= self.evaluation.to_dict()
         if self.intervals is not None:
@@ -116,28 +128,37 @@ class SystemResult:
 
 
 def table_line(name: str, cells: Sequence[str]) -> str:
-    """Widths are fixed: lines are shown one by one, before the last system is known."""
+    """Return a line of the table that is shown while systems are run, with columns of a fixed width."""
     return f"{name:40}" + "".join(f"  {cell:>7}" for cell in cells)
 
 
 def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]]) -> Json:
-    """EER by kind over runs with different seeds: mean, values, and a 95 % interval over speakers and seeds.
+    """Summarise the EER by kind over runs with different seeds.
 
-    On a logarithmic scale the two parts add up as variances do. The speakers are the same in all runs, so that their
-    part is that of one run; that of the seeds falls with their number.
+    The 95 % interval combines two independent sources of variation, whose variances add up on a logarithmic scale: the
+    speakers, which are the same in all runs, and the seeds, whose contribution decreases with their number.
+
+    Parameters
+    ----------
+    runs : evaluation and intervals over speakers of each seed
+
+    Returns
+    -------
+    {kind: {"eer": mean, "values": EER per seed, "low" and "high": interval, if it exists}}
     """
     rows: Json = {}
     for kind in runs[0][0].rows:
         values = np.array([evaluation[kind]["eer"] for evaluation, _ in runs])
         mean = float(values.mean())
         rows[kind] = {"eer": mean, "values": values.tolist()}
-        around = [intervals.of(kind, "eer") for _, intervals in runs if intervals is not None]
-        ends = [(end.low, end.estimate, end.high) for end in around if end is not None]
+        by_speakers = [intervals.of(kind, "eer") for _, intervals in runs if intervals is not None]
+        ends = [(item.low, item.estimate, item.high) for item in by_speakers if item is not None]
         if len(ends) < len(runs) or len(runs) < 2 or not (values > 0).all():
             continue
-        # averaged before logarithms are taken: in some runs the lower end may be zero
+
+        # averaged before taking logarithms: the lower end may be zero in some runs
         low, estimate, high = np.log(np.maximum(np.mean(ends, axis=0), 1e-9))
-        # few seeds: their deviation is uncertain, too
+        # Student's t, because the deviation is estimated from few seeds
         width = student.ppf(0.975, len(runs) - 1) / math.sqrt(len(runs))
         seeds = width * np.log(values).std(ddof=1)
         rows[kind]["low"] = mean * math.exp(-math.hypot(estimate - low, seeds))
@@ -147,12 +168,15 @@ def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]]) -> Json:
 
 @dataclass(frozen=True)
 class Results:
-    """All systems on one corpus.
+    """Results of all systems on one corpus.
 
-    summary : the corpus and its protocol in words
-    comparisons : of pairs of systems, by name, on the same resamples of speakers
-    configuration : what made it, as plain values
+    systems : results in the order of the table
+    comparisons : {(system, reference): comparison on the same resamples of speakers}
+    title : corpus and extractor
+    summary : description of the corpus and its protocol
+    configuration : settings of the experiment, as plain values
     provenance : program, machine, command and inputs
+    notes : id and reason of each unusable utterance
     """
 
     systems: tuple[SystemResult, ...]
@@ -165,55 +189,59 @@ class Results:
 
     @property
     def kinds(self) -> list[str]:
-        """IW, IC, TW, Total; or the kinds that other views make."""
+        """Kinds of trials: IW, IC, TW, Total for two views."""
         return list(self.systems[0].evaluation.rows)
 
     def __getitem__(self, name: str) -> SystemResult:
+        """Return the result of the system `name`."""
         return next(system for system in self.systems if system.name == name)
 
     def table(self) -> str:
-        """EER with intervals, one row per system.
+        """Return the EER with intervals as text, one row per system.
 
-        Where the paper's systems were run on recordings of phrases, its figures stand in front of ours, and below a
-        line what it does not have.
+        For corpora of phrases, the paper's figures are shown in front of those of the same systems, and a line
+        separates the paper's systems from the others.
         """
-        corpus = BESIDE.get(self.configuration.get("corpus", {}).get("name", ""))
+        corpus = self.configuration.get("corpus", {}).get("name", "")
+        published_corpus = PUBLISHED_CORPUS.get(corpus)
         published = {}
-        if corpus is not None:
-            published = dict(zip(PAPER_SYSTEMS, PUBLISHED[corpus], strict=True))
+        if published_corpus is not None:
+            published = dict(zip(PUBLISHED_SYSTEMS, PUBLISHED[published_corpus], strict=True))
         rows = [["EER, %", *self.kinds]]
-        beside = [[f"{kind}, paper" for kind in self.kinds]]
-        under = 0
+        published_rows = [[f"{kind}, paper" for kind in self.kinds]]
+        separator = 0
         for system in self.systems:
             rows.append([system.title, *system.errors()])
-            theirs = [""] * len(self.kinds)
+            cells = [""] * len(self.kinds)
             if system.name in published:
-                theirs = [f"{figure:.2f}" for figure in published[system.name]]
-                under = len(rows)
-            beside.append(theirs)
-        if not under:
+                cells = [f"{figure:.2f}" for figure in published[system.name]]
+                separator = len(rows)
+            published_rows.append(cells)
+        if not separator:
             return "\n".join(aligned(rows))
-        for row, theirs in zip(rows, beside, strict=True):
-            row[1:] = chain.from_iterable(zip(theirs, row[1:], strict=True))
+
+        # per kind, the published figure in front of the measured one
+        for row, cells in zip(rows, published_rows, strict=True):
+            row[1:] = chain.from_iterable(zip(cells, row[1:], strict=True))
         lines = aligned(rows)
-        lines.insert(under, "-" * len(lines[0]))
-        lines.append(f"paper: arXiv 1704.06061, on {corpus}")
+        lines.insert(separator, "-" * len(lines[0]))
+        lines.append(f"paper: arXiv 1704.06061, on {published_corpus}")
         return "\n".join(lines)
 
     def best(self) -> SystemResult:
-        """The system with the fewest errors in total."""
-        return min(self.systems, key=lambda own: own.evaluation["Total"]["eer"])
+        """Return the system with the lowest total EER."""
+        return min(self.systems, key=lambda system: system.evaluation["Total"]["eer"])
 
     def claims(self) -> list[list[str]]:
-        """Rows of cells, the head first: one system's errors as shares of another's."""
+        """Return a table of comparisons: ratios of EERs by kind. The first row is the head."""
         rows = [["EER as a share of another system's; + fewer, - more", *self.kinds]]
-        for (ours, theirs), compared in self.comparisons.items():
-            name = f"{self[ours].title} / {self[theirs].title}"
+        for (system, reference), compared in self.comparisons.items():
+            name = f"{self[system].title} / {self[reference].title}"
             rows.append([name, *(_ratio(compared, kind) for kind in self.kinds)])
         return rows
 
     def to_dict(self) -> Json:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         compared = [
             {"of": ours, "with": theirs, **comparison.to_dict()}
             for (ours, theirs), comparison in self.comparisons.items()
@@ -229,51 +257,57 @@ class Results:
         }
 
     def save(self, folder: Path) -> None:
-        """table.txt and results.json."""
-        parts = [self.summary, self.table(), "\n".join(aligned(self.claims()))]
+        """Write table.txt and results.json to a folder."""
+        sections = [self.summary, self.table(), "\n".join(aligned(self.claims()))]
         files = {
-            "table.txt": "\n\n".join(parts) + "\n",
+            "table.txt": "\n\n".join(sections) + "\n",
             "results.json": json.dumps(self.to_dict(), indent=1) + "\n",
         }
         for name, content in files.items():
             write_atomically(folder / name, content.encode())
 
     def write_page(self, path: Path, source: str) -> None:
-        """Write the page: all systems, then the best of them as `mvplda evaluate` shows one."""
-        named = {own.title: own for own in self.systems}
-        measured = {title: (own.evaluation, own.intervals) for title, own in named.items()}
-        plot = draw.figures(SystemsDisplay(measured, self.kinds))
+        """Write the report page: all systems, comparisons, and details of the best system.
+
+        source : citation of the corpus
+        """
+        by_title = {system.title: system for system in self.systems}
+        errors = {
+            title: (system.evaluation, system.intervals) for title, system in by_title.items()
+        }
+        plot = draw.figures(SystemsDisplay(errors, self.kinds))
         rows = []
-        for title, own in named.items():
-            rows.append([html.escape(title), *own.cells(draw.INTERVAL), f"{own.seconds:.1f}"])
+        for title, system in by_title.items():
+            cells = system.cells(draw.INTERVAL)
+            rows.append([html.escape(title), *cells, f"{system.seconds:.1f}"])
         best = self.best()
-        about = (best.evaluation, best.intervals)
-        finding = html.escape(f"Best system: {best.title}, {draw.headline(*about)}.")
+        best_errors = (best.evaluation, best.intervals)
+        finding = html.escape(f"Best system: {best.title}, {draw.headline(*best_errors)}.")
         head = ["EER, %", *(heading for heading, _, _ in best.evaluation.summary()), "s"]
-        words = {own.title: explained(own.name) for own in self.systems}
-        claimed, *claims = self.claims()
-        compared = [[html.escape(cell) for cell in row] for row in claims]
+        explanations = {title: explained(system.name) for title, system in by_title.items()}
+        comparison_head, *claims = self.claims()
+        comparisons = [[html.escape(cell) for cell in row] for row in claims]
         notes = [f"Data: {source}.", *(f"Not used: {note}" for note in self.notes[:20])]
         body = (
             f'<p class="finding">{finding}</p>'
             f"<p>{'<br>'.join(map(html.escape, self.summary.splitlines()))}</p>"
             f"<h2>Systems</h2>{draw.html_table(head, rows, self.systems.index(best))}{plot}"
-            f"<h2>Compared</h2>{draw.html_table(claimed, compared)}"
-            f"<h2>What the names mean</h2>{draw.words_list(words)}"
-            f"<h2>{html.escape(best.title)}</h2>{draw.tables(*about)}{draw.notes_list(notes)}"
-            f"{draw.fold_away('The configuration', to_toml(self.configuration))}"
+            f"<h2>Comparisons</h2>{draw.html_table(comparison_head, comparisons)}"
+            f"<h2>What the names mean</h2>{draw.words_list(explanations)}"
+            f"<h2>{html.escape(best.title)}</h2>{draw.tables(*best_errors)}{draw.notes_list(notes)}"
+            f"{draw.fold_away('Configuration', to_toml(self.configuration))}"
         )
         draw.write_page(path, self.title, body)
 
 
 def explained(name: str) -> str:
-    """What a system is."""
+    """Return the one-line description of a system, or an empty text."""
     name = name.partition(";")[0].removesuffix("-raw").removesuffix("-plain")
-    return EXPLAINED.get(name, "")
+    return EXPLANATIONS.get(name, "")
 
 
 def seeds_cell(row: Card) -> str:
-    """Mean and interval of a row of `over_seeds`, in %."""
+    """Return the mean and the interval of a row of `over_seeds` as text, in %."""
     text = f"{100 * row['eer']:.2f}"
     if "low" in row:
         text += f" [{100 * row['low']:.2f}, {100 * row['high']:.2f}]"
@@ -281,7 +315,7 @@ def seeds_cell(row: Card) -> str:
 
 
 def _ratio(compared: Comparison, kind: str) -> str:
-    """EER of one system over that of another; a dash where it is not known, as of a kind without trials."""
+    """Return the ratio of two EERs with its interval as text, or a dash if it is undefined (a kind without trials)."""
     test = compared.tests.get(kind, {}).get("eer")
     if test is None or math.isnan(test.ratio):
         return "-"
