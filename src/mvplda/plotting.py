@@ -1,7 +1,7 @@
-"""Plots of scores, as displays in scikit-learn's way; the extra ``plot`` brings matplotlib.
+"""Plots of scores, as displays in the style of scikit-learn; the extra ``plot`` installs matplotlib.
 
-A display is made by ``from_predictions``, which draws at once, and has the axes
-in ``ax_`` and the figure in ``figure_``. Given several displays the same ``ax``, they share it.
+``from_predictions`` creates and draws a display. The attributes ``ax_`` and ``figure_`` are its axes and its figure.
+Pass the same ``ax`` to several displays to draw them on shared axes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 INK = "#102030"
-"""The colour of text and axes; a page makes it the reader's text colour."""
+"""Colour of text and axes; a report page replaces it by the reader's text colour."""
 KIND_COLOURS = {"TC": "#0072B2", "TW": "#E69F00", "IC": "#D55E00", "IW": "#999999", "Total": INK}
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")
 DET_TICKS = (0.0001, 0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4)
@@ -45,16 +45,16 @@ LLR = "score (natural-log likelihood ratio)"
 
 
 class Display:
-    """Draws itself on axes, its own where none are given."""
+    """Base class of plots."""
 
     CAPTION = ""
-    """What a page writes below it."""
+    """Caption of the plot on a report page."""
 
     ax_: Axes
     figure_: Figure | SubFigure
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw, on these axes or on new ones."""
+        """Draw the plot on `ax`, or on the axes of a new figure."""
         if ax is None:
             _, ax = need("matplotlib.pyplot").subplots(layout="constrained")
         self._draw(ax)
@@ -63,46 +63,55 @@ class Display:
         return self
 
     def _draw(self, axes: Axes) -> None:
+        """Draw the plot on axes."""
         raise NotImplementedError
 
 
 class _ScoreDisplay(Display):
-    """A display of scores by kind of trial.
+    """Base class of plots of scores by kind of trial.
 
-    scores : mapping of {kind: (n,) scores}, the targets among them
+    scores : {kind: (n,) scores}, including the targets
     """
 
     def __init__(self, scores: Mapping[str, ArrayLike]) -> None:
         self.target = target_kind(scores)
-        self.scores: dict[str, FloatArray] = {k: as_scores(v, k) for k, v in scores.items()}
+        self.scores: dict[str, FloatArray] = {
+            kind: as_scores(values, kind) for kind, values in scores.items()
+        }
 
     @property
-    def others(self) -> dict[str, FloatArray]:
-        """The scores of the kinds that are to be rejected."""
-        return {kind: own for kind, own in self.scores.items() if kind != self.target}
+    def non_targets(self) -> dict[str, FloatArray]:
+        """Scores of the kinds of trials to reject."""
+        return {kind: scores for kind, scores in self.scores.items() if kind != self.target}
 
     @classmethod
     def from_predictions(cls, y_true: Kinds, y_score: ArrayLike, *, ax: Axes | None = None) -> Self:
-        """From LLRs of any shape and what every trial is.
+        """Draw the display from LLRs and the kind of each trial.
 
-        y_true : kinds as `mvplda.metrics.evaluate` takes them (masks by kind, names, booleans), or numbers
-            above 0 for the same and others for not the same
+        Parameters
+        ----------
+        y_true : kinds as for `mvplda.metrics.evaluate` (masks by kind, names or booleans), or numbers, which are above
+            0 for targets
+        y_score : LLRs of any shape
+        ax : axes to draw on; None creates a figure
         """
         if not isinstance(y_true, Mapping) and np.asarray(y_true).dtype.kind in "iuf":
             y_true = np.asarray(y_true) > 0
-        target, accepted, others = split_by_kind(y_score, y_true)
-        present = {kind: own for kind, own in others.items() if len(own)}
-        return cls({target: accepted, **present}).plot(ax)
+        target, target_scores, non_targets = split_by_kind(y_score, y_true)
+        present = {kind: scores for kind, scores in non_targets.items() if len(scores)}
+        return cls({target: target_scores, **present}).plot(ax)
 
 
 class DetDisplay(_ScoreDisplay):
     """Detection error trade-off: misses over false alarms on probit axes, by kind of trial, with EER and minDCF.
 
-    An error that did not happen has no place on these axes, so a curve ends in a square where a single
-    error is left. How far it goes is a matter of how many trials there are, not of how good they are.
+    An error rate of 0 cannot be shown on these axes, so each curve ends, in a square, at its last single error. Where
+    it ends depends on the number of trials, not on the quality of the system.
 
-    scores : mapping of {kind: (n,) scores}, the targets among them
-    cost : the operating point that a cross marks
+    Parameters
+    ----------
+    scores : {kind: (n,) scores}, including the targets
+    cost : operating point of the minDCF, which a cross marks
 
     Examples
     --------
@@ -113,8 +122,8 @@ class DetDisplay(_ScoreDisplay):
     """
 
     CAPTION = (
-        "Detection error trade-off: misses against false alarms at every threshold, on probit axes. A curve "
-        "ends, in a square, where a single error is left."
+        "Detection error trade-off: misses against false alarms at every threshold, on probit axes. Each curve "
+        "ends, in a square, at its last single error."
     )
 
     def __init__(self, scores: Mapping[str, ArrayLike], cost: DetectionCost | None = None) -> None:
@@ -123,23 +132,13 @@ class DetDisplay(_ScoreDisplay):
 
     def _draw(self, axes: Axes) -> None:
         targets = self.scores[self.target]
-        pooled = np.concatenate(list(self.others.values()))
-        for i, (kind, scores) in enumerate({**self.others, "Total": pooled}.items()):
-            curve = ScoreCurve(targets, scores)
-            colour = colour_of(kind, i)
-            eer = curve.eer()
-            label = f"{kind} ({len(scores):,}): EER {100 * eer:.2f} %"
-            points = _probits(*curve.steps()[1:])
-            axes.plot(*points, color=colour, label=label)
-            axes.plot(*points[:, [0, -1][: points.shape[1]]], "s", color=colour, markersize=3.5)
-            axes.plot(*_probits(eer, eer), "o", color=colour)
-            hull = curve.hull
-            _, corner = hull.least(self.cost.miss_weight, self.cost.false_alarm_weight)
-            least = _probits(hull.miss[corner], hull.false_alarm[corner])
-            axes.plot(*least, "x", color=colour)
+        pooled = np.concatenate(list(self.non_targets.values()))
+        for i, (kind, scores) in enumerate({**self.non_targets, "Total": pooled}.items()):
+            self._draw_curve(axes, kind, scores, colour_of(kind, i))
+
         ticks = ndtri(np.array(DET_TICKS))
+        labels = [f"{100 * rate:g}" for rate in DET_TICKS]
         span = ndtri(np.array([0.00005, 0.5]))
-        labels = [f"{100 * t:g}" for t in DET_TICKS]
         axes.plot(span, span, linestyle=":", **THIN)
         axes.set(xlim=span, ylim=span, xlabel="false alarms, %", ylabel="misses, %", aspect="equal")
         axes.set_xticks(ticks, labels)
@@ -148,25 +147,44 @@ class DetDisplay(_ScoreDisplay):
         axes.set_title(f"dot: EER; cross: minDCF {self.cost}", fontsize=SMALL)
         legend_below(axes, 2, f"against {len(targets):,} targets")
 
+    def _draw_curve(self, axes: Axes, kind: str, scores: FloatArray, colour: str) -> None:
+        """Draw the curve of one kind of non-targets with the marks of its EER and minDCF."""
+        curve = ScoreCurve(self.scores[self.target], scores)
+        eer = curve.eer()
+        label = f"{kind} ({len(scores):,}): EER {100 * eer:.2f} %"
+        points = _probits(*curve.steps()[1:])
+        axes.plot(*points, color=colour, label=label)
+        # a curve without any error has no points, and a curve of one point has a single end
+        ends = points[:, [0, -1][: points.shape[1]]]
+        axes.plot(*ends, "s", color=colour, markersize=3.5)
+        axes.plot(*_probits(eer, eer), "o", color=colour)
+
+        hull = curve.hull
+        _, corner = hull.least(self.cost.miss_weight, self.cost.false_alarm_weight)
+        least_cost = _probits(hull.miss[corner], hull.false_alarm[corner])
+        axes.plot(*least_cost, "x", color=colour)
+
 
 class ScoreHistogramDisplay(_ScoreDisplay):
-    """Shares of the trials of every kind by score; infinite scores lie in the last bars.
+    """Histogram of scores per kind of trial, as shares of the trials; infinite scores are in the outermost bars.
 
-    scores : mapping of {kind: (n,) scores}, the targets among them
+    scores : {kind: (n,) scores}, including the targets
     """
 
-    CAPTION = "Scores by kind of trial; what lies beyond the axis is in its last bars."
+    CAPTION = "Scores by kind of trial; the outermost bars include all scores beyond the axis."
 
     def _draw(self, axes: Axes) -> None:
-        together = np.concatenate(list(self.scores.values()))
-        finite = together[np.isfinite(together)]
+        pooled = np.concatenate(list(self.scores.values()))
+        finite = pooled[np.isfinite(pooled)]
         span = np.array([np.min(finite, initial=0.0), np.max(finite, initial=0.0)])
-        shown = {kind: np.clip(own, *span) for kind, own in self.scores.items()}
-        ends = np.array([np.quantile(own, [0.002, 0.998]) for own in shown.values()])
+        clipped = {kind: np.clip(scores, *span) for kind, scores in self.scores.items()}
+
+        # outliers of a kind must not stretch the axis
+        ends = np.array([np.quantile(scores, [0.002, 0.998]) for scores in clipped.values()])
         bins = np.linspace(ends[:, 0].min(), ends[:, 1].max(), 90)
-        for i, (kind, own) in enumerate(shown.items()):
-            values = np.clip(own, bins[0], bins[-1])
-            shares = np.full(len(own), 1 / len(own))
+        for i, (kind, scores) in enumerate(clipped.items()):
+            values = np.clip(scores, bins[0], bins[-1])
+            shares = np.full(len(scores), 1 / len(scores))
             colour = colour_of(kind, i)
             fill: Json = {"histtype": "stepfilled", "facecolor": (colour, 0.35)}
             axes.hist(values, bins.tolist(), weights=shares, label=kind, edgecolor=colour, **fill)
@@ -176,31 +194,35 @@ class ScoreHistogramDisplay(_ScoreDisplay):
 
 
 class TippettDisplay(_ScoreDisplay):
-    """Tippett plot: the share of the trials of every kind whose score is above a value.
+    """Tippett plot: share of the trials of each kind whose score is above a value.
 
-    Of likelihood ratios that can be used as evidence, few targets are left of 0 and few others right of it.
+    Reliable likelihood ratios have few targets below 0 and few non-targets above 0.
 
-    scores : mapping of {kind: (n,) scores}, the targets among them
+    scores : {kind: (n,) scores}, including the targets
     """
 
     CAPTION = (
-        "Tippett plot: trials with a score above a value. Targets left of 0, and others right of it, "
-        "are evidence for the wrong side."
+        "Tippett plot: share of trials with a score above a value. Targets below 0 and non-targets above 0 "
+        "are misleading evidence."
     )
 
     def _draw(self, axes: Axes) -> None:
-        for i, (kind, own) in enumerate(self.scores.items()):
-            above = np.linspace(100, 0, len(own), endpoint=False)
-            axes.step(np.sort(own), above, where="pre", color=colour_of(kind, i), label=kind)
+        for i, (kind, scores) in enumerate(self.scores.items()):
+            above = np.linspace(100, 0, len(scores), endpoint=False)
+            axes.step(np.sort(scores), above, where="pre", color=colour_of(kind, i), label=kind)
         axes.axvline(0, **THIN)
         axes.set(xlabel=LLR, ylabel="trials with a higher score, %", ylim=(0, 100))
         legend_below(axes, 4)
 
 
 class SystemsDisplay(Display):
-    """EER of every system by kind of trial with its interval, on a log axis that ends in 0."""
+    """EER of each system by kind of trial with its interval, on a logarithmic axis that includes 0.
 
-    CAPTION = "EER of every system by kind of trial; lines are the intervals over speakers."
+    systems : {title: (evaluation, intervals or None)}
+    columns : kinds of trials
+    """
+
+    CAPTION = "EER of each system by kind of trial; lines are the intervals over speakers."
 
     def __init__(
         self, systems: Mapping[str, tuple[Evaluation, Intervals | None]], columns: Sequence[str]
@@ -209,34 +231,35 @@ class SystemsDisplay(Display):
         self.columns = columns
 
     def _draw(self, axes: Axes) -> None:
-        places = np.arange(len(self.systems))
+        rows = np.arange(len(self.systems))
         for i, kind in enumerate(self.columns):
             colour = colour_of(kind, i)
-            below = places + 0.15 * i
-            errors = [100 * result[kind]["eer"] for result, _ in self.systems.values()]
-            axes.plot(errors, below, "o", color=colour, label=kind)
-            for place, (_, intervals) in zip(below, self.systems.values(), strict=True):
-                ends = None if intervals is None else intervals.of(kind, "eer")
-                if ends is not None:
-                    axes.hlines(place, 100 * ends.low, 100 * ends.high, color=colour)
+            # the kinds of a system are drawn below each other
+            heights = rows + 0.15 * i
+            errors = [100 * evaluation[kind]["eer"] for evaluation, _ in self.systems.values()]
+            axes.plot(errors, heights, "o", color=colour, label=kind)
+            for height, (_, intervals) in zip(heights, self.systems.values(), strict=True):
+                interval = None if intervals is None else intervals.of(kind, "eer")
+                if interval is not None:
+                    axes.hlines(height, 100 * interval.low, 100 * interval.high, color=colour)
         axes.set_xscale("symlog", linthresh=0.1)
         axes.set(xlim=(-0.01, 50), xlabel="EER, % (log scale)")
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.set_yticks(places, list(self.systems))
+        axes.set_yticks(rows, list(self.systems))
         axes.invert_yaxis()
         axes.grid(alpha=0.25)
         legend_below(axes, 4)
 
 
 def render(display: Display) -> str:
-    """A plot as SVG without a background."""
+    """Return a plot as SVG without a background."""
     settings = dict.fromkeys(
         ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
     )
     settings |= {"svg.fonttype": "none", "svg.hashsalt": "mvplda", "font.family": "sans-serif"}
     svg = io.StringIO()
     with need("matplotlib").rc_context(settings):
-        # needs no screen, unlike one of pyplot
+        # unlike pyplot, a Figure needs no display
         figure = need("matplotlib.figure").Figure(figsize=(6, 5), layout="constrained")
         axes = figure.subplots()
         display.plot(axes)
@@ -246,13 +269,13 @@ def render(display: Display) -> str:
     return svg.getvalue()
 
 
-def colour_of(kind: str, place: int) -> str:
-    """The colour of a kind of trials."""
-    return KIND_COLOURS.get(kind, PALETTE[place % len(PALETTE)])
+def colour_of(kind: str, index: int) -> str:
+    """Return the colour of a kind of trial; unknown kinds are coloured by their index."""
+    return KIND_COLOURS.get(kind, PALETTE[index % len(PALETTE)])
 
 
 def legend_below(axes: Axes, columns: int, title: str | None = None) -> None:
-    """A legend under the axes, where it covers no data."""
+    """Add a legend below the axes, where it covers no data."""
     axes.legend(
         loc="upper center",
         bbox_to_anchor=(0.5, -0.13),
@@ -265,7 +288,7 @@ def legend_below(axes: Axes, columns: int, title: str | None = None) -> None:
 
 
 def _probits(miss: ArrayLike, false_alarm: ArrayLike) -> FloatArray:
-    """(2, n) points of a DET plot, false alarms first, where both errors happened and both did not always."""
+    """Return the points (2, n) of a DET plot, false alarms first, without rates of 0 or 1 (infinite probits)."""
     rates = np.reshape([false_alarm, miss], (2, -1))
     points: FloatArray = ndtri(rates[:, ((rates > 0) & (rates < 1)).all(axis=0)])
     return points
