@@ -1,4 +1,4 @@
-"""Commands that run everything: experiment and reproduce."""
+"""Commands that run a whole experiment: experiment and reproduce."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ if TYPE_CHECKING:
 
 
 class CorpusCommand(click.Command):
-    """Shows the corpora of the registry below its help: what each is read from, and its options."""
+    """Command whose help lists the registered corpora with their root and options."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from ..speech.corpora import CORPORA
 
         with formatter.section("CORPUS, its ROOT, and its options under -s corpus.NAME=VALUE"):
             formatter.write_dl(
-                [(name, f"{e.root} [{', '.join(e.options)}]") for name, e in CORPORA.items()]
+                [
+                    (name, f"{entry.root} [{', '.join(entry.options)}]")
+                    for name, entry in CORPORA.items()
+                ]
             )
 
 
 def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A corpus, its root, how vectors are made of it, and where all is left."""
+    """Add the arguments and options of a corpus, its settings, its vectors and the output folder."""
     for option in (
         QUIET,
         click.option(
@@ -37,31 +40,31 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
             "changes",
             multiple=True,
             type=KeyValue(),
-            help="SECTION.NAME=VALUE: change one setting of the recipe or the file; may be repeated.",
+            help="SECTION.NAME=VALUE: change one setting of the recipe or the file. May be repeated.",
         ),
         click.option(
             "-c",
             "--config",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Take the settings from this TOML file in place of a recipe.",
+            help="Read the settings from this TOML file instead of a recipe.",
         ),
         click.option(
             "-r",
             "--recipe",
-            help="Train a network by this recipe: small, paper or paper-without-pretraining.  "
+            help="Train a network with this recipe: small, paper or paper-without-pretraining.  "
             "[default: small; paper for reproduce]",
         ),
         click.option(
             "--vectors",
             multiple=True,
-            help="Evaluate these vectors of the corpus (scp, npz, parquet ...), and train no network. Several files "
-            "are several extractors' vectors, side by side.",
+            help="Evaluate existing vectors of the corpus (scp, npz, parquet ...) instead of training a network. "
+            "Vectors of several files, one per extractor, are concatenated. May be repeated.",
         ),
         click.option(
             "-o",
             "--output",
             type=click.Path(path_type=Path),
-            help="Leave everything in this folder, which is made if need be.  [default: COMMAND-CORPUS]",
+            help="Write all results to this folder; it is created if it does not exist.  [default: COMMAND-CORPUS]",
         ),
         click.argument("root", required=False, type=click.Path(path_type=Path)),
         click.argument("corpus"),
@@ -73,19 +76,19 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command(cls=CorpusCommand)
 @corpus_options
 @labels_option(
-    "VIEW=FILE: read the classes of a view from FILE, such as utt2spk, or from a column beside the vectors, the "
-    "speaker first. Only for the corpus vectors.  [default: the columns speaker and phrase, or utt2spk and utt2phrase "
-    "beside the vectors]"
+    "VIEW=FILE: read the classes of a view from FILE, such as utt2spk, or from a column of the vectors' file; the "
+    "speaker first. Only for the corpus vectors.  [default: the columns speaker and phrase, or the files utt2spk and "
+    "utt2phrase in the same folder]"
 )
 @extractor_option(required=False)
 @click.option(
     "--systems",
     multiple=True,
-    help="Evaluate these systems, by name; paper stands for the paper's own and what does better, all for all. "
-    "May be repeated.  [default: the usual ones]",
+    help="Evaluate this system. The group paper selects the paper's systems and two better ones, the group all "
+    "selects every system. May be repeated.  [default: the systems of the default table]",
 )
 def experiment(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -> None:
-    """From a corpus to the table: extractor, vectors, every system, error rates, a page.
+    """Run an experiment: from a corpus to vectors, fitted systems, error rates and a report.
 
     \b
     Examples:
@@ -96,27 +99,32 @@ def experiment(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -
       mvplda experiment vectors xvectors.scp -l speaker=utt2spk -l phrase=utt2phrase
       mvplda experiment vectors vectors.npz        (with the arrays X, speaker and phrase)
 
-    Options of the corpus go under its section: -s corpus.training=0.7 -s corpus.per_model=3.
-    The configuration is saved with the results; the same configuration gives the same table. A network that was
-    trained is extractor.onnx in the folder of the results, an extractor like any other.
+    Set options of the corpus in its section: -s corpus.training=0.7 -s corpus.per_model=3.
+    The configuration is saved with the results; the same configuration gives the same table. A trained network is
+    saved as extractor.onnx in the output folder and can be used like any other extractor.
     """
     if corpus != "vectors" and labels:
-        raise click.UsageError(f"-l is for the corpus vectors; {corpus} has its own labels")
+        raise click.UsageError(
+            f"-l applies only to the corpus vectors; {corpus} defines its own labels"
+        )
     if options["vectors"] and options["extractors"]:
-        raise click.UsageError("--vectors are ready, --extractor makes them: give one of the two")
+        raise click.UsageError(
+            "--vectors and --extractor exclude each other: use existing vectors or extract them"
+        )
     _run("experiment", corpus, recipe or "small", once("--labels", labels), **options)
 
 
 @click.command(cls=CorpusCommand)
 @corpus_options
 def reproduce(corpus: str, recipe: str | None, **options: Any) -> None:
-    """The paper's experiment as published, from sound to its table, on a corpus.
+    """Reproduce the paper's experiment on a corpus, from recordings to its table.
 
-    39 cepstral features, 11 frames, six layers of 2048 sigmoid units pre-trained as Boltzmann machines, cosine, PLDA
-    (speaker x phrase) of rank 40, joint PLDA of ranks 20 + 20, 10 iterations, the mean of three enrolments; below
-    them the exact model, the interaction and the best system.
+    The experiment uses 39 cepstral features, 11 stacked frames, six layers of 2048 sigmoid units pre-trained as
+    Boltzmann machines, cosine scores, PLDA (speaker x phrase) of rank 40, and joint PLDA of ranks 20 + 20 with 10
+    iterations, scored with the mean of three enrolment vectors. The table also has the exact model, the model with
+    interaction and the best system.
 
-    A line for every epoch shows how long the training will take; the same command goes on after an interruption.
+    One line per epoch shows the progress of the training. Run the same command again to resume after an interruption.
 
     \b
     Examples:
@@ -124,15 +132,16 @@ def reproduce(corpus: str, recipe: str | None, **options: Any) -> None:
       mvplda reproduce cvau C-VAU/ -s evaluation.seeds=5
 
     \b
-    Readings that the paper leaves open:
-      -s backend.e_step=body           the E step of the paper's body, in place of its appendix's
-      -s backend.m_step=together       both loadings from one solve, in place of one after the other
-      -s backend.start=moments         of EM for all systems alike, or random (published: random for its formulas alone)
-      -s backend.noise=full            in place of a diagonal noise
+    Settings where the paper is ambiguous:
+      -s backend.e_step=body           E step of the paper's body instead of its appendix
+      -s backend.m_step=together       both loadings from one solve instead of one after the other
+      -s backend.start=moments         start of EM for all systems: moments or random
+                                       (published: random for the published formulas only)
+      -s backend.noise=full            full instead of diagonal noise
       -s 'backend.priors=[1, 1, 1]'    p1, p2 and p3
-      -s evaluation.seeds=5            random starts; intervals over speakers and seeds
+      -s evaluation.seeds=5            several random starts; intervals over speakers and seeds
       -s 'grid.priors=[[1, 1, 1], [1, 1, 100]]' -s 'grid.e_step=["appendix", "body"]'
-                                       a row for every combination
+                                       one row per combination
     """
     _run("reproduce", corpus, recipe or "paper", {}, systems=("paper",), **options)
 
@@ -152,7 +161,7 @@ def _run(
     systems: Texts,
     extractors: Texts = (),
 ) -> None:
-    """What experiment and reproduce share: everything but the configuration."""
+    """Run an experiment with the configuration of a recipe or a file and the changes of the command line."""
     from .._optional import load_entry_points
     from ..speech.corpora import CORPORA, load_corpus
     from ..speech.experiment import run_experiment
@@ -162,16 +171,20 @@ def _run(
     check_folder(output)
     load_entry_points("corpora")
     if corpus not in CORPORA:
-        raise click.UsageError(f"there is no corpus {corpus!r}; there are {', '.join(CORPORA)}")
+        raise click.UsageError(
+            f"unknown corpus {corpus!r}; available corpora: {', '.join(CORPORA)}"
+        )
+
     settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
-    given = {name: plain_value(text) for name, text in changes}
+    overrides = {name: plain_value(text) for name, text in changes}
     if systems:
-        given["evaluation.systems"] = list(systems)
-    settings = settings.with_changes({"corpus.name": corpus, **given})
+        overrides["evaluation.systems"] = list(systems)
+    settings = settings.with_changes({"corpus.name": corpus, **overrides})
+
     options = dict(settings.corpus)
     name = options.pop("name")
     if root is None:
-        raise click.UsageError(f"{name} needs its ROOT: {CORPORA[name].root}")
+        raise click.UsageError(f"the corpus {name} needs its ROOT: {CORPORA[name].root}")
     if labels:
         options["labels"] = labels
     loaded = load_corpus(name, root, **options)

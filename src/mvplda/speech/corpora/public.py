@@ -124,9 +124,7 @@ def _listing(path: Path, pattern: str) -> Listing:
     return Listing(fields.get("id", row_numbers), None, {"take": row_numbers, **fields})
 
 
-@register_corpus(
-    "audiomnist", root="the downloaded repository, or a packed folder with an index.csv"
-)
+@register_corpus("audiomnist", root="the downloaded repository, or a folder with an index.csv")
 def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
     """AudioMNIST: 60 speakers, ten English digits, 50 repetitions (Becker et al., 2018; MIT licence).
 
@@ -159,7 +157,8 @@ def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
 
 
 @register_corpus(
-    "huiting", root="a folder <speaker>/<phrase>/<session>.wav of Huiting202, or of its shape"
+    "huiting",
+    root="a folder <speaker>/<phrase>/<session>.wav of Huiting202 or another corpus in this layout",
 )
 def huiting(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
     """Huiting202: 202 speakers and 20 phrases; by default, 132 training speakers and three sessions per enrolment.
