@@ -133,4 +133,4 @@ def test_an_experiment_takes_labels_from_columns(archive, tmp_path):
         main, ["experiment", "vectors", str(archive), "-o", str(tmp_path / "c")]
     )
     assert done.exit_code == 1
-    assert "own.npz has spk, text" in done.output
+    assert "own.npz: spk, text" in done.output

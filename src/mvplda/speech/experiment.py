@@ -95,6 +95,7 @@ def run_experiment(
         embedded = extract_corpus(corpus, extractors, output / UNFINISHED, echo, verbose)
     else:
         embedded = _network_vectors(corpus, configuration, output, echo, verbose)
+
     # written after the vectors: their presence marks the vectors as complete for a later run
     write_atomically(output / "configuration.toml", to_toml(configuration.to_dict()).encode())
     if not vectors:
@@ -102,8 +103,7 @@ def run_experiment(
 
     notes = tuple(f"{name}: {reason}" for name, reason in embedded.skipped)
     if notes:
-        echo(f"{len(notes)} utterance(s) are unusable (results.json lists all of them):")
-        echo("\n".join(f"  {note}" for note in notes[:MAX_LISTED_UTTERANCES]))
+        _echo_unusable(notes, echo)
         corpus = corpus.without([name for name, _ in embedded.skipped])
     task = _task(corpus, embedded)
     title = f"{corpus.name}, {embedded.vectors.extractor or 'external vectors'}"
@@ -127,6 +127,12 @@ def run_experiment(
     results.write_page(output / "report.html", corpus.source)
     echo(f"\n{time.perf_counter() - started:.0f} s; results are in {output}")
     return results
+
+
+def _echo_unusable(notes: Sequence[str], echo: Echo) -> None:
+    """Show the first unusable utterances with their reasons."""
+    echo(f"{len(notes)} utterance(s) are unusable (results.json lists all of them):")
+    echo("\n".join(f"  {note}" for note in notes[:MAX_LISTED_UTTERANCES]))
 
 
 def _task(corpus: Corpus, embedded: CorpusVectors) -> Task:

@@ -80,6 +80,7 @@ class PaperBody(nn.Module):
         return stacked
 
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+        """Return the mean of the last layer over the frames of each utterance."""
         batch, longest, width = frames.shape
         # part of the graph, so that the exported network accepts frames that are not standardised
         frames = (frames - self.shift) / self.deviation

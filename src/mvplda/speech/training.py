@@ -128,16 +128,10 @@ def train(
         )
         key = _training_key(features, codes, network, training)
         run = Run(body, heads, source, training, optimiser, list(classes), checkpoint, key)
-
         if not run.resume() and network.pretrained:
             pretrain(body, source, network.pretraining, seed, verbose)
             run.save()
-        progress = Progress("epoch", training.epochs) if verbose else None
-        while len(run.history) < training.epochs:
-            run.epoch()
-            run.save()
-            if progress is not None:
-                progress.step(len(run.history), run.line())
+        run.epochs(verbose)
     return TrainedNetwork(body, classes, tuple(run.history))
 
 
@@ -167,6 +161,15 @@ class Run:
     checkpoint: Path | None
     key: str
     history: list[Json] = field(default_factory=list)
+
+    def epochs(self, verbose: bool) -> None:
+        """Train for the remaining epochs, and write a checkpoint after each."""
+        progress = Progress("epoch", self.training.epochs) if verbose else None
+        while len(self.history) < self.training.epochs:
+            self.epoch()
+            self.save()
+            if progress is not None:
+                progress.step(len(self.history), self.line())
 
     def epoch(self) -> None:
         """Train for one pass over the data."""

@@ -114,6 +114,7 @@ class Corpus:
 
     @property
     def views(self) -> Views:
+        """Names of the views."""
         return tuple(self.labels)
 
     def labels_at(self, rows: IntArray, views: Sequence[str]) -> Columns:
@@ -311,12 +312,10 @@ def enrolments(
     tested = []
     too_small = []
     for name, members in cells_of(labels, rows).items():
-        if tests is None:
-            cell_enrol = members[:per_model]
-            cell_tests = members[per_model:]
-        else:
-            cell_enrol = members[~tests[members]][:per_model]
-            cell_tests = members[tests[members]]
+        enrol_candidates, cell_tests = members, members[per_model:]
+        if tests is not None:
+            enrol_candidates, cell_tests = members[~tests[members]], members[tests[members]]
+        cell_enrol = enrol_candidates[:per_model]
         if len(cell_enrol) < per_model or not len(cell_tests):
             too_small.append(name)
         else:
