@@ -1,4 +1,4 @@
-"""``mvplda reproduce`` from sound to the paper's Table 1, on miniatures of its corpora; a run that was interrupted."""
+"""``mvplda reproduce`` from recordings to the paper's Table 1 on miniature corpora, and resumption of a run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SMALL = [
 SPEAKERS, PHRASES = 12, 2
 
 
-def say(path, speaker, phrase, take):
-    """A voice of its own pitch, a phrase of its own melody."""
-    rng = np.random.default_rng([speaker, phrase, take])
+def write_recording(path, speaker, phrase, repetition):
+    """Write a synthetic recording whose pitch depends on the speaker and whose modulation depends on the phrase."""
+    rng = np.random.default_rng([speaker, phrase, repetition])
     time = np.arange(int(0.35 * RATE)) / RATE
     pitch = 100 + 25 * speaker + rng.normal(0, 2)
     wave = sum(np.sin(2 * np.pi * pitch * k * time) / k for k in range(1, 6))
@@ -45,19 +45,19 @@ def rsr2015(root):
             for phrase in range(1, PHRASES + 1):
                 for session in (1, 2, 4, 5, 7):
                     file = f"{gender}/{name}/{name}_{session:02d}_{phrase:03d}"
-                    say(root / "wav" / f"{file}.wav", number, phrase, session)
+                    write_recording(root / "wav" / f"{file}.wav", number, phrase, session)
                     files[name, phrase, session] = f"{file}.sph"
         tested = [name for name in people if int(name[1:]) >= {"male": 101, "female": 95}[gender]]
         enrolments, trials = [], []
         for name in tested:
             for phrase in range(1, PHRASES + 1):
                 model = f"{name}_{phrase:03d}"
-                own = [files[name, phrase, session] for session in (1, 4, 7)]
-                enrolments.append(",".join([model, *own]))
-                for (other, what, session), file in files.items():
-                    if other in tested and session in (2, 5):
-                        place = 2 * (other != name) + (what != phrase)
-                        marks = ["Y" if k == place else "N" for k in range(4)]
+                enrolled = [files[name, phrase, session] for session in (1, 4, 7)]
+                enrolments.append(",".join([model, *enrolled]))
+                for (test_name, test_phrase, session), file in files.items():
+                    if test_name in tested and session in (2, 5):
+                        kind = 2 * (test_name != name) + (test_phrase != phrase)
+                        marks = ["Y" if k == kind else "N" for k in range(4)]
                         trials.append(",".join([model, file, *marks]))
         lists = {"trn": enrolments, "ndx": trials}
         for kind, lines in lists.items():
@@ -66,31 +66,32 @@ def rsr2015(root):
             path.write_text("\n".join(lines) + "\n")
 
 
-def by_name(pattern, takes):
-    """Writes sound under a pattern of speaker, phrase and take."""
+def by_name(pattern, repetitions):
+    """Return a function that writes recordings under a pattern of speaker, phrase and repetition."""
 
     def write(root):
         for number in range(SPEAKERS):
             for phrase in range(PHRASES):
-                for k, take in enumerate(takes):
-                    name = pattern.format(speaker=f"{number + 1:02d}", phrase=phrase, take=take)
-                    say(root / name, number, phrase, k)
+                for k, repetition in enumerate(repetitions):
+                    speaker = f"{number + 1:02d}"
+                    name = pattern.format(speaker=speaker, phrase=phrase, repetition=repetition)
+                    write_recording(root / name, number, phrase, k)
 
     return write
 
 
-CAMPAIGNS = [f"{campaign}_{take}" for campaign in ("2014-11", "angles") for take in range(3)]
+SESSIONS = [f"{session}_{k}" for session in ("2014-11", "angles") for k in range(3)]
 CORPORA = {
     "rsr2015": rsr2015,
-    "audiomnist": by_name("data/{speaker}/{phrase}_{speaker}_{take}.wav", range(5)),
-    "cvau": by_name("{speaker}/p{phrase}/{take}.wav", CAMPAIGNS),
-    "huiting": by_name("{speaker}/p{phrase}/{take}.wav", range(5)),
-    "speech-commands": by_name("{speaker}/w{phrase}/{take}.wav", range(3)),
+    "audiomnist": by_name("data/{speaker}/{phrase}_{speaker}_{repetition}.wav", range(5)),
+    "cvau": by_name("{speaker}/p{phrase}/{repetition}.wav", SESSIONS),
+    "huiting": by_name("{speaker}/p{phrase}/{repetition}.wav", range(5)),
+    "speech-commands": by_name("{speaker}/w{phrase}/{repetition}.wav", range(3)),
 }
 
 
 @pytest.mark.parametrize("name", CORPORA)
-def test_from_sound_to_the_papers_table(tmp_path, name):
+def test_from_recordings_to_the_papers_table(tmp_path, name):
     CORPORA[name](tmp_path / "corpus")
     output = tmp_path / "out"
     command = ["reproduce", name, str(tmp_path / "corpus"), "-o", str(output), *SMALL]
@@ -98,14 +99,14 @@ def test_from_sound_to_the_papers_table(tmp_path, name):
     assert done.exit_code == 0, done.output
     table = (output / "table.txt").read_text()
     figures = {"2.37", "3.91"} if name == "huiting" else {"3.23", "6.50"}
-    # single words are not what the paper's people said: its figures do not stand beside them
+    # published figures are shown next to corpora of phrases, not of single words
     assert (figures <= set(table.split())) == (name != "speech-commands")
     results = json.loads((output / "results.json").read_text())
     assert list(results["systems"]) == [
         "cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw", "jplda-interaction", "best",
     ]  # fmt: skip
     assert results["configuration"]["network"]["pretrained"]
-    # the same command again begins at the vectors and gives the same table
+    # the same command starts from the vectors and yields the same table
     again = CliRunner().invoke(main, command, catch_exceptions=False)
     assert "vectors of an earlier run" in again.output
     repeated = json.loads((output / "results.json").read_text())
@@ -113,7 +114,7 @@ def test_from_sound_to_the_papers_table(tmp_path, name):
         assert repeated["systems"][system]["kinds"] == values["kinds"]
 
 
-def test_an_experiment_goes_on_from_its_last_epoch(tmp_path, monkeypatch):
+def test_an_experiment_resumes_from_its_last_epoch(tmp_path, monkeypatch):
     from mvplda.speech import training
 
     CORPORA["huiting"](tmp_path / "corpus")

@@ -96,7 +96,7 @@ def run_experiment(
     else:
         embedded = _network_vectors(corpus, configuration, output, echo, verbose)
 
-    # written after the vectors: their presence marks the vectors as complete for a later run
+    # not written earlier: a later run treats a folder with this configuration and vectors as complete
     write_atomically(output / "configuration.toml", to_toml(configuration.to_dict()).encode())
     if not vectors:
         write_vectors(output / "vectors.npz", embedded.vectors)
