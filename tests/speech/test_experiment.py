@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mvplda.cli.experiment import experiment
 from mvplda.exceptions import LabelError, ParameterError
 from mvplda.metrics.catalogue import Interval
 from mvplda.speech.corpora import build_corpus, load_corpus
@@ -97,6 +98,12 @@ def test_systems_by_name_and_group():
     assert "jplda-exact-raw" in {s.name for s in systems_named(("paper",))}
     with pytest.raises(ParameterError, match="unknown system 'magic'"):
         systems_named(("magic",))
+
+
+def test_the_help_lists_the_default_systems():
+    (option,) = [option for option in experiment.params if option.name == "systems"]
+    *names, last = [system.name for system in systems_named(())]
+    assert f"[default: {', '.join(names)} and {last}]" in option.help
 
 
 def test_a_run_writes_its_table_its_model_and_their_provenance(tmp_path):

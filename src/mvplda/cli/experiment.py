@@ -84,11 +84,12 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--systems",
     multiple=True,
-    help="Evaluate this system. The group paper selects the paper's systems and two better ones, the group all "
-    "selects every system. May be repeated.  [default: the systems of the default table]",
+    help="Evaluate this system. The group paper selects the paper's systems, jplda-interaction and best; the group all "
+    "selects every system. May be repeated.  [default: cosine, plda-cell, jplda-printed, jplda-exact, "
+    "jplda-interaction, plda-prior, jplda-prior and best]",
 )
 def experiment(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -> None:
-    """Run an experiment: from a corpus to vectors, fitted systems, error rates and a report.
+    """Run an experiment: from a corpus to a table of error rates and a report.
 
     \b
     Examples:

@@ -387,7 +387,7 @@ SYSTEMS = {
 }
 PAPER_TABLE = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
 GROUPS = {"paper": (*PAPER_TABLE, "jplda-interaction", BEST), "all": tuple(SYSTEMS)}
-"""Groups of systems: "paper" has the paper's systems on raw vectors and two better ones; "all" has all systems."""
+"""Groups of systems: "paper" adds the interaction model and the committee to the paper's systems on raw vectors."""
 COMPARED = (
     (BEST, BASELINE),
     ("jplda-prior", "plda-prior"),
