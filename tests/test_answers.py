@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from answer_checks import check_trials
+from domain_problems import Place, domain_bundle, make_place
 from problems import crossed, random_parameters
 from problems import draw as draw_vectors
 
 from mvplda import Bundle, Committee, CosineScorer, MultiviewPLDA, Question, load
 from mvplda.calibration import HypothesisCalibrator, question_key
-from mvplda.decisions import Decision, OperatingPoint
-from mvplda.exceptions import DataError
+from mvplda.decisions import OperatingPoint, decide
+from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.scoring.profiles import Profiles
+from mvplda.scoring.question import Near
 
 VIEWS = ("speaker", "phrase")
 BOTH = VIEWS
@@ -228,10 +233,124 @@ def test_wrong_trials_are_refused() -> None:
         )
 
 
-def test_a_rejection_for_one_view_does_not_say_that_the_same_is_likelier() -> None:
-    decision = Decision(
-        "reject", "wrong_phrase", 0.75, 2.2, {}, {"speaker": "accept", "phrase": "reject"}
+# -- the answer to a trial, whatever else is asked ------------------------------------------
+
+
+KNOWN = "speaker+phrase|phrase known"
+
+
+@pytest.fixture(scope="module")
+def deployed() -> tuple[Bundle, Place]:
+    """A model of domains, deployed on people with two phrases by name, with calibrations of its own for these."""
+    plain = domain_bundle()
+    own = calibrator(0.5, -0.3)
+    calibrations = {**(plain.calibrations or {}), KNOWN: own, "phrase|phrase known": own}
+    points = {**(plain.points or {}), KNOWN: [OperatingPoint(3.0, far=0.01)]}
+    bundle = Bundle(None, plain.scorer, plain.extractor, calibrations, points)
+    place = make_place(21, size=0.2)
+    people = np.repeat(np.arange(8), 3)
+    X = np.concatenate([place.say(person, person % 3, 3) for person in range(8)])
+    return bundle.deployed(bundle.enrol(X, people, {"phrase": people % 3})), place
+
+
+def mixed_profiles(bundle: Bundle, place: Place) -> Profiles:
+    """Of people with known phrases, with one that was enrolled later, with both, and with phrases without a name."""
+    rows: list[tuple[int, int, int | None]] = [
+        (0, 0, 0),
+        (1, 1, 1),
+        (2, 4, 4),
+        (3, 0, 0),
+        (3, 4, 4),
+        (4, 2, None),
+        (5, 2, 2),
+        (6, 1, 1),
+        (6, 2, None),
+    ]
+    X = np.concatenate([place.say(person, phrase, 2) for person, phrase, _ in rows])
+    labels = np.array([label for *_, label in rows], dtype=object).repeat(2)
+    return bundle.enrol(X, np.repeat([row[0] for row in rows], 2), {"phrase": labels})
+
+
+def test_a_deployed_answer_is_a_function_of_the_trial(deployed: Any) -> None:
+    """One more person with a phrase of their own once changed the answers to all others."""
+    bundle, place = deployed
+    profiles = mixed_profiles(bundle, place)
+    tests = bundle.enrol(np.concatenate([place.say(k % 7, k % 5) for k in range(10)]))
+    for question in ({}, {"same": "speaker"}, {"same": "phrase"}, {"given": {"speaker": "same"}}):
+        traces = np.linspace(-3.0, 3.0, 10)
+        check_trials(bundle, profiles, tests, Question(**question), trials=30)
+        check_trials(bundle, profiles, tests, Question(**question, countermeasure=traces))
+    answer = bundle.answer(profiles, tests)
+    is_known = [True, True, False, False, False, True, True]
+    assert (answer.keys == np.where(is_known, KNOWN, "speaker+phrase")[:, None]).all()
+    # those who are known are answered as they are without the others
+    rows = np.flatnonzero(is_known)
+    known = bundle.answer(profiles.take(rows), tests, Question(known=["phrase"]))
+    np.testing.assert_allclose(answer.llr[rows], known.llr, atol=1e-9)
+    with pytest.raises(LabelError, match="different questions"):
+        _ = answer.key
+    assert bundle.answer(profiles.take(rows), tests).key == KNOWN
+
+
+def test_labels_of_the_tests_are_those_of_their_trials(deployed: Any) -> None:
+    bundle, place = deployed
+    profiles = mixed_profiles(bundle, place)
+    X = np.concatenate([place.say(k % 7, k % 5) for k in range(10)])
+    claimed = [0, 1, 2, 3, 4, None, 7, 0, 1, 2]
+    tests = bundle.enrol(X, np.arange(10), {"phrase": np.array(claimed, dtype=object)})
+    check_trials(bundle, profiles, tests, trials=30)
+    check_trials(bundle, profiles, tests, Question(["speaker", "phrase"]), trials=30)
+
+
+def test_points_are_those_of_profiles_that_are_known_alike(deployed: Any) -> None:
+    bundle, place = deployed
+    profiles = mixed_profiles(bundle, place)
+    thresholds = [bundle.point(None, profiles.take([i])).threshold for i in range(7)]
+    assert thresholds == [3.0, 3.0, 4.6, 4.6, 4.6, 3.0, 3.0]
+    assert bundle.informed(None, profiles.take([2, 3])).known is None
+    with pytest.raises(ParameterError, match="known alike"):
+        bundle.point(None, profiles)
+
+
+def test_what_a_bundle_is_not_calibrated_for_with_known_classes_is_answered_without(
+    deployed: Any,
+) -> None:
+    bundle, place = deployed
+    some = dict(bundle.calibrations or {})
+    del some[KNOWN]
+    other = Bundle(None, bundle.scorer, calibrations=some)
+    profiles = mixed_profiles(bundle, place)
+    assert bundle.informed().known == ("phrase",)
+    assert other.informed().known is None
+    assert other.answer(profiles, place.say(0, 0)).key == "speaker+phrase"
+    assert Bundle(None, bundle.scorer).informed(None, profiles.take([0])).known == ("phrase",)
+
+
+def test_values_that_are_not_those_of_the_trials_are_refused(bundle: Bundle, data: Any) -> None:
+    X = data[0]
+    answer = bundle.answer(X[:3], X[5:12], Question(countermeasure=np.zeros(7)))
+    with pytest.raises(DataError, match=r"countermeasure has shape \(7,\): give one value per"):
+        replace(answer, countermeasure=np.zeros(7))
+    with pytest.raises(DataError, match="keys has shape"):
+        replace(answer, keys=np.array(["speaker"]))
+    with pytest.raises(DataError, match="near llr has shape"):
+        replace(answer, near=Near("phrase", answer.llr, np.zeros(3), answer.llr))
+    with pytest.raises(DataError, match="has 2 numbers"):
+        answer.take(1)
+    with pytest.raises(DataError, match="one number per test"):
+        bundle.answer(X[:3], X[5:12], Question(countermeasure=np.zeros(3)), [[0, 0]])
+
+
+def test_a_countermeasure_goes_with_its_test_into_a_list(bundle: Bundle, data: Any) -> None:
+    """Posteriors of a list once had the countermeasure of the test in the trial's place."""
+    X = data[0]
+    question = Question(countermeasure=[8.0, -8.0])
+    whole = bundle.answer(X[:1], X[5:7], question)
+    listed = bundle.answer(X[:1], X[5:7], question, pairs=[[0, 1], [0, 0], [0, 1]])
+    np.testing.assert_allclose(
+        listed.posteriors()["spoof",], whole.posteriors()["spoof",][0, [1, 0, 1]]
     )
-    assert decision.sentence() == (
-        "Not the same voice and words: the words do not fit (LLR of all together +0.75)."
-    )
+    assert listed.take(0).question.countermeasure == -8.0
+    assert [decide(listed.take(k)).reason == "suspected_replay" for k in range(3)] == [
+        decide(whole.take(0, j)).reason == "suspected_replay" for j in (1, 0, 1)
+    ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,13 +15,13 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import Array, Block, Card, IntArray, Json, Labels, Names, Setting
+from ._typing import Array, Block, BoolArray, Card, IntArray, Json, Labels, Names, Setting
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
 from .exceptions import DataError, LabelError, ParameterError
-from .labels import base_columns
-from .models.scorer import BaseScorer
+from .labels import as_array, base_columns
+from .models.scorer import BaseScorer, check_pairs
 from .persistence import (
     State,
     Tensors,
@@ -36,7 +36,7 @@ from .preprocessing import Step
 from .scoring.engine import Comparison
 from .scoring.forms import Forms
 from .scoring.profiles import Profiles, SideLike
-from .scoring.question import Hypothesis, Near, Question, make_question, with_near
+from .scoring.question import Hypothesis, Logs, Near, Question, make_question, with_near
 
 
 class Bundle(BaseScorer, BaseEstimator):
@@ -155,7 +155,9 @@ class Bundle(BaseScorer, BaseEstimator):
         """The answer to a question about all pairs (profiles, tests), or about a list of trials.
 
         Log-likelihoods of hypotheses, the ratio and posteriors, all calibrated where the bundle has a calibration for
-        this question; `Answer.calibrated` is False where it has none.
+        this question; `Answer.calibrated` is False where it has none. The answer to a trial depends on its profile, its
+        test and what the model was deployed on, not on the other trials: classes are known, as in `informed`, where the
+        deployment knows all named classes of the profile.
 
         Parameters
         ----------
@@ -164,33 +166,55 @@ class Bundle(BaseScorer, BaseEstimator):
         pairs : (n, 2) row of a profile and row of a test; None: all
         """
         profiles, tests = self._sides(enrol, test)
-        question = self.informed(make_question(question, {}), profiles)
-        listed: IntArray | None = None
-        if pairs is not None:
-            listed = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+        asked = make_question(question, {})
+        listed = None if pairs is None else check_pairs(pairs, len(profiles), len(tests))
         # Views in which both sides have names: there is nothing to be found out about them.
-        ratio = question.ratio(self.views, question.labelled(profiles.labels, tests.labels))
-        # Also hypotheses that are given to be false: a calibrator needs each view alone.
+        ratio = asked.ratio(self.views, asked.labelled(profiles.labels, tests.labels))
+        trials = Trials(profiles, tests, listed)
+        # the ratios of other views stay as they are, whatever is nearly the same
+        near = self.near(profiles, tests, listed, tuple(asked.same or self.views))
+        logs = {h: np.empty(trials.shape) for h in ratio.hypotheses}
+        keys = np.empty(len(profiles), dtype=object)
+        is_calibrated = np.zeros(len(profiles), dtype=bool)
+        for informed, rows in self._informed_rows(asked, profiles):
+            part, where = trials.of(rows)
+            keys[rows] = question_key(informed, self.views)
+            is_calibrated[rows] = self.calibration(informed) is not None
+            for h, values in self._logs(informed, part, _near_of(near, where)).items():
+                if h in logs:
+                    logs[h][where] = values
+        countermeasure = None
+        if asked.countermeasure is not None:
+            countermeasure = trials.by_test(asked.traces(len(tests)))
+        claims = {
+            view: trials.by_profile(as_array(asked.claims(view)))
+            for view in asked.known_views
+            if asked.claims(view) is not None
+        }
+        return Answer(
+            logs,
+            ratio,
+            asked,
+            trials.by_profile(keys),
+            trials.by_profile(is_calibrated),
+            countermeasure,
+            claims,
+            near,
+        )
+
+    def _logs(self, question: Question, trials: Trials, near: Near | None) -> Logs:
+        """Log-likelihoods of the hypotheses, calibrated where there is a calibration for the question."""
         calibrator = self.calibration(question)
+        # Also hypotheses that are given to be false: a calibrator needs each view alone.
         given = question.given if calibrator is None else None
         every = replace(question, given=given, priors=None, countermeasure=None, spoof_prior=None)
-        made = self.fitted_scorer.log_likelihoods(profiles, tests, every, pairs=listed)
-        logs: dict[Hypothesis, Array] = {h: to_host(values) for h, values in made.items()}
-        # the ratios of other views stay as they are, whatever is nearly the same
-        asked = tuple(question.same or self.views)
-        near = self.near(profiles, tests, listed, asked)
+        raw = self.fitted_scorer.log_likelihoods(
+            trials.profiles, trials.tests, every, pairs=trials.pairs
+        )
+        logs: dict[Hypothesis, Array] = {h: to_host(values) for h, values in raw.items()}
         if calibrator is not None:
-            logs = calibrator.transform(logs, near)
-        elif near is not None:
-            logs = with_near(logs, near)
-        logs = {h: logs[h] for h in ratio.hypotheses}
-        llr = question.with_spoofs(ratio.of(logs), (len(profiles), len(tests)), listed)
-        # Posteriors at even odds, so that they are those of the LLR.
-        weights = {
-            h: float(np.exp(w)) / 2 for h, w in (ratio.numerator | ratio.denominator).items()
-        }
-        key = question_key(question, self.views)
-        return Answer(logs, np.asarray(llr), question, key, calibrator is not None, weights)
+            return calibrator.transform(logs, near)
+        return with_near(logs, near)
 
     def near(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
@@ -200,31 +224,71 @@ class Bundle(BaseScorer, BaseEstimator):
     def informed(
         self, question: Question | None = None, profiles: Profiles | None = None
     ) -> Question:
-        """The question with what a deployment knows of classes by their names, such as phrases.
+        """The question with the views whose classes the deployment knows by their names, such as phrases.
 
-        profiles : asked about; None: all that it knows is used
+        profiles : asked about; None: all that the deployment knows is used. They must be known alike: what is known is
+            a matter of each profile, see `answer`
         """
-        question = question or Question()
+        asked = question or Question()
+        if profiles is None:
+            known = [view for view, _ in self._known_classes(asked)]
+            return self._with_known(asked, known)
+        questions = [informed for informed, _ in self._informed_rows(asked, profiles)]
+        if len(questions) != 1:
+            raise ParameterError(
+                f"the deployment knows the classes of some of these {len(profiles)} profiles and not of others: ask "
+                "about one profile, or about profiles that are known alike"
+            )
+        return questions[0]
+
+    def _informed_rows(
+        self, question: Question, profiles: Profiles
+    ) -> list[tuple[Question, IntArray]]:
+        """The questions that profiles are asked about, each with the rows of its profiles.
+
+        A class of a profile that the deployment does not know, such as the phrase of somebody enrolled later, is a
+        matter of that profile: the others are answered as they are without it.
+        """
+        known = {
+            view: _all_known(profiles, view, names)
+            for view, names in self._known_classes(question)
+            if view in profiles.labels
+        }
+        codes = np.zeros(len(profiles), dtype=np.int64)
+        for bit, is_known in enumerate(known.values()):
+            codes += is_known * 2**bit
+        rows_of: dict[tuple[str, ...], list[IntArray]] = {}
+        questions: dict[tuple[str, ...], Question] = {}
+        for code in np.unique(codes):
+            views = [view for bit, view in enumerate(known) if code >> bit & 1]
+            informed = self._with_known(question, views)
+            key = informed.known_views if informed is not question else ()
+            questions[key] = informed
+            rows_of.setdefault(key, []).append(np.flatnonzero(codes == code))
+        return [(questions[key], np.sort(np.concatenate(rows))) for key, rows in rows_of.items()]
+
+    def _known_classes(self, question: Question) -> list[tuple[str, Names]]:
+        """Views that are asked about and whose classes the deployment knows, with the names of the classes."""
         scorer = self.fitted_scorer
         if not scorer.has_domain or question.known is not None:
-            return question
+            return []
         known = []
         for view in question.same or self.views:
+            if view in (question.given or ()):
+                continue
             try:
-                names = scorer.known_names(view)
+                known.append((view, scorer.known_names(view)))
             except LabelError:  # nothing was enrolled with names
                 continue
-            if profiles is not None:
-                carried = profiles.labels.get(view)
-                if carried is None or not len(carried.names):
-                    continue
-                if not np.isin(carried.names, names).all():
-                    continue
-            if view not in (question.given or ()):
-                known.append(view)
-        knowing = replace(question, known=known)
-        is_calibrated = not self.calibrations or self.calibration(knowing) is not None
-        return knowing if known and is_calibrated else question
+        return known
+
+    def _with_known(self, question: Question, views: Sequence[str]) -> Question:
+        """The question where classes of these views are known, unless the bundle is calibrated otherwise only."""
+        if not views:
+            return question
+        informed = replace(question, known=list(views))
+        is_calibrated = not self.calibrations or self.calibration(informed) is not None
+        return informed if is_calibrated else question
 
     def calibration(self, question: Question | None = None) -> HypothesisCalibrator | None:
         """The calibration for a question, if there is one."""
@@ -253,7 +317,7 @@ class Bundle(BaseScorer, BaseEstimator):
 
         Points were measured without spoofs: with a countermeasure they do not hold.
 
-        profiles : asked about, as in `informed`
+        profiles : asked about, as in `informed`; they must be known alike
         """
         question = self.informed(question, profiles)
         points = self.operating_points(question)
@@ -382,6 +446,66 @@ class Bundle(BaseScorer, BaseEstimator):
         return {
             key: [point.to_dict() for point in some] for key, some in (self.points or {}).items()
         }
+
+
+@dataclass(frozen=True)
+class Trials:
+    """All pairs of profiles and tests, or a list of them: (n, 2) row of a profile and row of a test."""
+
+    profiles: Profiles
+    tests: Profiles
+    pairs: IntArray | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self.pairs is None:
+            return len(self.profiles), len(self.tests)
+        return (len(self.pairs),)
+
+    def of(self, rows: IntArray) -> tuple[Trials, slice | IntArray]:
+        """The trials of some profiles, and their index in arrays of `shape`."""
+        if len(rows) == len(self.profiles):
+            return self, slice(None)
+        profiles = self.profiles.take(rows)
+        if self.pairs is None:
+            return Trials(profiles, self.tests, None), rows
+        numbers = np.full(len(self.profiles), -1)
+        numbers[rows] = np.arange(len(rows))
+        numbers = numbers[self.pairs[:, 0]]
+        where = np.flatnonzero(numbers >= 0)
+        pairs = np.column_stack([numbers[where], self.pairs[where, 1]])
+        return Trials(profiles, self.tests, pairs), where
+
+    def by_profile(self, values: Names) -> Names:
+        """Values of profiles, per trial."""
+        if self.pairs is None:
+            return np.broadcast_to(values[:, None], self.shape)
+        return values[self.pairs[:, 0]]
+
+    def by_test(self, values: Array) -> Array:
+        """Values of tests, per trial."""
+        if self.pairs is None:
+            return np.broadcast_to(values, self.shape)
+        return np.asarray(values[self.pairs[:, 1]])
+
+
+def _near_of(near: Near | None, where: slice | IntArray) -> Near | None:
+    """The evidence of some trials."""
+    if near is None:
+        return None
+    view, *columns = near
+    return Near(view, *(column[where] for column in columns))
+
+
+def _all_known(profiles: Profiles, view: str, names: Names) -> BoolArray:
+    """(profiles,) whether a profile has classes with names in a view, all of them among the known names."""
+    carried = profiles.labels[view]
+    has_name = carried.codes >= 0
+    # the last entry is that of cells without a label
+    is_known = np.append(np.isin(carried.names, names), False)[carried.codes]
+    named = np.bincount(profiles.owner, has_name, len(profiles))
+    unknown = np.bincount(profiles.owner, has_name & ~is_known, len(profiles))
+    return np.asarray((named > 0) & (unknown == 0))
 
 
 def _on_host(X: ArrayLike) -> ArrayLike:

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from answer_checks import check_trials
 
 from mvplda import Bundle
 from mvplda.calibration import PARTS, HypothesisCalibrator
@@ -188,6 +189,13 @@ def test_an_answer_has_the_mixture_and_a_question_about_the_voice_has_not(rng):
     assert (np.abs(expected - Question().ratio(("speaker", "phrase")).of(logs)) > 1e-6).any()
     voice = bundle.answer(profiles, tests, {"same": "speaker"})
     np.testing.assert_allclose(voice.llr, scorer.llr(profiles, tests, same="speaker"), atol=1e-4)
+    assert voice.near is None
+    assert check_trials(bundle, profiles, tests).near is not None
+    said = np.where(np.arange(12) % 3, labels["phrase"][:12], "another")
+    named = bundle.enrol(X[:12], labels["speaker"][:12], {"phrase": said})
+    claims = bundle.enrol(X[12:], np.arange(12), {"phrase": labels["phrase"][12:]})
+    check_trials(bundle, named, tests)
+    check_trials(bundle, named, claims, Question(["speaker", "phrase"]))
 
 
 def test_fitting_tells_same_from_nearly(rng):

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 import pytest
+from answer_checks import check_trials
 from problems import speakers_and_phrases
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
@@ -26,7 +27,7 @@ from mvplda import (
     load,
 )
 from mvplda.calibration import LinearCalibrator
-from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
+from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
 from mvplda.models import SCORERS as NAMED
 from mvplda.models import BaseScorer
 from mvplda.models.domain import DomainPLDA
@@ -347,3 +348,48 @@ def test_a_table_with_other_columns_is_refused(name: str, around: str, tmp_path:
     # a fit to an array forgets the names
     scorer.fit(X[TRAIN], labels)
     assert not hasattr(getattr(scorer, "scorer", scorer), "feature_names_in_")
+
+
+def test_an_answer_is_a_function_of_the_trial(scorer: Any) -> None:
+    bundle = scorer if isinstance(scorer, Bundle) else Bundle(None, scorer)
+    profiles = bundle.enrol(X[ENROL], IDS)
+    tests = bundle.enrol(X[TEST])
+    traces = np.linspace(-4.0, 4.0, len(tests))
+    whole = check_trials(bundle, profiles, tests)
+    assert whole.llr.shape == (10, 40)
+    spoofed = check_trials(bundle, profiles, tests, Question(countermeasure=traces))
+    assert np.abs(spoofed.llr - whole.llr).max() > 0.1
+    for view in bundle.views:
+        check_trials(bundle, profiles, tests, Question(view, countermeasure=traces))
+        if len(bundle.views) > 1:
+            check_trials(bundle, profiles, tests, Question(given={view: "different"}))
+    with pytest.raises(MvpldaError, match="countermeasure= is one number per test"):
+        bundle.answer(profiles, tests, Question(countermeasure=traces[:3]), [[0, 0]])
+    with pytest.raises(MvpldaError, match="outside the 10 profiles"):
+        bundle.answer(profiles, tests, pairs=[[10, 0]])
+    with pytest.raises(MvpldaError, match="pairs are integers"):
+        bundle.answer(profiles, tests, pairs=[[0.5, 0]])
+    assert bundle.answer(profiles, tests, pairs=[]).llr.shape == (0,)
+
+
+@pytest.mark.parametrize("name", ["multiview", "interaction", "cascade", "committee"])
+def test_labels_and_known_classes_are_those_of_the_trial(name: str) -> None:
+    """One profile has phrases that training has not seen, one has none, and one has two."""
+    bundle = Bundle(None, fitted(name))
+    phrases: list[Any] = [LABELS["phrase"][row] for row in range(190, 220)]
+    phrases[0:3] = [98] * 3
+    phrases[3:6] = [None] * 3
+    phrases[6] = 99
+    profiles = bundle.enrol(X[ENROL], IDS, {"phrase": phrases})
+    tests = bundle.enrol(X[TEST])
+    labelled = bundle.enrol(X[TEST], np.arange(40), {"phrase": LABELS["phrase"][TEST]})
+    check_trials(bundle, profiles, tests)
+    check_trials(bundle, profiles, labelled)
+    check_trials(bundle, profiles, labelled, Question(["speaker", "phrase"]))
+    seen = profiles.take(np.arange(2, 10))
+    check_trials(bundle, seen, tests, Question(known=["phrase"]))
+    claims = {"phrase": LABELS["phrase"][190:220:3]}
+    answer = check_trials(bundle, bundle.enrol(X[ENROL], IDS), tests, Question(known=claims))
+    assert answer.take(4, 7).question.known == {"phrase": [claims["phrase"][4]]}
+    with pytest.raises(LabelError, match="one for each of 10"):
+        bundle.answer(bundle.enrol(X[ENROL], IDS), tests, Question(known={"phrase": [1, 2]}))

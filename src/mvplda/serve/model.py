@@ -324,8 +324,6 @@ class Model:
     def decisions(self, trials: Sequence[Trial], spoof_prior: float = 0.5) -> list[Decision]:
         """Of tests against one profile each; trials of one kind are scored in one call."""
         kinds: dict[tuple[bool, ...], list[int]] = {}
-        # one that the deployment does not know is no reason to forget those of the others
-        knows = [self.knows(cells) for cells, *_ in trials]
         for number, (cells, test, spoof, _) in enumerate(trials):
             phrases = {cell.phrase for cell in cells}
             # one enrolled phrase that is claimed needs no labels; labels cost time
@@ -334,10 +332,10 @@ class Model:
             is_named = len(phrases) > 1 or self.scorer.has_domain
             apart = labelled or (self.has_phrases and is_named)
             known = labelled and test.phrase in self.known_phrases
-            kind = (labelled, apart, known, spoof is not None, knows[number])
+            kind = (labelled, apart, known, spoof is not None)
             kinds.setdefault(kind, []).append(number)
         decisions: dict[int, Decision] = {}
-        for (labelled, apart, known, is_spoofed, _), numbers in kinds.items():
+        for (labelled, apart, known, is_spoofed), numbers in kinds.items():
             cells, tests, spoofs, points = zip(*(trials[number] for number in numbers), strict=True)
             question = self.question(known, spoofs if is_spoofed else None, spoof_prior)
             enrolled = self.side(cells, apart)
