@@ -14,12 +14,13 @@ from mvplda.decisions import (
     NAMED_FAR,
     OperatingPoint,
     decide,
+    decide_each,
     distinct_points,
     name_among,
     point_for,
     wanted_to_name,
 )
-from mvplda.exceptions import ParameterError
+from mvplda.exceptions import DataError, LabelError, ParameterError
 
 BOTH = ("speaker", "phrase")
 HYPOTHESES = (BOTH, ("speaker",), ("phrase",), ())
@@ -35,12 +36,9 @@ def answer(tc: float, tw: float, ic: float, iw: float, **question: Any) -> Answe
     """Of one trial, from the log-likelihoods of its four hypotheses, at even odds."""
     logs = {h: np.asarray(value) for h, value in zip(HYPOTHESES, (tc, tw, ic, iw), strict=True)}
     asked = Question(**question)
-    ratio = asked.ratio(BOTH)
-    above = [logs[h] + w for h, w in ratio.numerator.items()]
-    below = [logs[h] + w for h, w in ratio.denominator.items()]
-    llr = np.logaddexp.reduce(above) - np.logaddexp.reduce(below)
-    weights = {h: float(np.exp(w)) / 2 for h, w in (ratio.numerator | ratio.denominator).items()}
-    return Answer(logs, np.asarray(llr), asked, "speaker+phrase", True, weights)
+    traces = None if asked.countermeasure is None else np.asarray(asked.countermeasure)
+    key = np.asarray("speaker+phrase")
+    return Answer(logs, asked.ratio(BOTH), asked, key, np.asarray(True), traces)
 
 
 @pytest.mark.parametrize(
@@ -70,17 +68,168 @@ def test_nothing_is_accepted_against_the_evidence() -> None:
         if decision.answer == "accept":
             assert decision.llr >= 0
             assert decision.probabilities["speaker+phrase"] >= 0.5
-            assert min(trial.llr_of("speaker"), trial.llr_of("phrase")) >= 0
+            assert min(trial.log_odds_of("speaker"), trial.log_odds_of("phrase")) >= 0
 
 
-def test_probabilities_are_those_of_the_llr() -> None:
-    for question in ({}, {"same": "speaker"}):
-        trial = answer(3.0, 1.0, 0.5, -1.0, **question)
-        posteriors = trial.posteriors()
-        assert sum(map(float, posteriors.values())) == pytest.approx(1.0)
-        asked = set(trial.question.same or BOTH)
-        target = sum(float(p) for h, p in posteriors.items() if asked <= set(h))
-        assert np.log(target / (1 - target)) == pytest.approx(float(trial.llr))
+QUESTIONS: list[dict[str, Any]] = [
+    {},
+    {"same": "speaker"},
+    {"priors": {BOTH: 1, ("speaker",): 5, ("phrase",): 0.5, (): 2}},
+    {"countermeasure": 0.7, "spoof_prior": 0.3},
+    {"countermeasure": np.inf},
+    {"same": "phrase", "countermeasure": -1.0, "spoof_prior": 0.9},
+    {"countermeasure": 0.2, "spoof_prior": 0.0},
+]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_probabilities_are_those_of_the_llr(question: dict[str, Any]) -> None:
+    trial = answer(3.0, 1.0, 0.5, -1.0, **question)
+    posteriors = trial.posteriors()
+    assert sum(map(float, posteriors.values())) == pytest.approx(1.0)
+    asked = set(trial.question.same or BOTH)
+    target = sum(float(p) for h, p in posteriors.items() if asked <= set(h))
+    assert np.log(target / (1 - target)) == pytest.approx(float(trial.llr))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_halves_are_sums_over_the_weighted_hypotheses(question: dict[str, Any]) -> None:
+    trial = answer(1.0, 2.0, -0.5, 0.3, **question)
+    posteriors = {h: float(p) for h, p in trial.posteriors().items() if h != ("spoof",)}
+    for view in BOTH:
+        same = sum(p for h, p in posteriors.items() if view in h)
+        other = sum(p for h, p in posteriors.items() if view not in h)
+        assert float(trial.log_odds_of(view)) == pytest.approx(np.log(same / other))
+        weights = trial.weights
+        likelihoods = {h: weights[h] * np.exp(float(trial.logs[h])) for h in weights}
+        prior = [
+            sum(weights[h] for h in weights if (view in h) == is_in) for is_in in (True, False)
+        ]
+        means = [
+            sum(likelihoods[h] for h in weights if (view in h) == is_in) / total
+            for is_in, total in zip((True, False), prior, strict=True)
+        ]
+        assert float(trial.llr_of(view)) == pytest.approx(np.log(means[0] / means[1]))
+    with pytest.raises(LabelError, match="nothing is open"):
+        trial.llr_of("room")
+
+
+def test_without_priors_the_target_weighs_one_half_and_the_others_a_sixth() -> None:
+    weights = answer(0, 0, 0, 0).weights
+    assert weights == pytest.approx({BOTH: 1 / 2, **dict.fromkeys(HYPOTHESES[1:], 1 / 6)})
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize(
+    "point", [OperatingPoint(0.0), OperatingPoint(2.0), OperatingPoint(1.0, -2.0)]
+)
+def test_no_decision_contradicts_its_own_evidence(
+    question: dict[str, Any], point: OperatingPoint
+) -> None:
+    """Rejections for "the voice does not fit" once stood beside a probability above one half that it is the same."""
+    rng = np.random.default_rng(3)
+    reasons = set()
+    for logs in rng.normal(0, 1.5, size=(400, 4)).tolist():
+        trial = answer(*logs, **question)
+        decision = decide(trial, point)
+        p = dict(decision.probabilities)
+        assert sum(p.values()) == pytest.approx(1.0)
+        asked = list(decision.views)
+        halves = {
+            view: sum(share for name, share in p.items() if view in name.split("+"))
+            for view in asked
+        }
+        target = p["+".join(asked)]
+        reasons.add(decision.reason)
+        # rounding: llr and probability of the same trial
+        if decision.answer == "reject":
+            assert decision.llr < 1e-9
+            assert "likely with the same" not in decision.sentence()
+            assert target < 0.5 + 1e-9
+        if decision.answer == "accept":
+            assert decision.reason is None
+            assert decision.llr >= point.threshold
+            assert target > 0.5 - 1e-9
+            assert set(decision.views.values()) == {"accept"}
+        failed = {view for view, verdict in decision.views.items() if verdict == "reject"}
+        if failed:
+            assert decision.answer == "reject"
+        for view in failed:
+            assert halves[view] < 0.5 + 1e-9
+        if decision.reason == "both":
+            assert failed == set(asked) == set(BOTH)
+        elif decision.reason == "either":
+            assert not failed
+            assert target < 0.5 < min(halves.values()) + p.get("spoof", 0)
+        elif str(decision.reason).startswith("wrong_"):
+            assert failed == {str(decision.reason).removeprefix("wrong_")}
+        elif decision.reason == "suspected_replay":
+            assert p["spoof"] > target or p["spoof"] > 0.5
+    if not question and point.reject == 0:
+        halves_of = {"wrong_speaker", "wrong_phrase", "both", "either"}
+        assert reasons == halves_of | {None} | (
+            {"not_enough_evidence"} if point.threshold else set()
+        )
+
+
+def test_one_view_at_the_lower_limit_is_rejected_for_this_view() -> None:
+    decision = decide(answer(0, 0, 0, 0, same="speaker"), OperatingPoint(1.0))
+    assert (decision.answer, decision.reason) == ("reject", "wrong_speaker")
+    assert decision.views == {"speaker": "reject"}
+
+
+def test_halves_that_exclude_each_other_decide_neither() -> None:
+    decision = decide(answer(0.0, 1.0, 1.0, -9.0), OperatingPoint(0.0))
+    assert (decision.answer, decision.reason) == ("reject", "either")
+    assert decision.views == dict.fromkeys(BOTH, "inconclusive")
+    assert "the voice or the words do not fit" in decision.sentence()
+
+
+def test_a_spoof_that_is_the_likeliest_alternative_is_suspected() -> None:
+    decision = decide(answer(3.0, 1.0, 0.5, 0.0, countermeasure=-0.72), OperatingPoint(1.0))
+    p = decision.probabilities
+    assert p["speaker+phrase"] < p["spoof"] < 0.5
+    assert (decision.answer, decision.reason) == ("reject", "suspected_replay")
+    assert "reject" not in decision.views.values()
+
+
+def test_a_question_about_one_view_has_the_probabilities_of_that_view() -> None:
+    trial = answer(3.0, 1.0, 0.5, -1.0, same="speaker")
+    decision = decide(trial)
+    assert list(decision.probabilities) == ["speaker", "nothing"]
+    both = {h: float(p) for h, p in trial.posteriors().items()}
+    assert decision.probabilities["speaker"] == pytest.approx(both[BOTH] + both["speaker",])
+    same = decision.probabilities["speaker"]
+    assert np.log(same / (1 - same)) == pytest.approx(decision.llr)
+    given = decide(answer(3.0, 1.0, 0.5, -1.0, given={"phrase": "same"}))
+    assert list(given.probabilities) == ["speaker+phrase", "phrase"]
+
+
+def test_a_decision_takes_one_point_per_trial() -> None:
+    with pytest.raises(DataError, match="1 trials and 2 operating points"):
+        decide_each(answer(0, 0, 0, 0), [OperatingPoint(1.0)] * 2)
+
+
+def test_nothing_that_is_more_likely_the_same_is_rejected() -> None:
+    assert OperatingPoint(5.0, 2.0).reject == 0.0
+    assert OperatingPoint(5.0, -2.0).reject == -2.0
+    assert decide(answer(1.0, 0, 0, -1.0), OperatingPoint(5.0, 2.0)).answer == "inconclusive"
+
+
+def test_a_name_is_given_by_probabilities_that_add_up() -> None:
+    llrs = np.array([9.0, -3.0, -np.inf])
+    for doubt in (0.0, 0.02):
+        naming = name_among(llrs, OperatingPoint(3.0), doubt=doubt)
+        assert naming.probabilities.sum() + naming.none == pytest.approx(1.0)
+        assert naming.best == 0
+        # nobody in question has a prior, and the doubt leaves every prior as it is
+        assert naming.probabilities[2] == 0.0
+        assert naming.probabilities[1] >= doubt * 0.25
+        assert naming.none >= doubt * 0.5
+    # a prior of one half each, and evidence that says nothing
+    even = name_among([0.0, 0.0], OperatingPoint(0.0), none=0.5)
+    np.testing.assert_allclose([*even.probabilities, even.none], [0.25, 0.25, 0.5])
+    assert even.best is None
 
 
 def test_a_question_about_the_voice_is_not_decided_by_the_words() -> None:
@@ -97,11 +246,7 @@ def test_an_unusable_recording_decides_nothing() -> None:
 
 
 def test_a_suspected_replay_is_named() -> None:
-    logs = {h: np.asarray(v) for h, v in zip(HYPOTHESES, (9.0, 0.0, 0.0, -9.0), strict=True)}
-    trial = answer(9.0, 0.0, 0.0, -9.0)
-    suspicious = Question(countermeasure=-8.0)
-    llr = suspicious.with_spoofs(trial.llr.reshape(1, 1), (1, 1))
-    replay = Answer(logs, llr[0, 0], suspicious, trial.key, True, trial.weights)
+    replay = answer(9.0, 0.0, 0.0, -9.0, countermeasure=-8.0)
     decision = decide(replay, point_for(far=0.01))
     assert decision.answer == "reject"
     assert decision.reason == "suspected_replay"

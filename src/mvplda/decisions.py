@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from ._typing import Array, Card, Json
 from .calibration import Answer, hypothesis_name
-from .exceptions import ParameterError
+from .exceptions import DataError, ParameterError
 from .kinds import SPOOF
 
 Verdict = Literal["accept", "reject", "inconclusive"]
@@ -38,6 +38,7 @@ REASONS = {
     "wrong_speaker": "the voice does not fit",
     "wrong_phrase": "the words do not fit",
     "both": "neither the voice nor the words fit",
+    "either": "the voice or the words do not fit, and it is not clear which",
     "suspected_replay": "the recording seems to be played or synthetic",
     "not_enough_evidence": "the recordings do not tell enough to decide",
     "unusable_recording": "a recording cannot be used",
@@ -72,7 +73,7 @@ class OperatingPoint:
 
     threshold : a threshold that is asked for below `LOWEST_THRESHOLD` becomes that; measured figures belong to a
         threshold that is not below it
-    reject : at most the threshold
+    reject : never above 0: what is more likely the same than different is not rejected
     far : share of impostors of the worst kind that may be accepted, where the point was chosen for one
     measured : what was measured on held-out people: ``far`` by kind of impostor and ``frr``, each
         [estimate, lower, upper end of the 95 % interval]; None: nothing was
@@ -102,7 +103,7 @@ class OperatingPoint:
             )
         threshold = max(LOWEST_THRESHOLD, float(self.threshold))
         object.__setattr__(self, "threshold", threshold)
-        object.__setattr__(self, "reject", min(float(self.reject), threshold))
+        object.__setattr__(self, "reject", min(float(self.reject), 0.0))
 
     def verdict(self, llr: float) -> Verdict:
         if llr >= self.threshold:
@@ -198,8 +199,9 @@ class Decision:
     reason : a key of `REASONS`, or ``wrong_VIEW``; None where the trial was accepted
     views : {view: what was decided about it alone}
     llrs : {view: LLR of the same against different ones in it, whatever the others}
-    llr, threshold : accepted where the one reaches the other, and no view alone speaks against it
-    probabilities : {"speaker+phrase", "speaker", "nothing", ...: posterior}, from the same evidence as the LLR
+    llr, threshold : accepted where the one reaches the other
+    probabilities : {"speaker+phrase", "speaker", "nothing", ...: posterior} by the views that are the same, of those
+        that were asked about, from the same weighted hypotheses as the LLR
     calibrated : whether all of these are calibrated for what was asked
     faults : what is wrong with the recordings, keys of `FAULTS`
     """
@@ -244,9 +246,6 @@ class Decision:
         because = REASONS.get(self.reason, f"the {view} does not fit")
         if self.answer == "inconclusive":
             return f"Nothing can be decided: {because}; {evidence}."
-        if self.llr >= 0:
-            # one view alone speaks against it, although all of them together do not
-            return f"Not the same {things}: {because} (LLR of all together {self.llr:+.2f})."
         return f"Not the same {things}: {because}; {evidence}."
 
 
@@ -258,9 +257,11 @@ def decide(
 ) -> Decision:
     """Decide one trial.
 
-    Accepted is what reaches the point's threshold, is more likely the same than all else together, and has no view
-    that is more likely different than the same. Rejected is what lies at or below the point's lower limit, and what
-    has such a view. All else, and all that rests on a recording which cannot be used, is inconclusive.
+    Accept where the LLR reaches the point's threshold. Reject where it lies at or below the point's lower limit, or
+    where one half alone is more likely different than the same. All else, and all that rests on a recording which
+    cannot be used, is inconclusive. Probabilities, halves and LLR come from one weighted set of hypotheses
+    (`Answer.weights`): the LLR is the log odds of the hypothesis that is asked about, and no half is less likely than
+    the whole.
 
     Parameters
     ----------
@@ -278,39 +279,67 @@ def decide(
 
 def decide_each(answer: Answer, points: Sequence[OperatingPoint]) -> list[Decision]:
     """Decide the trials of a list, each at its own point; see `decide`."""
+    if len(points) != answer.llr.size:
+        raise DataError(
+            f"there are {answer.llr.size} trials and {len(points)} operating points: give one per trial"
+        )
     same = answer.question.same
     asked = [view for view in answer.views if same is None or view in same]
     # lists: arrays of one number each cost many times as much
     llrs = np.ravel(answer.llr).tolist()
     llrs_of = {view: np.ravel(answer.llr_of(view)).tolist() for view in asked}
-    shares = {hypothesis_name(h): np.ravel(p).tolist() for h, p in answer.posteriors().items()}
+    odds_of = {view: np.ravel(answer.log_odds_of(view)).tolist() for view in asked}
+    shares = {name: np.ravel(p).tolist() for name, p in _probabilities(answer, asked).items()}
+    calibrated = np.ravel(answer.is_calibrated).tolist()
     decisions = []
     for trial, point in enumerate(points):
-        own = {view: values[trial] for view, values in llrs_of.items()}
         posteriors = {name: values[trial] for name, values in shares.items()}
-        verdict, reason, views = _decided(llrs[trial], own, posteriors, point)
-        threshold = point.threshold
-        decided = (verdict, reason, llrs[trial], threshold, posteriors, views, own)
-        decisions.append(Decision(*decided, calibrated=answer.calibrated))
+        halves = {view: Half(llrs_of[view][trial], odds_of[view][trial] < 0) for view in asked}
+        verdict, reason, views = _decided(llrs[trial], halves, posteriors, point)
+        view_llrs = {view: half.llr for view, half in halves.items()}
+        decided = (verdict, reason, llrs[trial], point.threshold, posteriors, views, view_llrs)
+        decisions.append(Decision(*decided, calibrated=calibrated[trial]))
     return decisions
 
 
+def _probabilities(answer: Answer, asked: Sequence[str]) -> dict[str, Array]:
+    """Posteriors by the views that are the same, summed over the views that were not asked about."""
+    ignored = set(answer.views) - set(asked)
+    shares: dict[str, Array] = {}
+    for hypothesis, p in answer.posteriors().items():
+        name = hypothesis_name(tuple(view for view in hypothesis if view not in ignored))
+        shares[name] = shares[name] + p if name in shares else p
+    return shares
+
+
+class Half(NamedTuple):
+    """The evidence about one view: its LLR, and whether "different" is the more likely."""
+
+    llr: float
+    is_unlikely: bool
+
+
 def _decided(
-    llr: float, llrs: Mapping[str, float], posteriors: Mapping[str, float], point: OperatingPoint
+    llr: float, halves: Mapping[str, Half], posteriors: Mapping[str, float], point: OperatingPoint
 ) -> tuple[Verdict, str | None, dict[str, Verdict]]:
-    """The decision about one trial, why, and what was decided about each view."""
-    views = {view: _view_verdict(own, llr, point) for view, own in llrs.items()}
+    """The decision about one trial, its reason, and the decision about each view."""
     verdict = point.verdict(llr)
-    failed = [view for view, own in views.items() if own == "reject"]
-    target = sum(p for name, p in posteriors.items() if set(llrs) <= set(name.split("+")))
+    failed: list[str] = []
+    # no half is less likely than the whole: only rounding says otherwise
+    if llr < 0:
+        failed = [view for view, half in halves.items() if half.is_unlikely]
     if failed:
         verdict = "reject"
-    elif verdict == "accept" and target < 0.5:
-        verdict = "inconclusive"
-    reason = None
-    if verdict != "accept":
-        reason = _reason(verdict, failed, posteriors, list(llrs))
-    return verdict, reason, views
+    elif verdict == "reject" and len(halves) == 1:
+        failed = list(halves)
+    views = {view: _view_verdict(half, llr, point) for view, half in halves.items()}
+    views |= dict.fromkeys(failed, "reject")
+    if verdict == "accept":
+        return verdict, None, views
+    if verdict == "reject" and not failed:
+        # the halves exclude each other: neither is decided
+        views = dict.fromkeys(views, "inconclusive")
+    return verdict, _reason(verdict, failed, posteriors), views
 
 
 @dataclass(frozen=True, eq=False)
@@ -383,27 +412,24 @@ def without_doubt(llrs: Array, doubt: float) -> Array:
     return np.asarray(np.where(np.isneginf(llrs), -np.inf, for_it - against))
 
 
-def _view_verdict(own: float, llr: float, point: OperatingPoint) -> Verdict:
-    """One view alone: what an accepted trial shows of all views, it shows of each."""
-    if own < 0:
-        return "reject"
-    return "accept" if llr >= point.threshold or own >= point.threshold else "inconclusive"
+def _view_verdict(half: Half, llr: float, point: OperatingPoint) -> Verdict:
+    """One view that does not fail: what an accepted trial shows of all views, it shows of each."""
+    if max(llr, half.llr) >= point.threshold:
+        return "accept"
+    return "inconclusive"
 
 
-def _reason(
-    verdict: Verdict, failed: Sequence[str], posteriors: Mapping[str, float], asked: Sequence[str]
-) -> str:
-    if posteriors.get(SPOOF, 0.0) > 0.5:
+def _reason(verdict: Verdict, failed: Sequence[str], posteriors: Mapping[str, float]) -> str:
+    spoof = posteriors.get(SPOOF, 0.0)
+    if spoof > 0.5:
         return "suspected_replay"
     if verdict == "inconclusive":
         return "not_enough_evidence"
-    if not failed:
-        # No view alone speaks against it, both together do: name the likeliest of the other hypotheses.
-        others = {
-            name: p for name, p in posteriors.items() if not set(asked) <= set(name.split("+"))
-        }
-        likeliest = max(others, key=lambda name: others[name]).split("+")
-        failed = [view for view in asked if view not in likeliest]
     if len(failed) > 1:
         return "both"
-    return f"wrong_{failed[0]}"
+    if failed:
+        return f"wrong_{failed[0]}"
+    # Each half by itself is more likely the same, all of them together are not.
+    if spoof > max(p for name, p in posteriors.items() if name != SPOOF):
+        return "suspected_replay"
+    return "either"

@@ -201,7 +201,14 @@ def test_one_calibrated_llr_and_probabilities_of_the_same_evidence(place):
     voice_alone = json.loads(run(*words, "--same", "speaker").stdout)
     assert voice_alone["calibrated"] is False
     assert set(voice_alone["views"]) == {"speaker"}
-    assert "NOT calibrated" in run(*words[:-1], "--same", "speaker").stdout
+    printed = run(*words[:-1], "--same", "speaker").stdout
+    assert "NOT calibrated" in printed
+    # the two rows that were asked for, from the numbers of the LLR
+    rows = [line.strip() for line in printed.splitlines() if line.endswith(" %")]
+    assert [row.partition(":")[0] for row in rows] == ["same speaker", "different speaker"]
+    assert list(voice_alone["probabilities"]) == ["speaker", "nothing"]
+    p = voice_alone["probabilities"]["speaker"]
+    assert np.log(p / (1 - p)) == pytest.approx(voice_alone["llr"], abs=1e-6)
     assert both["llr"] != voice_alone["llr"]
 
 

@@ -134,10 +134,11 @@ def verify(
         f"Accepted from {point.threshold:+.2f}, rejected up to {point.reject:+.2f}. "
         f"{_basis(bundle, decision.calibrated, point)}",
     ]
+    nothing = "nothing is the same"
+    if len(decision.views) == 1:
+        nothing = f"different {next(iter(decision.views))}"
     for name, p in decision.probabilities.items():
-        shared = (
-            "nothing is the same" if name == "nothing" else f"same {name.replace('+', ' and ')}"
-        )
+        shared = nothing if name == "nothing" else f"same {name.replace('+', ' and ')}"
         lines.append(f"  {shared}: {100 * p:.2f} %")
     lines += _faults(decision.faults)
     if {q.digest for q in test.qualities} & {q.digest for q in enrolled.qualities}:
