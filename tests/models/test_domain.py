@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answer_checks import check_trials
 from scipy.stats import multivariate_normal
 
-from mvplda import load
+from mvplda import Bundle, load
 from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.models import domain as module
 from mvplda.models.domain import (
     KNOWN_NOISE,
     NEAREST,
@@ -554,3 +556,91 @@ def test_alternatives_of_a_phrase_are_the_nearest_ones() -> None:
     with_far = far.llr(profile, spoken[None], same="phrase", known=["phrase"], dtype=np.float64)
     assert llr[0, 0] < with_far[0, 0] - 0.1
     assert llr[1, 0] > llr[0, 0]
+
+
+# -- more cells than are solved at once ---------------------------------------------------
+
+
+def own_phrases(n: int, seed: int = 11) -> tuple[np.ndarray, np.ndarray]:
+    """Three takes of each of n people, who have a phrase of their own."""
+    rng = np.random.default_rng(seed)
+    who = np.repeat(np.arange(n), 3)
+    X = np.hstack([rng.normal(size=(n, 6))[who] + 1, 3 * rng.normal(size=(n, 4))[who] + 2])
+    return X + 0.3 * rng.normal(size=X.shape), who
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_CELLS", 40)
+    monkeypatch.setattr(module, "NAMED_CELLS", 25)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_classes_of_blocks_are_those_of_all_cells(model: DomainPLDA) -> None:
+    """The 601st phrase once switched known phrases off for everybody."""
+    X, who = own_phrases(90)
+    profiles = model.enrol(X, who, {"phrase": who})
+    used = model.deployed(profiles)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MOST_CELLS", 1000)
+        whole = model.deployed(profiles)
+    assert used.known_names("phrase").tolist() == whole.known_names("phrase").tolist()
+    means, expected = used.class_means_["phrase"], whole.class_means_["phrase"]
+    assert means.shape == expected.shape
+    apart = np.linalg.norm(means - expected, axis=1)
+    spread = np.linalg.norm(expected[:, None] - expected[None], axis=2)
+    np.fill_diagonal(spread, np.inf)
+    # fewer cells show the domain: far less than what tells classes apart
+    assert np.median(apart) < 0.2 * np.median(spread.min(axis=1))
+    doubts = used.class_doubts_["phrase"] / whole.class_doubts_["phrase"]
+    assert 0.9 < doubts.min() <= doubts.max() < 1.5
+    tests = model.enrol(X[::3])
+    pairs = np.arange(90)[:, None].repeat(2, axis=1)
+    logs, all_cells = (
+        one.log_likelihoods(profiles, tests, known=["phrase"], pairs=pairs)["phrase",]
+        for one in (used, whole)
+    )
+    assert np.abs(logs - all_cells).max() < 1.0
+    check_trials(Bundle(None, used), profiles, tests, trials=20)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_every_block_is_as_large_as_it_may_be(model: DomainPLDA) -> None:
+    X, who = own_phrases(70)
+    # two phrases that many people say, ten of three cells, and some cells without a name
+    said = np.concatenate([[0] * 24, [1] * 12, np.repeat(np.arange(2, 12), 3), [-1] * 4])
+    labels = np.array([None if name < 0 else int(name) for name in said], dtype=object)
+    profiles = model.enrol(X[::3], who[::3], {"phrase": labels})
+    rows = module._sample(np.arange(len(profiles.owner)), module.MOST_CELLS)
+    views = ("speaker", "phrase")
+    some = Enrolled.of(profiles, rows, views)
+    blocks = module._blocks(profiles, some, rows, views, "phrase")
+    assert len(blocks) == 2
+    named: list[int] = []
+    for block in blocks:
+        assert 25 <= len(block.weights) <= 40
+        codes = block.codes["phrase"]
+        counts = np.bincount(codes[codes >= 0], minlength=len(block.names["phrase"]))
+        names = [block.names["phrase"][i] for i in block.own_classes("phrase")]
+        for name in names:
+            count = counts[block.names["phrase"].index(name)]
+            assert count == min(module.CELLS_PER_CLASS, (said == name).sum())
+        named += names
+    assert named == list(range(12))
+    assert module._blocks(profiles, some, rows, views, "speaker") == []
+    sizes = [len(group) for group in module._packed(np.array([8, 8, 8, 3, 25, 3]), 25)]
+    assert sizes == [3, 1, 1, 1]
+
+
+def test_the_alternatives_of_a_phrase_are_the_nearest(
+    model: DomainPLDA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, who = own_phrases(30)
+    used = model.deployed(model.enrol(X, who, {"phrase": who}))
+    means = used.class_means_["phrase"]
+    distances = np.linalg.norm(means[:, None] - means[None], axis=2)
+    np.fill_diagonal(distances, np.inf)
+    expected = np.argsort(distances, axis=1)[:, : module.NEAREST]
+    for at_once in (7, 600):
+        monkeypatch.setattr(module, "MOST_CELLS", at_once)
+        np.testing.assert_array_equal(used._nearest("phrase"), expected)

@@ -74,7 +74,14 @@ SMALLEST_SQUARE = 0.05
 """No domain leaves vectors of length 1 a smaller mean square about its centre."""
 
 MOST_CELLS = 600
-"""Enrolled cells that a domain is learnt from, at most: more make no difference."""
+"""Enrolled cells that a domain is learnt from, at most: more make no difference. Known classes are learnt from all
+cells, in blocks of so many."""
+
+NAMED_CELLS = 400
+"""Cells of a block that are of its own classes, at most; the rest are others, which show the domain."""
+
+CELLS_PER_CLASS = 8
+"""Cells that a class is learnt from where all cells do not fit into one block."""
 
 UNNAMED = 0.008
 """Variance of a domain where its classes, such as the phrases, have no names: where all may say one phrase, what is
@@ -307,29 +314,40 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         if profiles is None:
             return self
         # the posterior of the domain takes a solve of all cells with each other
-        rows = np.arange(len(profiles.owner))
-        if len(rows) > MOST_CELLS:
-            rows = np.sort(np.random.default_rng(0).permutation(rows)[:MOST_CELLS])
+        rows = _sample(np.arange(len(profiles.owner)), MOST_CELLS)
         other = copy(self)
         other._forget_domain()
         if not len(rows):
             return other
-        some = Enrolled.of(profiles, rows, tuple(self.views_))
+        views = tuple(self.views_)
+        some = Enrolled.of(profiles, rows, views)
         for name, columns, view in self._columns():
             here = self._place(name, some)
-            if view in some.names:
-                classes = self._classes(name, some, here)
+            blocks = _blocks(profiles, some, rows, views, view)
+            if blocks:
+                named = [self._classes(name, block, here) for block in blocks]
                 # a name may say nothing, where everybody says their own "password": then every cell is its own class
-                unnamed = some.without_names(view)
-                if classes.evidence >= self._classes(name, unnamed, here).evidence - SLACK:
-                    other.names_[view] = some.names[view]
-                    other.class_means_[view] = classes.means
-                    other.class_doubts_[view] = classes.doubts
+                unnamed = [self._classes(name, block.without_names(view), here) for block in blocks]
+                gain = sum(one.evidence for one in named) - sum(one.evidence for one in unnamed)
+                if gain >= -SLACK:
+                    other._know(view, blocks, named)
                 else:
-                    here = self._place(name, unnamed)
+                    here = self._place(name, some.without_names(view))
             other.shift_[columns] = here.shift
             other.doubt_[name] = here.doubt
         return other
+
+    def _know(self, view: str, blocks: Sequence[Enrolled], classes: Sequence[Classes]) -> None:
+        """Keep the posteriors of the blocks' own classes."""
+        own = [block.own_classes(view) for block in blocks]
+        pairs = list(zip(classes, own, strict=True))
+        self.names_[view] = [
+            block.names[view][i]
+            for block, numbers in zip(blocks, own, strict=True)
+            for i in numbers
+        ]
+        self.class_means_[view] = np.concatenate([made.means[numbers] for made, numbers in pairs])
+        self.class_doubts_[view] = np.concatenate([made.doubts[numbers] for made, numbers in pairs])
 
     def _place(self, name: str, some: Enrolled) -> Place:
         """The posterior of the domain, from vectors as they are."""
@@ -343,7 +361,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         precision = 1.0 / delta + share.sum()
         means = some.means[:, columns]
         shift = share @ (means - self.mean_[columns]) / precision
-        return Place(means, self.mean_[columns] + shift, shift, float(1.0 / precision))
+        return Place(self.mean_[columns] + shift, shift, float(1.0 / precision))
 
     def _classes(self, name: str, some: Enrolled, place: Place) -> Classes:
         """The posterior of every class that is enrolled by name, of vectors scaled about the domain.
@@ -351,7 +369,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         With z the scaled cells, p the mean of training there and K their covariance, domain included, the class c has
         the mean p + k' K^-1 (z - p) and the variance k_cc - k' K^-1 k, where k is its covariance with the cells.
         """
-        scaled, square = about(place.means, place.centre)
+        columns = self._places()[name]
+        scaled, square = about(some.means[:, columns], place.centre)
         training = -place.shift / np.sqrt(square.mean())
         v = self.variances_[name]
         domain = v["domain"] / mean_square(place.centre)
@@ -393,9 +412,13 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         """What is said instead of a phrase and taken for it sounds like it: the nearest few, of any number."""
         means = self.class_means_[view]
         squares = np.sum(means**2, axis=1)
-        distances = squares - 2.0 * means @ means.T
-        np.fill_diagonal(distances, np.inf)
-        return np.argsort(distances, axis=1)[:, :NEAREST]
+        nearest = []
+        for start in range(0, len(means), MOST_CELLS):
+            rows = np.arange(start, min(start + MOST_CELLS, len(means)))
+            distances = squares - 2.0 * means[rows] @ means.T
+            distances[np.arange(len(rows)), rows] = np.inf
+            nearest.append(np.argsort(distances, axis=1)[:, :NEAREST])
+        return np.concatenate(nearest)
 
     # -- scoring -----------------------------------------------------------------
 
@@ -538,9 +561,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
 
 class Place(NamedTuple):
-    """Means of cells (C, D), and the posterior of their domain: mean and domain (D,), the domain itself, variance."""
+    """The posterior of a domain: mean and domain (D,), the domain itself, variance."""
 
-    means: Array
     centre: Array
     shift: Array
     doubt: float
@@ -562,6 +584,7 @@ class Enrolled:
     same : {view: (C, C) whether two cells are of one class}; a view without labels is missing
     names : {view: names of its classes}, of views in which some have names
     codes : {view: (C,) class of every cell, -1 where its label is missing}
+    own : numbers of the classes that the cells are there for, others show the domain; None: all classes
     """
 
     means: Array
@@ -570,6 +593,7 @@ class Enrolled:
     same: dict[str, BoolArray]
     names: dict[str, list[Any]]
     codes: dict[str, IntArray]
+    own: IntArray | None = None
 
     @classmethod
     def of(cls, profiles: Profiles, rows: IntArray, views: tuple[str, ...]) -> Self:
@@ -609,9 +633,69 @@ class Enrolled:
         same = {**self.same, view: np.eye(len(self.weights), dtype=bool)}
         return replace(self, same=same, names={**self.names, view: []})
 
+    def own_classes(self, view: str) -> IntArray:
+        return np.arange(len(self.names[view])) if self.own is None else self.own
+
     def members(self, view: str) -> BoolArray:
         """(classes, C) whether a cell is of a class."""
         return np.equal.outer(np.arange(len(self.names[view])), self.codes[view])
+
+
+def _sample(rows: IntArray, most: int) -> IntArray:
+    """At most so many rows, in their order: the same ones whenever it is asked."""
+    if len(rows) <= most:
+        return rows
+    return np.sort(np.random.default_rng(0).permutation(rows)[:most])
+
+
+def _blocks(
+    profiles: Profiles, some: Enrolled, sample: IntArray, views: tuple[str, ...], view: str
+) -> list[Enrolled]:
+    """Cells by which the named classes of a view are learnt; empty where it has none.
+
+    Solving for all cells at once takes time by the cube of their number. More than `MOST_CELLS` are therefore learnt in
+    blocks: each class is in one of them, with at most as many of its cells as make a difference, and cells of other
+    classes fill the block up.
+
+    some, sample : the cells that the domain is learnt from, and their rows
+    """
+    if view not in some.names:
+        return []
+    if len(sample) == len(profiles.owner):
+        return [some]
+    labels = profiles.labels[view]
+    numbers, counts = np.unique(labels.codes[labels.codes >= 0], return_counts=True)
+    each = max(CELLS_PER_CLASS, NAMED_CELLS // len(numbers))
+    order = np.argsort(labels.codes, kind="stable")
+    starts = np.searchsorted(labels.codes[order], numbers)
+    cells = [
+        _sample(order[start : start + count], each)
+        for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
+    ]
+    blocks = []
+    for group in _packed(np.minimum(counts, each), NAMED_CELLS):
+        rows = np.concatenate([cells[i] for i in group])
+        # of the block's own classes no other cells
+        others = sample[~np.isin(labels.codes[sample], numbers[group])]
+        others = _sample(others, MOST_CELLS - len(rows))
+        block = Enrolled.of(profiles, np.sort(np.concatenate([rows, others])), views)
+        names = labels.names[numbers[group]].tolist()
+        own = [block.names[view].index(name) for name in names]
+        blocks.append(replace(block, own=np.array(own)))
+    return blocks
+
+
+def _packed(sizes: IntArray, most: int) -> list[IntArray]:
+    """Numbers of things in groups, in their order, whose sizes add up to at most `most` each."""
+    groups: list[list[int]] = [[]]
+    total = 0
+    for number, size in enumerate(sizes.tolist()):
+        if groups[-1] and total + size > most:
+            groups.append([])
+            total = 0
+        groups[-1].append(number)
+        total += size
+    return [np.array(group, dtype=np.int64) for group in groups]
 
 
 def mean_square(centre: Array) -> float:
