@@ -193,6 +193,15 @@ def test_a_spoof_that_is_the_likeliest_alternative_is_suspected() -> None:
     assert "reject" not in decision.views.values()
 
 
+def test_a_probable_spoof_is_the_reason_whatever_the_halves_are() -> None:
+    trial = answer(0.0, 0.0, 0.0, 5.4, countermeasure=-4.8)
+    assert 0.5 < float(trial.posteriors()["spoof",]) < 0.7
+    for point in (OperatingPoint(1.0), OperatingPoint(1.0, -99.0)):
+        decision = decide(trial, point)
+        assert (decision.answer, decision.reason) == ("reject", "suspected_replay")
+        assert decision.views == {"speaker": "reject", "phrase": "reject"}
+
+
 def test_a_question_about_one_view_has_the_probabilities_of_that_view() -> None:
     trial = answer(3.0, 1.0, 0.5, -1.0, same="speaker")
     decision = decide(trial)
@@ -230,6 +239,11 @@ def test_a_name_is_given_by_probabilities_that_add_up() -> None:
     even = name_among([0.0, 0.0], OperatingPoint(0.0), none=0.5)
     np.testing.assert_allclose([*even.probabilities, even.none], [0.25, 0.25, 0.5])
     assert even.best is None
+    # as likely as each other: neither is named, however large the LLRs are
+    assert name_among([9.0, 9.0], OperatingPoint(3.0)).best is None
+    # profiles that are in question and not among the LLRs
+    some = name_among([9.0, -3.0], OperatingPoint(3.0), count=10, doubt=0.02)
+    assert some.probabilities.sum() + some.none == pytest.approx(1.0)
 
 
 def test_a_question_about_the_voice_is_not_decided_by_the_words() -> None:

@@ -120,3 +120,26 @@ def test_an_expert_of_one_view_is_a_model_of_that_view():
     assert np.isfinite(committee.llr(X[:3], X[3:6])).all()
     with pytest.raises(LabelError, match="one view"):
         Committee({"who": PLDA(2)}).fit(X, y)
+
+
+def test_experts_of_other_recordings_know_other_classes():
+    """Classes of all experts are joined, each once, and every expert finds its own among them."""
+    X, y, E, T = _data()
+    committee = Committee({"one": MultiviewPLDA(VIEWS), "two": MultiviewPLDA(VIEWS)}, factors=None)
+    committee.fit(X, y)
+    assert committee.classes_["phrase"].tolist() == ["p0", "p1", "p2", "p3"]
+    experts = committee.experts_
+    for name, phrases in {"one": ["p1", "p2", "p3"], "two": ["p0", "p2", "p3"]}.items():
+        rows = np.isin(y["phrase"], phrases)
+        labels = {view: column[rows] for view, column in y.items()}
+        experts[name] = MultiviewPLDA(VIEWS).fit(X[rows] + (name == "two"), labels)
+    assert committee.classes_["phrase"].tolist() == ["p1", "p2", "p3", "p0"]
+    asked = {"same": "speaker", "given": {"phrase": "same"}, "dtype": np.float64}
+    for phrase in ("p0", "p1", "p2", "p3"):
+        expected = np.zeros((6, 4))
+        for expert in experts.values():
+            has_seen = phrase in expert.classes_["phrase"]
+            known = {"phrase": [phrase] * 6} if has_seen else None
+            expected += expert.llr(E, T, known=known, **asked)
+        llrs = committee.llr(E, T, known={"phrase": [phrase] * 6}, **asked)
+        np.testing.assert_allclose(llrs, expected, atol=1e-9)
