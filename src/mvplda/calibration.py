@@ -495,7 +495,7 @@ class Answer:
         object.__setattr__(self, "llr", llr)
 
     def _check_shapes(self, shape: tuple[int, ...]) -> None:
-        parts: dict[str, object] = {
+        parts: dict[str, Array | Names | BoolArray] = {
             **{f"logs of {hypothesis_name(h)!r}": values for h, values in self.logs.items()},
             **{f"claims of {view!r}": names for view, names in self.claims.items()},
             "keys": self.keys,
