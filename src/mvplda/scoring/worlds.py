@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from itertools import product
 from typing import Literal
 
@@ -178,9 +179,8 @@ class Naming:
     @property
     def key(self) -> tuple[Hashable, ...]:
         """Key of the worlds that this leaves possible."""
-        training = None if self.training is None else self.training.tobytes()
-        near = None if self.near is None else (self.near.shape, self.near.tobytes())
-        return self.role, training, near
+        # digests: with thousands of known classes each kept key would hold hundreds of kB
+        return self.role, _digest(self.training), _digest(self.near)
 
     def others(self, said: Sequence[int]) -> IntArray:
         """Numbers of the known names that may be meant instead of some."""
@@ -197,6 +197,12 @@ class Naming:
         if self.training is None or name < 0:
             return -1
         return int(self.training[name])
+
+
+def _digest(numbers: IntArray | None) -> tuple[Hashable, ...] | None:
+    if numbers is None:
+        return None
+    return numbers.shape, sha256(numbers.tobytes()).digest()
 
 
 @dataclass(frozen=True)
