@@ -281,6 +281,130 @@ def test_kinds_from_phrases(root, tmp_path):
     assert "need both" in said_by(*common, root / "trials", *phrases[:2], code=2).err
 
 
+# A text-dependent list: ann-1 is ann with phrase 1. Scores of TC, TW, IC, IW: 9, 5, 3, 1.
+TEXT_DEPENDENT = {
+    ("ann-1", "t1"): "target",
+    ("ann-1", "t2"): "nontarget",
+    ("ann-1", "t3"): "nontarget",
+    ("ann-1", "t4"): "nontarget",
+    ("bob-1", "t3"): "target",
+    ("bob-1", "t4"): "nontarget",
+    ("bob-1", "t1"): "nontarget",
+    ("bob-1", "t2"): "nontarget",
+}
+KIND_OF = dict(zip(TEXT_DEPENDENT, ["TC", "TW", "IC", "IW"] * 2, strict=True))
+SCORE_OF = {"TC": 9, "TW": 5, "IC": 3, "IW": 1}
+
+
+@pytest.fixture
+def text_dependent(tmp_path):
+    """Call of evaluate on a list, with phrases and any other options."""
+    lines = [f"{model} {test}" for model, test in TEXT_DEPENDENT]
+    write_map(tmp_path / "scores", lines, [SCORE_OF[kind] for kind in KIND_OF.values()])
+    (tmp_path / "utt2spk").write_text("t1 ann\nt2 ann\nt3 bob\nt4 bob\n")
+    (tmp_path / "utt2phrase").write_text("t1 1\nt2 2\nt3 1\nt4 2\n")
+    (tmp_path / "model2spk").write_text("ann-1 ann\nbob-1 bob\n")
+    (tmp_path / "model2phrase").write_text("ann-1 1\nbob-1 1\n")
+
+    def call(kinds, *options):
+        rows = ((*pair, kind) for pair, kind in kinds.items())
+        (tmp_path / "trials").write_text("".join(f"{' '.join(row).strip()}\n" for row in rows))
+        common = ["evaluate", tmp_path / "scores", "--trials", tmp_path / "trials", "--json"]
+        common += ["--enrol-phrases", tmp_path / "model2phrase"]
+        common += ["--test-phrases", tmp_path / "utt2phrase"]
+        return [*common, *options]
+
+    call.speakers = ["--enrol-speakers", tmp_path / "model2spk"]
+    call.speakers += ["--test-speakers", tmp_path / "utt2spk"]
+    return call
+
+
+def trials_by_kind(said):
+    return {kind: row["n_nontargets"] for kind, row in json.loads(said.out)["kinds"].items()}
+
+
+SPEAKERS_ONLY = {
+    pair: "target" if kind[0] == "T" else "nontarget" for pair, kind in KIND_OF.items()
+}
+NO_KINDS = dict.fromkeys(KIND_OF, "")
+
+
+@pytest.mark.parametrize(
+    "kinds", [TEXT_DEPENDENT, SPEAKERS_ONLY, KIND_OF, NO_KINDS], ids=["both", "speaker", "4", "no"]
+)
+def test_kinds_follow_from_speakers_and_phrases(text_dependent, kinds):
+    said = said_by(*text_dependent(kinds, *text_dependent.speakers), code=0)
+    assert trials_by_kind(said) == {"IW": 2, "IC": 2, "TW": 2, "Total": 6}
+    found = json.loads(said.out)["kinds"]
+    assert {row["n_targets"] for row in found.values()} == {2}
+
+
+def test_a_list_of_both_views_needs_speakers(text_dependent):
+    message = fails(*text_dependent(TEXT_DEPENDENT))
+    assert "4 of 8 trials are nontargets with different phrases" in message
+    assert "'ann-1 t2 nontarget'" in message
+    assert "--test-speakers" in message
+
+
+def test_a_list_of_speakers_needs_phrases_alone(text_dependent):
+    said = said_by(*text_dependent(SPEAKERS_ONLY), code=0)
+    assert trials_by_kind(said) == {"IW": 2, "IC": 2, "TW": 2, "Total": 6}
+    assert "2 target(s) have different phrases, the first is 'ann-1 t2 target'" in said.err
+
+
+def test_spoofs_keep_their_kind(text_dependent):
+    kinds = {**TEXT_DEPENDENT, ("ann-1", "t3"): "spoof"}
+    said = said_by(*text_dependent(kinds, *text_dependent.speakers), code=0)
+    assert trials_by_kind(said) == {"IW": 2, "IC": 1, "TW": 2, "spoof": 1, "Total": 6}
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (
+            {("bob-1", "t1"): "target"},
+            "1 of 8 trials (1 target), the first is 'bob-1 t1 target' with different speakers and the same phrase",
+        ),
+        (
+            {("bob-1", "t3"): "nontarget"},
+            "1 of 8 trials (1 nontarget), the first is 'bob-1 t3 nontarget' with the same speaker and the same phrase",
+        ),
+        (
+            {("ann-1", "t2"): "target"},
+            "1 of 8 trials (1 target), the first is 'ann-1 t2 target' with the same speaker and different phrases",
+        ),
+        (
+            {("ann-1", "t4"): "TW", ("bob-1", "t3"): "IC"},
+            "2 of 8 trials (1 IC, 1 TW), the first is 'ann-1 t4 TW' with different speakers and different phrases",
+        ),
+    ],
+)
+def test_a_list_that_contradicts_speakers_and_phrases_is_refused(text_dependent, changed, expected):
+    call = text_dependent({**TEXT_DEPENDENT, **changed}, *text_dependent.speakers)
+    assert expected in fails(*call)
+
+
+def test_a_list_that_contradicts_phrases_is_refused(text_dependent):
+    message = fails(*text_dependent({**KIND_OF, ("bob-1", "t4"): "TC"}))
+    assert "1 of 8 trials, the first is 'bob-1 t4 TC' with different phrases" in message
+
+
+def test_models_that_are_not_speakers_need_enrol_speakers(text_dependent):
+    call = text_dependent(TEXT_DEPENDENT, *text_dependent.speakers[2:])
+    err = said_by(*call, code=1).err
+    assert "2 target" in err
+    assert "--enrol-speakers" in err
+    call = text_dependent(TEXT_DEPENDENT, *text_dependent.speakers[:2])
+    assert "--enrol-speakers needs --test-speakers" in said_by(*call, code=2).err
+
+
+def test_sessions_keep_the_speakers_of_their_trials(text_dependent, tmp_path):
+    (tmp_path / "utt2session").write_text("t1 s1\nt2 s2\nt3 s3\nt4 s4\n")
+    sessions = ["--sessions", tmp_path / "utt2session"]
+    call = text_dependent(TEXT_DEPENDENT, *text_dependent.speakers, *sessions)
+    assert trials_by_kind(said_by(*call, code=0)) == {"IW": 2, "IC": 2, "TW": 2, "Total": 6}
+
+
 def test_scores_are_compressed_where_the_name_says_so(root, tmp_path):
     said_by(*scoring(root), "-o", tmp_path / "s.gz", code=0)
     assert gzip.decompress((tmp_path / "s.gz").read_bytes()) == (root / "scores").read_bytes()

@@ -14,7 +14,7 @@ import click
 from . import COUNT, JSON, Written, looked_up
 
 if TYPE_CHECKING:
-    from .._typing import FloatArray, Json
+    from .._typing import BoolArray, FloatArray, IntArray, Json
     from ..io.trials import Scores, Trials
     from ..kinds import Coded
     from ..metrics.catalogue import Interval
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
     Sides = tuple[Coded, Coded]
 
+TWO_VIEWS = {
+    "TC": (True, True),
+    "TW": (True, False),
+    "IC": (False, True),
+    "IW": (False, False),
+}
+"""Same speaker and same phrase, by kind of trial."""
 RATE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
@@ -64,8 +71,8 @@ RATE = click.FloatRange(0, 1, min_open=True, max_open=True)
 )
 @click.option(
     "--enrol-phrases",
-    help="Read the phrase of every model from this file (model id, phrase); with --test-phrases, targets and "
-    "nontargets of the list become TC, TW, IC and IW.",
+    help="Read the phrase of every model from this file (model id, phrase); with --test-phrases, trials become TC, "
+    "TW, IC and IW by the speakers and phrases of both sides. A list that contradicts them is refused.",
 )
 @click.option(
     "--test-phrases", help="Read the phrase of every test from this file (test id, phrase)."
@@ -128,6 +135,8 @@ def evaluate(
     systems = named_systems(scores)
     if (enrol_phrases is None) != (test_phrases is None):
         raise click.UsageError("kinds of trials need both --enrol-phrases and --test-phrases")
+    if enrol_speakers is not None and test_speakers is None:
+        raise click.UsageError("--enrol-speakers needs --test-speakers")
     if by is not None and (test_speakers is None or not far):
         raise click.UsageError("--by needs --test-speakers and a --far")
     if report is not None and len(systems) > 1:
@@ -138,14 +147,17 @@ def evaluate(
 
     lead, *others = systems
     trials = read_trials(key)
+    sides = speakers_of(trials, enrol_speakers, test_speakers)
     if enrol_phrases is not None and test_phrases is not None:
-        trials = with_phrases(trials, enrol_phrases, test_phrases)
+        phrases = phrases_of(trials, enrol_phrases, test_phrases)
+        trials = with_kinds(trials, same_labels(*phrases), sides)
     scored = {name: matched(trials, path) for name, path in systems.items()}
     if sessions is not None:
-        trials, scored = in_sessions(trials, scored, sessions, attempts)
+        rows, scored = in_sessions(trials, scored, sessions, attempts)
+        trials = trials[rows]
+        sides = None if sides is None else (sides[0][rows], sides[1][rows])
     values = scored[lead]
     kinds = trials.kinds
-    sides = speakers_of(trials, enrol_speakers, test_speakers)
     found = Found({k: metrics.evaluate(v, kinds, costs=costs, far=far) for k, v in scored.items()})
     if identification:
         found.searches = search_errors(trials, values, far)
@@ -230,25 +242,149 @@ def named_systems(scores: Texts) -> dict[str, str]:
     return systems
 
 
-def with_phrases(trials: Trials, enrol: str, test: str) -> Trials:
-    """The same trials, of which targets and nontargets are told by the phrases of both sides."""
+def with_kinds(trials: Trials, same_phrase: BoolArray, sides: Sides | None) -> Trials:
+    """Return the trials as TC, TW, IC and IW; those of the kind spoof keep it.
+
+    Parameters
+    ----------
+    same_phrase : (n,) bool
+        Trials of which both sides have the same phrase.
+    sides : two Coded, optional
+        Speaker of the model and of the test of every trial. Without them, the kinds in the list
+        have to determine which trials are of one speaker.
+    """
     import numpy as np
 
-    from ..io.trials import Trials, rows_in
-    from ..kinds import Coded
+    from ..exceptions import LabelError
+    from ..io.trials import Trials
+    from ..kinds import SPOOF, Coded
 
-    models = labels_in(enrol, trials.enrol, "phrase")
-    tests = labels_in(test, trials.test, "phrase")
-    # by numbers: lists are long, phrases are few
-    wrong = rows_in(models.names, tests.names.tolist())[models.codes] != tests.codes
-    kinds = Coded(np.array(["TC", "TW", "IC", "IW"]), 2 * ~trials.target + wrong)
-    return Trials(trials.enrol, trials.test, kinds)
+    listed = Coded.of([""] * len(trials)) if trials.kind is None else trials.kind
+    odd = set(listed.used) - {"", SPOOF, "target", "nontarget", *TWO_VIEWS}
+    if odd:
+        raise LabelError(
+            f"phrases make TC, TW, IC and IW of targets and nontargets; the list has the kind {min(odd)!r}: "
+            "leave out --enrol-phrases and --test-phrases"
+        )
+    if sides is None:
+        same_speaker = same_speaker_in(trials, same_phrase)
+    else:
+        same_speaker = same_labels(*sides)
+        refuse_contradictions(trials, listed, same_speaker, same_phrase)
+    names = np.array([*TWO_VIEWS, SPOOF])
+    codes = 2 * ~same_speaker + ~same_phrase
+    codes[listed == SPOOF] = len(TWO_VIEWS)
+    return Trials(trials.enrol, trials.test, Coded(names, codes))
+
+
+def same_speaker_in(trials: Trials, same_phrase: BoolArray) -> BoolArray:
+    """Return which trials are of one speaker, from the kinds in the list; an undetermined one is an error.
+
+    A nontarget of another phrase is of another speaker if targets mean the speaker alone, which
+    the list shows by a target of another phrase. If every target has the same phrase on both
+    sides, the nontarget may as well be the right speaker with the wrong phrase.
+    """
+    import numpy as np
+
+    from ..exceptions import LabelError
+
+    kinds = trials.kinds
+    wrong = np.flatnonzero(
+        (same_phrase & kinds.isin(["TW", "IW"])) | (~same_phrase & kinds.isin(["TC", "IC"]))
+    )
+    if len(wrong):
+        raise LabelError(
+            f"the list contradicts the phrases in {len(wrong)} of {len(trials)} trials, the first is "
+            f"{example(trials, wrong[0])} with {'the same phrase' if same_phrase[wrong[0]] else 'different phrases'}"
+        )
+    other_phrase = np.flatnonzero(~same_phrase & (kinds == "target"))
+    unknown = np.flatnonzero(~same_phrase & (kinds == "nontarget"))
+    if len(unknown) and not len(other_phrase):
+        raise LabelError(
+            f"{len(unknown)} of {len(trials)} trials are nontargets with different phrases, the first is "
+            f"{example(trials, unknown[0])}: right speaker or impostor? Give --test-speakers, and --enrol-speakers "
+            "unless models are called like their speakers"
+        )
+    if len(unknown):
+        click.echo(
+            f"mvplda: {len(other_phrase)} target(s) have different phrases, the first is "
+            f"{example(trials, other_phrase[0])}: nontargets are taken for impostors; give --test-speakers and "
+            "--enrol-speakers to check it",
+            err=True,
+        )
+    return kinds.isin(["TC", "TW", "target"])
+
+
+def refuse_contradictions(
+    trials: Trials, listed: Coded, same_speaker: BoolArray, same_phrase: BoolArray
+) -> None:
+    """Raise an error if the kinds in the list are not those of the speakers and phrases.
+
+    Targets mean the same speaker and phrase, or the same speaker alone, but in one list not both;
+    contradictions are counted by the meaning that has fewer.
+    """
+    import numpy as np
+
+    from ..exceptions import LabelError
+
+    target = listed == "target"
+    nontarget = listed == "nontarget"
+    meanings = {
+        "the same speaker and phrase": same_speaker & same_phrase,
+        "the same speaker": same_speaker,
+    }
+    contradictions = {
+        meaning: (target & ~accepted) | (nontarget & accepted)
+        for meaning, accepted in meanings.items()
+    }
+    meaning = min(contradictions, key=lambda name: int(contradictions[name].sum()))
+    wrong = contradictions[meaning]
+    for kind, (speaker, phrase) in TWO_VIEWS.items():
+        wrong |= (listed == kind) & ((same_speaker != speaker) | (same_phrase != phrase))
+    if not wrong.any():
+        return
+    first = int(np.argmax(wrong))
+    by_kind = {kind: int((wrong & (listed == kind)).sum()) for kind in listed.used}
+    counts = ", ".join(f"{count} {kind}" for kind, count in by_kind.items() if count)
+    speakers = "the same speaker" if same_speaker[first] else "different speakers"
+    phrases = "the same phrase" if same_phrase[first] else "different phrases"
+    notes = ""
+    if (wrong & (target | nontarget)).any():
+        notes += f"; target is read as {meaning}"
+    if (wrong & target & ~same_speaker).any():
+        notes += "; without --enrol-speakers, models are called like their speakers"
+    raise LabelError(
+        f"the list contradicts the speakers and phrases in {int(wrong.sum())} of {len(trials)} trials ({counts}), "
+        f"the first is {example(trials, first)} with {speakers} and {phrases}{notes}"
+    )
+
+
+def example(trials: Trials, row: int) -> str:
+    """Line of the list, for a message."""
+    kind = "" if trials.kind is None else f" {trials.kind[row]}"
+    return repr(f"{trials.enrol[row]} {trials.test[row]}{kind}")
+
+
+def phrases_of(trials: Trials, enrol: str, test: str) -> Sides:
+    """Phrase of the model and of the test of every trial."""
+    return labels_in(enrol, trials.enrol, "phrase"), labels_in(test, trials.test, "phrase")
+
+
+def same_labels(models: Coded, tests: Coded) -> BoolArray:
+    """Which trials have the same label on both sides."""
+    import numpy as np
+
+    from ..io.trials import rows_in
+
+    # compare codes: lists are long, names are few
+    rows = rows_in(models.names, tests.names.tolist())[models.codes]
+    return np.asarray(rows == tests.codes)
 
 
 def in_sessions(
     trials: Trials, scored: dict[str, FloatArray], path: str, attempts: int
-) -> tuple[Trials, dict[str, FloatArray]]:
-    """The first trial of every session, and the best score of its attempts by every system."""
+) -> tuple[IntArray, dict[str, FloatArray]]:
+    """The row of the first trial of every session, and the best score of its attempts by every system."""
     from ..metrics import transactions
 
     made = labels_in(path, trials.test, "session")
@@ -257,7 +393,7 @@ def in_sessions(
         for name, own in scored.items()
     }
     rows, _ = next(iter(best.values()))
-    return trials[rows], {name: own for name, (_, own) in best.items()}
+    return rows, {name: own for name, (_, own) in best.items()}
 
 
 def by_group(
