@@ -5,29 +5,31 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
 from commands_page import PAGE, page
+from pages import PAGES, blocks, spans
 
 from mvplda.cli import main
-
-ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_the_reference_of_commands_is_current() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run python tests/commands_page.py"
 
 
-def calls(text: str) -> Iterator[list[str]]:
-    """The words of every call of the tool in the shell blocks of a document."""
-    for block in re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL):
-        for line in block.replace("\\\n", " ").splitlines():
-            for call in re.split(r"[|;]|&&", line.partition(" #")[0]):
-                if call.strip().startswith("mvplda "):
-                    yield shlex.split(call.split(" > ")[0])[1:]
+def calls(page: str) -> Iterator[list[str]]:
+    """The words of every call of the tool in the blocks and in the inline code of a document."""
+    names = main.list_commands(click.Context(main))
+    starts = tuple(f"{name} --" for name in names)
+    lines = [line for block in blocks(page) for line in block.commands]
+    lines += [f"mvplda {span}" if span.startswith(starts) else span for span in spans(page)]
+    for line in lines:
+        for call in re.split(r"[|;]|&&", line):
+            if call.strip().startswith("mvplda "):
+                # a word in capitals stands for a command or a file
+                words = shlex.split(call.split(" > ")[0])[1:]
+                yield [word for word in words if word != "..." and not re.fullmatch("[A-Z]+", word)]
 
 
 def unknown(words: list[str]) -> list[str]:
@@ -50,7 +52,15 @@ def unknown(words: list[str]) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_documents_call_commands_and_options_that_are_there(path: Path) -> None:
-    wrong = [unknown(words) for words in calls(path.read_text(encoding="utf-8"))]
-    assert [one for some in wrong for one in some] == []
+REMOVED = {
+    ("docs/tried.md", "experiment --no-report"),
+    ("docs/tried.md", "network"),
+    ("docs/tried.md", "stats --on-error"),
+}
+"""Calls that a page names as removed."""
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_documents_call_commands_and_options_that_are_there(path: str) -> None:
+    wrong = {call for words in calls(path) for call in unknown(words)}
+    assert wrong == {call for page, call in REMOVED if page == path}
