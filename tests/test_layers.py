@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -122,6 +123,17 @@ def test_imports_point_inwards():
         (i.source, i.target) for i in imports() if i.target and level(i.target) > level(i.source)
     }
     assert outwards - EXPECTED == set()
+
+
+def test_contributors_read_the_order_of_the_layers():
+    page = (ROOT.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    order = re.search(r"^    exceptions,.*?\n\n", page, flags=re.DOTALL | re.MULTILINE)
+    assert order is not None
+    named = tuple(
+        tuple(re.findall(r"\w+", layer)) for layer in re.split(r"<|\n", order[0]) if layer.strip()
+    )
+    rooms = (tuple(room for room in layer if room != "__main__") for layer in LAYERS)
+    assert named == tuple(rooms)
 
 
 def test_only_commands_import_speech():

@@ -368,6 +368,14 @@ def test_extras_are_there() -> None:
     assert named - set(project["optional-dependencies"]) == set()
 
 
+def test_the_comparison_names_every_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {re.split(r"[<>=~;\[ ]", line)[0] for line in project["dependencies"]}
+    row = re.search(r"^\| needs \|([^|]*)\|", text_of("docs/peers.md"), flags=re.MULTILINE)
+    assert row is not None
+    assert {name.strip().lower() for name in row[1].split(",")} == needed
+
+
 def test_no_exception_is_stale() -> None:
     """Every name in the tables of exceptions is on a page, and not in the package."""
     everything = " ".join(span for page in PAGES for span in spans(page))
