@@ -43,7 +43,10 @@ class Block(NamedTuple):
         elif self.language not in SHELL:
             lines = [line for line in lines if line.startswith("mvplda ")]
         stripped = (" ".join(line.partition(" #")[0].split()) for line in lines)
-        return [line for line in stripped if line]
+        found = [line for line in stripped if line]
+        # later lines of a script need the variables of earlier ones
+        is_script = any(re.match(r"[a-z]\w*=", line) for line in found)
+        return ["\n".join(found)] if is_script else found
 
 
 @cache
