@@ -96,6 +96,15 @@ def write_meetings(folder: Path, sounds: list[Path]) -> None:
     (folder / "names.json").write_text(json.dumps({"Ann": [turn]}))
 
 
+def link_phrases(corpus: Path, folder: Path, phrases: tuple[str, ...] = ("p01", "p02")) -> None:
+    """The recordings of some phrases of a corpus <speaker>/<phrase>/<take>."""
+    for phrase in phrases:
+        for takes in sorted(corpus.glob(f"*/{phrase}")):
+            link = folder / takes.parent.name / phrase
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(takes)
+
+
 def write_network(path: Path) -> None:
     """A network of WeSpeaker's shape with vectors of 256 dimensions, and its recipe."""
     from extractor_problems import network
