@@ -226,11 +226,11 @@ def posterior(design: Design, parameters: Parameters) -> Posterior:
     for k in range(sums.n_views):
         zz[where[k], where[k]] = view_sums[k].zz
         for l in range(k + 1, sums.n_views):
-            # Over vectors, classes c of k and d of l meet N_kl(c, d) times; `met` has that product done for the leaf.
+            # Over vectors, classes c of k and d of l meet N_kl(c, d) times; `sums_within` has that product done for the leaf.
             if k == e:
-                cross = leaf.met(l).T @ means[l]
+                cross = leaf.sums_within(l).T @ means[l]
             elif l == e:
-                cross = means[k].T @ leaf.met(k)
+                cross = means[k].T @ leaf.sums_within(k)
             else:
                 cross = means[k].T @ (xp.cached_table(sums.cooccurrence[k, l]) @ means[l])
             set_both(zz, where[k], where[l], cross)

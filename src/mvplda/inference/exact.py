@@ -4,15 +4,15 @@ The precision and right-hand side are (docs/math.md, section 3)::
 
     Lambda[(k,c),(l,d)] = [k=l, c=d] I + N_kl(c,d) G_kl        G_kl = B_k' Sigma^-1 B_l
 
-with G_ee diagonal for the leaf e (canonical parameters). Leaf e, root a and rest as planned in ``design``. C is the
-number of distinct leaf counts, R the number of latents in the rest. Nothing of the size of Lambda is ever made, and
-there is no Python loop over classes.
+with G_ee diagonal for the leaf e (canonical parameters). ``design`` plans which view is the leaf e, which the root a,
+and which form the rest. C is the number of distinct leaf counts, R the number of latents in the rest. No array has the
+size of Lambda, and no Python loop runs over classes.
 
 Here and in docs/math.md, sections 4 and 5::
 
-    delta   delta_nu, a row a leaf count nu       leaf_counts      nu, the count of every class, m_nu
-    M, V    the rest's Schur complement, M^-1     grams[l, m]      Gamma_nu(j, j'), a row a count
-    S       sum over vectors of Cov(z)            phi              Phi_nu, a matrix a count
+    delta   delta_nu, a row per leaf count nu     leaf_counts      nu, the count of every class, m_nu
+    M, V    the rest's Schur complement, M^-1     grams[l, m]      Gamma_nu(j, j'), a row per count
+    S       sum over vectors of Cov(z)            phi              Phi_nu, a matrix per count
     l, m    views of the rest, of J and K classes, ranks r and q
 """
 
@@ -28,53 +28,73 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from .._typing import AnyArray
+from .._typing import AnyArray, IntArray
 from .design import FILLED, Design
 from .root import Root, side_by_side
 
 CHUNK_ELEMENTS = 2**22
+"""Numbers in a temporary array: longer computations run in steps of about this size."""
 
 
 class Elimination:
     """The factored precision: leaf, then root, then one dense Cholesky of the rest (docs/math.md, section 4).
 
-    G : (r, r) all G_kl; where : the slice of every view in it
-    delta : (C, r_e) inverse of a leaf class's block, for every distinct count
+    Parameters
+    ----------
+    design : design of the data
+    G : (r, r) all G_kl
+    slices : per view, its latents in G
+
+    Attributes
+    ----------
+    delta : (C, r_e) inverse of a leaf class's block, per distinct count
     log_determinant : log |Lambda|
-    columns : of every view but the leaf, its columns in s_t, all that leaf class t meets (docs/math.md, 5.4)
-    rest_slice : of every rest view, its latents among the n_rest of all of them
+    later_views : root and rest, the views eliminated after the leaf
+    columns : per later view, its columns in s_t, the latents that share vectors with leaf class t (docs/math.md, 5.4)
+    rest_slice : per rest view, its latents among the n_rest of the rest
     """
 
-    def __init__(self, design: Design, G: AnyArray, where: tuple[slice, ...]) -> None:
+    def __init__(self, design: Design, G: AnyArray, slices: tuple[slice, ...]) -> None:
         self.design = design
         self.sums = design.sums
         self.plan = design.plan
         self.xp = design.sums.xp
         self.G = G
-        self.where = where
-        self.ranks = tuple(s.stop - s.start for s in where)
-        self.others = [] if self.plan.root is None else [self.plan.root]
-        self.others += self.plan.rest
-        self.columns = side_by_side({k: self.ranks[k] for k in self.others})
-        self.width = sum(self.ranks[k] for k in self.others)
+        self.slices = slices
+        self.ranks = tuple(s.stop - s.start for s in slices)
+
+        self.later_views = [] if self.plan.root is None else [self.plan.root]
+        self.later_views += self.plan.rest
+        self.columns = side_by_side({k: self.ranks[k] for k in self.later_views})
+        self.width = sum(self.ranks[k] for k in self.later_views)
         sizes = {l: len(self.sums.counts[l]) * self.ranks[l] for l in self.plan.rest}
         self.rest_slice = side_by_side(sizes)
         self.n_rest = sum(sizes.values())
         self.rest_pairs = list(combinations_with_replacement(self.plan.rest, 2))
+
         xp = self.xp
         lam = self._g(self.plan.leaf, self.plan.leaf).diagonal().clip(min=0.0)  # (E3)
         loads = xp.outer(xp.cached(design.leaf_counts[0]), lam)
         self.delta = 1.0 / (1.0 + loads)  # (E4)
         self.log_determinant = float(xp.cached(design.leaf_counts[2]) @ xp.log1p(loads).sum(axis=1))
-        # With one number per class tables of counts are not needed; with more they are quicker (docs/tried.md).
+        # With one number per class Gram tables are optional: for many cells sparse products are faster (docs/tried.md).
         self._by_products = design.many_cells and self.width == self.delta.shape[1] == 1
         self._products: list[tuple[int, AnyArray]] = []
-        # Every view eliminated leaves a Schur complement for the next, and adds its log-determinant: leaf, root, rest.
+        self._factor()
+
+    def _factor(self) -> None:
+        """Eliminate leaf, root and rest.
+
+        Every eliminated view leaves a Schur complement for the next, and adds its log-determinant.
+        """
+        xp = self.xp
         M = self._rest_after_leaf()
         self.root = self._root()
         if self.root is not None:
             self.log_determinant += self.root.log_determinant
-            self.root.take_off({(l, m): self._rest_block(M, l, m) for l, m in self.rest_pairs})
+            self.root.subtract_from_rest(
+                {(l, m): self._rest_block(M, l, m) for l, m in self.rest_pairs}
+            )
         for l, m in self.rest_pairs:
             if l != m:
                 above = M[self.rest_slice[l], self.rest_slice[m]]
@@ -86,120 +106,107 @@ class Elimination:
 
     @cached_property
     def V(self) -> AnyArray:
-        """(R, R) covariance of all latents of the rest, where its factor was: to be asked for after `solve`."""
+        """(R, R) covariance of the latents of the rest; overwrites the factor, so use it after `solve`."""
         if not self.n_rest:
             return self._lower
         lower = self._lower
+        # One matrix of this size fewer in memory: the inverse takes the place of the factor.
         del self._lower
         return self.xp.inverse(lower, overwrite=True)
 
     def _g(self, k: int, l: int) -> Any:
-        """G_kl, an array of the kind of G."""
-        return self.G[self.where[k], self.where[l]]
+        """Return G_kl, an array of the kind of G."""
+        return self.G[self.slices[k], self.slices[l]]
 
     def solve(self, leaf: LeafRows | LeafGrams, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
-        """Lambda^-1 b: the posterior means of all views but the leaf, (C_k, r_k); the leaf's are left in `leaf`."""
+        """Return Lambda^-1 b: the posterior means of all views but the leaf, (C_k, r_k); `leaf` gets its own."""
         xp = self.xp
         e = self.plan.leaf
         root = self.root
         means: dict[int, AnyArray] = {}
-        # Forward: the right-hand side less what the leaf and then the root take off. Backward: rest, root, leaf.
-        reduced = {k: b_k - leaf.met(k) @ self._g(e, k) for k, b_k in b.items()}
+
+        # Forward: subtract the contributions of the leaf, then of the root, from the right-hand side.
+        reduced = {k: b_k - leaf.sums_within(k) @ self._g(e, k) for k, b_k in b.items()}
         if root is not None:
-            for l, taken in root.taken_sums(reduced[root.view]).items():
-                reduced[l] -= taken
+            for l, root_sums in root.rest_sums(reduced[root.view]).items():
+                reduced[l] -= root_sums
+
+        # Backward: rest, root, leaf.
         if self.n_rest:
             right = xp.concatenate([reduced[l].reshape(-1) for l in self.plan.rest])
             solved = xp.cho_solve(self._lower, right)
-            for l, own in self.rest_slice.items():
-                means[l] = solved[own].reshape(-1, self.ranks[l])
+            for l, latents in self.rest_slice.items():
+                means[l] = solved[latents].reshape(-1, self.ranks[l])
         if root is not None:
             means[root.view] = root.means(reduced[root.view], means)
         for k, mean in means.items():
-            leaf.less(k, mean @ self._g(e, k).T)  # (E8)
+            leaf.subtract(k, mean @ self._g(e, k).T)  # (E8)
         return means
 
-    def _add_leaf_sums(self, S: AnyArray, by_class: list[AnyArray], phi: AnyArray) -> None:
-        """The leaf's covariances with itself and with all others, from phi_nu = sum of Cov(s_t) over its classes.
-
-        nu runs over the C distinct counts of leaf classes; phi is (C, w, w).
-        """
-        xp = self.xp
-        where = self.where
-        e = self.plan.leaf
-        nu = xp.cached(self.design.leaf_counts[0])
-        size = xp.cached(self.design.leaf_counts[2])
-        S[where[e], where[e]] = xp.diag((size * nu) @ self.delta)
-        by_class[e] = xp.diag(size @ self.delta)
-        if not self.others:
-            return
-        n = nu[:, None, None]
-        delta = self.delta[:, :, None]
-        # X_nu = [nu G_ea, G_el ...]: a leaf class meets its root class in all its nu vectors, and the classes of
-        # the rest as often as s_t says already.
-        times = dict.fromkeys(self.others, xp.ones_like(n))
-        if self.plan.root is not None:
-            times[self.plan.root] = n
-        X = xp.concatenate([times[k] * self._g(e, k) for k in self.others], axis=2)  # (C, r_e, w)
-        # Given all else, z_t = delta (b_t - X s_t) + noise of covariance delta: what s_t varies by, z_t does too (5.4).
-        Y = delta * (X @ phi)  # minus the sum of Cov(z_t, s_t) over leaf classes of a count
-        for k in self.others:
-            cross = (times[k] * Y[:, :, self.columns[k]]).sum(axis=0)
-            set_both(S, where[e], where[k], -cross)  # (E11)
-        over_counts = ((0, 2), (0, 2))
-        S[where[e], where[e]] += xp.tensordot(n * Y, delta * X, axes=over_counts)  # (E10)
-        by_class[e] += xp.tensordot(Y, delta * X, axes=over_counts)
+    # Blocks of the rest.
 
     def _rest_block(self, matrix: AnyArray, l: int, m: int) -> AnyArray:
-        """Rest views l and m of a rest matrix, as a writable (J_l, r_l, J_m, r_m)."""
-        part = matrix[self.rest_slice[l], self.rest_slice[m]]
-        return self.xp.split_axes(part, self.ranks[l], self.ranks[m])
+        """Return rest views l and m of a rest matrix, as a writable (J_l, r_l, J_m, r_m)."""
+        block = matrix[self.rest_slice[l], self.rest_slice[m]]
+        return self.xp.split_axes(block, self.ranks[l], self.ranks[m])
 
     def _diagonal_blocks(self, l: int) -> AnyArray:
-        """(J, r, r): the covariance of every class of a rest view."""
+        """Return the covariance of every class of a rest view, (J, r, r)."""
         block = self._rest_block(self.V, l, l)
-        every = self.xp.arange(block.shape[0])
-        return block[every, :, every, :]
+        class_numbers = self.xp.arange(block.shape[0])
+        return block[class_numbers, :, class_numbers, :]
 
     def _rest_after_leaf(self) -> AnyArray:
-        """(R, R): the rest's own precision, less what eliminating the leaf takes away; views l <= m."""
-        xp = self.xp
-        M = xp.zeros((self.n_rest, self.n_rest))
-        r_e = self.delta.shape[1]
+        """Return the (R, R) precision of the rest less the leaf's contribution, for views l <= m."""
+        M = self.xp.zeros((self.n_rest, self.n_rest))
         for l, m in self.rest_pairs:
             block = self._rest_block(M, l, m)
-            J, r, K, q = block.shape
-            if l == m:
-                every = xp.arange(J)
-                own = xp.cached(self.sums.counts[l])[:, None, None] * self._g(l, l)
-                block[every, :, every, :] = xp.eye(r) + own  # (E1)
-            else:
-                met = xp.asarray(self.sums.together(l, m).toarray())
-                block += met[:, None, :, None] * self._g(l, m)[None, :, None, :]
-            if self._by_products:
-                continue
-            # What the leaf takes away, for all pairs (j, j') at once: row (j, j') of Gamma' delta weighs the r_e
-            # products G_el(p, x) G_em(p, y). Of the two orders of multiplication the cheaper one.
-            left = self._g(self.plan.leaf, l)[:, :, None]
-            products = (left * self._g(self.plan.leaf, m)[:, None, :]).reshape(r_e, -1)
-            few_counts = len(self.delta) < r_e
-            step = max(1, CHUNK_ELEMENTS // (K * max(r_e, r * q)))
-            for j in range(0, J, step):
-                gram = xp.cached_columns(self.design.grams[l, m], slice(j * K, (j + step) * K))
-                # (E5)
-                first = gram.T if few_counts else gram.T @ self.delta
-                taken = first @ (self.delta @ products if few_counts else products)
-                block[j : j + step] -= xp.permute(taken.reshape(-1, K, r, q), (0, 2, 1, 3))
+            self._add_precision(block, l, m)
+            if not self._by_products:
+                self._subtract_leaf(block, l, m)
         if self._by_products:
-            self._take_products(M)
+            self._subtract_leaf_by_products(M)
         return M
 
-    def _take_products(self, M: AnyArray) -> None:
-        """(E5) where leaf and rest have one number per class, on and above the diagonal: by products of sparse tables.
+    def _add_precision(self, block: AnyArray, l: int, m: int) -> None:
+        """Add the precision of rest views l and m to a block (J, r, K, q)."""
+        xp = self.xp
+        if l == m:
+            class_numbers = xp.arange(block.shape[0])
+            data_precision = xp.cached(self.sums.counts[l])[:, None, None] * self._g(l, l)
+            identity = xp.eye(block.shape[1])
+            block[class_numbers, :, class_numbers, :] = identity + data_precision  # (E1)
+        else:
+            cooccurrence = xp.asarray(self.sums.together(l, m).toarray())
+            block += cooccurrence[:, None, :, None] * self._g(l, m)[None, :, None, :]
 
-        n_t is the row of leaf class t in the table of the rest. The products are of sum_t delta_t n_t n_t', which is
-        taken off, and in the imaginary part of sum_t nu_t delta_t^2 n_t n_t', which has the same filled cells and which
-        the covariances need. A sixteenth of the rows at a time leaves out most of what is below the diagonal.
+    def _subtract_leaf(self, block: AnyArray, l: int, m: int) -> None:
+        """Subtract the leaf's contribution from a block (J, r, K, q), by Gram tables.
+
+        Row (j, j') of Gamma' delta weighs the r_e products G_el(p, x) G_em(p, y).
+        """
+        xp = self.xp
+        J, r, K, q = block.shape
+        r_e = self.delta.shape[1]
+        left = self._g(self.plan.leaf, l)[:, :, None]
+        products = (left * self._g(self.plan.leaf, m)[:, None, :]).reshape(r_e, -1)
+        # Of the two orders of multiplication the cheaper one.
+        few_counts = len(self.delta) < r_e
+        if few_counts:
+            products = self.delta @ products
+        step = max(1, CHUNK_ELEMENTS // (K * max(r_e, r * q)))
+        for j in range(0, J, step):
+            gram = xp.cached_columns(self.design.grams[l, m], slice(j * K, (j + step) * K))
+            weights = gram.T if few_counts else gram.T @ self.delta
+            contribution = (weights @ products).reshape(-1, K, r, q)  # (E5)
+            block[j : j + step] -= xp.permute(contribution, (0, 2, 1, 3))
+
+    def _subtract_leaf_by_products(self, M: AnyArray) -> None:
+        """Apply (E5) by products of sparse tables, on and above the diagonal; for one number per class.
+
+        n_t is the row of leaf class t in the table of the rest. The real part of a product is sum_t delta_t n_t n_t',
+        which is subtracted. The imaginary part is sum_t nu_t delta_t^2 n_t n_t', which has the same filled cells and
+        which the covariances need. Steps of a sixteenth of the rows omit most of the products below the diagonal.
         """
         table = self.design.leaf_tables[self.plan.rest[0]]
         nu, group, _ = self.design.leaf_counts
@@ -213,16 +220,16 @@ class Elimination:
             self._products.append((start, block))
 
     def _phi_of_products(self) -> AnyArray:
-        """(C,) some Phi_nu with the right sums over counts, of delta Phi and of nu delta^2 Phi.
+        """Return (C,) values in place of Phi_nu with the right sums over counts of delta Phi and nu delta^2 Phi.
 
-        (E10) and (E11) are these sums and that of delta^2 Phi = delta Phi - lambda nu delta^2 Phi, so that any such
-        Phi does; of the Phi_nu themselves the products tell nothing.
+        (E10) and (E11) need these two sums and that of delta^2 Phi = delta Phi - lambda nu delta^2 Phi alone, so that
+        any such values serve; the products do not determine the Phi_nu themselves.
         """
         total = 0j
         for start, block in self._products:
             side = len(block)
             V = self.V[start : start + side, start:]
-            # right of the square on the diagonal every entry stands for two
+            # Every entry right of the square on the diagonal counts twice, for the entry across the diagonal too.
             total += np.einsum("ij,ij->", block[:, :side], V[:, :side])
             total += 2 * np.einsum("ij,ij->", block[:, side:], V[:, side:])
         delta = self.delta[:, 0]
@@ -230,7 +237,7 @@ class Elimination:
         return np.linalg.lstsq(sums, [total.real, total.imag])[0]
 
     def _root(self) -> Root | None:
-        """The root, from what a vector in a leaf class of every distinct count adds to its root class."""
+        """Return the factored root, from the contribution of a vector in a leaf class of every distinct count."""
         e = self.plan.leaf
         a = self.plan.root
         if a is None:
@@ -238,33 +245,39 @@ class Elimination:
         counts = self.xp.cached(self.design.leaf_counts[0])
         H = self._g(e, a)
         weighted = (counts[:, None] * self.delta)[:, :, None]  # (C, r_e, 1)
-        own = self._g(a, a) - H.T @ (weighted * H)  # (E6), (C, r_a, r_a)
-        rest = {l: self._g(a, l) - H.T @ (weighted * self._g(e, l)) for l in self.plan.rest}
+        to_root = self._g(a, a) - H.T @ (weighted * H)  # (E6), (C, r_a, r_a)
+        to_rest = {l: self._g(a, l) - H.T @ (weighted * self._g(e, l)) for l in self.plan.rest}
         chunk = min(CHUNK_ELEMENTS, self.xp.block_elements)
-        return Root(a, self.design.root_tables, self.xp, counts, own, rest, chunk)
+        return Root(a, self.design.root_tables, self.xp, counts, to_root, to_rest, chunk)
+
+    # Covariances.
 
     def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
-        """Sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc) (docs/math.md, 5.5)."""
-        where = self.where
+        """Return sums of covariances (docs/math.md, 5.5).
+
+        The sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc), (r_k, r_k).
+        """
+        slices = self.slices
         columns = self.columns
         xp = self.xp
         S = xp.zeros_like(self.G)
         by_class: list[AnyArray] = [xp.zeros((r, r)) for r in self.ranks]
         phi = xp.zeros((len(self.delta), self.width, self.width))
         flat = {}  # blocks of V, (J K, r q)
+
         for l, m in self.rest_pairs:
             V = self._rest_block(self.V, l, m)
             J, r, K, q = V.shape
             if l == m:
-                # different classes of one view share no vector: only V's diagonal blocks count
-                own = self._diagonal_blocks(l)
-                total = xp.tensordot(xp.cached(self.sums.counts[l]), own, axes=1)
-                by_class[l] = own.sum(axis=0)
+                # Different classes of one view share no vector: only V's diagonal blocks count.
+                class_covariances = self._diagonal_blocks(l)
+                total = xp.tensordot(xp.cached(self.sums.counts[l]), class_covariances, axes=1)
+                by_class[l] = class_covariances.sum(axis=0)
             else:
-                met = self.sums.together(l, m).tocoo()
-                pairs = V[xp.asarray(met.row), :, xp.asarray(met.col), :]
-                total = xp.tensordot(xp.asarray(met.data), pairs, axes=1)
-            set_both(S, where[l], where[m], total)
+                cells = self.sums.together(l, m).tocoo()
+                cell_covariances = V[xp.asarray(cells.row), :, xp.asarray(cells.col), :]
+                total = xp.tensordot(xp.asarray(cells.data), cell_covariances, axes=1)
+            set_both(S, slices[l], slices[m], total)
             if self._by_products:
                 continue
             flat[l, m] = xp.permute(V, (0, 2, 1, 3)).reshape(J * K, r * q)
@@ -273,20 +286,59 @@ class Elimination:
             set_both(phi, columns[l], columns[m], (gram @ flat[l, m]).reshape(-1, r, q))
         if self._by_products:
             phi[:, 0, 0] = self._phi_of_products()
+
         if self.root is not None:
             a = self.root.view
-            over_vectors, by_class[a], by_count, with_rest = self.root.covariance_sums(flat)
-            S[where[a], where[a]] = over_vectors
-            phi[:, columns[a], columns[a]] = by_count
-            for l, together in with_rest.items():
-                set_both(phi, columns[a], columns[l], together)
+            root_sums = self.root.covariance_sums(flat)
+            by_class[a] = root_sums.over_classes
+            S[slices[a], slices[a]] = root_sums.over_vectors
+            phi[:, columns[a], columns[a]] = root_sums.by_count
+            for l, cross in root_sums.with_rest.items():
+                set_both(phi, columns[a], columns[l], cross)
                 # Every vector is in one leaf class, so that the sum over counts is the sum over vectors.
-                set_both(S, where[a], where[l], together.sum(axis=0))
+                set_both(S, slices[a], slices[l], cross.sum(axis=0))
+
         self._add_leaf_sums(S, by_class, phi)
         return S, tuple(by_class)
 
+    def _add_leaf_sums(self, S: AnyArray, by_class: list[AnyArray], phi: AnyArray) -> None:
+        """Add the leaf's covariances with itself and with all later views.
+
+        phi : (C, w, w), phi_nu = sum of Cov(s_t) over the leaf classes of count nu
+        """
+        xp = self.xp
+        slices = self.slices
+        e = self.plan.leaf
+        nu = xp.cached(self.design.leaf_counts[0])
+        size = xp.cached(self.design.leaf_counts[2])
+        S[slices[e], slices[e]] = xp.diag((size * nu) @ self.delta)
+        by_class[e] = xp.diag(size @ self.delta)
+        if not self.later_views:
+            return
+
+        n = nu[:, None, None]
+        delta = self.delta[:, :, None]
+        # X_nu = [nu G_ea, G_el ...]: a leaf class shares all its nu vectors with its root class; for the classes of the
+        # rest s_t has the counts in it already.
+        times = dict.fromkeys(self.later_views, xp.ones_like(n))
+        if self.plan.root is not None:
+            times[self.plan.root] = n
+        X = xp.concatenate(
+            [times[k] * self._g(e, k) for k in self.later_views], axis=2
+        )  # C, r_e, w
+
+        # Given all later latents, z_t = delta (b_t - X s_t) + noise of covariance delta: the variation of s_t is passed
+        # on to z_t (5.4).
+        Y = delta * (X @ phi)  # minus the sum of Cov(z_t, s_t) over leaf classes of a count
+        for k in self.later_views:
+            cross = (times[k] * Y[:, :, self.columns[k]]).sum(axis=0)
+            set_both(S, slices[e], slices[k], -cross)  # (E11)
+        over_counts = ((0, 2), (0, 2))
+        S[slices[e], slices[e]] += xp.tensordot(n * Y, delta * X, axes=over_counts)  # (E10)
+        by_class[e] += xp.tensordot(Y, delta * X, axes=over_counts)
+
     def covariances(self, view: int) -> AnyArray:
-        """Cov(z_kc) of every class of a view, (C_k, r_k, r_k)."""
+        """Return Cov(z_kc) of every class of a view, (C_k, r_k, r_k)."""
         if view in self.plan.rest:
             return self._diagonal_blocks(view)
         if self.root is not None and view == self.root.view:
@@ -294,80 +346,93 @@ class Elimination:
         return self._leaf_covariances()
 
     def _root_covariances(self, root: Root) -> AnyArray:
-        """(I, r_a, r_a), of every root class."""
+        """Return the covariance of every root class, (I, r_a, r_a)."""
         xp = self.xp
         n_patterns = len(root.tables.size)
         step = max(1, CHUNK_ELEMENTS // (root.rank * max(self.n_rest, root.rank)))
-        made = []
+        covariances = []
         for start in range(0, n_patterns, step):
-            some = np.arange(start, min(start + step, n_patterns))
-            inverse, solved = root.couplings(some)
-            made.append(inverse + solved @ self.V @ solved.mT)
-        return xp.concatenate(made)[xp.cached(root.tables.pattern)]
+            patterns = np.arange(start, min(start + step, n_patterns))
+            inverse, solved = root.couplings(patterns)
+            covariances.append(inverse + solved @ self.V @ solved.mT)
+        return xp.concatenate(covariances)[xp.cached(root.tables.pattern)]
 
     def _leaf_covariances(self) -> AnyArray:
+        """Return the covariance of every leaf class, (T, r_e, r_e)."""
+        _, group, _ = self.design.leaf_counts
+        r_e = self.ranks[self.plan.leaf]
+        n_leaves = len(group)
+        root_pattern = None
+        if self.root is not None:
+            parent = self.design.leaf_tables[self.root.view].indices
+            root_pattern = self.root.tables.pattern[parent]
+        # Several arrays with this many numbers per class exist at once.
+        step = max(1, CHUNK_ELEMENTS // (8 * max(self.ranks) * max(self.n_rest, r_e)))
+        covariances = []
+        for start in range(0, n_leaves, step):
+            leaves = slice(start, min(start + step, n_leaves))
+            patterns = None if root_pattern is None else root_pattern[leaves]
+            covariances.append(self._leaf_covariance_chunk(leaves, patterns))
+        return self.xp.concatenate(covariances)
+
+    def _leaf_covariance_chunk(self, leaves: slice, root_pattern: IntArray | None) -> AnyArray:
+        """Return delta + delta X Cov(s_t) X' delta of a range of leaf classes, (T, r_e, r_e)."""
         e = self.plan.leaf
-        tables = self.design.leaf_tables
         xp = self.xp
         values, group, _ = self.design.leaf_counts
         r_e = self.ranks[e]
-        n_leaves = len(group)
-        # several arrays of so many numbers per class at once
-        step = max(1, CHUNK_ELEMENTS // (8 * max(self.ranks) * max(self.n_rest, r_e)))
-        root = self.root
-        if root is not None:
-            pattern = root.tables.pattern[tables[root.view].indices]
-        every = xp.arange(r_e)
-        made = []
-        for start in range(0, n_leaves, step):
-            part = slice(start, min(start + step, n_leaves))
-            T = part.stop - start
-            YV = xp.zeros((T, r_e, self.n_rest))  # Y_t V, where Y_t has the blocks n_tj G_el (5.4)
-            counts = {}
-            for l in self.plan.rest:
-                rows = self.V[self.rest_slice[l]].reshape(tables[l].shape[1], -1)  # (J, r_l R)
-                some = tables[l][part]
-                counts[l] = xp.asarray(some.toarray())
-                sparsely = some.nnz < FILLED * some.shape[0] * some.shape[1]
-                # classes that were met, before G_el
-                summed = (xp.table(some) if sparsely else counts[l]) @ rows
-                YV += self._g(e, l) @ summed.reshape(T, self.ranks[l], self.n_rest)
-            met = xp.zeros((T, r_e, r_e))  # X Cov(s_t) X': Y_t V Y_t', then the root's three terms
-            for l in self.plan.rest:
-                wide = YV[:, :, self.rest_slice[l]].reshape(T, r_e, -1, self.ranks[l])
-                met += xp.einsum("tpjr,tj->tpr", wide, counts[l]) @ self._g(e, l).T
-            if root is not None:
-                patterns, own_pattern = np.unique(pattern[part], return_inverse=True)
-                inverse, solved = root.couplings(patterns)
-                covariance = inverse + solved @ self.V @ solved.mT
-                which = xp.asarray(own_pattern)
-                n = xp.asarray(values[group[part]])
-                H = n[:, None, None] * self._g(e, root.view)
-                cross = H @ solved[which] @ YV.mT
-                met += H @ covariance[which] @ H.mT - cross - cross.mT
-            delta = self.delta[xp.asarray(group[part])]
-            met *= delta[:, :, None] * delta[:, None, :]
-            met[:, every, every] += delta
-            made.append(met)
-        return xp.concatenate(made)
+        T = leaves.stop - leaves.start
+
+        YV = xp.zeros((T, r_e, self.n_rest))  # Y_t V, where Y_t has the blocks n_tj G_el (5.4)
+        counts = {}
+        for l in self.plan.rest:
+            table = self.design.leaf_tables[l]
+            V_rows = self.V[self.rest_slice[l]].reshape(table.shape[1], -1)  # (J, r_l R)
+            chunk = table[leaves]
+            counts[l] = xp.asarray(chunk.toarray())
+            is_sparse = chunk.nnz < FILLED * chunk.shape[0] * chunk.shape[1]
+            weights = xp.table(chunk) if is_sparse else counts[l]
+            summed = weights @ V_rows  # over the rest classes of each leaf class, before G_el
+            YV += self._g(e, l) @ summed.reshape(T, self.ranks[l], self.n_rest)
+
+        # X Cov(s_t) X': Y_t V Y_t', then the root's three terms.
+        explained = xp.zeros((T, r_e, r_e))
+        for l in self.plan.rest:
+            by_class = YV[:, :, self.rest_slice[l]].reshape(T, r_e, -1, self.ranks[l])
+            explained += xp.einsum("tpjr,tj->tpr", by_class, counts[l]) @ self._g(e, l).T
+        if self.root is not None:
+            patterns, pattern_index = np.unique(root_pattern, return_inverse=True)
+            inverse, solved = self.root.couplings(patterns)
+            covariance = inverse + solved @ self.V @ solved.mT
+            pattern_index = xp.asarray(pattern_index)
+            n = xp.asarray(values[group[leaves]])
+            H = n[:, None, None] * self._g(e, self.root.view)
+            cross = H @ solved[pattern_index] @ YV.mT
+            explained += H @ covariance[pattern_index] @ H.mT - cross - cross.mT
+
+        delta = self.delta[xp.asarray(group[leaves])]
+        explained *= delta[:, :, None] * delta[:, None, :]
+        diagonal = xp.arange(r_e)
+        explained[:, diagonal, diagonal] += delta
+        return explained
 
 
 def set_both(matrix: AnyArray, rows: slice, columns: slice, block: AnyArray) -> None:
-    """A block of a symmetric matrix, or of a stack of them, and the block across the diagonal."""
+    """Set a block of a symmetric matrix, or of a stack of them, and the block across the diagonal."""
     matrix[..., rows, columns] = block
     matrix[..., columns, rows] = block.mT
 
 
 # Posterior means of the leaf's classes, and the sums over classes that the M step needs.
 #
-# The mean of leaf class c is linear in what is known of the class (docs/math.md, section 5)::
+# The mean of leaf class c is linear in the data of the class (docs/math.md, section 5)::
 #
 #     m_c = delta(n_c) * (a_c U)      a_c = [f_c  n_c  t_c]      U = [LB; -mean' LB; -h]
 #
 # where f_c is its sum of vectors, n_c its count, t_c its counts in the classes of the other views, and h = m_k G_ek'
-# once their means m_k are known. `LeafRows` keeps a row a class. Where many classes share few counts, `LeafGrams`
-# keeps only the Gram matrix A_n' A_n of all classes of count n: every sum over classes follows from it, and an
-# iteration no longer depends on the number of classes.
+# once their means m_k are available. `LeafRows` holds a row per class. Where many classes share few counts, `LeafGrams`
+# holds only the Gram matrix A_n' A_n of all classes of count n: every sum over classes follows from it, and the cost of
+# an iteration no longer depends on the number of classes.
 
 
 @dataclass(frozen=True)
@@ -376,7 +441,7 @@ class ViewSums:
 
     xz : (D, r) sum over vectors of x m'
     z, zz : (r,), (r, r) sum over vectors of m and of m m'
-    class_z, class_zz : the same over classes
+    class_z, class_zz : the same sums over classes
     """
 
     xz: AnyArray
@@ -387,7 +452,7 @@ class ViewSums:
 
 
 def sums_of_rows(F: AnyArray, n: AnyArray, means: AnyArray) -> ViewSums:
-    """The sums of a view whose means are at hand."""
+    """Return the sums of a view from its means (C, r), class sums F (C, D) and counts n (C,)."""
     weighted = n[:, None] * means
     return ViewSums(
         F.T @ means, weighted.sum(axis=0), weighted.T @ means, means.sum(axis=0), means.T @ means
@@ -395,12 +460,13 @@ def sums_of_rows(F: AnyArray, n: AnyArray, means: AnyArray) -> ViewSums:
 
 
 class LeafRows:
-    """Means of the leaf's classes, a row per class: first given the data alone, then less what other views explain.
+    """Means of the leaf's classes, a row per class.
 
-    To begin with they are delta(n_c) * (f_c' LB - n_c mean' LB).
+    They start as the means given the data alone, delta(n_c) * (f_c' LB - n_c mean' LB). `subtract` then removes the
+    contributions of the other views.
     """
 
-    def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray) -> None:
+    def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, mean_LB: AnyArray) -> None:
         xp = design.sums.xp
         self.xp = xp
         self.tables = design.leaf_tables
@@ -408,28 +474,30 @@ class LeafRows:
         self.n = xp.cached(design.sums.counts[design.plan.leaf])
         self.delta = delta[xp.cached(design.leaf_counts[1])]
         self._means = self.F @ LB
-        self._means -= xp.outer(self.n, at_mean)  # (E2)
+        self._means -= xp.outer(self.n, mean_LB)  # (E2)
         self._means *= self.delta
 
-    def met(self, k: int) -> AnyArray:
-        """(C_k, r_e): sum over vectors of every class of view k of the leaf's mean."""
+    def sums_within(self, k: int) -> AnyArray:
+        """Return the sum of the leaf's means over the vectors of every class of view k, (C_k, r_e)."""
         return self.xp.cached_table(self.tables[k]).T @ self._means
 
-    def less(self, k: int, h: AnyArray) -> None:
-        """Take off what view k explains, h (C_k, r_e)."""
+    def subtract(self, k: int, h: AnyArray) -> None:
+        """Subtract the contribution h of view k, (C_k, r_e)."""
         self._means -= self.delta * (self.xp.cached_table(self.tables[k]) @ h)  # (E8)
 
     def sums(self) -> ViewSums:
+        """Return the sums of the means that the M step needs."""
         return sums_of_rows(self.F, self.n, self._means)
 
     def means(self) -> AnyArray:
+        """Return the means, (C_e, r_e)."""
         return self._means
 
 
 class LeafGrams:
-    """The same as `LeafRows`, from a Gram matrix for every distinct count."""
+    """Means of the leaf's classes as `LeafRows`, computed from one Gram matrix per distinct count."""
 
-    def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray) -> None:
+    def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, mean_LB: AnyArray) -> None:
         self.design = design
         self.delta = delta[:, None, :]
         self.D = len(LB)
@@ -437,19 +505,21 @@ class LeafGrams:
         self.xp = design.sums.xp
         self.U = self.xp.zeros((self.Q.shape[1], LB.shape[1]))
         self.U[: self.D] = LB
-        self.U[self.D] = -at_mean
+        self.U[self.D] = -mean_LB
+        # Q U is [F Z; n Z; N Z] before delta, per count (5.2): its rows are those of A', and so of these sums.
         self.QU = self.Q[:, :, : self.D + 1] @ self.U[: self.D + 1]  # (counts, width, r_e)
 
-    # Q U is [F Z; n Z; N Z] before delta, by count (5.2): rows of Q belong to columns of A, and so to these sums.
-
-    def met(self, k: int) -> AnyArray:
+    def sums_within(self, k: int) -> AnyArray:
+        """Return the sum of the leaf's means over the vectors of every class of view k, (C_k, r_e)."""
         return (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
 
-    def less(self, k: int, h: AnyArray) -> None:
+    def subtract(self, k: int, h: AnyArray) -> None:
+        """Subtract the contribution h of view k, (C_k, r_e)."""
         self.U[self.columns[k]] = -h
         self.QU -= self.Q[:, :, self.columns[k]] @ h
 
     def sums(self) -> ViewSums:
+        """Return the sums of the means that the M step needs."""
         values = self.xp.cached(self.design.leaf_counts[0])
         by_count = self.QU[:, : self.D + 1] * self.delta
         summed = by_count.sum(axis=0)  # sum of f_t z_t', and below it that of n_t z_t'
@@ -463,7 +533,8 @@ class LeafGrams:
         )
 
     def means(self) -> AnyArray:
+        """Return the means, (C_e, r_e)."""
         rows = LeafRows(self.design, self.delta[:, 0], self.U[: self.D], -self.U[self.D])
         for k, columns in self.columns.items():
-            rows.less(k, -self.U[columns])
+            rows.subtract(k, -self.U[columns])
         return rows.means()
