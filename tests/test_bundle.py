@@ -140,7 +140,7 @@ def _no_points(tensors: Any, about: Any) -> None:
     [
         (_narrow, "X has 4 features, but LengthNormalisation is expecting 6 features"),
         (_wrong_input, "do not fit: .*mismatch"),
-        (_short_mean, "the loading of 'speaker' has shape"),
+        (_short_mean, "the loading of 'speaker' must have shape"),
         (_unknown, "a part 'Rocket'"),
         (_no_points, "points"),
     ],

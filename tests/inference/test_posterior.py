@@ -199,7 +199,7 @@ def test_canonical_parameters_are_the_same_model() -> None:
 def test_too_large_a_design_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(design_module, "MAX_DENSE", 5)
     with pytest.raises(
-        DesignTooLargeError, match=r"R = .* classes x rank .* GiB; the most is R = 5"
+        DesignTooLargeError, match=r"R = .* classes x rank .* GiB; the limit is R = 5"
     ):
         problem("unbalanced").design("diagonal")
 

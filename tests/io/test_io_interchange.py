@@ -209,12 +209,12 @@ def test_a_model_of_given_parameters_is_saved_and_scores(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("mean", "loadings", "noise", "error"),
     [
-        (np.zeros((3, 1)), {"a": np.ones((3, 1))}, np.ones(3), "the mean has shape"),
+        (np.zeros((3, 1)), {"a": np.ones((3, 1))}, np.ones(3), "the mean must have shape"),
         (np.zeros(3), {}, np.ones(3), "there is no loading"),
-        (np.zeros(3), {"a": np.ones((2, 1))}, np.ones(3), "the loading of 'a' has shape"),
-        (np.zeros(3), {"a": np.ones((3, 4))}, np.ones(3), "the loading of 'a' has shape"),
-        (np.zeros(3), {"a": np.ones((3, 1))}, np.ones(2), "the noise has shape"),
-        (np.zeros(3), {"a": np.ones((3, 1))}, np.zeros(3), "variances are positive"),
+        (np.zeros(3), {"a": np.ones((2, 1))}, np.ones(3), "the loading of 'a' must have shape"),
+        (np.zeros(3), {"a": np.ones((3, 4))}, np.ones(3), "the loading of 'a' must have shape"),
+        (np.zeros(3), {"a": np.ones((3, 1))}, np.ones(2), "the noise must have shape"),
+        (np.zeros(3), {"a": np.ones((3, 1))}, np.zeros(3), "variances must be positive"),
         (np.zeros(3), {"a": np.ones((3, 1))}, np.triu(np.ones((3, 3))), "not symmetric"),
         (np.zeros(3), {"a": np.ones((3, 1))}, np.ones((3, 3)), "positive definite"),
         (np.full(3, np.inf), {"a": np.ones((3, 1))}, np.ones(3), "finite"),

@@ -1,4 +1,4 @@
-"""The mathematics: arrays in, small records out. No files, no engines, no estimators.
+"""Mathematics of training: functions from arrays to small records, without files, engines or estimators.
 
-Letters are those of ``docs/math.md``; a line that is a formula ends with its tag.
+Letters are those of ``docs/math.md``; a line with a formula ends with the formula's tag.
 """

@@ -1,15 +1,15 @@
-"""Who met whom: the part of the E step that depends on labels alone, worked out once per fit.
+"""The design: the part of the E step that depends on labels alone, computed once per fit.
 
-The posterior precision of all latents is sparse, and its pattern is the
-design. It is solved by elimination (docs/math.md, section 4):
+The posterior precision of all latents is sparse, and its pattern is the design. It is solved by elimination
+(docs/math.md, section 4):
 
 1. the *leaf*: a view whose classes are eliminated one by one (any view will do);
-2. the *root*, if there is one: a view that the leaf refines (every leaf class
-   lies within one root class), which therefore stays block-diagonal;
+2. the *root*, if there is one: a view that the leaf refines (every leaf class lies within one root class), which
+   therefore stays block-diagonal;
 3. the *rest*: one dense system.
 
-Leaf classes with equal counts share a factorisation, and so do root classes that hold as many leaf classes of every
-count (``root``).
+Leaf classes with equal counts share a factorisation, and so do root classes that hold the same numbers of leaf classes
+of every count (``root``).
 """
 
 from __future__ import annotations
@@ -39,24 +39,29 @@ from ..statistics.accumulator import Sums
 from .root import RootTables, side_by_side
 
 MAX_DENSE = 16_384
-"""Largest dense system that is solved: its matrix takes 2 GiB, and there are two of them."""
+"""Size of the largest dense system that is solved: its matrix takes 2 GiB, and there are two of them."""
 
 DENSE_GRAM_ELEMENTS = 2**24
+"""Size of the largest Gram table that may be stored densely."""
 
 MANY_ENTRIES = 2.0**24
-"""From so many entries of Gram tables on, filled cells are summed up in every iteration instead, if that is quick."""
+"""From this many entries of Gram tables on, filled cells are summed in every iteration instead, if that is faster."""
 
 FILLED = 0.1
 """From this share of filled cells on, a table is multiplied as a dense one."""
 
 
 Grams = dict[tuple[int, int], Array | sparse.csr_array]
-"""Tables of pairs of views, dense where they are well filled."""
+"""Tables of pairs of views, dense if they are well filled."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which view is eliminated how: numbers of views, and the size of what remains."""
+    """Order of elimination.
+
+    leaf, root, rest : indices of the views; root is None if the leaf refines no other view
+    dense_size : number of latents in the rest
+    """
 
     leaf: int
     root: int | None
@@ -65,7 +70,7 @@ class Plan:
 
 
 def short_indices(table: sparse.csr_array) -> sparse.csr_array:
-    """The same table with indices of 32 bits, where they do: its products take a fifth less time."""
+    """Return the table with 32-bit indices if they suffice: its products take a fifth less time."""
     if max(table.nnz, *table.shape) >= 2**31:
         return table
     indices = table.indices.astype(np.int32)
@@ -73,12 +78,12 @@ def short_indices(table: sparse.csr_array) -> sparse.csr_array:
 
 
 def refines(table: sparse.csr_array) -> bool:
-    """Whether every row class lies within one column class."""
+    """Return whether every row class lies within one column class."""
     return bool((np.diff(table.indptr) == 1).all())
 
 
 def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
-    """The elimination that leaves the smallest rest."""
+    """Return the plan of elimination that leaves the smallest dense system."""
     views = range(sums.n_views)
     plans = []
     for leaf in views:
@@ -92,9 +97,9 @@ def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
 
 @dataclass(frozen=True)
 class Design:
-    """Count tables of one data set, arranged for a plan.
+    """Count tables of a data set, arranged for a plan.
 
-    by_count : whether leaf classes with equal counts are kept as one Gram matrix (see ``exact``)
+    by_count : whether leaf classes with equal counts are represented by one Gram matrix (see ``exact``)
     """
 
     sums: Sums
@@ -103,14 +108,14 @@ class Design:
 
     @classmethod
     def of(cls, sums: Sums, ranks: tuple[int, ...], iterations: int = 1) -> Design:
-        """The design for about so many E steps."""
+        """Return the design that is fastest for about `iterations` E steps."""
         plan = make_plan(sums, ranks)
         R = plan.dense_size
         if R > MAX_DENSE:
-            parts = [f"{len(sums.counts[k])} classes x rank {ranks[k]}" for k in plan.rest]
+            terms = [f"{len(sums.counts[k])} classes x rank {ranks[k]}" for k in plan.rest]
             raise DesignTooLargeError(
-                f"after elimination R = {' + '.join(parts)} = {R} latents remain in one dense system, whose two "
-                f"matrices take {16 * R**2 / 2**30:.1f} GiB; the most is R = {MAX_DENSE}. At most one view (and views "
+                f"after elimination R = {' + '.join(terms)} = {R} latents remain in one dense system, whose two "
+                f"matrices take {16 * R**2 / 2**30:.1f} GiB; the limit is R = {MAX_DENSE}. At most one view (and views "
                 "nested with it) may have many classes: lower the ranks of the others, merge rare classes, leave an "
                 "interaction or a view out, or train on a subset"
             )
@@ -118,7 +123,7 @@ class Design:
 
     @cached_property
     def leaf_counts(self) -> tuple[Array, IntArray, Array]:
-        """Distinct counts of leaf classes, which one every class has, and how many have it."""
+        """Distinct counts of leaf classes, index of the count of every class, and number of classes per count."""
         counts = self.sums.counts[self.plan.leaf]
         values, group, size = np.unique(counts, return_inverse=True, return_counts=True)
         return values, group.reshape(-1), size.astype(np.float64)
@@ -127,41 +132,44 @@ class Design:
     def leaf_tables(self) -> dict[int, sparse.csr_array]:
         """Co-occurrence of leaf classes with every other view."""
         leaf = self.plan.leaf
-        others = [k for k in range(self.sums.n_views) if k != leaf]
-        return {k: short_indices(self.sums.together(leaf, k)) for k in others}
+        views = [k for k in range(self.sums.n_views) if k != leaf]
+        return {k: short_indices(self.sums.together(leaf, k)) for k in views}
 
     @cached_property
     def per_count_grams(self) -> tuple[AnyArray, dict[int, slice]]:
-        """(C, w, w): A'A over leaf classes of every count, A = [sums, count, tables]; every table's columns."""
+        """A'A over the leaf classes of every count, (C, w, w), A = [sums, count, tables]; and the tables' columns."""
         values, group, _ = self.leaf_counts
         F = self.sums.sums[self.plan.leaf]
         xp = self.sums.xp
-        end = self.sums.dimension + 1
-        known_columns = slice(0, end)
+
+        # Columns of A: first the dense ones, sums and count, then the sparse tables.
+        dense_end = self.sums.dimension + 1
+        dense_columns = slice(0, dense_end)
         widths = {k: table.shape[1] for k, table in self.leaf_tables.items()}
-        columns = side_by_side(widths, end)
-        others = slice(end, end + sum(widths.values()))
-        end = others.stop
-        nothing = sparse.csr_array((len(group), 0))
-        met = sparse.hstack([nothing, *self.leaf_tables.values()], format="csr")
+        columns = side_by_side(widths, dense_end)
+        end = dense_end + sum(widths.values())
+        table_columns = slice(dense_end, end)
+        no_columns = sparse.csr_array((len(group), 0))
+        tables = sparse.hstack([no_columns, *self.leaf_tables.values()], format="csr")
+
         grams = xp.zeros((len(values), end, end))
         for c, n in enumerate(values):
             gram = grams[c]
             rows = np.flatnonzero(group == c)
             for start in range(0, len(rows), xp.gram_rows):
-                some = rows[start : start + xp.gram_rows]
-                counts = xp.asarray(np.full((len(some), 1), n))
-                known = xp.concatenate([F[xp.asarray(some)], counts], axis=1)
-                table = xp.table(met[some])
-                gram[known_columns, known_columns] += known.T @ known
-                gram[others, known_columns] += table.T @ known
-                gram[others, others] += xp.gram(table)
-            gram[known_columns, others] = gram[others, known_columns].T
+                chunk = rows[start : start + xp.gram_rows]
+                counts = xp.asarray(np.full((len(chunk), 1), n))
+                dense = xp.concatenate([F[xp.asarray(chunk)], counts], axis=1)
+                table = xp.table(tables[chunk])
+                gram[dense_columns, dense_columns] += dense.T @ dense
+                gram[table_columns, dense_columns] += table.T @ dense
+                gram[table_columns, table_columns] += xp.gram(table)
+            gram[dense_columns, table_columns] = gram[table_columns, dense_columns].T
         return grams, columns
 
     @cached_property
     def grams(self) -> Grams:
-        """For rest views l <= m a (C, J_l * J_m) table: sum over leaf classes of count c of n_j n_k."""
+        """Tables (C, J_l * J_m) for rest views l <= m: sum over leaf classes of count c of n_j n_k."""
         values, group, _ = self.leaf_counts
         members = [np.flatnonzero(group == c) for c in range(len(values))]
         grams: Grams = {}
@@ -178,54 +186,58 @@ class Design:
 
     @cached_property
     def gram_entries(self) -> float:
-        """Entries of all `grams`, at most: a leaf class that meets k classes of the rest fills k^2 of its count."""
-        met = np.sum([np.diff(self.leaf_tables[l].indptr) for l in self.plan.rest], axis=0)
+        """Upper bound of the number of entries of all `grams`.
+
+        A leaf class that shares vectors with k classes of the rest fills k^2 entries of its count.
+        """
+        per_class = np.sum([np.diff(self.leaf_tables[l].indptr) for l in self.plan.rest], axis=0)
         rows = float(sum(len(self.sums.counts[l]) for l in self.plan.rest))
-        return min(float((met.astype(float) ** 2).sum()), len(self.leaf_counts[0]) * rows**2)
+        return min(float((per_class.astype(float) ** 2).sum()), len(self.leaf_counts[0]) * rows**2)
 
     @cached_property
     def many_cells(self) -> bool:
-        """Whether leaf classes have so many counts, and so many cells each, that Gram tables would be large."""
+        """Whether Gram tables would be large: leaf classes have many distinct counts, and many cells each."""
         if not self.plan.rest or self.sums.xp is not NUMPY:
             return False
         classes = len(self.sums.counts[self.plan.leaf])
         return self.gram_entries > max(MANY_ENTRIES, MANY_ENTRIES / 2**12 * classes)
 
     def _product(self, left: sparse.csr_array, right: sparse.csr_array) -> sparse.csr_array:
-        """left' right, through dense tables where they are well filled: there that is ten times as fast."""
+        """Return left' right; well filled tables are multiplied densely, which is ten times as fast."""
         if min(left.nnz / left.shape[1], right.nnz / right.shape[1]) < FILLED * left.shape[0]:
             return sparse.csr_array(left.T @ right)
         xp = self.sums.xp
         total = xp.zeros((left.shape[1], right.shape[1]))
         for start in range(0, left.shape[0], xp.gram_rows):
-            some = slice(start, start + xp.gram_rows)
-            total += xp.asarray(left[some].toarray()).T @ xp.asarray(right[some].toarray())
+            rows = slice(start, start + xp.gram_rows)
+            total += xp.asarray(left[rows].toarray()).T @ xp.asarray(right[rows].toarray())
         return sparse.csr_array(to_host(total))
 
     @cached_property
     def root_tables(self) -> RootTables:
-        """Who meets whom inside root classes."""
+        """Co-occurrence inside root classes."""
         root = self.plan.root
         assert root is not None
         values, count, _ = self.leaf_counts
-        parent = self.leaf_tables[root].indices.astype(np.int64)  # one column a row
-        rest = {l: self.leaf_tables[l] for l in self.plan.rest}
-        return RootTables.of(parent, len(self.sums.counts[root]), count, len(values), rest)
+        parent = self.leaf_tables[root].indices.astype(np.int64)  # a leaf row has one column
+        rest_tables = {l: self.leaf_tables[l] for l in self.plan.rest}
+        n_roots = len(self.sums.counts[root])
+        return RootTables.of(parent, n_roots, count, len(values), rest_tables)
 
 
 def _grams_pay(sums: Sums, leaf: int, solves: int) -> bool:
-    """Whether one Gram matrix per count, instead of a row per leaf class (docs/math.md, 5.2), is repaid."""
+    """Return whether one Gram matrix per count is cheaper than a row per leaf class (docs/math.md, 5.2)."""
     n = sums.counts[leaf]
     D = sums.dimension
     width = D + 1 + sum(len(c) for c in sums.counts) - len(n)
     elements = len(np.unique(n)) * width**2
-    # an element of a Gram matrix takes two operations per solution, and one of the sums four
+    # An element of a Gram matrix takes two operations per solution, and an element of the sums four.
     pays = len(n) * D**2 + 2 * solves * elements < 4 * solves * len(n) * D
     return pays and elements <= sums.xp.per_count_gram_elements
 
 
 def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
-    """About how many floating-point operations one EM iteration takes."""
+    """Return an estimate of the floating-point operations of one EM iteration."""
     sums = design.sums
     D = float(sums.dimension)
     total = 2 * float(design.plan.dense_size) ** 3
@@ -236,68 +248,68 @@ def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
     return total
 
 
-# Ranks that classes can hold.
+# Ranks that classes can support.
 
 
 def choose_ranks(
-    statistics: SufficientStatistics, wanted: Ranks, *, full: bool = False
+    statistics: SufficientStatistics, requested: Ranks, *, full: bool = False
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """The rank asked for and the rank used of every view: at most classes - 1, and at most the dimension.
+    """Return the requested rank and the rank used of every view: at most classes - 1, and at most the dimension.
 
-    full : whether a prior makes the ranks as large as the dimension, whatever the classes
+    requested : rank per view; None stands for the largest possible rank
+    full : whether a prior makes the ranks as large as the dimension, regardless of the classes
     """
     if full:
-        every = dict.fromkeys(wanted, statistics.dimension)
-        return every, every
-    asked = {}
-    used = {}
-    for view, wish in wanted.items():
-        most = largest_rank(statistics, view)
-        rank = most if wish is None else wish
+        full_ranks = dict.fromkeys(requested, statistics.dimension)
+        return full_ranks, full_ranks
+    requested_ranks = {}
+    used_ranks = {}
+    for view, request in requested.items():
+        limit = largest_rank(statistics, view)
+        rank = limit if request is None else request
         if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
             raise ParameterError(
-                f"the rank of view {view!r} is a positive whole number; got {rank!r}"
+                f"the rank of view {view!r} must be a positive whole number; got {rank!r}"
             )
-        asked[view] = int(rank)
-        used[view] = min(int(rank), most)
-    return asked, used
+        requested_ranks[view] = int(rank)
+        used_ranks[view] = min(int(rank), limit)
+    return requested_ranks, used_ranks
 
 
 def largest_rank(statistics: SufficientStatistics, view: str) -> int:
-    """As much rank as the classes of a view can hold."""
+    """Return the largest rank that the classes of a view can support."""
     classes = labelled_classes(statistics, view)
     if classes < 2:
         names = statistics.classes[view].names
         number = "one class" if classes else "no class"
         name = f" ({names.tolist()[0]!r})" if len(names) else ""
         raise LabelError(
-            f"view {view!r} has {number}{name}; a view needs at least 2 classes to be told from the mean. "
-            "Leave it out, or add data"
+            f"view {view!r} has {number}{name}; expected at least 2 classes, because a single class cannot be "
+            "separated from the mean. Leave the view out, or add data"
         )
     return min(classes - 1, statistics.dimension)
 
 
 def labelled_classes(statistics: SufficientStatistics, view: str) -> int:
-    """How many classes of a view have a name, of an interaction in all its parts.
+    """Return the number of classes of a view that have a label, for an interaction in all its parts.
 
-    A vector without a label is a class of its own, about which nothing else is known: such classes
-    have one vector each, and hold no rank.
+    A vector without a label is a class of its own. Such classes have one vector each, and support no rank.
     """
     classes = statistics.classes[view]
     if classes.cells is None:
         return len(classes.names)
-    named = np.ones(len(classes), dtype=bool)
-    for column, part in enumerate(parts_of(view)):
-        named &= classes.cells[:, column] < len(statistics.classes[part].names)
-    return int(named.sum())
+    labelled = np.ones(len(classes), dtype=bool)
+    for column, base_view in enumerate(parts_of(view)):
+        labelled &= classes.cells[:, column] < len(statistics.classes[base_view].names)
+    return int(labelled.sum())
 
 
-# What labels are like, and what no fit can tell apart.
+# Summary of the labels, and effects that no fit can separate.
 
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What a data set is like, a line for every view and pair of views, and every warning, in words."""
+    """Description of a data set: one line per view and pair of views, and the text of every warning."""
 
     lines: tuple[str, ...]
     messages: tuple[str, ...]
@@ -307,58 +319,80 @@ class Diagnostics:
 
 
 Problem = tuple[type[Warning], str]
+"""Category and text of a warning."""
 
 
 def diagnose(
-    statistics: SufficientStatistics, asked: Mapping[str, int], ranks: Mapping[str, int], plan: Plan
+    statistics: SufficientStatistics,
+    requested: Mapping[str, int],
+    ranks: Mapping[str, int],
+    plan: Plan,
 ) -> tuple[list[str], list[Problem]]:
-    """What a data set is like, in lines, and whatever a fit cannot tell apart, each with the kind of its warning."""
+    """Return a description of the data in lines, and a problem for all that a fit cannot identify."""
     lines = [f"{statistics.n} vectors of dimension {statistics.dimension}"]
     problems: list[Problem] = []
     for view, rank in ranks.items():
-        counts = statistics.counts[view]
-        classes = labelled_classes(statistics, view)
-        unlabelled = len(counts) - classes
-        without = f" and {unlabelled} without label" if unlabelled else ""
-        lines.append(
-            f"  {view}: {classes} classes{without}, {counts.min():g}/{np.median(counts):g}/{counts.max():g} vectors "
-            f"each (least/median/most), rank {rank}"
-        )
-        if asked[view] > rank:
-            holds = (
-                f"{classes} classes"
-                if rank == classes - 1
-                else f"{len(statistics.total)} dimensions"
-            )
-            text = (
-                f"view {view!r}: rank {asked[view]} lowered to {rank}, as much as {holds} can hold"
-            )
-            problems.append((RankCappedWarning, text))
-        if counts.max() <= 1:
-            text = f"every class of view {view!r} has one vector: its loading cannot be told from the noise"
-            problems.append((UnidentifiableViewWarning, text))
+        line, view_problems = _diagnose_view(statistics, view, requested[view], rank)
+        lines.append(line)
+        problems += view_problems
     for a, b in combinations(ranks, 2):
-        table = statistics.together(a, b)
-        nested = [refines(table), refines(table.T.tocsr())]
-        if all(nested) and min(table.shape) > 1:
-            text = (
-                f"views {a!r} and {b!r} sort the vectors into the same classes: only the sum of their "
-                "covariances is known, not its parts"
-            )
-            problems.append((UnidentifiableViewWarning, text))
-        if ":" in a + b:
-            continue
-        graph: sparse.coo_array = sparse.block_array([[None, table], [table.T, None]])  # type: ignore[list-item]
-        parts = int(connected_components(graph, directed=False)[0])
-        joined = "connected" if parts == 1 else f"{parts} separate parts"
-        lines.append(
-            f"  {a} x {b}: {table.nnz / np.prod(table.shape):.1%} of cells filled, {joined}"
-        )
-        if parts > 1 and not any(nested):
-            text = (
-                f"views {a!r} and {b!r} fall into {parts} parts that share no class: what differs "
-                "between the parts cannot be divided between the two views"
-            )
-            problems.append((DisconnectedDesignWarning, text))
+        pair_lines, pair_problems = _diagnose_pair(statistics, a, b)
+        lines += pair_lines
+        problems += pair_problems
     lines.append(f"  solved exactly; dense system of {plan.dense_size} latents")
+    return lines, problems
+
+
+def _diagnose_view(
+    statistics: SufficientStatistics, view: str, requested: int, rank: int
+) -> tuple[str, list[Problem]]:
+    """Return the line of a view, and its problems."""
+    problems: list[Problem] = []
+    counts = statistics.counts[view]
+    classes = labelled_classes(statistics, view)
+    unlabelled = len(counts) - classes
+    without = f" and {unlabelled} without label" if unlabelled else ""
+    line = (
+        f"  {view}: {classes} classes{without}, {counts.min():g}/{np.median(counts):g}/{counts.max():g} vectors "
+        f"each (least/median/most), rank {rank}"
+    )
+    if requested > rank:
+        limit = f"{len(statistics.total)} dimensions"
+        if rank == classes - 1:
+            limit = f"{classes} classes"
+        text = f"view {view!r}: rank {requested} lowered to {rank}, the largest rank that {limit} can support"
+        problems.append((RankCappedWarning, text))
+    if counts.max() <= 1:
+        text = f"every class of view {view!r} has one vector: its loading cannot be separated from the noise"
+        problems.append((UnidentifiableViewWarning, text))
+    return line, problems
+
+
+def _diagnose_pair(
+    statistics: SufficientStatistics, a: str, b: str
+) -> tuple[list[str], list[Problem]]:
+    """Return the lines of a pair of views, and its problems."""
+    lines: list[str] = []
+    problems: list[Problem] = []
+    table = statistics.together(a, b)
+    nested = [refines(table), refines(table.T.tocsr())]
+    if all(nested) and min(table.shape) > 1:
+        text = (
+            f"views {a!r} and {b!r} divide the vectors into the same classes: only the sum of their "
+            "covariances can be estimated, not each of them"
+        )
+        problems.append((UnidentifiableViewWarning, text))
+    if ":" in a + b:
+        return lines, problems
+
+    graph: sparse.coo_array = sparse.block_array([[None, table], [table.T, None]])  # type: ignore[list-item]
+    components = int(connected_components(graph, directed=False)[0])
+    joined = "connected" if components == 1 else f"{components} separate parts"
+    lines.append(f"  {a} x {b}: {table.nnz / np.prod(table.shape):.1%} of cells filled, {joined}")
+    if components > 1 and not any(nested):
+        text = (
+            f"views {a!r} and {b!r} fall into {components} parts that share no class: differences "
+            "between the parts cannot be attributed to one view or the other"
+        )
+        problems.append((DisconnectedDesignWarning, text))
     return lines, problems

@@ -1,8 +1,8 @@
-"""What is estimated: mean, loadings and noise.
+"""Parameters of the model: mean, loadings and noise.
 
-A kind of noise is a class, and a line of `NOISES`. A noise is kept as an array, its variances (D,) or its covariance
-(D, D); what is to be known of it is asked of the object that `noise_of` makes of the array. Kinds differ in how they
-are estimated. Nothing outside this module asks which kind or which array it has.
+Every kind of noise is a class, registered in `NOISES`. Parameters store the noise as an array, variances (D,) or a
+covariance (D, D); `noise_of` wraps the array in an object with solves, log-determinant and sampling. Kinds differ in
+how they are estimated. Code outside this module need not distinguish them.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -34,7 +34,7 @@ class Parameters:
 
     mean : (D,)
     loadings : per view (D, r_k)
-    noise : Sigma, its variances (D,) or its covariance (D, D)
+    noise : Sigma, as variances (D,) or as a covariance (D, D)
     """
 
     mean: AnyArray
@@ -43,7 +43,7 @@ class Parameters:
 
     @staticmethod
     def given(mean: ArrayLike, loadings: Mapping[str, ArrayLike], noise: ArrayLike) -> Parameters:
-        """Parameters from arrays that are checked to fit together."""
+        """Return parameters from arrays; raise `DataError` if their shapes or values are invalid."""
         p = Parameters(
             np.array(mean, dtype=np.float64),
             tuple(np.array(loading, dtype=np.float64) for loading in loadings.values()),
@@ -51,80 +51,87 @@ class Parameters:
         )
         D = p.mean.size
         if p.mean.ndim != 1 or D == 0:
-            raise DataError(f"the mean has shape (D,); got {p.mean.shape}")
+            raise DataError(f"the mean must have shape (D,); got {p.mean.shape}")
         if not loadings:
-            raise DataError("there is no loading: give {view: (D, rank)} for at least one view")
+            raise DataError("there is no loading: pass {view: (D, rank)} for at least one view")
         for view, loading in zip(loadings, p.loadings, strict=True):
             if loading.ndim != 2 or len(loading) != D or not 1 <= loading.shape[1] <= D:
                 raise DataError(
-                    f"the loading of {view!r} has shape ({D}, rank), rank 1 to {D}; got {loading.shape}"
+                    f"the loading of {view!r} must have shape ({D}, rank), rank 1 to {D}; got {loading.shape}"
                 )
         if p.noise.shape not in ((D,), (D, D)):
             raise DataError(
-                f"the noise has shape ({D},) or ({D}, {D}), as the mean has width {D}; got {p.noise.shape}"
+                f"the noise must have shape ({D},) or ({D}, {D}) to match the mean; got {p.noise.shape}"
             )
         if not p.is_finite():
-            raise DataError("the parameters are not all finite")
+            raise DataError(
+                "mean, loadings and noise must be finite; got NaN or infinity: check the arrays"
+            )
         return replace(p, noise=p.sigma.checked().array)
 
     @cached_property
     def sigma(self) -> FullNoise:
-        """The noise, and what is asked of it: Sigma^-1 times a matrix, log |Sigma|, drawn vectors."""
+        """Noise object with Sigma^-1 times a matrix, log |Sigma|, and random vectors."""
         return noise_of(self.noise)
 
     @property
     def ranks(self) -> tuple[int, ...]:
+        """Rank of every view."""
         return tuple(loading.shape[1] for loading in self.loadings)
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """Where every view's latents stand among all of them side by side."""
+        """Slice of every view's latents in the latents of all views side by side."""
         return tuple(side_by_side(dict(enumerate(self.ranks))).values())
 
     def stacked(self) -> AnyArray:
-        """[B_1 ... B_K], (D, sum of ranks)."""
+        """Return [B_1 ... B_K], (D, sum of ranks)."""
         return namespace(self.mean).concatenate(self.loadings, axis=1)
 
     def on(self, xp: Numpy | Torch) -> Parameters:
-        """The same where sums are (``sums.xp``)."""
+        """Return the parameters on the device of ``sums.xp``."""
         return self._with(xp.asarray)
 
     def on_host(self) -> Parameters:
-        """The same as NumPy arrays."""
+        """Return the parameters as NumPy arrays."""
         return self._with(to_host)
 
-    def _with(self, place: Callable[[Any], Any]) -> Parameters:
-        return Parameters(place(self.mean), tuple(map(place, self.loadings)), place(self.noise))
+    def _with(self, convert: Callable[[Any], Any]) -> Parameters:
+        """Return the parameters with every array converted."""
+        loadings = tuple(map(convert, self.loadings))
+        return Parameters(convert(self.mean), loadings, convert(self.noise))
 
     def is_finite(self) -> bool:
+        """Return whether all numbers are finite."""
         arrays = (self.mean, self.noise, *self.loadings)
         return all(bool(namespace(a).isfinite(a).all()) for a in arrays)
 
     def check_finite(self, when: str) -> None:
+        """Raise `NumericalError` unless all numbers are finite."""
         if not self.is_finite():
             raise NumericalError(
-                f"the parameters are not finite {when}: scale the vectors to ordinary size, "
+                f"the parameters are not finite {when}: scale the vectors to about unit size, "
                 "raise noise_floor, or lower the ranks"
             )
 
 
 def canonical_and_weighted(parameters: Parameters) -> tuple[Parameters, AnyArray]:
-    """The same model in canonical form, and Sigma^-1 times its stacked loadings.
+    """Return the same model in canonical form, and Sigma^-1 times its stacked loadings.
 
-    A loading is only known up to a rotation of its latents. The canonical one has B_k' Sigma^-1 B_k
-    diagonal and descending, and the largest entry of every column positive.
+    A loading is identified up to a rotation of its latents. In canonical form B_k' Sigma^-1 B_k is diagonal with
+    descending entries, and the largest entry of every column of B_k is positive.
     """
     LB = parameters.sigma.solve(parameters.stacked())
     loadings = []
-    for loading, where in zip(parameters.loadings, parameters.slices, strict=True):
-        rotation = _rotation(loading, LB[:, where])
+    for loading, latents in zip(parameters.loadings, parameters.slices, strict=True):
+        rotation = _rotation(loading, LB[:, latents])
         loadings.append(loading @ rotation)  # (C1)
-        LB[:, where] = LB[:, where] @ rotation
+        LB[:, latents] = LB[:, latents] @ rotation
     return replace(parameters, loadings=tuple(loadings)), LB
 
 
 def _rotation(loading: AnyArray, weighted: AnyArray) -> Any:
-    """The canonical axes of a loading's latents, as columns; `weighted` is Sigma^-1 times the loading."""
+    """Return the canonical axes of a loading's latents, as columns; `weighted` is Sigma^-1 times the loading."""
     xp = namespace(loading)
     gram = loading.T @ weighted
     rotation = xp.flip(xp.linalg.eigh((gram + gram.T) / 2)[1], (1,))
@@ -136,12 +143,11 @@ def _rotation(loading: AnyArray, weighted: AnyArray) -> Any:
 
 
 class FullNoise:
-    """What no view explains, e ~ N(0, Sigma): any covariance, and Sigma^-1 through one factorisation.
+    """Noise e ~ N(0, Sigma) with an arbitrary covariance.
 
-    kind : its name among the settings of an estimator
-    second_moment : what of the vectors' second moment an estimate needs
-
-    array : (D, D), or (D,) of a subclass: as estimators keep it
+    kind : name of the kind in the settings of an estimator
+    second_moment : second moment of the vectors that `estimate` needs
+    array : Sigma as `Parameters` stores it, here (D, D)
     """
 
     kind: ClassVar[str] = "full"
@@ -153,7 +159,7 @@ class FullNoise:
 
     @classmethod
     def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
-        """The array that maximises the likelihood of n residuals with this scatter, or with this diagonal of it."""
+        """Return the array that maximises the likelihood of n residuals, given their scatter or its diagonal."""
         n_eff = n + model.weight
         xp = namespace(scatter)
         residual = xp.diag(scatter) if scatter.ndim == 1 else scatter
@@ -162,7 +168,7 @@ class FullNoise:
         xp.diagonal(sigma)[:] += model.weight * model.target / n_eff  # (M3)
         if _exceeds(sigma, model.floor):
             return sigma
-        # In units of the floor no eigenvalue may be below 1.
+        # The floor holds in every direction: in units of the floor no eigenvalue may be below 1.
         scale = xp.sqrt(model.floor)
         unit = xp.outer(scale, scale)
         values, vectors = xp.linalg.eigh(sigma / unit)
@@ -171,17 +177,17 @@ class FullNoise:
 
     @property
     def variances(self) -> AnyArray:
-        """(D,) the diagonal of Sigma."""
+        """Diagonal of Sigma, (D,)."""
         return diagonal_of(self.array)
 
     @property
     def covariance(self) -> AnyArray:
-        """(D, D) Sigma."""
+        """Sigma, (D, D)."""
         return self.array
 
     @cached_property
     def lower(self) -> AnyArray:
-        """(D, D) L with L L' = Sigma."""
+        """Lower triangular L with L L' = Sigma, (D, D)."""
         try:
             lower = self.xp.cholesky(self.array)
         except np.linalg.LinAlgError as error:
@@ -192,39 +198,41 @@ class FullNoise:
 
     @cached_property
     def log_determinant(self) -> float:
-        """log |Sigma|"""
+        """Value of log |Sigma|."""
         return 2 * float(self.xp.log(self.lower.diagonal()).sum())
 
     def solve(self, matrix: AnyArray) -> AnyArray:
-        """Sigma^-1 @ matrix."""
+        """Return Sigma^-1 @ matrix."""
         return self.xp.cho_solve(self.lower, matrix)
 
     def trace(self, scatter: AnyArray) -> float:
-        """tr(Sigma^-1 scatter), where scatter may be a diagonal alone."""
+        """Return tr(Sigma^-1 scatter); scatter is (D, D), or (D,) for a diagonal matrix."""
         inverse = self.xp.inverse(self.lower)
         if scatter.ndim == 1:
             return float(inverse.diagonal() @ scatter)
         return float(self.xp.vdot(inverse, scatter))
 
     def draw(self, n: int, rng: Generator) -> Array:
-        """(n, D) drawn vectors, on the host."""
+        """Return n random vectors, (n, D), on the host."""
         return rng.standard_normal((n, len(self.array))) @ to_host(self.lower).T
 
     def checked(self) -> Self:
-        """The same noise if it is one, symmetric to the last bit; otherwise a `DataError`."""
+        """Return the noise, made exactly symmetric; raise `DataError` unless Sigma is positive definite."""
         array = to_host(self.array)
         if not np.allclose(array, array.T, rtol=1e-6, atol=1e-9 * np.abs(array).max()):
-            raise DataError("the noise covariance is not symmetric")
+            raise DataError("the noise covariance is not symmetric: pass a symmetric (D, D) matrix")
         symmetric = type(self)((self.array + self.array.T) / 2)
         try:
             np.linalg.cholesky(to_host(symmetric.array))
         except np.linalg.LinAlgError:
-            raise DataError("the noise covariance is not positive definite") from None
+            raise DataError(
+                "the noise covariance is not positive definite: pass a covariance of full rank"
+            ) from None
         return symmetric
 
 
 class DiagonalNoise(FullNoise):
-    """Independent columns: variances (D,)."""
+    """Noise with independent columns; the array holds the variances, (D,)."""
 
     kind = "diagonal"
     second_moment = "diagonal"
@@ -255,21 +263,21 @@ class DiagonalNoise(FullNoise):
 
     def checked(self) -> Self:
         if self.array.min() <= 0:
-            raise DataError(f"noise variances are positive; the least is {self.array.min()}")
+            raise DataError(f"noise variances must be positive; the smallest is {self.array.min()}")
         return self
 
 
 NOISES: dict[str, type[FullNoise]] = {noise.kind: noise for noise in (DiagonalNoise, FullNoise)}
-"""Every kind of noise that an estimator can be asked for, by name."""
+"""Kinds of noise, by the name in the settings of an estimator."""
 
 
 def noise_of(array: AnyArray) -> FullNoise:
-    """The noise that an array stands for: variances (D,), or a covariance (D, D)."""
+    """Return the noise object of an array of variances (D,) or of a covariance (D, D)."""
     return DiagonalNoise(array) if array.ndim == 1 else FullNoise(array)
 
 
 def _exceeds(sigma: AnyArray, floor: AnyArray) -> bool:
-    """Whether a covariance is above the floor in every direction."""
+    """Return whether a covariance is above the floor in every direction."""
     xp = namespace(sigma)
     above = sigma + 0.0
     xp.diagonal(above)[:] -= floor
@@ -282,13 +290,12 @@ def _exceeds(sigma: AnyArray, floor: AnyArray) -> bool:
 
 @dataclass(frozen=True)
 class NoiseModel:
-    """What the noise may look like.
+    """Kind, bounds and prior of the noise.
 
-    kind : a name among `NOISES`
-    floor : (D,) no noise variance falls below it (of a full noise: in no direction,
-        where lengths are measured in units of the floor)
-    target, weight : a prior that counts as `weight` vectors whose noise variances
-        were `target`, (D,); weight 0 is maximum likelihood
+    kind : a key of `NOISES`
+    floor : (D,) lower bound of the noise variances (for full noise in every direction, with lengths measured in units
+        of the floor)
+    target, weight : a prior worth `weight` vectors with noise variances `target`, (D,); weight 0 is maximum likelihood
     """
 
     kind: str
@@ -300,31 +307,40 @@ class NoiseModel:
     def of(
         cls, kind: str, floor: float, statistics: SufficientStatistics, shrinkage: float
     ) -> NoiseModel:
-        """What some data allow: the floor and the shrinkage are fractions of the columns' variances."""
+        """Return the noise model of a data set.
+
+        floor : lower bound as a fraction of the variance of each column
+        shrinkage : weight of the prior, as a fraction of the total weight of prior and data
+        """
         variance = statistics.variance
         constant = statistics.constant_columns
         if len(constant) == len(variance):
             raise DataError(
-                "all vectors are the same, or so small that their squares vanish: there is no variance to explain"
+                "all vectors are equal, or so small that their squares underflow: pass vectors that vary, scaled to "
+                "about unit size"
             )
         varying = np.delete(variance, constant)
         if varying.max() < 1e-280:
             raise DataError(
                 f"the largest variance of a column is {varying.max()}: scale the vectors up"
             )
+        # Any positive value serves for constant columns; the median keeps the noise covariance well conditioned.
         variance[constant] = np.median(varying)
         return cls(kind, floor * variance, variance, statistics.n * shrinkage / (1 - shrinkage))
 
     def on(self, xp: Numpy | Torch) -> NoiseModel:
-        """The same where the sums are (``sums.xp``)."""
+        """Return the noise model on the device of ``sums.xp``."""
         return replace(self, floor=xp.asarray(self.floor), target=xp.asarray(self.target))
 
     def estimate(self, scatter: AnyArray, n: float) -> AnyArray:
-        """The noise that maximises the likelihood of a residual scatter, or of its diagonal, within the bounds."""
+        """Return the noise that maximises likelihood and prior within the bounds, from n residuals.
+
+        scatter : sum of squared residuals, (D, D) or its diagonal (D,)
+        """
         return NOISES[self.kind].estimate(scatter, n, self)
 
     def log_prior(self, noise: AnyArray) -> float:
-        """Log of the (unnormalised) prior density of a noise; 0 without one."""
+        """Return the log of the (unnormalised) prior density of a noise; 0 without a prior."""
         if self.weight == 0:
             return 0.0
         sigma = noise_of(noise)

@@ -1,6 +1,6 @@
-"""What is assumed of the parameters before any data: how EM begins, maximises, and what it adds to the likelihood.
+"""Priors of the parameters: starting point of EM, M step, and log density.
 
-A prior is a class and a line of `PRIORS`; an estimator names it by its `kind`.
+Every prior is a class, registered in `PRIORS` under its `kind`, the name in the settings of an estimator.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -23,18 +23,18 @@ from .em import Posterior, m_step, moment_start, random_start
 from .parameters import NoiseModel, Parameters, noise_of
 
 MOMENT_ROWS = 2**16
-"""Classes of which moments are taken at a time."""
+"""Number of classes per step when moments are summed; limits temporary memory."""
 
 
 @dataclass(frozen=True)
 class MaximumLikelihood:
-    """No prior but the shrinkage of the noise, which is part of its model.
+    """No prior, except the shrinkage of the noise, which is part of the noise model.
 
-    Every prior has what this one has. It is made for one fit, from its data.
+    Defines the interface of every prior. An instance belongs to one fit and its data.
 
-    kind : its name among the settings of an estimator; None: no prior
+    kind : name of the prior in the settings of an estimator; None for no prior
     full_rank : whether loadings are factors of full rank, so that there is no rank to choose, and the noise is full
-    needless : warnings about the design that do not hold under the prior
+    needless : warnings about the design that do not apply under the prior
     """
 
     noise: NoiseModel
@@ -44,59 +44,63 @@ class MaximumLikelihood:
 
     @classmethod
     def of(cls, sums: Sums, noise: NoiseModel, strengths: tuple[float, ...]) -> Self:
-        """The prior for these data; strengths are of every view and of the noise."""
+        """Return the prior for a data set; `strengths` holds one strength per view, and that of the noise last."""
         return cls(noise)
 
     def start(self, sums: Sums, ranks: tuple[int, ...], init: str, rng: Generator) -> Parameters:
-        """Where EM begins."""
-        begin = moment_start if init == "moments" else random_start
-        return begin(sums, ranks, self.noise, rng)
+        """Return the starting point of EM."""
+        initialise = moment_start if init == "moments" else random_start
+        return initialise(sums, ranks, self.noise, rng)
 
     def m_step(self, sums: Sums, post: Posterior) -> Parameters:
-        """The parameters that maximise expected log-likelihood and prior."""
+        """Return the parameters that maximise expected log-likelihood plus log prior density."""
         return m_step(sums, post, self.noise)
 
     def log_density(self, parameters: Parameters, sums: Sums) -> float:
-        """Log prior density, up to a constant: what EM raises besides the log-likelihood."""
+        """Return the log prior density of the parameters, up to a constant."""
         return self.noise.log_prior(parameters.noise)
 
 
-# The isotropic prior speaks of Psi_k = B_k B_k' and of Sigma, not of loadings, so loadings are factors of full rank. It
-# belongs to vectors of one length that are not whitened (centring, then length normalisation): there the classes of a
-# well-trained network vary about equally in every direction, which is what few classes cannot tell by themselves.
+# The isotropic prior is a density of Psi_k = B_k B_k' and of Sigma, so loadings are factors of full rank. It suits
+# vectors of unit length that are not whitened (centring, then length normalisation): there the classes of a
+# well-trained network vary about equally in every direction, which cannot be estimated from a few training classes.
 
 
 @dataclass(frozen=True)
 class Components:
-    """The mean, and the covariance of every view and of the noise, which comes last: all (D, D), on any device."""
+    """Mean (D,), and covariances (D, D) of every view and, last, of the noise; on any device."""
 
     mean: AnyArray
     covariances: tuple[AnyArray, ...]
 
     @classmethod
     def of(cls, parameters: Parameters) -> Components:
+        """Return the components of a model."""
         between = tuple(b @ b.T for b in parameters.loadings)
         return cls(parameters.mean, (*between, parameters.sigma.covariance))
 
     def parameters(self) -> Parameters:
-        """As a model: loadings are roots of the covariances, of as many columns as these have directions."""
+        """Return the model with these components; its loadings are roots of the covariances."""
         return Parameters(self.mean, tuple(map(_root, self.covariances[:-1])), self.covariances[-1])
 
 
 def _root(covariance: AnyArray) -> AnyArray:
+    """Return B (D, rank) with B B' = covariance, largest direction first."""
     xp = namespace(covariance)
     values, vectors = xp.linalg.eigh((covariance + covariance.T) / 2)
-    kept = values > 1e-12 * max(float(values[-1]), 1e-300)
-    kept[-1] = True
-    return xp.flip(vectors[:, kept] * xp.sqrt(values[kept].clip(min=0.0)), (1,))
+    positive = values > 1e-12 * max(float(values[-1]), 1e-300)
+    positive[-1] = True  # a loading has at least one column
+    return xp.flip(vectors[:, positive] * xp.sqrt(values[positive].clip(min=0.0)), (1,))
 
 
 @dataclass(frozen=True)
 class IsotropicPrior:
-    """Inverse Wishart priors of the covariances of every view and of the noise; the limit ranks like the cosine.
+    """Inverse Wishart priors of the covariances of every view and of the noise, with an isotropic mode.
 
-    moments : the components of the data, as moments find them
-    strengths : in [0, 1], share of the target in the estimate: 0 is maximum likelihood, 1 the target itself
+    At strength 1 the scores of one view rank trials as the cosine does.
+
+    moments : moment estimates of the components
+    strengths : per component, share of the target in the estimate, in [0, 1]: 0 is maximum likelihood, 1 the target
     """
 
     moments: Components
@@ -104,7 +108,7 @@ class IsotropicPrior:
     kind: ClassVar[str | None] = "isotropic"
     full_rank: ClassVar[bool] = True
     needless: ClassVar[tuple[type[Warning], ...]] = (
-        UnidentifiableViewWarning,  # what the labels cannot tell apart, the prior can
+        UnidentifiableViewWarning,  # the prior identifies components that the labels do not separate
         DisconnectedDesignWarning,
     )
 
@@ -114,33 +118,36 @@ class IsotropicPrior:
 
     @property
     def targets(self) -> tuple[float, ...]:
-        """The variance that every component is drawn towards, in all directions: its mean over columns."""
+        """Isotropic target of every component: the mean of its variances over columns."""
         return tuple(float(np.diag(c).mean()) for c in self.moments.covariances)
 
     def draw(self, components: Components) -> Components:
-        """Every covariance drawn towards its target: the maximum of likelihood times prior."""
-        drawn = []
+        """Shrink every covariance towards its target, which maximises likelihood times prior."""
+        shrunk = []
         for covariance, target, s in zip(
             components.covariances, self.targets, self.strengths, strict=True
         ):
             isotropic = like(s * target * np.eye(len(covariance)), covariance)
-            drawn.append((1 - s) * covariance + isotropic)  # (M7)
-        return Components(components.mean, tuple(drawn))
+            shrunk.append((1 - s) * covariance + isotropic)  # (M7)
+        return Components(components.mean, tuple(shrunk))
 
     def start(self, sums: Sums, ranks: tuple[int, ...], init: str, rng: Generator) -> Parameters:
         return self.draw(self.moments).parameters().on(sums.xp)
 
     def m_step(self, sums: Sums, post: Posterior) -> Parameters:
-        """The M step for the classes' own effects B_k z_kc: their spread, the mean and the noise."""
+        """Return new parameters from the posterior class effects B_k z_kc: their spread, the mean and the noise."""
         p = post.parameters
         outer = sums.xp.outer
         B = p.stacked()
         effects = B @ post.sum_z
         mean = (sums.total - effects) / sums.n
         cross = post.sum_xz @ B.T + outer(sums.total, mean)
-        both = outer(effects, mean)
-        explained = B @ post.sum_zz @ B.T + both + both.T + sums.n * outer(mean, mean)
+        effect_mean = outer(effects, mean)
+        effect_squares = B @ post.sum_zz @ B.T
+        # Sum over vectors of E[(mean + B z)(mean + B z)'].
+        explained = effect_squares + effect_mean + effect_mean.T + sums.n * outer(mean, mean)
         noise = (sums.scatter - cross - cross.T + explained) / sums.n  # (M9)
+
         spreads = []
         for k, loading in enumerate(p.loadings):
             centre, spread = post.class_moments(k, len(sums.counts[k]))
@@ -155,7 +162,7 @@ class IsotropicPrior:
         for covariance, target, s, count in zip(
             covariances, self.targets, self.strengths, counts, strict=True
         ):
-            if 0 < s < 1:  # at 0 there is no prior, at 1 nothing is left to choose
+            if 0 < s < 1:  # at 0 there is no prior, at 1 the covariance is fixed
                 psi = noise_of(covariance)
                 identity = like(target * np.eye(len(covariance)), covariance)
                 weight = count * s / (1 - s)
@@ -166,20 +173,19 @@ class IsotropicPrior:
 PRIORS: dict[str | None, type[MaximumLikelihood | IsotropicPrior]] = {
     prior.kind: prior for prior in (MaximumLikelihood, IsotropicPrior)
 }
-"""Every prior that an estimator can be asked for, by name."""
+"""Priors, by the name in the settings of an estimator."""
 
 
-# Moments: variance components of any design in one pass, the start of EM and all that a choice of strengths needs.
+# Moments: variance components of any design in one pass. They start EM, and the choice of strengths needs nothing else.
 
 
 def moment_components(sums: Sums) -> Components:
-    """Covariances that match the scatter of class means of every view, and the whole scatter, in expectation.
+    """Return covariances that match in expectation the scatter of class means of every view, and the total scatter.
 
-    They are on the host, wherever the sums are. What the labels cannot tell apart (a view with one class, one vector
-    a class) is an equal share of the variance, in every direction.
+    They are on the host, on any device of the sums. Components that the labels cannot separate (a view with one class,
+    one vector per class) get an equal share of the variance, in every direction.
     """
     n = sums.n
-    K = sums.n_views
     D = sums.dimension
     total = to_host(sums.total)
     grand = np.outer(total, total) / n
@@ -187,38 +193,60 @@ def moment_components(sums: Sums) -> Components:
         _scatter_of_means(s, c) - grand for s, c in zip(sums.sums, sums.counts, strict=True)
     ]
     scatters.append(to_host(sums.scatter) - grand)
+    M = _moment_matrix(sums)
+    scale = np.maximum(np.abs(M).max(axis=1), 1e-300)
+    sizes = _component_sizes(M / scale[:, None], scatters, scale, n)
+    mix = np.linalg.pinv(M / scale[:, None], rcond=1e-6) / scale
+
+    # Shape of every component from the solution of the moment equations, its trace from `sizes`.
+    smallest_size = 1e-6 * np.trace(scatters[-1]) / (n - 1)
+    covariances = []
+    for k, size in enumerate(sizes):
+        values, vectors = np.linalg.eigh(sum(m * s for m, s in zip(mix[k], scatters, strict=True)))
+        values = values.clip(min=0.0)
+        isotropic = values.sum() <= 1e-9 * max(size, 1e-300)
+        size = max(size, smallest_size)
+        shape = np.eye(D) / D if isotropic else (vectors * (values / values.sum())) @ vectors.T
+        covariances.append(size * shape)
+    covariances[-1] = covariances[-1] + smallest_size / D * np.eye(D)
+    return Components(total / n, tuple(covariances))
+
+
+def _moment_matrix(sums: Sums) -> Array:
+    """Return M (K + 1, K + 1): expected scatter j is the sum over k of M[j, k] times the covariance of component k."""
+    n = sums.n
+    K = sums.n_views
     M = np.full((K + 1, K + 1), float(n))
     for j, l in permutations(range(K), 2):
         M[j, l] = (sums.together(j, l).power(2).sum(axis=1) / sums.counts[j]).sum()
     M[:, :K] -= [float((c**2).sum()) / n for c in sums.counts]  # (S3)
     M[:, K] = [*map(len, sums.counts), n]
     M[:, K] -= 1
-    scale = np.maximum(np.abs(M).max(axis=1), 1e-300)
+    return M
+
+
+def _component_sizes(M: Array, scatters: list[Array], scale: Array, n: int) -> Array:
+    """Return the non-negative trace of every component, from the traces of the scatters.
+
+    M : the moment matrix with rows divided by `scale`. A small ridge towards equal shares decides between components
+    that the equations do not separate.
+    """
+    components = len(M)
     traces = np.array([np.trace(s) for s in scatters])
-    share = traces[-1] / (n - 1) / (K + 1)
-    small = 1e-4
+    equal_share = traces[-1] / (n - 1) / components
+    ridge = 1e-4
     sizes, _ = nnls(
-        np.concatenate([M / scale[:, None], small * np.eye(K + 1)]),
-        np.concatenate([traces / scale, np.full(K + 1, small * share)]),
+        np.concatenate([M, ridge * np.eye(components)]),
+        np.concatenate([traces / scale, np.full(components, ridge * equal_share)]),
     )
-    mix = np.linalg.pinv(M / scale[:, None], rcond=1e-6) / scale
-    covariances = []
-    for k, size in enumerate(sizes):
-        values, vectors = np.linalg.eigh(sum(m * s for m, s in zip(mix[k], scatters, strict=True)))
-        values = values.clip(min=0.0)
-        isotropic = values.sum() <= 1e-9 * max(size, 1e-300)
-        size = max(size, 1e-6 * traces[-1] / (n - 1))
-        shape = np.eye(D) / D if isotropic else (vectors * (values / values.sum())) @ vectors.T
-        covariances.append(size * shape)
-    floor = 1e-6 * traces[-1] / (n - 1) / D
-    covariances[-1] = covariances[-1] + floor * np.eye(D)
-    return Components(total / n, tuple(covariances))
+    return sizes
 
 
 def _scatter_of_means(sums: AnyArray, counts: Array) -> Array:
-    """(D, D) on the host: sum over classes of n_c mean mean', some classes at a time, without a copy of them all."""
+    """Return the (D, D) sum over classes of n_c mean mean', on the host, without a copy of all class sums."""
     scatter = np.zeros((sums.shape[1],) * 2)
     for start in range(0, len(sums), MOMENT_ROWS):
-        some = sums[start : start + MOMENT_ROWS]
-        scatter += to_host((some / like(counts[start : start + MOMENT_ROWS, None], some)).T @ some)
+        class_sums = sums[start : start + MOMENT_ROWS]
+        class_counts = like(counts[start : start + MOMENT_ROWS, None], class_sums)
+        scatter += to_host((class_sums / class_counts).T @ class_sums)
     return scatter
