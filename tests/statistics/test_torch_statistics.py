@@ -230,7 +230,7 @@ def test_what_does_not_fit_is_named() -> None:
     cells.add(block, {"a": [0, 1, 2], "a:b": [0, 1, 2]})
     with pytest.raises(LabelError, match="classes of 'a:b'"):
         SufficientStatistics.of(cells)
-    with pytest.raises(LabelError, match="one label a vector"):
+    with pytest.raises(LabelError, match="one label per vector"):
         SufficientStatistics.from_arrays(block, {"a": [0, 1]})
     large = torch.full((3, 2), 1e30)
     large[0] = 0

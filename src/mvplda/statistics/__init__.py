@@ -1,9 +1,9 @@
-"""Sufficient statistics of labelled vectors: all that training ever sees of them.
+"""Sufficient statistics of labelled vectors: the only input of training.
 
-``record``       the statistics: gathered from arrays, named, saved
-``accumulator``  sums that grow block by block, and what EM reads of them
-``classes``      names of classes that come batch by batch, and statistics added and subtracted
-``device``       the same where torch tensors are, on a GPU or on the CPU (``device_kernels`` needs Triton)
+``record``       the statistics: from arrays, with class names, loaded and saved
+``accumulator``  sums that grow block by block, and the sums that EM reads
+``classes``      classes that appear batch by batch, and sums and differences of statistics
+``device``       accumulation of torch tensors, on a GPU or on the CPU (``device_kernels`` needs Triton)
 """
 
 from .accumulator import Accumulator

@@ -1,6 +1,6 @@
 """Sums of labelled vectors that grow block by block.
 
-An `Accumulator` knows classes by their numbers alone; ``SufficientStatistics.of`` gives them their names.
+An `Accumulator` identifies classes by number; ``SufficientStatistics.of`` adds their names.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -38,27 +38,31 @@ from ..labels import (
 )
 
 SecondMoment = Literal["full", "diagonal"]
+"""Whether second moments are a matrix, or its diagonal alone."""
 
 BLOCK_BYTES = 4 * 2**20
-"""Bytes of vectors that are summed at a time, while they are in the cache."""
+"""Bytes of vectors that are summed at a time, so that they stay in the cache."""
 
 SHIFT = 32
+"""Bits of the second class number in the key of a cell."""
+
 PENDING = 2**18
+"""Number of counts of cells after which counts of equal cells are added up."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sufficient statistics of n labelled vectors, about a common origin: what EM reads.
+    """Sufficient statistics of n labelled vectors, about a common origin: the input of EM.
 
     n : number of vectors
     total : (D,) sum of x
     scatter : (D,) or (D, D) sum of x^2 or of x x'
-    counts : per view (C_k,), vectors in every class
+    counts : per view (C_k,), number of vectors in every class
     sums : per view (C_k, D), sum of x over every class
-    cooccurrence : for k < l a sparse (C_k, C_l), vectors in class c of k and class d of l
+    cooccurrence : for k < l a sparse (C_k, C_l), number of vectors in class c of k and class d of l
 
-    `total`, `scatter` and `sums` may be torch tensors, all on one device; then the
-    whole E and M steps run there. Counts stay NumPy: the design is made from them.
+    `total`, `scatter` and `sums` may be torch tensors, all on one device; the E and M steps then run on that device.
+    Counts are always NumPy arrays, because the design is computed from them.
     """
 
     n: int
@@ -70,66 +74,68 @@ class Sums:
 
     @property
     def n_views(self) -> int:
+        """Number of views."""
         return len(self.counts)
 
     @property
     def dimension(self) -> int:
+        """Width D of the vectors."""
         return len(self.total)
 
     @cached_property
     def xp(self) -> Numpy | Torch:
-        """What calculates with these sums (see ``backend``)."""
+        """Array library of these sums (see ``backend``)."""
         return own_namespace(self.total)
 
     def on_host(self) -> Sums:
-        """The same as NumPy arrays."""
-        sums = tuple(to_host(own) for own in self.sums)
+        """Return the sums as NumPy arrays."""
+        sums = tuple(to_host(class_sums) for class_sums in self.sums)
         total = to_host(self.total)
         return Sums(self.n, total, to_host(self.scatter), self.counts, sums, self.cooccurrence)
 
     def together(self, k: int, l: int) -> sparse.csr_array:
-        """Co-occurrence N_kl for any order of two different views."""
+        """Return the co-occurrence N_kl of two different views, in either order."""
         if k < l:
             return self.cooccurrence[k, l]
         return self.cooccurrence[l, k].T.tocsr()
 
     @property
     def has_products(self) -> bool:
-        """Whether the scatter is a matrix, not its diagonal alone."""
+        """Whether the scatter is a full matrix."""
         return self.scatter.ndim == 2
 
     def product(self, left: AnyArray, right: AnyArray) -> AnyArray:
-        """left right' of two (D, m), or only its diagonal, as the scatter is."""
+        """Return left right' of two (D, m) matrices, or its diagonal if the scatter is diagonal."""
         if self.has_products:
             return left @ right.T
         return self.xp.einsum("dm,dm->d", left, right)
 
     def scatter_about(self, mean: AnyArray) -> AnyArray:
-        """Sum of (x - mean)(x - mean)', or of its diagonal."""
+        """Return the sum of (x - mean)(x - mean)', or its diagonal if the scatter is diagonal."""
         if not self.has_products:
             return self.scatter - 2 * mean * self.total + self.n * mean**2
         cross = self.xp.outer(self.total - self.n / 2 * mean, mean)
         return self.scatter - cross - cross.T
 
 
-def amid(vectors: Array) -> Array:
-    """A point amid vectors: their mean, where it is finite."""
+def origin_near(vectors: Array) -> Array:
+    """Return a point near the vectors: their mean, with 0 in columns without a finite mean."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = vectors.mean(axis=0)
     return np.where(np.isfinite(mean), mean, 0.0)
 
 
 class Accumulator:
-    """Sums that grow with every block of vectors: one pass over NumPy arrays, accumulating in float64.
+    """Sums of labelled vectors, accumulated in float64 in one pass over blocks of NumPy arrays.
 
-    float32 vectors are multiplied as float32 and summed as float64. `DeviceAccumulator` is the same for tensors.
+    float32 vectors are multiplied as float32 and summed as float64. `DeviceAccumulator` does the same for tensors.
 
     Parameters
     ----------
     dimension : width of the vectors
-    classes : of every view, interactions included, the number of its classes; or only the views, and there is
-        room for classes as their numbers appear
-    second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
+    classes : number of classes per view, interactions included; or the views alone, and the sums grow with the class
+        numbers that appear
+    second_moment : ``"full"`` for any noise; ``"diagonal"`` suffices for diagonal noise
     """
 
     block_bytes = BLOCK_BYTES
@@ -142,9 +148,11 @@ class Accumulator:
         second_moment: SecondMoment = "full",
     ) -> None:
         if second_moment not in ("full", "diagonal"):
-            raise ParameterError(f"second_moment is 'full' or 'diagonal'; got {second_moment!r}")
+            raise ParameterError(
+                f"second_moment must be 'full' or 'diagonal'; got {second_moment!r}"
+            )
         if not classes:
-            raise ParameterError("there is no view: name at least one")
+            raise ParameterError("there is no view: pass the name of at least one")
         self.sizes = dict(classes) if isinstance(classes, Mapping) else dict.fromkeys(classes, 0)
         self.views = tuple(self.sizes)
         check_view_names(self.views)
@@ -154,6 +162,7 @@ class Accumulator:
         self._begin()
 
     def _begin(self) -> None:
+        """Empty all sums; the origin stays."""
         self.n = 0
         self._rows = 0
         self._scatter: Block = np.empty(0)
@@ -163,42 +172,48 @@ class Accumulator:
 
     @np.errstate(over="ignore", invalid="ignore")
     def add(self, X: ArrayLike, codes: Mapping[str, Block]) -> None:
-        """Add vectors (n, D) with the class numbers of every view, each (n,)."""
+        """Add vectors, (n, D), with class numbers for every view, (n,) each."""
         vectors = self._vectors(X)
         n, D = vectors.shape
         if self.dimension != D:
-            raise DataError(f"the vectors have width {D}; those before have {self.dimension}")
+            raise DataError(
+                f"the vectors have width {D}; those before have {self.dimension}: add vectors of one width"
+            )
         numbers = [self._numbers(view, codes, n) for view in self.views]
         if not self._sums:
             self._sums = [self._zeros(vectors, size, D) for size in self.sizes.values()]
             shape = (D, D) if self.second_moment == "full" else (D,)
             self._scatter = self._zeros(vectors, *shape)
+
         rows = max(256, self.block_bytes // (vectors.itemsize * D))
         shift = self._shift(vectors[:rows])
-        space = vectors[:rows] - shift  # used again for every block: new pages take time
+        buffer = (
+            vectors[:rows] - shift
+        )  # reused for every block, because new memory pages take time
         for start in range(0, n, rows):
-            some = vectors[start : start + rows]
-            block = namespace(some).subtract(some, shift, out=space[: len(some)])
+            chunk = vectors[start : start + rows]
+            block = namespace(chunk).subtract(chunk, shift, out=buffer[: len(chunk)])
             squares = self._squares(block)
-            # Sums of squares are finite exactly where all numbers are, and none is too large.
+            # Sums of squares are finite exactly if all numbers are finite and none is too large.
             if not bool(namespace(squares).isfinite(diagonal_of(squares)).all()):
-                self._refuse(block, start)
+                self._raise_not_finite(block, start)
             self._scatter += squares
-            for k, own in enumerate(numbers):
-                self._add_classes(k, own[start : start + rows], block)
+            for k, view_numbers in enumerate(numbers):
+                self._add_classes(k, view_numbers[start : start + rows], block)
             self.n += len(block)
+
         self._rows += n
         for (k, l), pairs in self._pairs.items():
             pairs.add(*self._cells(numbers[k], numbers[l]))
 
-    def _refuse(self, block: Block, start: int) -> None:
-        """The error that names the first vector that is not finite, or the block whose squares overflow."""
+    def _raise_not_finite(self, block: Block, start: int) -> None:
+        """Raise an error with the row of the first vector that is not finite, or the rows whose squares overflow."""
         first = self._rows + start
         finite = to_host(namespace(block).isfinite(block).all(axis=1))
         if not finite.all():
             raise DataError(
                 f"Input X contains NaN or infinity, first in row {first + int(finite.argmin())}: "
-                "remove such vectors or repair them"
+                "remove or repair such vectors"
             )
         raise DataError(
             f"vectors {first} to {first + len(block) - 1} are too large: their squares overflow "
@@ -206,35 +221,40 @@ class Accumulator:
         )
 
     def _vectors(self, X: ArrayLike) -> Block:
+        """Return the vectors, checked."""
         return as_vectors(X)
 
     def _numbers(self, view: str, codes: Mapping[str, Block], n: int) -> Block:
+        """Return the class numbers of a view, checked."""
         if view not in codes:
             raise LabelError(
-                f"there are no class numbers of view {view!r}, only of {sorted(codes)}"
+                f"there are no class numbers of view {view!r}, only of {sorted(codes)}: pass codes for every view"
             )
         if len(codes[view]) != n:
             raise LabelError(
-                f"there are {n} vectors and {len(codes[view])} labels of {view!r}: give one label a vector"
+                f"there are {n} vectors and {len(codes[view])} labels of {view!r}: pass one label per vector"
             )
         return codes[view]
 
     def _zeros(self, vectors: Block, *shape: int) -> Block:
-        """Sums to begin with, where the vectors are."""
+        """Return float64 zeros on the device of the vectors."""
         return np.zeros(shape)
 
     def _shift(self, first: Block) -> Block:
-        """The origin in the precision of some vectors, or as it is, where that would not be the same point."""
+        """Return the origin in the precision of the vectors, or in float64 if rounding would move it.
+
+        The first vectors determine the origin.
+        """
         if self.origin is None:
-            self.origin = amid(to_host(first).astype(np.float64))
+            self.origin = origin_near(to_host(first).astype(np.float64))
         shift = self.origin.astype(dtype_name(first))
         if self.n == 0:
             self.origin = shift.astype(np.float64)
-        same = (shift == self.origin).all()
-        return like(shift if same else self.origin, first)
+        exact = (shift == self.origin).all()
+        return like(shift if exact else self.origin, first)
 
     def _squares(self, block: Block) -> Block:
-        """Sums of the squares of a block's columns, or of their products, of which the lower triangle is enough."""
+        """Return the second moment of a block: a diagonal, or a matrix whose lower triangle is valid."""
         if self.second_moment == "diagonal":
             return np.einsum("nd,nd->d", block, block)
         if block.dtype == np.float64:
@@ -242,33 +262,36 @@ class Accumulator:
         return block.T @ block
 
     def _add_classes(self, k: int, codes: Block, block: Block) -> None:
+        """Add a block to the counts and sums of the classes of view k."""
         size = int(codes.max()) + 1
         if size > len(self._counts[k]):
-            # large arrays grow where they are, without a copy
-            room = max(size, len(self._counts[k]) * 5 // 4)
-            self._counts[k].resize(room, refcheck=False)
-            self._sums[k].resize((room, self.dimension), refcheck=False)
-        which: slice | IntArray = slice(0, size)
-        if size > len(codes):  # more classes than vectors: only those that are there
-            which, codes, _ = distinct(codes)
+            # `resize` extends large arrays in place, without a copy.
+            capacity = max(size, len(self._counts[k]) * 5 // 4)
+            self._counts[k].resize(capacity, refcheck=False)
+            self._sums[k].resize((capacity, self.dimension), refcheck=False)
+        classes: slice | IntArray = slice(0, size)
+        if size > len(codes):  # more classes than vectors: address only the classes that occur
+            classes, codes, _ = distinct(codes)
         counts = np.bincount(codes)
-        self._counts[k][which] += counts
-        self._sums[k][which] += one_hot(codes, len(counts), block.dtype) @ block
+        self._counts[k][classes] += counts
+        self._sums[k][classes] += one_hot(codes, len(counts), block.dtype) @ block
 
     def _cells(self, rows: Block, columns: Block) -> tuple[IntArray, IntArray]:
-        """Distinct pairs of class numbers, each as ``row << SHIFT | column``, and how often each occurs."""
+        """Return the distinct pairs of class numbers as keys ``row << SHIFT | column``, and the count of each."""
         cells, _, counts = distinct((rows.astype(np.int64) << SHIFT) | columns)
         return cells, counts
 
     def result(self) -> Sums:
-        """The sums, with classes in the order of their numbers. The accumulator is empty afterwards."""
+        """Return the sums, with classes in the order of their numbers, and empty the accumulator."""
         scatter = self._scatter
         if self.second_moment == "full":
             lower = namespace(scatter).tril(scatter)
             scatter = lower + lower.T
             namespace(scatter).diagonal(scatter)[:] /= 2
         sizes = [len(counts) for counts in self._counts]
-        tables = {(k, l): met.table((sizes[k], sizes[l])) for (k, l), met in self._pairs.items()}
+        tables = {
+            (k, l): pairs.table((sizes[k], sizes[l])) for (k, l), pairs in self._pairs.items()
+        }
         total = self._sums[0].sum(axis=0)
         counts = tuple(self._counts)
         result = Sums(self.n, total, scatter, counts, tuple(self._sums), tables)
@@ -277,28 +300,31 @@ class Accumulator:
 
 
 class _Pairs:
-    """How often classes of two views meet; counts of the same pair are put together now and then."""
+    """Co-occurrence counts of two views, as a list of keys and counts; duplicate keys are merged from time to time."""
 
     def __init__(self) -> None:
-        self.parts: list[tuple[IntArray, IntArray]] = []
+        self.batches: list[tuple[IntArray, IntArray]] = []
         self.pending = 0
 
     def add(self, keys: IntArray, counts: IntArray) -> None:
-        """Cells of a block, each once."""
-        self.parts.append((keys, counts))
+        """Add the distinct cells of a block."""
+        self.batches.append((keys, counts))
         self.pending += len(keys)
-        if self.pending > PENDING + len(self.parts[0][0]):
-            self.parts = [self._settled()]
+        # Waiting for as many new cells as there are merged ones keeps the total time linear, up to a logarithm.
+        if self.pending > PENDING + len(self.batches[0][0]):
+            self.batches = [self._merged()]
             self.pending = 0
 
-    def _settled(self) -> tuple[IntArray, IntArray]:
-        keys, counts = map(np.concatenate, zip(*self.parts, strict=True))
+    def _merged(self) -> tuple[IntArray, IntArray]:
+        """Return the distinct keys, sorted, and their counts."""
+        keys, counts = map(np.concatenate, zip(*self.batches, strict=True))
         order = np.argsort(keys, kind="stable")  # merges runs that are sorted already
         first = np.flatnonzero(np.diff(keys[order], prepend=-1))
         return keys[order][first], np.add.reduceat(counts[order], first)
 
     def table(self, shape: tuple[int, int]) -> sparse.csr_array:
-        keys, counts = self._settled()
+        """Return the counts as a sparse table."""
+        keys, counts = self._merged()
         columns = keys & (2**SHIFT - 1)
         ends = np.searchsorted(keys >> SHIFT, np.arange(shape[0] + 1))  # the keys are sorted
         return sparse.csr_array((counts.astype(np.float64), columns, ends), shape=shape)

@@ -1,6 +1,6 @@
-"""Names of classes as they come batch by batch, and statistics added and subtracted whose classes differ.
+"""Classes that appear batch by batch, and sums and differences of statistics with different classes.
 
-`GrowingClasses` numbers names as they appear and sorts them at the end.
+`GrowingClasses` numbers names in order of appearance and sorts them at the end.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from .record import SufficientStatistics
 
 CLOSE = 1e-4
-"""Vectors of two statistics are the same up to this part of their spread (float32, about other origins)."""
+"""Vectors of two statistics count as equal up to this fraction of their spread (float32, about different origins)."""
 
-Places = dict[str, IntArray]
-"""Of every column and view, numbers of classes: of a batch's vectors, of a part's classes in a union."""
+ClassNumbers = dict[str, IntArray]
+"""Class numbers per label column and view: of the vectors of a batch, or of the classes of one shard in a union."""
 
 
 @dataclass(frozen=True)
 class LabelCodes:
-    """Labels of a batch in one column: the names that may occur, and which one every vector has (-1: none)."""
+    """Labels of a batch in one column: the possible names, and the index of every vector's name (-1: no label)."""
 
     names: Names
     codes: IntArray
 
 
 def label_codes(values: Labels) -> LabelCodes:
-    """Labels in any form, numbered; an empty text is no label."""
+    """Encode labels in any form as codes; an empty text is no label."""
     table = encode_labels({"labels": values})
     names = table.classes["labels"].names
     codes = table.codes["labels"]
@@ -53,67 +53,76 @@ def label_codes(values: Labels) -> LabelCodes:
 
 
 class GrowingClasses:
-    """Classes of views, numbered by order of appearance; at the end, sorted."""
+    """Classes of views, numbered in order of appearance and sorted at the end."""
 
     def __init__(self, views: Sequence[str]) -> None:
         keys = dict.fromkeys([*base_columns(views), *views])
-        self._known: dict[str, dict[Hashable, int]] = {key: {} for key in keys}
+        self._numbers_of: dict[str, dict[Hashable, int]] = {key: {} for key in keys}
 
-    def number(self, labels: Mapping[str, LabelCodes]) -> Places:
-        """Class numbers of a batch's vectors in every label column and view."""
-        codes: Places = {}
-        for key in self._known:
+    def number(self, labels: Mapping[str, LabelCodes]) -> ClassNumbers:
+        """Return the class numbers of a batch's vectors in every label column and view."""
+        codes: ClassNumbers = {}
+        for key in self._numbers_of:
             if ":" in key:
-                cells, places = distinct_rows([codes[part] for part in parts_of(key)])
-                codes[key] = self._numbers(key, map(tuple, cells.tolist()))[places]
+                cells, cell_index = distinct_rows([codes[column] for column in parts_of(key)])
+                codes[key] = self._numbers(key, map(tuple, cells.tolist()))[cell_index]
                 continue
-            given = labels[key]
-            absent = given.codes < 0
-            present, places, _ = distinct(given.codes[~absent])
-            names = given.names[present]
-            # Python's values are quicker to look up; of dates they would be bare numbers
+
+            column_codes = labels[key]
+            absent = column_codes.codes < 0
+            present, name_index, _ = distinct(column_codes.codes[~absent])
+            names = column_codes.names[present]
+            # Python's values are faster to look up, but dates would lose their type.
             values = list(names) if names.dtype.kind in "Mm" else names.tolist()
             codes[key] = np.empty(len(absent), dtype=np.int64)
-            codes[key][~absent] = self._numbers(key, values)[places]
-            # no NaN is another one: a vector without label is a class of its own
+            codes[key][~absent] = self._numbers(key, values)[name_index]
+            # A vector without label is a class of its own: every NaN object is a new key.
             codes[key][absent] = self._numbers(key, [float("nan") for _ in range(absent.sum())])
         return codes
 
     def _numbers(self, key: str, values: Iterable[Hashable]) -> IntArray:
-        known = self._known[key]
-        return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
+        """Return the numbers of classes, new ones included."""
+        numbers = self._numbers_of[key]
+        return np.array(
+            [numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64
+        )
 
-    def sorted(self) -> tuple[Classes, Places]:
-        """The classes of every column and view in sorted order, and the number each had by appearance."""
+    def sorted(self) -> tuple[Classes, ClassNumbers]:
+        """Return the classes of every column and view in sorted order, and the number of each by appearance."""
         classes: Classes = {}
-        ranks: Places = {}
-        for key, known in self._known.items():
+        ranks: ClassNumbers = {}
+        for key, numbers in self._numbers_of.items():
             if ":" in key:
-                cells = np.array(list(known))
-                parts = [ranks[part][cells[:, i]] for i, part in enumerate(parts_of(key))]
-                rows, ranks[key] = distinct_rows(parts)
+                cells = np.array(list(numbers))
+                columns = [ranks[column][cells[:, i]] for i, column in enumerate(parts_of(key))]
+                rows, ranks[key] = distinct_rows(columns)
                 classes[key] = interaction(rows)
             else:
-                # None, beside which whole numbers stay whole
-                values = [None if value != value else value for value in known]
+                # None instead of NaN: NumPy would convert whole numbers beside NaN to floats.
+                values = [None if value != value else value for value in numbers]
                 table = encode_labels({key: values})
                 classes[key] = table.classes[key]
                 ranks[key] = table.codes[key]
-        return classes, {key: np.argsort(own) for key, own in ranks.items()}
+        return classes, {key: np.argsort(key_ranks) for key, key_ranks in ranks.items()}
 
 
 KINDS = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
+"""Plain names of NumPy's kinds of labels; all others are numbers."""
 
 
-def check_kinds(column: str, lists: Sequence[Names], called: Sequence[str]) -> None:
-    """Refuse names of classes that are text here and numbers there; called : where, for the error."""
-    found: dict[str, str] = {}
-    for names, where in zip(lists, called, strict=True):
+def check_kinds(column: str, lists: Sequence[Names], sources: Sequence[str]) -> None:
+    """Raise `LabelError` if class names have different types, such as text and numbers.
+
+    sources : name of the source of each list, for the message
+    """
+    source_of_kind: dict[str, str] = {}
+    for names, source in zip(lists, sources, strict=True):
         if len(names):
-            found.setdefault(KINDS.get(names.dtype.kind, "numbers"), where)
-    if len(found) > 1:
+            source_of_kind.setdefault(KINDS.get(names.dtype.kind, "numbers"), source)
+    if len(source_of_kind) > 1:
         raise LabelError(
-            f"labels of {column!r} are {' and '.join(found)} ({', '.join(found.values())}): give them one type"
+            f"labels of {column!r} are {' and '.join(source_of_kind)} ({', '.join(source_of_kind.values())}): "
+            "convert them to one type"
         )
 
 
@@ -121,105 +130,116 @@ def check_kinds(column: str, lists: Sequence[Names], called: Sequence[str]) -> N
 
 
 def union_of_classes(
-    views: Sequence[str], parts: Sequence[Classes], called: Sequence[str]
-) -> tuple[Classes, list[Places]]:
-    """The union of the classes of some statistics, and per part the new numbers of its classes.
+    views: Sequence[str], shard_classes: Sequence[Classes], sources: Sequence[str]
+) -> tuple[Classes, list[ClassNumbers]]:
+    """Return the union of the classes of several shards, and per shard the new numbers of its classes.
 
-    called : names of the parts, for errors
+    sources : names of the shards, for error messages
     """
     classes: Classes = {}
-    numbers: list[Places] = [{} for _ in parts]
+    numbers: list[ClassNumbers] = [{} for _ in shard_classes]
     for column in base_columns(views):
-        known = [part[column] for part in parts]
-        lists = [own.names for own in known]
-        check_kinds(column, lists, called)
-        names, named = merge_names(lists)
-        # vectors without label are classes of their own, part after part
+        column_classes = [shard[column] for shard in shard_classes]
+        lists = [view_classes.names for view_classes in column_classes]
+        check_kinds(column, lists, sources)
+        names, name_numbers = merge_names(lists)
+        # Vectors without label stay classes of their own, shard after shard.
         end = len(names)
-        for places, own, own_named in zip(numbers, known, named, strict=True):
-            places[column] = np.append(own_named, np.arange(end, end + own.anonymous))
-            end += own.anonymous
+        for shard_numbers, view_classes, named in zip(
+            numbers, column_classes, name_numbers, strict=True
+        ):
+            anonymous = np.arange(end, end + view_classes.anonymous)
+            shard_numbers[column] = np.append(named, anonymous)
+            end += view_classes.anonymous
         classes[column] = ViewClasses(names, end - len(names))
+
     for view in views:
         if ":" not in view:
             continue
         cells = []
-        for part, places in zip(parts, numbers, strict=True):
-            numbered = cells_of(part[view])
-            columns = [places[c][numbered[:, i]] for i, c in enumerate(parts_of(view))]
+        for shard, shard_numbers in zip(shard_classes, numbers, strict=True):
+            shard_cells = cells_of(shard[view])
+            columns = [shard_numbers[c][shard_cells[:, i]] for i, c in enumerate(parts_of(view))]
             cells.append(np.stack(columns, axis=1))
-        union, which = distinct_rows(list(np.concatenate(cells).T))
+        union, cell_numbers = distinct_rows(list(np.concatenate(cells).T))
         classes[view] = interaction(union)
-        for places, found in zip(numbers, _split(which, cells), strict=True):
-            places[view] = found
+        for shard_numbers, shard_cells in zip(numbers, _split(cell_numbers, cells), strict=True):
+            shard_numbers[view] = shard_cells
     return classes, numbers
 
 
 def merge_names(lists: Sequence[Names]) -> tuple[Names, list[IntArray]]:
-    """The union of sorted lists of names, and the place of every list's names in it."""
+    """Return the union of sorted lists of names, and the index of every list's names in it."""
     filled = [names for names in lists if len(names)]
     joined = np.concatenate(filled or lists[:1])
-    # Asked for the first places, NumPy sorts stably, and that merges runs that are sorted already.
-    union, _, places = np.unique(joined, return_index=True, return_inverse=True)
-    return union, _split(places.reshape(-1), lists)
+    # With return_index NumPy sorts stably, which merges runs that are sorted already.
+    union, _, positions = np.unique(joined, return_index=True, return_inverse=True)
+    return union, _split(positions.reshape(-1), lists)
 
 
 def _split(values: IntArray, lists: Sequence[Names]) -> list[IntArray]:
-    return np.split(values, np.cumsum([len(own) for own in lists])[:-1])
+    """Cut values into pieces as long as the lists."""
+    return np.split(values, np.cumsum([len(names) for names in lists])[:-1])
 
 
 def cells_of(classes: ViewClasses) -> IntArray:
-    """(classes, parts) class numbers of the parts; a base view is its own only part."""
+    """Return the class numbers of the base views, (classes, base views); a base view has itself as its only column."""
     if classes.cells is None:
         return np.arange(len(classes))[:, None]
     return classes.cells
 
 
-# Statistics added, also where the parts know different classes.
+# Sums of statistics with equal or different classes.
 
 
 def merge(
-    parts: Sequence[SufficientStatistics], names: Sequence[str] | None = None
+    shards: Sequence[SufficientStatistics], names: Sequence[str] | None = None
 ) -> SufficientStatistics:
-    """The statistics of all vectors behind the parts; about the origin of the first.
+    """Return the statistics of all vectors of several shards, about the origin of the first.
 
-    Every class dictionary is sorted once, not once per part. Time is linear in the classes and cells of all parts, but
-    for a merge of their sorted names.
+    Every class dictionary is sorted once, not once per shard. Time is linear in the classes and cells of all shards,
+    except for merging their sorted names.
 
     Parameters
     ----------
-    parts : at least one; they may know different classes
-    names : of the parts, for errors
+    shards : statistics, at least one; their classes may differ
+    names : names of the shards, for error messages
     """
-    if not parts:
-        raise ParameterError("there are no statistics to merge: give at least one")
-    if len(parts) == 1:
-        return parts[0]
-    called = names or [f"part {i + 1}" for i in range(len(parts))]
-    return _signed_sum(parts, [1] * len(parts), called)
+    if not shards:
+        raise ParameterError("there are no statistics to merge: pass at least one")
+    if len(shards) == 1:
+        return shards[0]
+    sources = names or [f"part {i + 1}" for i in range(len(shards))]
+    return _signed_sum(shards, [1] * len(shards), sources)
 
 
-def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> SufficientStatistics:
-    """The statistics of the vectors of `whole` that are not in `part`, as though these had never been in.
+def subtract(whole: SufficientStatistics, removed: SufficientStatistics) -> SufficientStatistics:
+    """Return the statistics of the vectors of `whole` that are not in `removed`.
 
-    What is left of a sum carries the rounding of both: with float64 vectors about 1e-16 of what was there before, with
-    float32 vectors about 1e-7.
+    A difference carries the rounding of both sums: relative to the sum before, about 1e-16 with float64 vectors and
+    1e-7 with float32 vectors.
     """
-    if any(part.classes[column].anonymous for column in base_columns(part.views)):
-        raise LabelError("vectors to subtract have no label, and cannot be found again by a name")
-    result = _signed_sum([whole, part], [1, -1], ["the whole", "the part to subtract"])
+    if any(removed.classes[column].anonymous for column in base_columns(removed.views)):
+        raise LabelError(
+            "some vectors to subtract have no label, so that their classes cannot be identified: subtract vectors with "
+            "labels only"
+        )
+    result = _signed_sum([whole, removed], [1, -1], ["the whole", "the part to subtract"])
+
     tables = [table.data for table in result.cooccurrence.values()]
     fewest = min(float(counts.min(initial=0)) for counts in (*result.counts.values(), *tables))
     if fewest < 0 or result.n < 1:
         raise DataError(
-            f"{-fewest:.0f} vector(s) too many are to be subtracted of a class or a cell, or nothing is left: "
-            "only what was added can be subtracted"
+            f"{-fewest:.0f} vector(s) too many are to be subtracted from a class or a cell, or nothing is left: "
+            "subtract only vectors that were added"
         )
+
+    # A class that loses all its vectors must have a sum of about zero.
     spread = np.sqrt(whole.variance + (whole.total / whole.n) ** 2)
     for view, counts in result.counts.items():
-        # no class is new here, so that those of the whole have kept their numbers
-        most = CLOSE * whole.counts[view][:, None] * spread
-        if (np.abs(result.sums[view]) > most)[counts == 0].any():
+        # `removed` adds no class, so that the classes of `whole` keep their numbers.
+        tolerance = CLOSE * whole.counts[view][:, None] * spread
+        if (np.abs(result.sums[view]) > tolerance)[counts == 0].any():
             raise DataError(
                 f"the vectors to subtract are not those that were added: sums of classes of {view!r} differ"
             )
@@ -227,36 +247,40 @@ def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> Suffici
 
 
 def _signed_sum(
-    parts: Sequence[SufficientStatistics], signs: Sequence[int], called: Sequence[str]
+    shards: Sequence[SufficientStatistics], signs: Sequence[int], sources: Sequence[str]
 ) -> SufficientStatistics:
-    """The sum of all parts, each times its sign."""
-    first = parts[0]
-    for part, name in zip(parts, called, strict=True):
-        _check_alike(first, part, f"{called[0]} and {name}")
-    classes, numbers = union_of_classes(first.views, [part.classes for part in parts], called)
+    """Return the sum of all shards, each times its sign."""
+    first = shards[0]
+    for shard, source in zip(shards, sources, strict=True):
+        _check_alike(first, shard, f"{sources[0]} and {source}")
+    shard_classes = [shard.classes for shard in shards]
+    classes, numbers = union_of_classes(first.views, shard_classes, sources)
+
     total = np.zeros_like(first.total)
     scatter = np.zeros_like(first.scatter)
     counts = {view: np.zeros(len(classes[view])) for view in first.views}
     sums = {view: np.zeros((len(classes[view]), first.dimension)) for view in first.views}
-    signed = list(zip(parts, signs, numbers, strict=True))
-    for part, sign, places in signed:
-        moved = part.about(first.origin)
+    signed = list(zip(shards, signs, numbers, strict=True))
+    for shard, sign, class_numbers in signed:
+        moved = shard.about(first.origin)
         total += sign * moved.total
         scatter += sign * moved.scatter
         for view in first.views:
-            counts[view][places[view]] += sign * moved.counts[view]
-            sums[view][places[view]] += sign * to_host(moved.sums[view])
+            counts[view][class_numbers[view]] += sign * moved.counts[view]
+            sums[view][class_numbers[view]] += sign * to_host(moved.sums[view])
+
     pairs: dict[tuple[str, str], sparse.csr_array] = {}
     for a, b in first.cooccurrence:
         shape = (len(classes[a]), len(classes[b]))
         pairs[a, b] = sparse.csr_array(shape)
-        for part, sign, places in signed:
-            table = part.together(a, b).tocoo()
-            where = (places[a][table.row], places[b][table.col])
-            pairs[a, b] = pairs[a, b] + sparse.csr_array((sign * table.data, where), shape=shape)
+        for shard, sign, class_numbers in signed:
+            table = shard.together(a, b).tocoo()
+            coordinates = (class_numbers[a][table.row], class_numbers[b][table.col])
+            signed_table = sparse.csr_array((sign * table.data, coordinates), shape=shape)
+            pairs[a, b] = pairs[a, b] + signed_table
     return replace(
         first,
-        n=sum(sign * part.n for part, sign, _ in signed),
+        n=sum(sign * shard.n for shard, sign, _ in signed),
         total=total,
         scatter=scatter,
         classes=classes,
@@ -267,29 +291,31 @@ def _signed_sum(
     )
 
 
-def _check_alike(a: SufficientStatistics, b: SufficientStatistics, which: str) -> None:
+def _check_alike(a: SufficientStatistics, b: SufficientStatistics, pair: str) -> None:
+    """Raise an error unless two statistics can be added; `pair` names them for the message."""
     if a.dimension != b.dimension:
         raise DataError(
-            f"statistics of width {a.dimension} and {b.dimension} cannot be added ({which})"
+            f"statistics of width {a.dimension} and {b.dimension} cannot be added ({pair})"
         )
     if set(a.views) != set(b.views):
-        raise LabelError(f"statistics of views {a.views} and {b.views} cannot be added ({which})")
+        raise LabelError(f"statistics of views {a.views} and {b.views} cannot be added ({pair})")
     if a.second_moment != b.second_moment:
         raise ParameterError(
-            f"statistics with full and with diagonal second moments cannot be added ({which})"
+            f"statistics with full and with diagonal second moments cannot be added ({pair})"
         )
 
 
 def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatistics:
-    """The same statistics without classes that have no vector, numbered anew."""
-    kept = {view: np.flatnonzero(counts) for view, counts in statistics.counts.items()}
-    if all(len(rows) == len(statistics.counts[view]) for view, rows in kept.items()):
+    """Return the statistics without classes that have no vector, renumbered."""
+    filled = {view: np.flatnonzero(counts) for view, counts in statistics.counts.items()}
+    if all(len(rows) == len(statistics.counts[view]) for view, rows in filled.items()):
         return statistics
-    cells = {view: cells_of(statistics.classes[view])[rows] for view, rows in kept.items()}
+
+    cells = {view: cells_of(statistics.classes[view])[rows] for view, rows in filled.items()}
     classes: Classes = {}
-    used: Places = {}
+    used: ClassNumbers = {}
     for column in base_columns(statistics.views):
-        # every vector has a class in any view that the column is part of
+        # Every vector has a class in each view that contains the column, so that any such view will do.
         view = next(view for view in cells if column in parts_of(view))
         used[column] = np.unique(cells[view][:, parts_of(view).index(column)])
         names = statistics.classes[column].names
@@ -300,15 +326,15 @@ def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatist
             for i, column in enumerate(parts_of(view)):
                 numbers[:, i] = np.searchsorted(used[column], numbers[:, i])
             classes[view] = interaction(numbers)
-    return selected(statistics, kept, classes)
+    return selected(statistics, filled, classes)
 
 
 def selected(
     statistics: SufficientStatistics,
-    rows: Places,
+    rows: ClassNumbers,
     classes: Classes,
 ) -> SufficientStatistics:
-    """The same statistics with these classes of every view, in this order."""
+    """Return the statistics of a selection of the classes of every view, in the order of `rows`."""
     pairs = {}
     for (a, b), table in statistics.cooccurrence.items():
         pairs[a, b] = table[rows[a]][:, rows[b]].tocsr()
@@ -316,7 +342,7 @@ def selected(
     return replace(
         statistics,
         classes=classes,
-        counts={view: statistics.counts[view][own] for view, own in rows.items()},
-        sums={view: statistics.sums[view][own] for view, own in rows.items()},
+        counts={view: statistics.counts[view][view_rows] for view, view_rows in rows.items()},
+        sums={view: statistics.sums[view][view_rows] for view, view_rows in rows.items()},
         cooccurrence=pairs,
     )

@@ -1,9 +1,9 @@
-"""The accumulator of torch tensors: blocks of vectors that never leave their device.
+"""Accumulator of torch tensors: blocks of vectors stay on their device.
 
-No result depends on the order in which threads happen to run: class sums are sorted or are products with 0 and 1, and
-what is added by many at once are integers. Blocks of other sizes round differently. Products of float32 numbers are
-summed in float32 over `ROWS` rows at most, and from there on in float64: second moments are within about 4e-7 of the
-variances. float64 vectors are multiplied as such.
+Results do not depend on the order in which threads run: class sums come from sorted rows or from products with 0 and 1,
+and concurrent additions are of integers only. They do depend on block sizes, through rounding. Products of float32
+numbers are summed in float32 over at most `ROWS` rows, and from there on in float64: the error of second moments is
+about 4e-7 of the variances. float64 vectors are multiplied in float64.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -29,15 +29,17 @@ else:
     torch = LateModule("torch")
 
 ROWS = 4096
-"""Rows whose products are summed in float32: more make fewer partial sums to write, fewer make smaller errors."""
+"""Rows whose products are summed in float32: more rows mean fewer partial sums to write, fewer mean smaller errors."""
 
 COPIED = 2**26
+"""Numbers that are copied at a time when rows are sorted by class."""
+
 FEW_CLASSES = 64
-"""Sums of so few classes are a product with a matrix of 0 and 1; of more, sums of sorted rows."""
+"""Up to this many classes, class sums are a product with a matrix of 0 and 1; beyond, sums of sorted rows."""
 
 
 class DeviceAccumulator(Accumulator):
-    """The `Accumulator` of tensors, on their device; all classes are known when it begins.
+    """`Accumulator` for tensors, on their device; the number of classes is fixed at construction.
 
     Examples
     --------
@@ -58,20 +60,23 @@ class DeviceAccumulator(Accumulator):
         x = check_tensor(X)
         if self._sums and x.device != self._sums[0].device:
             raise DataError(
-                f"the vectors are on {x.device}, those before on {self._sums[0].device}"
+                f"the vectors are on {x.device}, those before on {self._sums[0].device}: move them to one device"
             )
         self._device = x.device
         return x if x.stride(1) == 1 else x.contiguous()
 
     def _numbers(self, view: str, codes: Mapping[str, Block], n: int) -> Tensor:
-        given = super()._numbers(view, codes, n)
-        numbers = given if is_torch(given) else torch.as_tensor(np.asarray(given))
+        numbers = super()._numbers(view, codes, n)
+        if not is_torch(numbers):
+            numbers = torch.as_tensor(np.asarray(numbers))
         if numbers.is_floating_point() or numbers.dtype == torch.bool:
-            raise LabelError(f"class numbers of {view!r} are whole numbers; got {numbers.dtype}")
-        low, high = (int(value) for value in torch.aminmax(numbers))
-        if low < 0 or high >= self.sizes[view]:  # a GPU would write beside the sums
             raise LabelError(
-                f"class numbers of {view!r} lie in 0 .. {self.sizes[view] - 1}; got {low} .. {high}"
+                f"class numbers of {view!r} must be whole numbers; got {numbers.dtype}"
+            )
+        low, high = (int(value) for value in torch.aminmax(numbers))
+        if low < 0 or high >= self.sizes[view]:  # a GPU would write outside the sums
+            raise LabelError(
+                f"class numbers of {view!r} must lie in 0 .. {self.sizes[view] - 1}; got {low} .. {high}"
             )
         return numbers.to(self._device).long()
 
@@ -79,7 +84,7 @@ class DeviceAccumulator(Accumulator):
         return vectors.new_zeros(shape, dtype=torch.float64)
 
     def _shift(self, first: Tensor) -> Tensor:
-        return super()._shift(first[:ROWS])  # a block is too large for the host
+        return super()._shift(first[:ROWS])  # a whole block is too large to copy to the host
 
     def _squares(self, block: Tensor) -> Tensor:
         if self.second_moment == "diagonal":
@@ -101,7 +106,7 @@ class DeviceAccumulator(Accumulator):
 
 
 def sum_of_products(left: Tensor, right: Tensor) -> Tensor:
-    """left' right in float64, of (n, p) and (n, q): float32 sums over a few rows, float64 over those."""
+    """Return left' right in float64, of (n, p) and (n, q): float32 sums over `ROWS` rows, float64 over those sums."""
     if left.dtype == torch.float64:
         return left.T @ right
     total = torch.zeros((left.shape[1], right.shape[1]), dtype=torch.float64, device=left.device)
@@ -111,45 +116,45 @@ def sum_of_products(left: Tensor, right: Tensor) -> Tensor:
 
 
 def sum_of_squares(rows: Tensor) -> Tensor:
-    """(D,) float64, sum of x^2."""
+    """Return the sum of x^2 in float64, (D,)."""
     total = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
-    for part in _stacks(rows):
-        total += (part * part).sum(dim=1).sum(dim=0, dtype=torch.float64)
+    for stack in _stacks(rows):
+        total += (stack * stack).sum(dim=1).sum(dim=0, dtype=torch.float64)
     return total
 
 
 def _stacks(rows: Tensor) -> list[Tensor]:
-    """(n, w) as (n // ROWS, ROWS, w), and what is left over."""
+    """Return rows (n, w) as a stack (n // ROWS, ROWS, w), and the remaining rows as (1, rows, w)."""
     whole = len(rows) // ROWS * ROWS
     stacks = [rows[:whole].reshape(-1, ROWS, rows.shape[1]), rows[whole:][None]]
     return [stack for stack in stacks if stack.numel()]
 
 
 def add_class_sums(sums: Tensor, codes: Tensor, rows: Tensor) -> None:
-    """Add rows to the float64 rows of many classes, in an order that does not depend on threads."""
+    """Add rows to the float64 sums of many classes, in an order that does not depend on threads."""
     fused = rows.is_cuda and find_spec("triton") is not None
     step = len(rows) if fused else max(1, COPIED // rows.shape[1])
     for start in range(0, len(rows), step):
-        some = rows[start : start + step]
+        chunk = rows[start : start + step]
         ordered, order = torch.sort(codes[start : start + step], stable=True)
         classes, lengths = torch.unique_consecutive(ordered, return_counts=True)
         if fused:
             from .device_kernels import add_segments
 
             starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-            add_segments(sums, some, order, starts, classes)
+            add_segments(sums, chunk, order, starts, classes)
         else:
             sums[classes] += torch.segment_reduce(
-                some[order].double(), "sum", lengths=lengths, axis=0
+                chunk[order].double(), "sum", lengths=lengths, axis=0
             )
 
 
 def check_tensor(X: Tensor) -> Tensor:
-    """Vectors as a float32 or float64 tensor (n, D), detached."""
+    """Return vectors as a detached float32 or float64 tensor (n, D)."""
     assert is_torch(X)
     check_shape(X)
     if X.is_complex():
-        raise DataError(f"vectors are real numbers; got {X.dtype}")
+        raise DataError(f"vectors must be real numbers; got {X.dtype}")
     X = X.detach()
     if X.dtype in (torch.float32, torch.float64):
         return X

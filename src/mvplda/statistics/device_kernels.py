@@ -1,6 +1,6 @@
-"""Class sums of a block of vectors as a Triton kernel: one pass, a matter of memory traffic alone.
+"""Triton kernel for the class sums of a block of vectors: one pass, limited by memory bandwidth alone.
 
-Imported only where there is a CUDA tensor (or Triton's interpreter, for tests).
+Imported only for CUDA tensors (or with Triton's interpreter, for tests).
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ import triton
 import triton.language as tl
 
 WIDEST = 1024
+"""Columns per program, at most."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _segment_kernel(x, order, starts, classes, sums, stride, D, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One program: a class of the block. Nobody else writes its row, so that no sum depends on who was first."""
+    """Sum the rows of one class of the block per program.
+
+    No other program writes to the class's row, so that the sums do not depend on the order of programs.
+    """
     segment = tl.program_id(0)
     columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = columns < D
@@ -25,12 +29,12 @@ def _segment_kernel(x, order, starts, classes, sums, stride, D, WIDTH: tl.conste
     for i in range(first, last):
         row = tl.load(order + i)
         total += tl.load(x + row * stride + columns, mask=inside, other=0.0).to(tl.float64)
-    place = sums + tl.load(classes + segment) * D + columns
-    tl.store(place, tl.load(place, mask=inside, other=0.0) + total, mask=inside)
+    address = sums + tl.load(classes + segment) * D + columns
+    tl.store(address, tl.load(address, mask=inside, other=0.0) + total, mask=inside)
 
 
 def add_segments(sums: Any, x: Any, order: Any, starts: Any, classes: Any) -> None:
-    """Add rows of x to the float64 rows of classes: rows order[starts[i]:starts[i + 1]] to class classes[i]."""
+    """Add rows of x to the float64 class sums: rows order[starts[i]:starts[i + 1]] to class classes[i]."""
     D = x.shape[1]
     width = min(WIDEST, triton.next_power_of_2(D))
     grid = (len(classes), triton.cdiv(D, width))

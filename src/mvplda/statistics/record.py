@@ -1,4 +1,4 @@
-"""Sufficient statistics of labelled vectors: all that training ever sees of them."""
+"""Sufficient statistics of labelled vectors: the only input of training."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -42,28 +42,29 @@ from .accumulator import Accumulator, SecondMoment, Sums
 from .classes import merge, selected, subtract, without_empty_classes
 
 HARDLY_VARIES = 1e-12
-"""A variance below this fraction of the others' is what rounding of float32 numbers leaves, not data."""
+"""A variance below this fraction of the median variance comes from the rounding of float32 numbers, not from data."""
 
 
 @dataclass(frozen=True)
 class SufficientStatistics(Persistent):
-    """Counts, sums and second moments of labelled vectors; they add up.
+    """Counts, sums and second moments of labelled vectors.
 
-    The statistics of two shards added with ``+`` are those of all their vectors together, also where the shards know
-    different classes. Sums are kept about ``origin``, a point amid the data, so that vectors far from zero lose no
-    digits.
+    The sum of the statistics of two shards (``+``) is the statistics of all their vectors, even if the shards have
+    different classes. Sums are taken about ``origin``, a point near the data, so that vectors far from zero keep their
+    precision.
 
     Attributes
     ----------
     views : names of the views
     n : number of vectors
-    origin : (D,) the point that sums and second moments are taken about
+    origin : (D,) reference point of sums and second moments
     total : (D,) sum of x - origin
     scatter : (D, D) or (D,) second moment of x - origin, or its diagonal
-    classes : per view and label column, its classes
-    counts, sums : per view, vectors and sum of x - origin in every class; sums are tensors on the device of the vectors
+    classes : classes of every view and label column
+    counts, sums : per view, number of vectors and sum of x - origin in every class; sums may be tensors, on the device
+        of the vectors
     cooccurrence : for every pair of views, a sparse table of counts
-    sources : plain values about where they come from
+    sources : description of the sources, in plain values
     """
 
     KIND: ClassVar[str] = "statistics"
@@ -88,15 +89,15 @@ class SufficientStatistics(Persistent):
         views: Sequence[str] | None = None,
         second_moment: SecondMoment = "full",
     ) -> SufficientStatistics:
-        """One pass over the vectors, in blocks, accumulating in float64.
+        """Compute the statistics in one pass over the vectors, in blocks, accumulating in float64.
 
         Parameters
         ----------
-        X : array (n, D); float32 is multiplied as float32 and summed as float64. Of a torch tensor
-            the sums are made on its device, and class sums stay there until they are read
-        labels : dict, DataFrame or array, one label a vector and view
+        X : array (n, D); float32 is multiplied as float32 and summed as float64. A torch tensor is summed on its
+            device, and class sums stay there until they are read
+        labels : dict, DataFrame or array, one label per vector and view
         views : the views, interactions included (default: every label column)
-        second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
+        second_moment : ``"full"`` for any noise; ``"diagonal"`` suffices for diagonal noise
 
         Examples
         --------
@@ -130,66 +131,69 @@ class SufficientStatistics(Persistent):
         classes: Classes | None = None,
         order: Mapping[str, IntArray] | None = None,
     ) -> SufficientStatistics:
-        """The statistics of everything that was added to an accumulator, which is empty afterwards.
+        """Return the statistics of all vectors that were added to an accumulator, and empty the accumulator.
 
         Class sums on a device stay there until they are read. Classes without a vector are left out.
 
         Parameters
         ----------
-        classes : what the classes of every view are; default: their numbers. An interaction needs them,
-            with its cells
-        order : per view the number that every one of the classes has in the accumulator; default: their own
+        accumulator : the sums
+        classes : classes of every view (default: the class numbers serve as names); required for interactions, with
+            their cells
+        order : per view, the number in the accumulator of each of the classes (default: 0, 1, ...)
         """
         if accumulator.n == 0:
-            raise DataError("no vector was added: there are no statistics")
+            raise DataError("no vector was added: add vectors before computing statistics")
         views = accumulator.views
         origin = accumulator.origin
         assert origin is not None
-        found = accumulator.result()
-        counts = dict(zip(views, found.counts, strict=True))
+        result = accumulator.result()
+        counts = dict(zip(views, result.counts, strict=True))
         numbered = {v: ViewClasses(np.arange(len(counts[v]))) for v in views if ":" not in v}
-        named = {**numbered, **(classes or {})}
+        all_classes = {**numbered, **(classes or {})}
         for view in (*views, *base_columns(views)):
-            if view not in named:
+            if view not in all_classes:
                 raise LabelError(
-                    f"what the classes of {view!r} are is not known: give classes= with its cells and parts"
+                    f"the classes of {view!r} are missing: pass classes= with its cells and base views"
                 )
         whole = cls(
             views,
-            found.n,
+            result.n,
             origin,
-            to_host(found.total),
-            to_host(found.scatter),
-            named,
+            to_host(result.total),
+            to_host(result.scatter),
+            all_classes,
             counts,
-            dict(zip(views, found.sums, strict=True)),
-            {(views[k], views[l]): table for (k, l), table in found.cooccurrence.items()},
+            dict(zip(views, result.sums, strict=True)),
+            {(views[k], views[l]): table for (k, l), table in result.cooccurrence.items()},
         )
         if order is not None:
-            whole = selected(whole, {view: order[view] for view in views}, named)
+            whole = selected(whole, {view: order[view] for view in views}, all_classes)
         return without_empty_classes(whole)
 
     @property
     def dimension(self) -> int:
+        """Width D of the vectors."""
         return len(self.total)
 
     @property
     def variance(self) -> Array:
-        """(D,) variance of every column."""
+        """Variance of every column, (D,)."""
         mean = self.total / self.n
         return np.maximum(diagonal_of(self.scatter) / self.n - mean**2, 0.0)
 
     @property
     def constant_columns(self) -> IntArray:
-        """Columns with no variance but what rounding makes: of their own numbers, or of the others'.
+        """Indices of the columns whose variance is no larger than rounding errors.
 
-        The model ignores them: a vector that is not constant there, after all, says nothing by it.
+        The model ignores these columns, even in new vectors that vary there.
         """
         rounding = (1e-13 * self.origin) ** 2 + 1e-13 * (self.total / self.n) ** 2
         return np.flatnonzero(hardly_vary(self.variance, rounding))
 
     @property
     def second_moment(self) -> SecondMoment:
+        """Whether the scatter is a full matrix or a diagonal."""
         return "full" if self.scatter.ndim == 2 else "diagonal"
 
     def __add__(self, other: SufficientStatistics) -> SufficientStatistics:
@@ -198,22 +202,22 @@ class SufficientStatistics(Persistent):
         return merge([self, other])
 
     def __sub__(self, other: SufficientStatistics) -> SufficientStatistics:
-        """The statistics without the vectors of `other`, all of which must be among them, with labels.
+        """Return the statistics without the vectors of `other`, which must all be among them, with labels.
 
-        Classes that lose their last vector vanish: a fit is as though they had never been there.
+        Classes that lose their last vector are removed, so that a fit equals one without them.
         """
         if not isinstance(other, SufficientStatistics):
             return NotImplemented
         return subtract(self, other)
 
     def together(self, a: str, b: str) -> sparse.csr_array:
-        """Co-occurrence counts of two views, in either order."""
+        """Return the co-occurrence counts of two views, in either order."""
         if (a, b) in self.cooccurrence:
             return self.cooccurrence[a, b]
         return self.cooccurrence[b, a].T.tocsr()
 
     def about(self, origin: Array) -> SufficientStatistics:
-        """The same statistics about another origin."""
+        """Return the statistics about another origin."""
         shift = self.origin - origin
         if not shift.any():
             return self
@@ -229,38 +233,38 @@ class SufficientStatistics(Persistent):
 
     @property
     def device(self) -> Device:
-        """Where the class sums are: a torch device, or None for the host."""
+        """Torch device of the class sums, or None for the host."""
         sums = self.sums[self.views[0]]
         return sums.device if is_torch(sums) else None
 
     def for_views(
         self, views: Sequence[str], second_moment: SecondMoment, device: Device = None
     ) -> Sums:
-        """What EM needs for these views, in this order.
+        """Return the sums that EM needs for these views, in this order.
 
-        On a torch device they are float64 tensors. Where `device` is None: on the device of the statistics, as
-        NumPy arrays where they have none.
+        device : torch device of the sums, which are then float64 tensors; None keeps them on the device of the
+            statistics, or as NumPy arrays on the host
         """
         missing = [v for v in views if v not in self.counts]
         if missing:
             raise LabelError(
                 f"the statistics have no view {missing[0]!r}, only {list(self.views)}: "
-                "name it in views= when they are gathered"
+                "include it in views= when they are computed"
             )
         if second_moment == "full" and self.second_moment == "diagonal":
-            raise ParameterError("full noise needs statistics gathered with second_moment='full'")
+            raise ParameterError("full noise needs statistics computed with second_moment='full'")
         scatter = self.scatter if second_moment == "full" else diagonal_of(self.scatter)
         pairs = {
             (k, l): self.together(views[k], views[l]) for k, l in combinations(range(len(views)), 2)
         }
-        where = self.device if device is None else device
-        place = np.asarray if where is None else partial(on_device, device=where)
+        target = self.device if device is None else device
+        convert = np.asarray if target is None else partial(on_device, device=target)
         return Sums(
             self.n,
-            place(self.total),
-            place(scatter),
+            convert(self.total),
+            convert(scatter),
             tuple(self.counts[view] for view in views),
-            tuple(place(self.sums[view]) for view in views),
+            tuple(convert(self.sums[view]) for view in views),
             pairs,
         )
 
@@ -304,7 +308,7 @@ class SufficientStatistics(Persistent):
         for column, known in about["classes"].items():
             names = tensors[f"names/{column}"].view(known["dtype"])
             if names.dtype.kind == "U" and (names.view(np.uint32) > MAX_CHARACTER).any():
-                raise ValueError(f"names of {column!r} are no text")
+                raise ValueError(f"names of {column!r} are not valid text")
             classes[column] = ViewClasses(names, known["anonymous"])
         for view in views:
             if ":" in view:
@@ -315,9 +319,9 @@ class SufficientStatistics(Persistent):
             data, indices, ends = (
                 tensors[f"pair/{i}/{key}"] for key in ("data", "indices", "indptr")
             )
-            # SciPy believes them, and would read and write elsewhere
+            # SciPy does not check row ends; wrong ones would make it read and write outside the arrays.
             if ends[0] != 0 or ends[-1] != len(indices) or np.diff(ends).min() < 0:
-                raise ValueError(f"the rows of {a!r} by {b!r} do not end where they should")
+                raise ValueError(f"the table of {a!r} by {b!r} has invalid row ends")
             shape = (len(counts[a]), len(counts[b]))
             pairs[a, b] = sparse.csr_array((data, indices, ends), shape=shape)
         return cls(
@@ -334,9 +338,9 @@ class SufficientStatistics(Persistent):
         )
 
     def check_state(self) -> None:
-        """Refuse statistics whose parts do not fit together, as a fit would crash on them, or go astray.
+        """Raise `ValueError` if the arrays do not fit together: a fit would crash or give wrong results.
 
-        A fingerprint says that a file is whole, not who wrote it.
+        A fingerprint proves that a file is complete, not that its content is valid.
         """
         D = len(self.total)
         arrays = [(self.origin, (D,)), (self.total, (D,)), (self.scatter, (D,) * self.scatter.ndim)]
@@ -345,53 +349,61 @@ class SufficientStatistics(Persistent):
             arrays += [(self.counts[view], (size,)), (self.sums[view], (size, D))]
         for table in self.cooccurrence.values():
             arrays.append((table.data, table.indices.shape))
-            # sparse products do not look whether places lie inside
+            # Sparse products do not check whether indices lie inside the table.
             table.check_format(full_check=True)
         for array, shape in arrays:
             if array.shape != shape or array.dtype != np.float64:
-                raise ValueError(f"an array {array.shape} is no array {shape} of float64 numbers")
+                raise ValueError(
+                    f"expected an array {shape} of float64; got {array.shape} of {array.dtype}"
+                )
         if set(self.cooccurrence) != set(combinations(self.views, 2)):
-            raise ValueError("a pair of views has no table of how often their classes met")
+            raise ValueError("a pair of views has no co-occurrence table")
         for view in self.views:
             cells = self.classes[view].cells
             if cells is not None:
-                sizes = [len(self.classes[part]) for part in parts_of(view)]
+                sizes = [len(self.classes[column]) for column in parts_of(view)]
                 if ((cells < 0) | (cells >= sizes)).any():
-                    raise ValueError(f"a cell of {view!r} names a class that is not there")
+                    raise ValueError(f"a cell of {view!r} refers to a class that does not exist")
         numbers = [*self.counts.values(), *(table.data for table in self.cooccurrence.values())]
-        if self.n < 1 or any(own.min(initial=1) <= 0 for own in numbers):
+        if self.n < 1 or any(counts.min(initial=1) <= 0 for counts in numbers):
             raise ValueError("a class or a cell has no vector")
 
     def describe(self) -> Json:
-        unlabelled = {view: own.anonymous for view, own in self.classes.items()}
+        unlabelled = {view: classes.anonymous for view, classes in self.classes.items()}
+        labelled = {view: len(classes) - unlabelled[view] for view, classes in self.classes.items()}
         return {
             "vectors": self.n,
             "dimension": self.dimension,
             "second moment": self.second_moment,
-            "classes": {view: len(own) - own.anonymous for view, own in self.classes.items()},
+            "classes": labelled,
             "vectors without label": unlabelled,
             "sources": self.sources,
         }
 
 
 def hardly_vary(variances: Array, rounding: Array) -> BoolArray:
-    """Which columns vary by no more than the rounding of their own numbers (a variance), or of the others'."""
+    """Return which columns have a variance no larger than rounding errors.
+
+    rounding : (D,) variance of the rounding errors of each column's own numbers; rounding errors of the other columns
+        are covered by `HARDLY_VARIES` times the median variance
+    """
     varying = variances[variances > rounding]
-    least = HARDLY_VARIES * np.median(varying) if len(varying) else 0.0
-    return variances <= rounding + least
+    floor = HARDLY_VARIES * np.median(varying) if len(varying) else 0.0
+    return variances <= rounding + floor
 
 
 MAX_CHARACTER = 0x10FFFF
+"""Largest code point of Unicode."""
 
 
 def holds_statistics(path: PathLike) -> bool:
-    """Whether a file says that it holds statistics, whatever its name; a stream is not looked into."""
-    named = str(path).endswith(".safetensors")
-    if not named and not Path(path).is_file():
+    """Return whether the metadata of a file describe statistics, for any file name; a stream is not read."""
+    has_suffix = str(path).endswith(".safetensors")
+    if not has_suffix and not Path(path).is_file():
         return False
     try:
         return read_metadata(path).get(WHAT, "").startswith('{"class": "SufficientStatistics"')
     except FileFormatError:
-        if named:
+        if has_suffix:
             raise
         return False
