@@ -1,9 +1,8 @@
-"""Labels in any form -> integer codes, one column a view.
+"""Encoding of labels in any form as integer codes, one column per view.
 
-A *base view* is a column of the labels. An *interaction view* ``"a:b"`` has a
-class for every combination of classes of its parts that occurs.  A missing
-label (None, NaN, or empty text) is a class of its own with that one vector:
-such *anonymous* classes are numbered after the named ones.
+A *base view* is a column of the labels. An *interaction view* ``"a:b"`` has a class for every combination of classes of
+its base views that occurs. A missing label (None, NaN, or empty text) is a class of its own with that one vector: such
+*anonymous* classes are numbered after the named ones.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ class ViewClasses:
     """The classes of one view.
 
     names : named classes in sorted order (base views only, else empty)
-    anonymous : how many classes have no name (missing labels), numbered last
-    cells : (n_classes, n_parts) class numbers of the parts (interaction views only)
+    anonymous : number of classes without a name (missing labels), which come last
+    cells : (n_classes, n_base_views) class numbers of the base views (interaction views only)
     """
 
     names: Names
@@ -42,20 +41,20 @@ class ViewClasses:
 
 
 Classes = dict[str, ViewClasses]
-"""By view."""
+"""Classes of every view, by its name."""
 
 
 def interaction(cells: IntArray) -> ViewClasses:
-    """The classes of an interaction view."""
+    """Return the classes of an interaction view."""
     return ViewClasses(np.empty(0, dtype=np.int64), 0, cells)
 
 
 @dataclass(frozen=True)
 class LabelTable:
-    """Class numbers of every vector in every view, and what the numbers mean.
+    """Class numbers of every vector in every view, with the classes that they stand for.
 
-    views : the views asked for, in order
-    classes : of every base column that a view needs, and of every view
+    views : the requested views, in order
+    classes : classes of every view, and of every base column that a view needs
     codes : (n,) class numbers for every key of ``classes``
     """
 
@@ -68,13 +67,13 @@ class LabelTable:
 
 
 def parts_of(view: str) -> Views:
-    """Base views that a view is made of: ``"a:b"`` -> ``("a", "b")``."""
+    """Return the base views of a view: ``"a:b"`` -> ``("a", "b")``."""
     return tuple(view.split(":"))
 
 
 def base_columns(views: Sequence[str]) -> Views:
-    """Label columns that the views need, in order of first mention."""
-    return tuple(dict.fromkeys(part for view in views for part in parts_of(view)))
+    """Return the label columns that the views need, in order of first mention."""
+    return tuple(dict.fromkeys(column for view in views for column in parts_of(view)))
 
 
 RESERVED_VIEWS = {
@@ -91,32 +90,33 @@ RESERVED_VIEWS = {
     "ic": "a kind of trial",
     "iw": "a kind of trial",
 }
-"""Names in results, files and lists of trials that no view may have, whatever the case, and what each stands for."""
+"""Names that no view may have in any case, because results, files and trial lists use them, with their meanings."""
 
 JOINING = {
     "+": "joins the views of a hypothesis",
     "|": "separates the parts of a question",
 }
-"""Characters that no view's name may contain, and what they are for."""
+"""Characters that no view's name may contain, with their purposes."""
 
 
 def check_view_names(views: Sequence[str]) -> None:
-    """Refuse names of views that are empty, named twice, reserved, or could not be told apart in results."""
-    seen: set[frozenset[str]] = set()
+    """Raise `LabelError` if a view's name is invalid, reserved or ambiguous in results, or two views are the same."""
+    checked: set[frozenset[str]] = set()
     for view in views:
-        parts = str(view).split(":")
-        if not isinstance(view, str) or not all(parts) or len(set(parts)) < len(parts):
+        columns = str(view).split(":")
+        if not isinstance(view, str) or not all(columns) or len(set(columns)) < len(columns):
             raise LabelError(
-                f"a view's name is a non-empty string, or different names joined by ':'; got {view!r}"
+                f"a view's name must be a non-empty string, or different names joined by ':'; got {view!r}"
             )
-        for part in parts:
-            _check_view_name(part)
-        if frozenset(parts) in seen:
-            raise LabelError(f"view {view!r} is named twice in {list(views)}")
-        seen.add(frozenset(parts))
+        for column in columns:
+            _check_view_name(column)
+        if frozenset(columns) in checked:
+            raise LabelError(f"view {view!r} is named twice in {list(views)}: name it once")
+        checked.add(frozenset(columns))
 
 
 def _check_view_name(name: str) -> None:
+    """Raise `LabelError` if the name of a base view is reserved, or contains characters that are not allowed."""
     meaning = RESERVED_VIEWS.get(name.lower())
     if meaning is not None:
         raise LabelError(
@@ -135,12 +135,12 @@ def _check_view_name(name: str) -> None:
 
 
 def are_named(labels: Labels) -> bool:
-    """Whether the columns of labels have names."""
+    """Return whether the columns of labels have names."""
     return _names_of(labels) is not None
 
 
 def _names_of(labels: Labels) -> list[Any] | None:
-    """Names of the columns of a dict, an Arrow table, a DataFrame or a structured array; None of anything else."""
+    """Return the column names of a dict, Arrow table, DataFrame or structured array; None for other types."""
     if isinstance(labels, Mapping):
         return list(labels)
     if hasattr(labels, "column_names"):
@@ -152,13 +152,13 @@ def _names_of(labels: Labels) -> list[Any] | None:
 
 
 def label_columns(labels: Labels, views: Sequence[str] | None) -> dict[str, Labels]:
-    """The label columns by name, from a dict, a DataFrame, an Arrow table, a structured array, or an array.
+    """Return the label columns by name, from a dict, a DataFrame, an Arrow table, a structured array, or an array.
 
-    With ``views=None`` every column is taken; columns of an array are then called ``view0``, ``view1``, ...
+    views : views whose columns are returned; None returns all columns, those of an array as ``view0``, ``view1``, ...
     """
     if labels is None:
         raise LabelError(
-            "requires y to be passed, but the target y is None: give one label a vector and view"
+            "requires y to be passed, but the target y is None: pass one label per vector and view"
         )
     names = _names_of(labels)
     if names is not None:
@@ -169,16 +169,16 @@ def label_columns(labels: Labels, views: Sequence[str] | None) -> dict[str, Labe
             array = array[:, None]
         if array.ndim != 2:
             raise LabelError(
-                f"labels as an array have shape (n,) or (n, n_views); got {array.shape}"
+                f"labels as an array must have shape (n,) or (n, n_views); got {array.shape}"
             )
-        called = [f"view{k}" for k in range(array.shape[1])]
+        column_names = [f"view{k}" for k in range(array.shape[1])]
         if views is not None:
-            called = list(base_columns(views))
-        if array.shape[1] != len(called):
+            column_names = list(base_columns(views))
+        if array.shape[1] != len(column_names):
             raise LabelError(
-                f"labels have {array.shape[1]} column(s), the model's views need {len(called)}: {called}"
+                f"labels have {array.shape[1]} column(s), the model's views need {len(column_names)}: {column_names}"
             )
-        columns = dict(zip(called, array.T, strict=True))
+        columns = dict(zip(column_names, array.T, strict=True))
     if views is None:
         return columns
     for name in base_columns(views):
@@ -188,10 +188,10 @@ def label_columns(labels: Labels, views: Sequence[str] | None) -> dict[str, Labe
 
 
 def label_rows(labels: Labels) -> Names:
-    """Labels as one structured array, a row a vector and a field a view.
+    """Return labels as one structured array, with a row per vector and a field per view.
 
-    Every estimator here takes it as it takes a dict, and unlike a dict it can be cut into rows, as
-    scikit-learn's searches and splits do.
+    Every estimator of the package accepts it in place of a dict. Unlike a dict it can be indexed by row, which
+    scikit-learn's searches and splits require.
 
     Examples
     --------
@@ -203,7 +203,9 @@ def label_rows(labels: Labels) -> Names:
     columns = {name: as_array(column) for name, column in label_columns(labels, None).items()}
     shapes = {name: column.shape for name, column in columns.items()}
     if len(set(shapes.values())) != 1 or len(shapes[next(iter(shapes))]) != 1:
-        raise LabelError(f"label columns are one-dimensional and of one length; got {shapes}")
+        raise LabelError(
+            f"label columns must be one-dimensional and of equal length; got shapes {shapes}"
+        )
     dtype = [(name, column.dtype) for name, column in columns.items()]
     rows = np.empty(next(iter(shapes.values())), dtype=dtype)
     for name, column in columns.items():
@@ -225,28 +227,30 @@ def encode_labels(labels: Labels, views: Sequence[str] | None = None) -> LabelTa
     joined = [name for name in columns if ":" in name]
     if joined:
         raise LabelError(
-            f"a label column cannot be called {joined[0]!r}: names with ':' are interactions, made from the "
-            "columns of their parts; name it in views, or rename the column"
+            f"a label column cannot be called {joined[0]!r}: names with ':' are interactions, computed from the "
+            "columns of their base views; list it in views, or rename the column"
         )
     names = tuple(columns if views is None else views)
     if not names:
-        raise LabelError("there is no view: give at least one column of labels")
+        raise LabelError("there is no view: pass at least one column of labels")
     classes: Classes = {}
     codes: dict[str, IntArray] = {}
     for name, column in columns.items():
         classes[name], codes[name] = _encode_column(name, column)
     lengths = {name: len(code) for name, code in codes.items()}
     if len(set(lengths.values())) > 1:
-        raise LabelError(f"label columns have different lengths: {lengths}")
+        raise LabelError(
+            f"label columns have different lengths: {lengths}. Pass one label per vector and view"
+        )
     for view in names:
         if ":" in view:
-            cells, codes[view] = distinct_rows([codes[part] for part in parts_of(view)])
+            cells, codes[view] = distinct_rows([codes[column] for column in parts_of(view)])
             classes[view] = interaction(cells)
     return LabelTable(names, classes, codes)
 
 
 def row_keys(columns: Sequence[IntArray]) -> IntArray:
-    """One integer for every row of several columns of class numbers, in the order of the rows."""
+    """Return one integer per row of several columns of class numbers, which sorts as the row does."""
     sizes = [int(column.max(initial=0)) + 1 for column in columns]
     if math.prod(sizes) > 2**62:
         rows = np.stack(columns, axis=1)
@@ -258,34 +262,35 @@ def row_keys(columns: Sequence[IntArray]) -> IntArray:
 
 
 def distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-    """The rows of several columns of class numbers that occur, sorted, and which of them stands at every place."""
-    _, first, which = np.unique(row_keys(columns), return_index=True, return_inverse=True)
-    return np.stack([column[first] for column in columns], axis=1), which.reshape(-1)
+    """Return the distinct rows of several columns of class numbers, sorted, and the index of every row among them."""
+    _, first, inverse = np.unique(row_keys(columns), return_index=True, return_inverse=True)
+    return np.stack([column[first] for column in columns], axis=1), inverse.reshape(-1)
 
 
 def distinct(values: Names) -> tuple[Names, IntArray, IntArray]:
-    """The values that occur in sorted order, which of them stands at every place, and how often each does."""
+    """Return the distinct values, sorted; the index of every value among them; and the count of each."""
     if values.dtype.kind in "iu" and len(values):
         first = int(values.min())
         last = int(values.max())
-        # where numbers lie close, counting is faster than sorting
+        # For numbers in a small range counting is faster than sorting.
         if last - first <= 4 * len(values) and max(last, -first) < 2**62:
-            places = values.astype(np.int64) - first
-            every = np.bincount(places)
-            present = np.flatnonzero(every)
-            ranks = np.cumsum(every > 0) - 1
-            return (present + first).astype(values.dtype), ranks[places], every[present]
+            offsets = values.astype(np.int64) - first
+            histogram = np.bincount(offsets)
+            present = np.flatnonzero(histogram)
+            ranks = np.cumsum(histogram > 0) - 1
+            return (present + first).astype(values.dtype), ranks[offsets], histogram[present]
     names, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return names, inverse.reshape(-1), counts
 
 
 def by_appearance(codes: IntArray) -> IntArray:
-    """The same classes, numbered as they first appear: what is dealt by these numbers does not hang on names."""
-    _, first, places = np.unique(codes, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[places.reshape(-1)]
+    """Return the codes with classes renumbered in order of appearance, which is independent of their names."""
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse.reshape(-1)]
 
 
 def _encode_column(name: str, column: Labels) -> tuple[ViewClasses, IntArray]:
+    """Return the classes of a label column, and the class number of every vector."""
     array = as_array(column)
     if array.ndim != 1:
         raise LabelError(
@@ -301,7 +306,7 @@ def _encode_column(name: str, column: Labels) -> tuple[ViewClasses, IntArray]:
         if not one_type:
             kinds = sorted({type(value).__name__ for value in present})
             raise LabelError(
-                f"labels of one view are all strings or all numbers; those of {name!r} are {kinds}"
+                f"labels of one view must be all strings or all numbers; those of {name!r} are {kinds}"
             )
         present = exact_names(present, f"labels of view {name!r}")
     names, inverse, _ = distinct(present)
@@ -313,7 +318,7 @@ def _encode_column(name: str, column: Labels) -> tuple[ViewClasses, IntArray]:
 
 
 def as_array(column: Labels) -> Names:
-    """Labels as an array that keeps None, NaN and numbers beside text what they are; masked ones are missing."""
+    """Return labels as an array in which None, NaN and numbers beside text keep their types; masked labels are None."""
     if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
         present = np.array(column.data, dtype=object)
         present[np.ma.getmaskarray(column)] = None
@@ -321,39 +326,46 @@ def as_array(column: Labels) -> Names:
     if hasattr(column, "__array__"):
         return np.asarray(column)
     if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
-        raise LabelError(f"labels must be a sequence with one label a vector; got {column!r}")
+        raise LabelError(f"labels must be a sequence with one label per vector; got {column!r}")
     values = list(column)
     kinds = set(map(type, values))
     texts = {issubclass(kind, (str, bytes)) for kind in kinds}
     if len(texts) > 1 or any(issubclass(kind, (list, tuple, type(None))) for kind in kinds):
-        # NumPy would make text of everything, None and NaN included
+        # NumPy would convert all values to text, None and NaN included.
         return np.array(values, dtype=object)
     return exact_names(values)
 
 
-def exact_names(values: Labels, what: str = "labels") -> Names:
-    """Names in one array; whole numbers stay whole, where NumPy would make real numbers of large ones beside small."""
-    listed = list(values)
-    array = np.asarray(listed)
-    if array.dtype.kind in "fO" and all(isinstance(value, (int, np.integer)) for value in listed):
-        if listed and (min(listed) < 0 or max(listed) >= 2**64):
-            raise LabelError(f"{what} are too large for 64-bit numbers: make them strings")
-        return np.asarray(listed, dtype=np.uint64)
+def exact_names(values: Labels, description: str = "labels") -> Names:
+    """Return names as one array in which whole numbers stay exact.
+
+    NumPy would convert whole numbers to floats if some of them exceed int64.
+
+    description : noun for the names in error messages
+    """
+    names = list(values)
+    array = np.asarray(names)
+    if array.dtype.kind in "fO" and all(isinstance(value, (int, np.integer)) for value in names):
+        if names and (min(names) < 0 or max(names) >= 2**64):
+            raise LabelError(
+                f"{description} are too large for 64-bit numbers: convert them to strings"
+            )
+        return np.asarray(names, dtype=np.uint64)
     return array
 
 
 def names_from_file(values: Any, view: str) -> Names:
-    """Names of classes out of a file: a list of texts, or of numbers."""
+    """Return class names read from a file; raise `LabelError` unless they are a list of texts or of numbers."""
     names = exact_names(values) if isinstance(values, list) else None
     if names is None or names.ndim != 1 or names.dtype.kind not in "iufUb":
         raise LabelError(
-            f"the names of the classes of view {view!r} are a list of texts or of numbers; got {values!r:.100}"
+            f"the names of the classes of view {view!r} must be a list of texts or of numbers; got {values!r:.100}"
         )
     return names
 
 
 def is_missing(array: Names) -> BoolArray:
-    """None, NaN and empty text name no class."""
+    """Return which labels are missing: None, NaN and empty text."""
     if array.dtype == object:
         return np.array([_no_label(value) for value in array], dtype=bool)
     if array.dtype.kind in "fcMm":
@@ -364,7 +376,8 @@ def is_missing(array: Names) -> BoolArray:
 
 
 def _no_label(value: Any) -> bool:
-    # what is not itself is NaN, of whatever library
+    """Return whether a value stands for a missing label."""
+    # NaN of any library differs from itself.
     return (
         value is None
         or type(value).__name__ == "NAType"
