@@ -93,13 +93,13 @@ def test_reduction_leaves_out_what_only_rounding_varies(X: np.ndarray) -> None:
 
 @pytest.mark.parametrize("step", [Whitening(dim=7), Reduction(dim=7)])
 def test_fewer_axes_than_asked_for_are_a_warning(X: np.ndarray, step: Any) -> None:
-    with pytest.warns(RankCappedWarning, match=r"[56] of the 7 .* asked for are kept"):
+    with pytest.warns(RankCappedWarning, match=r"[56] of the 7 requested"):
         step.fit(with_columns_that_hardly_vary(X), np.arange(300) % 30)
 
 
 def test_vectors_that_are_all_the_same(X: np.ndarray) -> None:
     for step in (Whitening(), Reduction()):
-        with pytest.raises(DataError, match=r"the same|are alike"):
+        with pytest.raises(DataError, match="all vectors are equal"):
             step.fit(np.full((300, 5), 0.1), np.arange(300) % 3)
 
 
@@ -130,9 +130,9 @@ def test_the_order_of_the_chain() -> None:
 
 
 def test_errors(X: np.ndarray) -> None:
-    with pytest.raises(ParameterError, match="dim lies between 1 and the 5"):
+    with pytest.raises(ParameterError, match="dim must lie between 1 and the 5"):
         Whitening(dim=6).fit(X)
-    with pytest.raises(ParameterError, match="length is"):
+    with pytest.raises(ParameterError, match="length must be"):
         LengthNormalisation("long").fit(X)
 
 

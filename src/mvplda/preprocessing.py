@@ -1,7 +1,7 @@
-"""What is done to vectors before a model sees them, as scikit-learn transformers.
+"""Preprocessing of vectors as scikit-learn transformers.
 
-The order is: centre, whiten (and reduce to principal axes), normalise the length. The length comes last, for it is
-what a Gaussian model cannot undo. `standard_chain` puts them in that order.
+The usual order is: centre, whiten (and reduce to principal axes), normalise the length. Length normalisation comes last
+because it is the step that a Gaussian model cannot represent. `standard_chain` returns the steps in this order.
 """
 
 # mypy: disallow-subclassing-any=False
@@ -34,21 +34,23 @@ __all__ = ["standard_chain"]
 
 
 class Step(Persistent, TransformerMixin, BaseEstimator):
-    """Vectors in, vectors out, float32 staying float32."""
+    """Base class of the transformers; float32 vectors stay float32."""
 
     KIND = "preprocessing step"
     FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_",)
 
-    def _new(self, X: ArrayLike, least: int = 1) -> FloatArray:
+    def _training_vectors(self, X: ArrayLike, least: int = 1) -> FloatArray:
+        """Return the vectors of a fit, checked; their width becomes that of the step."""
         return checked_vectors(self, X, reset=True, least=least)
 
-    def _seen(self, X: ArrayLike) -> FloatArray:
+    def _vectors(self, X: ArrayLike) -> FloatArray:
+        """Return the vectors to transform, checked against the width of the fit."""
         check_is_fitted(self, "n_features_in_")
         return checked_vectors(self, X, reset=False)
 
     @property
     def width_out(self) -> int:
-        """Width of the vectors that come out."""
+        """Width of the transformed vectors."""
         return int(self.n_features_in_)
 
     def check_state(self) -> None:
@@ -61,7 +63,7 @@ class Step(Persistent, TransformerMixin, BaseEstimator):
 
 
 class Centring(OneToOneFeatureMixin, Step):
-    """Take away the mean of the training vectors.
+    """Subtract the mean of the training vectors.
 
     Attributes
     ----------
@@ -71,27 +73,27 @@ class Centring(OneToOneFeatureMixin, Step):
     FITTED = (*Step.FITTED, "mean_")
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
-        self.mean_ = self._new(X).mean(axis=0, dtype=np.float64)
+        self.mean_ = self._training_vectors(X).mean(axis=0, dtype=np.float64)
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        X = self._seen(X)
+        X = self._vectors(X)
         return X - self.mean_.astype(X.dtype)
 
 
 class Reduction(ClassNamePrefixFeaturesOutMixin, Step):
-    """Turn to the principal axes, largest variance first, and keep the first ones as they are.
+    """Project onto the first principal axes, largest variance first, without scaling.
 
     Parameters
     ----------
     dim : int or None
-        Axes to keep, at most; None: all that the vectors can show, but not those along which only rounding varies.
+        Maximum number of axes. None keeps all axes along which the training vectors vary by more than rounding.
 
     Attributes
     ----------
     mean_ : (D,)
-    matrix_ : (D, axes kept), orthonormal columns
-    variances_ : (axes kept,) descending
+    matrix_ : (D, n_axes), orthonormal columns
+    variances_ : (n_axes,), descending
     """
 
     FITTED = (*Step.FITTED, "mean_", "matrix_", "variances_")
@@ -101,17 +103,17 @@ class Reduction(ClassNamePrefixFeaturesOutMixin, Step):
         self.dim = dim
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
-        X = self._new(X, least=2)
+        X = self._training_vectors(X, least=2)
         if self.dim is not None and not 1 <= self.dim <= X.shape[1]:
             raise ParameterError(
-                f"dim lies between 1 and the {X.shape[1]} columns; got {self.dim!r}"
+                f"dim must lie between 1 and the {X.shape[1]} columns; got {self.dim!r}"
             )
         self.mean_, self.variances_, axes = _varying_axes(X, self.dim, self.FLOOR)
         self.matrix_ = np.ascontiguousarray(axes)
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        X = self._seen(X)
+        X = self._vectors(X)
         return (X - self.mean_.astype(X.dtype)) @ self.matrix_.astype(X.dtype)
 
     @property
@@ -124,22 +126,22 @@ class Reduction(ClassNamePrefixFeaturesOutMixin, Step):
 
 
 class Whitening(Reduction):
-    """Turn to the principal axes, and make the variance of the training vectors 1 along each.
+    """Project onto the principal axes, and scale the variance of the training vectors to 1 along each.
 
-    Axes whose variance, in columns of unit variance, is below a millionth of the largest are left out, whatever the
-    units of the columns: to bring them to unit variance would blow up rounding, and whatever of a new vector falls
-    into a direction in which the training vectors had nothing.
+    Axes with less than a millionth of the largest variance are left out: scaling them to unit variance would amplify
+    rounding errors, and the components of new vectors in directions that the training vectors lack. The comparison is
+    made with columns scaled to unit variance, so that it does not depend on the units of the columns.
 
     Parameters
     ----------
     dim : int or None
-        Axes to keep, at most; None: all that the vectors can show.
+        Maximum number of axes. None keeps all axes along which the training vectors vary.
 
     Attributes
     ----------
     mean_ : (D,)
-    matrix_ : (D, axes kept)
-    variances_ : (axes kept,) before, descending
+    matrix_ : (D, n_axes)
+    variances_ : (n_axes,), before scaling, descending
 
     Examples
     --------
@@ -160,68 +162,90 @@ class Whitening(Reduction):
         return self
 
 
-def _varying_axes(X: FloatArray, wanted: int | None, floor: float) -> tuple[Array, Array, Array]:
-    """Mean, variances and axes (as columns) of the first principal axes, without those that hardly vary.
+def _varying_axes(X: FloatArray, limit: int | None, floor: float) -> tuple[Array, Array, Array]:
+    """Return mean, variances and axes (as columns) of the principal axes along which vectors vary, at most `limit`.
 
-    What hardly varies is seen in columns of unit variance: in those of the data a small variance may be a large unit.
-    With s the deviations of the columns and U, l axes and variances of the correlation, the covariance is B B^T,
-    B = s U sqrt(l), and its principal axes are U sqrt(1 / l) / s in the range of B, turned by the right singular
-    vectors of B, and normed. Small units are not lost in large ones this way, as they would be in B B^T.
+    The variances are compared with columns scaled to unit variance: in the units of the data a small variance may be a
+    matter of units. With s the standard deviations of the columns, and U, l axes and variances of the correlation, the
+    covariance is B B^T, B = s U sqrt(l). Its principal axes are U sqrt(1 / l) / s in the range of B, rotated by the
+    right singular vectors of B, and normalised. This way columns in small units keep their precision beside columns in
+    large units, which B B^T would lose.
+
+    floor : smallest variance of an axis, relative to the largest
     """
-    n = len(X)
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = X.mean(axis=0, dtype=np.float64)
-        centred = np.subtract(X, mean, dtype=np.float64)
-        variance = np.square(centred).sum(axis=0) / (n - 1)
-    if not np.isfinite(variance).all():
-        raise DataError(
-            "the vectors are too large: their squares overflow float64; scale the vectors down"
-        )
-    dead = hardly_vary(variance, (1e-13 * mean) ** 2)
-    if dead.all():
-        raise DataError("all vectors are the same: there is no axis along which they vary")
-    deviation = np.where(dead, 0.0, np.sqrt(variance))
-    inverse = np.divide(1.0, deviation, where=~dead, out=np.zeros(len(dead)))
-    centred *= inverse / np.sqrt(n - 1)
-    if n > X.shape[1]:
-        shares, turned = np.linalg.eigh(centred.T @ centred)
-    else:
-        # few vectors: far quicker than the covariance of many columns
-        turned, roots, _ = np.linalg.svd(centred.T, full_matrices=False)
-        shares = np.square(roots)[::-1]
-        turned = turned[:, ::-1]
-    # ascending until here; n vectors show n - 1 axes at most
-    shares = np.maximum(shares[::-1], 0.0)[: n - 1]
-    turned = turned[:, ::-1][:, : n - 1]
-    shown = shares > floor * shares[0]
-    roots, turned = np.sqrt(shares[shown]), turned[:, shown]
-    together = deviation[:, None] * turned * roots
-    rotation = np.linalg.eigh(together.T @ together)[1]
-    axes = (inverse[:, None] * turned / roots) @ rotation
-    if len(roots) < np.count_nonzero(~dead):
-        basis = np.linalg.qr(deviation[:, None] * turned)[0]
+    mean, centred, variance = _centred(X)
+    constant = hardly_vary(variance, (1e-13 * mean) ** 2)
+    if constant.all():
+        raise DataError("all vectors are equal: pass vectors that vary along at least one axis")
+    deviation = np.where(constant, 0.0, np.sqrt(variance))
+    inverse = np.divide(1.0, deviation, where=~constant, out=np.zeros(len(constant)))
+    centred *= inverse / np.sqrt(len(X) - 1)
+
+    shares, U = _correlation_axes(centred)
+    sufficient = shares > floor * shares[0]
+    roots, U = np.sqrt(shares[sufficient]), U[:, sufficient]
+
+    # Back to the units of the data.
+    B = deviation[:, None] * U * roots
+    rotation = np.linalg.eigh(B.T @ B)[1]
+    axes = (inverse[:, None] * U / roots) @ rotation
+    if len(roots) < np.count_nonzero(~constant):
+        # Division by s leaves the range of B if axes were dropped: project back onto it.
+        basis = np.linalg.qr(deviation[:, None] * U)[0]
         axes = basis @ (basis.T @ axes)
     lengths = np.linalg.norm(axes, axis=0)
-    order = np.argsort(lengths)[:wanted]  # short where the variance is large
+    order = np.argsort(lengths)[
+        :limit
+    ]  # the length of an axis is the inverse of its standard deviation
     axes = axes[:, order] / lengths[order]
-    if wanted is not None and len(order) < wanted:
+
+    if limit is not None and len(order) < limit:
         warnings.warn(
-            f"{len(order)} of the {wanted} principal axes that were asked for are kept: along the others the training "
+            f"only {len(order)} of the {limit} requested principal axes are kept: along the others the training "
             "vectors hardly vary (there are few vectors, or columns that are constant or depend on others)",
             RankCappedWarning,
             stacklevel=3,
         )
+    # The sign of an axis is arbitrary; a positive largest entry makes it reproducible.
     largest = axes[np.abs(axes).argmax(axis=0), np.arange(len(order))]
     return mean, lengths[order] ** -2.0, axes * np.where(largest < 0, -1.0, 1.0)
 
 
+def _centred(X: FloatArray) -> tuple[Array, Array, Array]:
+    """Return the mean of vectors, the vectors less their mean, and the variance of every column, in float64."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = X.mean(axis=0, dtype=np.float64)
+        centred = np.subtract(X, mean, dtype=np.float64)
+        variance = np.square(centred).sum(axis=0) / (len(X) - 1)
+    if not np.isfinite(variance).all():
+        raise DataError(
+            "the vectors are too large: their squares overflow float64; scale the vectors down"
+        )
+    return mean, centred, variance
+
+
+def _correlation_axes(scaled: Array) -> tuple[Array, Array]:
+    """Return variances, descending, and principal axes of the correlation scaled' scaled."""
+    n = len(scaled)
+    if n > scaled.shape[1]:
+        shares, axes = np.linalg.eigh(scaled.T @ scaled)
+    else:
+        # For fewer vectors than columns the decomposition of the vectors is far faster than that of their covariance.
+        axes, roots, _ = np.linalg.svd(scaled.T, full_matrices=False)
+        shares = np.square(roots)[::-1]
+        axes = axes[:, ::-1]
+    # Ascending so far; n vectors vary along at most n - 1 axes.
+    shares = np.maximum(shares[::-1], 0.0)[: n - 1]
+    return shares, axes[:, ::-1][:, : n - 1]
+
+
 class LengthNormalisation(OneToOneFeatureMixin, Step):
-    """Scale every vector to one length; a zero vector stays zero.
+    """Scale every vector to the same length; a zero vector stays zero.
 
     Parameters
     ----------
     length : {"sqrt", "unit"}
-        ``"sqrt"`` is the root of the dimension, which keeps whitened columns at unit variance; ``"unit"`` is 1.
+        ``"sqrt"`` is the square root of the dimension, which keeps whitened columns at unit variance; ``"unit"`` is 1.
     """
 
     def __init__(self, length: Literal["sqrt", "unit"] = "sqrt") -> None:
@@ -229,49 +253,52 @@ class LengthNormalisation(OneToOneFeatureMixin, Step):
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         if self.length not in ("sqrt", "unit"):
-            raise ParameterError(f"length is 'sqrt' or 'unit'; got {self.length!r}")
-        self._new(X)
+            raise ParameterError(f"length must be 'sqrt' or 'unit'; got {self.length!r}")
+        self._training_vectors(X)
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        X = self._seen(X)
+        X = self._vectors(X)
         largest = np.abs(X).max(axis=1, keepdims=True)
         X = X / np.where(largest > 0, largest, 1)  # no overflow of squares
         norms = np.linalg.norm(X, axis=1, keepdims=True)
-        wanted = X.dtype.type(1.0)
+        length = X.dtype.type(1.0)
         if self.length == "sqrt":
-            wanted = np.sqrt(X.dtype.type(X.shape[1]))
-        return X * (wanted / np.where(norms > 0, norms, 1))
+            length = np.sqrt(X.dtype.type(X.shape[1]))
+        return X * (length / np.where(norms > 0, norms, 1))
 
 
 class RectifiedRoot(OneToOneFeatureMixin, Step):
-    """Square root of vectors that are never negative, such as those of a rectified layer; others stay as they are.
+    """Take the square root of non-negative vectors, such as the output of a rectified layer.
 
-    What a rectifier leaves is skewed, with a long tail: large numbers rule its angles. Roots are about as
-    symmetric as a Gaussian model would have them.
+    Vectors are left unchanged if any training vector has a negative number. The output of a rectifier is skewed with a
+    long tail, so that a few large numbers dominate angles. Its square roots are closer to symmetric, as a Gaussian
+    model assumes.
 
     Attributes
     ----------
-    rectified_ : bool, whether no training vector has a negative number
+    rectified_ : bool, whether all training vectors are non-negative
     """
 
     FITTED = (*Step.FITTED, "rectified_")
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
-        self.rectified_ = bool(self._new(X).min() >= 0)
+        self.rectified_ = bool(self._training_vectors(X).min() >= 0)
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        X = self._seen(X)
+        X = self._vectors(X)
         if self.rectified_:
             X = np.asarray(np.sign(X) * np.sqrt(np.abs(X)))
         return X
 
 
 def unit_chain(dim: int | None = None) -> Pipeline:
-    """What an isotropic prior wants: roots of rectified vectors, centred, unit length; not whitened.
+    """Return the preprocessing for an isotropic prior: roots of rectified vectors, centring, unit length.
 
-    dim : principal components to keep, which turns the vectors and shortens them, no more; None: all
+    Vectors are not whitened, which would destroy the isotropy that the prior relies on.
+
+    dim : number of principal components to keep, without scaling; None keeps all columns
     """
     steps: list[tuple[str, Step]] = [("root", RectifiedRoot()), ("centre", Centring())]
     if dim is not None:
@@ -285,13 +312,16 @@ def standard_chain(
     whiten: bool = True,
     length: Literal["sqrt", "unit"] | None = "sqrt",
 ) -> Pipeline:
-    """Centring, whitening, length normalisation, in this order.
+    """Return a pipeline of centring, whitening and length normalisation.
 
     Parameters
     ----------
     dim : int or None
-        Principal axes kept by the whitening.
-    whiten, length : False and None leave the step out
+        Number of principal axes that the whitening keeps; None keeps all.
+    whiten : bool
+        Whether to whiten.
+    length : {"sqrt", "unit"} or None
+        Length of the vectors; None leaves the length normalisation out.
 
     Examples
     --------
