@@ -1,9 +1,9 @@
-"""NumPy and torch behind one face: the few calls of the kernel in which they differ.
+"""Common interface to NumPy and torch, for the calls of the kernel in which the two libraries differ.
 
-The kernel takes `Sums` whose class sums are NumPy arrays, or torch tensors on some device, and asks ``sums.xp`` for
-whatever the two libraries name or do differently; where they agree (``xp.log``, ``xp.linalg.eigh``) the name is
+The kernel takes `Sums` whose class sums are NumPy arrays, or torch tensors on a device, and uses ``sums.xp`` for
+functions that the two libraries name or define differently; functions that agree (``xp.log``, ``xp.linalg.eigh``) are
 passed on. Counts and co-occurrence tables are NumPy and SciPy in both cases: `cached`, `cached_table` and
-`cached_columns` bring them to the device once a fit.
+`cached_columns` copy them to the device once per fit.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -36,100 +36,109 @@ else:
     torch = LateModule("torch")
 
 DENSE_TABLE_ELEMENTS = 2**28
-"""Count tables that are a tenth full are kept dense on a device, up to this many numbers (2 GiB)."""
+"""Count tables that are a tenth full are stored densely on a device, up to this many numbers (2 GiB)."""
 
 
 def is_torch(array: object) -> TypeGuard[Tensor]:
+    """Return whether an array is a torch tensor, without importing torch."""
     return type(array).__module__.partition(".")[0] == "torch"
 
 
 def to_host(array: ArrayLike) -> NDArray[Any]:
-    """A NumPy array of a NumPy array or a tensor."""
+    """Return an array or tensor as a NumPy array."""
     if not is_torch(array):
         return np.asarray(array)
-    there = array.detach().cpu()
-    if there.dtype == torch.bfloat16:  # which NumPy does not know
-        there = there.float()
-    return np.asarray(there)
+    tensor = array.detach().cpu()
+    if tensor.dtype == torch.bfloat16:  # NumPy has no such type
+        tensor = tensor.float()
+    return np.asarray(tensor)
 
 
 def diagonal_of(moment: AnyArray) -> AnyArray:
-    """The diagonal (D,) of a second moment, of which there may be no more than that."""
+    """Return the diagonal (D,) of a second moment, which may be a matrix or a diagonal already."""
     return moment if moment.ndim == 1 else moment.diagonal()
 
 
 def namespace(array: AnyArray) -> Numpy | Torch:
-    """What calculates with arrays of this kind, on their device and in their precision."""
+    """Return the library for arrays of this kind, on their device and in their precision."""
     return _torch_namespace(array.device, array.dtype) if is_torch(array) else NUMPY
 
 
 def own_namespace(array: AnyArray) -> Numpy | Torch:
-    """The same, but one's own: what a fit caches in it goes with it."""
+    """Return a library object that is not shared, so that its cached tables are freed with its owner."""
     return Torch(array.device, array.dtype) if is_torch(array) else NUMPY
 
 
 WIDE_BLOCK = 24
-"""Blocks from this width on are inverted one by one: LAPACK needs a third of the time of a general solution."""
+"""From this width on, blocks are inverted one by one by Cholesky, in a third of the time of a general solution."""
 
 
 MIRROR_ROWS = 128
-"""So many rows of a matrix are copied across its diagonal at a time."""
+"""Number of rows of a matrix that are copied across its diagonal at a time."""
 
 
 class Numpy:
-    """NumPy and SciPy, on the host, in float64."""
+    """NumPy and SciPy, on the host, in float64.
+
+    gram_rows : rows per step of a Gram matrix
+    block_elements : numbers in the stacked blocks of a step, small enough to stay in the cache
+    per_count_gram_elements : size of the largest set of Gram matrices that replaces the rows of the leaf
+    """
 
     gram_rows = 2048
-    block_elements = 2**19  # of stacked blocks that are worked on at a time: they stay in the cache
+    block_elements = 2**19
     per_count_gram_elements = 2**23
 
     def __getattr__(self, name: str) -> Block:
         return getattr(np, name)
 
     def asarray(self, array: Block) -> Block:
-        """An array on the device: here it is already."""
+        """Return the array on the device, which is the host."""
         return array
 
-    cached = asarray  # one that stays the same during a fit
-    cached_table = asarray  # a count table for products from the left, itself or transposed
-    table = asarray  # one that is needed once
+    cached = asarray  # for an array that stays the same during a fit
+    cached_table = asarray  # for a count table in products from the left, itself or transposed
+    table = asarray  # for a count table that is used once
     permute = staticmethod(np.transpose)
 
     def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> Block:
-        """Some columns of a count table, dense or sparse."""
+        """Return columns of a dense or sparse count table."""
         return counts[:, columns]
 
     def gram(self, table: sparse.csr_array) -> Block:
-        """table' table, dense."""
+        """Return table' table as a dense matrix."""
         return (table.T @ table).toarray()
 
     def diagonal(self, matrix: AnyArray) -> Block:
-        """The diagonal, to write to."""
+        """Return a writable view of the diagonal."""
         return np.einsum("ii->i", matrix)
 
     def split_axes(self, matrix: AnyArray, r: int, q: int) -> Block:
-        """(J r, K q) as a writable (J, r, K, q)."""
+        """Return a matrix (J r, K q) as a writable view (J, r, K, q)."""
         s, t = np.asarray(matrix).strides
         shape = (matrix.shape[0] // r, r, matrix.shape[1] // q, q)
         return np.lib.stride_tricks.as_strided(matrix, shape, (r * s, s, q * t, t))
 
     def sum_by(self, group: IntArray, size: int, rows: AnyArray) -> Block:
-        """Sums of the rows of every group."""
+        """Return the sum of the rows of every group, (size, columns)."""
         return one_hot(group, size) @ rows
 
     def cholesky(self, matrix: AnyArray, *, overwrite: bool = False) -> Block:
-        """Lower factor of a symmetric matrix, or LinAlgError."""
-        return cholesky(
-            matrix.T, lower=True, overwrite_a=overwrite, check_finite=False
-        )  # .T is LAPACK's order
+        """Return the lower factor of a symmetric matrix; raise LinAlgError if it is not positive definite."""
+        column_major = matrix.T  # LAPACK's order of a symmetric matrix, without a copy
+        return cholesky(column_major, lower=True, overwrite_a=overwrite, check_finite=False)
 
     def cho_solve(self, lower: AnyArray, right: AnyArray) -> Block:
+        """Return (L L')^-1 right."""
         return cho_solve((lower, True), right, check_finite=False)
 
     def inverse(self, lower: AnyArray, *, overwrite: bool = False) -> Block:
-        """(L L')^-1: the half that LAPACK makes costs a third of solving for every unit vector."""
+        """Return (L L')^-1.
+
+        LAPACK's dpotri computes the lower half, in a third of the time of solving for every unit vector.
+        """
         inverse = dpotri(lower, lower=1, overwrite_c=overwrite)[0]
-        # The other half is filled in place: to get memory for another large matrix takes longer than to fill it.
+        # The upper half is filled in place: allocating another large matrix takes longer than filling it.
         for start in range(0, len(inverse), MIRROR_ROWS):
             rows = slice(start, start + MIRROR_ROWS)
             square = inverse[rows, rows]
@@ -138,7 +147,7 @@ class Numpy:
         return inverse
 
     def inverses(self, blocks: AnyArray) -> tuple[Block, Block]:
-        """(g, r, r) inverses of positive definite blocks, and their log-determinants (g,)."""
+        """Return the inverses of positive definite blocks, (g, r, r), and their log-determinants, (g,)."""
         r = blocks.shape[-1]
         if r < WIDE_BLOCK:
             identity = np.broadcast_to(np.eye(r), blocks.shape)
@@ -155,7 +164,8 @@ class Numpy:
 class Torch:
     """torch, on one device, in one precision.
 
-    What the methods that are called `cached` bring to the device stays there as long as this object lives.
+    Arrays that the `cached` methods copy to the device stay there as long as this object lives. Methods have the
+    meaning of those of `Numpy`.
     """
 
     gram_rows = 2**17
@@ -165,7 +175,7 @@ class Torch:
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.device = device
         self.dtype = dtype
-        self._kept: dict[Hashable, tuple[object, Block]] = {}
+        self._cache: dict[Hashable, tuple[object, Block]] = {}
 
     def __getattr__(self, name: str) -> Block:
         function = getattr(torch, name)
@@ -177,33 +187,30 @@ class Torch:
         if is_torch(array):
             return array
         dtype = self.dtype if np.asarray(array).dtype.kind == "f" else None
-        owned = np.require(
-            array, requirements=["C", "W"]
-        )  # tensors cannot be read-only: those arrays are copied
-        return torch.as_tensor(owned, device=self.device, dtype=dtype)
+        # Tensors cannot be read-only, so that read-only arrays are copied.
+        writable = np.require(array, requirements=["C", "W"])
+        return torch.as_tensor(writable, device=self.device, dtype=dtype)
 
-    def _once(self, host: object, key: Hashable, make: Callable[[], Block]) -> Block:
-        if (id(host), key) not in self._kept:
-            self._kept[id(host), key] = (
-                host,
-                make(),
-            )  # the host's copy is held, so that its id stays its own
-        return self._kept[id(host), key][1]
+    def _cached_by_id(self, host: object, key: Hashable, compute: Callable[[], Block]) -> Block:
+        """Return the cached value for a host object and key; compute it on first use."""
+        if (id(host), key) not in self._cache:
+            # A reference to the host object prevents reuse of its id.
+            self._cache[id(host), key] = (host, compute())
+        return self._cache[id(host), key][1]
 
     def cached(self, array: Block) -> Block:
         if is_torch(array):
             return array
-        make = self.table if sparse.issparse(array) else self.asarray
-        return self._once(array, None, partial(make, array))
+        convert = self.table if sparse.issparse(array) else self.asarray
+        return self._cached_by_id(array, None, partial(convert, array))
 
     cached_table = cached
 
     def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> Block:
         if isinstance(counts, np.ndarray):
             return self.cached(counts)[:, columns]
-        return self._once(
-            counts, (columns.start, columns.stop), lambda: self.table(counts[:, columns])
-        )
+        key = (columns.start, columns.stop)
+        return self._cached_by_id(counts, key, lambda: self.table(counts[:, columns]))
 
     def table(self, counts: sparse.csr_array) -> Block:
         size = counts.shape[0] * counts.shape[1]
@@ -229,8 +236,10 @@ class Torch:
         return matrix.view(matrix.shape[0] // r, r, matrix.shape[1] // q, q)
 
     def sum_by(self, group: IntArray, size: int, rows: Block) -> Block:
-        # A product with 0 and 1: additions to one row by many threads would come in any order.
-        table = self._once(group, "one hot", lambda: self.table(one_hot(group, size).tocsr()))
+        # A product with 0 and 1: concurrent additions to one row would be in no fixed order, and so round differently.
+        table = self._cached_by_id(
+            group, "one hot", lambda: self.table(one_hot(group, size).tocsr())
+        )
         return table @ rows
 
     def cholesky(self, matrix: Block, *, overwrite: bool = False) -> Block:
@@ -254,19 +263,18 @@ class Torch:
 
 
 class SparseTable:
-    """Counts in coordinates on a device, sorted by row; the transposed table is sorted once too."""
+    """Sparse count table on a device, sorted by row; the transposed table is built on first use."""
 
     def __init__(self, counts: sparse.csr_array, xp: Torch) -> None:
         self.host = counts
         self._xp = xp
         entries = counts.tocoo()
-        where = np.stack([entries.row, entries.col]).astype(np.int64)
-        with (
-            warnings.catch_warnings()
-        ):  # torch 2.11 and 2.12 warn also where the checks were declined
+        coordinates = np.stack([entries.row, entries.col]).astype(np.int64)
+        with warnings.catch_warnings():
+            # torch 2.11 and 2.12 warn even if the checks are declined.
             warnings.filterwarnings("ignore", "Sparse invariant checks", UserWarning)
             self.matrix = torch.sparse_coo_tensor(
-                xp.asarray(where),
+                xp.asarray(coordinates),
                 xp.asarray(entries.data.astype(np.float64)),
                 counts.shape,
                 check_invariants=False,
@@ -275,6 +283,7 @@ class SparseTable:
 
     @property
     def T(self) -> SparseTable:
+        """The transposed table."""
         if self._transposed is None:
             self._transposed = SparseTable(self.host.T.tocsr(), self._xp)
         return self._transposed
@@ -284,7 +293,7 @@ class SparseTable:
 
 
 def one_hot(group: IntArray, size: int, dtype: DTypeLike = np.float64) -> sparse.csc_array:
-    """(size, n): 1 where a column is of the group of its row."""
+    """Return a table (size, n) with a 1 in every column, in the row of its group."""
     n = len(group)
     ends = np.arange(n + 1)
     return sparse.csc_array((np.ones(n, dtype=dtype), group, ends), shape=(size, n))
@@ -295,44 +304,46 @@ NUMPY = Numpy()
 
 @cache
 def _torch_namespace(device: torch.device, dtype: torch.dtype) -> Torch:
-    """Holds nothing but the names: what a fit keeps lives in the namespace of its `Sums`."""
+    """Return a shared library object, whose `cached` methods must not be used: see `own_namespace`."""
     return Torch(device, dtype)
 
 
-# Where NumPy arrays and torch tensors differ outside of the kernel: devices, dtypes, sums by owner.
+# Differences between NumPy arrays and torch tensors outside of the kernel: devices, dtypes, sums by owner.
 
 
 def as_device(device: Device) -> torch.device:
-    """A torch device that exists."""
+    """Return a torch device; raise `ParameterError` if it does not exist."""
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ParameterError(
-            f"device {device!r} cannot be used: {error}. Give 'cuda', 'cuda:1', 'cpu' or a torch device that is "
-            "there, or None for NumPy"
+            f"device {device!r} cannot be used: {error}. Pass 'cuda', 'cuda:1', 'cpu' or an existing torch device, or "
+            "None for NumPy"
         ) from error
 
 
 def on_device(array: AnyArray, device: Device) -> Tensor:
-    """An array or tensor as a tensor on a device; an array's numbers become float64."""
-    where = as_device(device)
+    """Return an array or tensor as a tensor on a device; floating-point arrays become float64."""
+    target = as_device(device)
     if is_torch(array):
-        return array.to(where)
-    return _torch_namespace(where, torch.float64).asarray(array)
+        return array.to(target)
+    return _torch_namespace(target, torch.float64).asarray(array)
 
 
 def on_cuda(array: object) -> bool:
+    """Return whether an array is a tensor on a CUDA device."""
     return is_torch(array) and bool(array.is_cuda)
 
 
 def like(array: ArrayLike, reference: ArrayLike) -> Block:
-    """A NumPy array as the reference's kind, on its device."""
+    """Return a NumPy array as the same kind as `reference`, on its device."""
     if is_torch(reference):
         return torch.as_tensor(array, device=reference.device)
     return array
 
 
 def empty(shape: tuple[int, int], dtype: DTypeLike, reference: ArrayLike) -> Block:
+    """Return an uninitialised array of the same kind as `reference`, on its device."""
     if is_torch(reference):
         return torch.empty(
             shape, dtype=getattr(torch, np.dtype(dtype).name), device=reference.device
@@ -341,52 +352,55 @@ def empty(shape: tuple[int, int], dtype: DTypeLike, reference: ArrayLike) -> Blo
 
 
 def dtype_name(array: AnyArray) -> str:
+    """Return the name of an array's dtype, such as "float32", for arrays and tensors alike."""
     return _plain_name(array.dtype)
 
 
 @cache
 def _plain_name(dtype: object) -> str:
-    """Kept, for NumPy takes longer to name a dtype than to score a pair."""
+    """Return the name of a dtype; cached, because NumPy takes longer for it than the scoring of a pair."""
     return str(dtype).removeprefix("torch.")
 
 
 def cast(array: AnyArray, dtype: str) -> Block:
-    """The array in another dtype; itself where it has that one."""
+    """Return the array in another dtype, without a copy if it has this dtype already."""
     if is_torch(array):
         return array.to(getattr(torch, dtype))
     return np.asarray(array).astype(dtype, copy=False)
 
 
 def largest(array: AnyArray) -> float:
-    """The largest element, 0 of nothing; NaN where one is NaN."""
+    """Return the largest element; 0 for an empty array, NaN if any element is NaN."""
     return float(to_host(array.max())) if len(array) else 0.0
 
 
 def sum_rows(y: AnyArray, owner: IntArray, size: int) -> Block:
-    """(size, r): sums of the rows that have the same owner."""
+    """Return the sums of the rows with the same owner, (size, r)."""
     if is_torch(y):
         total = torch.zeros((size, y.shape[1]), dtype=y.dtype, device=y.device)
         return total.index_add_(0, like(owner, y), y)
     return one_hot(owner, size) @ y
 
 
-# How many threads to use.
+# Numbers of threads.
 #
-# BLAS threads pay on large products only; on small matrices they wait for each
-# other, and on a busy machine they can make a loop of small solves ten times slower.
+# BLAS threads pay off for large products only; for small matrices they wait for each other, and on a busy machine they
+# can make a loop of small solves ten times slower.
 
 LARGE_WORK = 4e9
 """Floating-point operations between Python calls from which BLAS's own threads help."""
 
 THREADED_FROM = 2**20
+"""Size of a result from which Python threads compute its blocks."""
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
+    """Return a context with a single BLAS thread."""
     return _blas().limit(limits=1, user_api="blas")
 
 
 def threads_for(operations: float) -> AbstractContextManager[Any]:
-    """BLAS as it is set for large work, one thread for small."""
+    """Return a context with BLAS's own threads for large work, and with one thread for small work."""
     if operations >= LARGE_WORK:
         return nullcontext()
     return one_blas_thread()
@@ -395,7 +409,7 @@ def threads_for(operations: float) -> AbstractContextManager[Any]:
 def in_parallel(
     work: Callable[[int], None], starts: Sequence[int], size: int, threads: int | None
 ) -> None:
-    """Run blocks on Python threads over single-threaded BLAS."""
+    """Call `work` for every start, on Python threads over single-threaded BLAS if the result is large."""
     n_threads = threads or cores()
     with one_blas_thread():
         if n_threads == 1 or size < THREADED_FROM:
@@ -407,7 +421,7 @@ def in_parallel(
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -419,44 +433,50 @@ def _blas() -> ThreadpoolController:
 
 
 def not_masked(X: ArrayLike) -> ArrayLike:
-    """The same vectors, unless some of their numbers are masked: NumPy would give the numbers behind the mask."""
+    """Return the vectors; raise `DataError` if any number is masked."""
+    # Conversion to a plain array would silently use the numbers behind the mask.
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise DataError(
-            "some numbers of the vectors are masked: leave their rows out, or fill them"
+            "some numbers of the vectors are masked: leave their rows out, or fill them in"
         )
     return X
 
 
 def check_shape(vectors: NDArray[Any] | Tensor) -> None:
-    """Refuse what is no table (n, D) of numbers."""
+    """Raise `DataError` unless the vectors are a non-empty array (n, D)."""
     if vectors.ndim != 2:
         raise DataError(
-            f"vectors are an array (n, D); got shape {tuple(vectors.shape)}. Reshape your data to two dimensions"
+            f"vectors must be an array (n, D); got shape {tuple(vectors.shape)}. Reshape your data to two dimensions"
         )
     if 0 in vectors.shape:
-        raise DataError(f"there is nothing in vectors of shape {tuple(vectors.shape)}")
+        raise DataError(
+            f"vectors must not be empty; got shape {tuple(vectors.shape)}: pass at least one row and column"
+        )
 
 
 def as_vectors(X: ArrayLike) -> NDArray[Any]:
-    """Vectors as a float32 or float64 array (n, D)."""
+    """Return vectors as a float32 or float64 array (n, D)."""
     if sparse.issparse(X):
         raise DataError(
-            "the vectors are a sparse matrix, which is not supported: give a dense array, X.toarray()"
+            "the vectors are a sparse matrix, which is not supported: pass a dense array, X.toarray()"
         )
     vectors = np.asarray(not_masked(X))
     check_shape(vectors)
     if vectors.dtype.kind not in "fiub":
-        raise DataError(f"vectors are real numbers; got {vectors.dtype}")
+        raise DataError(f"vectors must be real numbers; got {vectors.dtype}")
     if vectors.dtype not in (np.float32, np.float64):
         vectors = vectors.astype(np.float32 if vectors.dtype == np.float16 else np.float64)
     return vectors
 
 
 def checked_vectors(estimator: object, X: ArrayLike, *, reset: bool, least: int = 1) -> FloatArray:
-    """The same as scikit-learn checks it for an estimator, which keeps width and names or is held to them."""
-    from sklearn.utils.validation import (
-        validate_data,
-    )  # slow to import, and statistics do without it
+    """Return vectors checked by scikit-learn for an estimator.
+
+    reset : whether to store width and column names in the estimator (in `fit`) or to check against them
+    least : minimum number of vectors
+    """
+    # Imported late: slow to import, and statistics do not need it.
+    from sklearn.utils.validation import validate_data
 
     try:
         return validate_data(
