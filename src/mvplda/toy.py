@@ -1,4 +1,4 @@
-"""Labelled vectors of a known model, to try things on: as scikit-learn's ``make_...`` functions."""
+"""Random labelled vectors from a known model, similar to scikit-learn's ``make_...`` functions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from .models.multiview import MultiviewPLDA
 __all__ = ["make_two_views"]
 
 ENROLLED, TESTED = 3, 2
-"""Vectors of a held-out speaker and a phrase that make a profile, and that are tested."""
+"""Vectors per held-out speaker and phrase for the profile, and for tests."""
 
 Labels = dict[str, IntArray]
+"""Class numbers by view."""
 
 
 def make_two_views(
@@ -29,26 +30,26 @@ def make_two_views(
     held_out: int | None = None,
     random_state: RandomState = None,
 ) -> tuple[Any, ...]:
-    """Vectors of speakers who say phrases, drawn from a two-view model.
+    """Generate vectors with speaker and phrase labels from a two-view model.
 
     Parameters
     ----------
-    n_speakers, n_phrases : every speaker says every phrase
-    n_each : vectors a speaker and phrase
-    dimension : of the vectors
-    ranks : of the speakers' and of the phrases' loading
-    held_out : so many more speakers, to enrol and to test; they need `n_each` of 5 or more
+    n_speakers, n_phrases : numbers of classes; every combination of speaker and phrase occurs
+    n_each : number of vectors per speaker and phrase
+    dimension : width of the vectors
+    ranks : ranks of the speaker loading and of the phrase loading
+    held_out : number of additional speakers for enrolment and tests; requires `n_each` of at least 5
     random_state : int, numpy.random.Generator or None
 
     Returns
     -------
     X : (n_speakers * n_phrases * n_each, dimension)
     labels : {"speaker": numbers, "phrase": numbers}
-    unseen : where `held_out` is given, a Bunch of the speakers that are not trained on
-        enrol, enrol_labels : three vectors a speaker and phrase, and their labels
-        ids : the profile of every vector of `enrol`, one a speaker and phrase: ``enrol(X, ids)``
-        test, test_labels : two more vectors a speaker and phrase, and their labels
-        truth : the model that all vectors were drawn from
+    unseen : only with `held_out`: a Bunch with the data of the additional speakers
+        enrol, enrol_labels : three vectors per speaker and phrase, and their labels
+        ids : profile of every vector of `enrol`, one profile per speaker and phrase: ``enrol(X, ids)``
+        test, test_labels : two further vectors per speaker and phrase, and their labels
+        truth : the model that generated all vectors
 
     Examples
     --------
@@ -59,30 +60,41 @@ def make_two_views(
     """
     least = 1 if held_out is None else ENROLLED + TESTED
     if min(n_speakers, n_phrases, dimension, held_out or 1) < 1 or n_each < least:
-        raise ParameterError(f"sizes are 1 or more, and n_each at least {least}; got {n_each}")
+        raise ParameterError(
+            f"sizes must be at least 1, and n_each at least {least}; got n_each={n_each}"
+        )
     truth = known_model(random_state, dimension, ranks)
     shape = (n_speakers + (held_out or 0), n_phrases, n_each)
-    who, what, session = (a.reshape(-1) for a in np.indices(shape))
-    X = truth.sample({"speaker": who, "phrase": what}, random_state=random_state)
+    speaker, phrase, repetition = (a.reshape(-1) for a in np.indices(shape))
+    X = truth.sample({"speaker": speaker, "phrase": phrase}, random_state=random_state)
 
-    def part(chosen: BoolArray) -> tuple[Array, Labels]:
-        return X[chosen], {"speaker": who[chosen], "phrase": what[chosen]}
+    def subset(rows: BoolArray) -> tuple[Array, Labels]:
+        """Return the vectors of these rows, and their labels."""
+        return X[rows], {"speaker": speaker[rows], "phrase": phrase[rows]}
 
-    unseen = who >= n_speakers
+    unseen = speaker >= n_speakers
     if held_out is None:
-        return part(~unseen)
-    enrol = unseen & (session < ENROLLED)
-    test = unseen & (session >= ENROLLED) & (session < ENROLLED + TESTED)
-    ids = who[enrol] * n_phrases + what[enrol]
-    names = ("enrol", "enrol_labels", "test", "test_labels")
-    parts = dict(zip(names, part(enrol) + part(test), strict=True))
-    return *part(~unseen), Bunch(ids=ids, truth=truth, **parts)
+        return subset(~unseen)
+    enrol = unseen & (repetition < ENROLLED)
+    test = unseen & (repetition >= ENROLLED) & (repetition < ENROLLED + TESTED)
+    ids = speaker[enrol] * n_phrases + phrase[enrol]
+    enrol_vectors, enrol_labels = subset(enrol)
+    test_vectors, test_labels = subset(test)
+    bunch = Bunch(
+        ids=ids,
+        truth=truth,
+        enrol=enrol_vectors,
+        enrol_labels=enrol_labels,
+        test=test_vectors,
+        test_labels=test_labels,
+    )
+    return *subset(~unseen), bunch
 
 
 def known_model(
     random_state: RandomState = None, dimension: int = 100, ranks: tuple[int, int] = (20, 20)
 ) -> MultiviewPLDA:
-    """Two views with random loadings, phrases further apart than speakers, and noise that differs by column."""
+    """Return a two-view model with random loadings and noise variances; phrases are further apart than speakers."""
     rng = np.random.default_rng(random_state)
     sizes = {"speaker": (0.6, ranks[0]), "phrase": (1.0, ranks[1])}
     loadings = {
