@@ -1,11 +1,11 @@
-"""Modules that are imported late: optional dependencies, public names of packages, and plugins.
+"""Late imports: optional dependencies and plugins.
 
-A plugin is code outside of this package that adds scorers, corpora and recipes of extractors. An installed package
-names its modules under the entry points ``mvplda.scorers`` and ``mvplda.corpora``. They are imported when one of these
-is chosen by its name, or a file names a class that this package does not have. ``mvplda.recipes`` names a package that
-holds recipes, .toml files (a network of another project is an ONNX file with a recipe). A module registers what it has
-as the modules of this package do: a scorer by inheriting from `BaseScorer` with a ``NAME``, others by entering a
-name in the registry.
+A plugin is code outside of this package that adds scorers, corpora or recipes of extractors. An installed package lists
+its modules under the entry points ``mvplda.scorers`` and ``mvplda.corpora``. They are imported when a scorer or corpus
+is chosen by name, or when a file names a class that this package lacks. The entry point ``mvplda.recipes`` lists
+packages with recipes, .toml files (a network of another project is an ONNX file with a recipe). A module registers its
+classes as the modules of this package do: a scorer inherits from `BaseScorer` and has a ``NAME``, others add a name to
+the registry.
 """
 
 from __future__ import annotations
@@ -37,27 +37,28 @@ EXTRAS = {
     "torch": "train",
     "uvicorn": "serve",
 }
+"""Extra of this package that installs each optional module."""
 
 
-# onnxruntime would count its sessions for its makers; set it to 0 to let it
+# No telemetry of onnxruntime, unless the user sets the variable to 0.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def need(module: str) -> Any:
-    """Import an optional module, or say which extra brings it."""
+    """Import an optional module; if it is missing, raise an error with the extra that installs it."""
     try:
         return import_module(module)
     except ImportError as error:
         extra = EXTRAS[module.partition(".")[0]]
         raise MissingExtraError(
-            f"{module} is not installed, which this needs: pip install 'mvplda[{extra}]', "
+            f"this feature needs {module}, which is not installed: pip install 'mvplda[{extra}]', "
             f"or '.[{extra}]' in a copy of the sources",
             name=module,
         ) from error
 
 
 class LateModule:
-    """An optional module that is imported when something of it is first asked for."""
+    """Optional module that is imported on first access to an attribute."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -70,7 +71,7 @@ _LOADED: set[str] = set()
 
 
 def load_entry_points(group: str) -> None:
-    """Import what installed packages add to a group, once."""
+    """Import the plugins of installed packages in a group, once per process."""
     if group not in _LOADED:
         _LOADED.add(group)
         for entry in entry_points(group=f"mvplda.{group}"):
@@ -78,17 +79,18 @@ def load_entry_points(group: str) -> None:
 
 
 def load_plugin(module: str) -> None:
-    """Import a module by its name, from the current folder, too."""
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.append(here)
+    """Import a module by its name, also from the current folder."""
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.append(folder)
     _load_plugin(module, lambda: import_module(module))
 
 
 def _load_plugin(name: str, load: Callable[[], object]) -> None:
+    """Import a plugin; turn its errors into a `ParameterError` with its name."""
     try:
         load()
     except MvpldaError:
         raise
-    except Exception as error:  # somebody else's code
+    except Exception as error:  # a plugin may raise any type of error
         raise ParameterError(f"the plugin {name!r} cannot be imported: {error}") from error

@@ -1,4 +1,4 @@
-"""Progress of long work, on standard error."""
+"""Progress messages of long computations, on standard error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 class Progress:
-    """One line per step, or one line rewritten in place on a terminal."""
+    """Progress display: one line per step, or on a terminal one line that is rewritten in place."""
 
     def __init__(self, title: str, total: int) -> None:
         self.title = title
@@ -15,6 +15,7 @@ class Progress:
         self.started = time.monotonic()
 
     def step(self, number: int, text: str = "") -> None:
+        """Report that `number` of the `total` steps are finished."""
         elapsed = time.monotonic() - self.started
         line = f"{self.title} {number}/{self.total} {elapsed:6.1f}s  {text}"
         if not sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""Types that many modules name."""
+"""Type aliases shared by many modules."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 FloatArray = NDArray[np.floating[Any]]
-"""float32 or float64."""
+"""Array of float32 or float64."""
 
 Names = NDArray[Any]
-"""Of classes or of profiles: text, or numbers of any kind."""
+"""Names of classes or profiles: text, or numbers of any kind."""
 
 Labels = Any
-"""By view: a mapping, a table or a structured array; of one view an array."""
+"""Labels by view as a mapping, a table or a structured array; labels of a single view as an array."""
 
 Card = Mapping[str, Any]
-"""What is to be known of something, in plain values."""
+"""Description of a model or data set, in plain values."""
 
 Json = dict[str, Any]
-"""Plain values by name, as JSON has them; options by name, too."""
+"""JSON object: plain values by name; also options by name."""
 
 Views = tuple[str, ...]
-"""Names of views, in their order."""
+"""Names of views, in order."""
 
 Ranks = Mapping[str, int | None]
-"""Dimensions of views; None: as many as their classes allow."""
+"""Rank of every view; None stands for the largest rank that its classes allow."""
 
 Columns = Mapping[str, NDArray[Any]]
-"""{view: (n,) labels}."""
+"""Labels by view, (n,) each."""
 
 Block = Any
-"""Some vectors or what is summed of them: an array on the host, a tensor on a device, as the caller has them."""
+"""Block of vectors, or sums of them: an array on the host or a tensor on a device."""
 
 Setting = Any
-"""The value of an option that is passed on by its name."""
+"""Value of an option that is passed on by name."""
 
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
 Device = Any
-"""A torch device or its name; None is the host. torch is an extra, so that its types cannot be named here."""
+"""Torch device or its name; None is the host. torch is an optional dependency, so that its types are unavailable."""
 
 
 AnyArray = Any
