@@ -1,8 +1,8 @@
-"""Statistics of files that are larger than memory, on processes or a cluster: shards in, sums out.
+"""Statistics of data sets larger than memory, on processes or a cluster: shards in, sums out.
 
-`ordered_map` is the one place that knows processes and clusters. A `Tree` puts results together: it joins `FAN_IN`
-neighbours at a time and depends on the number of items alone, so that the order of all additions is the same however
-the work was spread.
+`ordered_map` is the only function that starts processes or connects to a cluster. A `Tree` combines the results,
+`FAN_IN` neighbours at a time. Its shape depends on the number of items alone, so that the order of all additions, and
+with it the result, is the same for any distribution of the work.
 """
 
 from __future__ import annotations
@@ -37,8 +37,13 @@ from .statistics.classes import GrowingClasses, LabelCodes, label_codes
 __all__ = ["gather"]
 
 FAN_IN = 8
+"""Number of results that are combined at a time."""
+
 BATCH_BYTES = 16 * 2**20
+"""Bytes of vectors in a batch."""
+
 CACHED_LISTS = 8
+"""Number of label lists that a worker keeps in memory."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -51,22 +56,22 @@ def ordered_map(
     workers: int | None = None,
     scheduler: str | None = None,
 ) -> Iterator[R]:
-    """``work(item)`` in the order of the items, a few of which are under way or waiting at any time.
+    """Yield ``work(item)`` in the order of the items, with only a few results in memory at a time.
 
     Parameters
     ----------
-    work : a function of a module, or a partial of one, so that it can travel
-    workers : processes; 1 works here; default: one per core
-    scheduler : address of a Dask scheduler, whose workers do the work instead
+    work : function defined in a module, or a partial of one, so that it can be pickled
+    workers : number of processes (default: one per core); 1 runs in this process
+    scheduler : address of a Dask scheduler, whose workers replace the processes
     """
     if workers is not None and workers < 1:
-        raise ParameterError(f"workers is at least 1; got {workers}")
+        raise ParameterError(f"workers must be at least 1; got {workers}")
     count = min(workers or cores(), len(items))
     if scheduler is None and count <= 1:
         yield from map(work, items)
         return
-    # joblib, which scikit-learn brings: its processes are not forked (a fork in the middle of another thread's work
-    # can hang) and need no guard around the main module; one that dies is an error
+    # joblib (a dependency of scikit-learn) does not fork: a fork while another thread holds a lock can hang. It needs
+    # no guard around the main module, and raises an error if a process dies.
     from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
 
     with ExitStack() as stack:
@@ -79,13 +84,14 @@ def ordered_map(
 
 
 class Tree(Generic[R]):
-    """Results in their order, joined `FAN_IN` at a time; at most that many wait on each level."""
+    """Combination of results in order, `FAN_IN` at a time; at most `FAN_IN` results wait on each level."""
 
     def __init__(self, combine: Callable[[list[R]], R]) -> None:
         self.combine = combine
         self.levels: list[list[R]] = []
 
     def add(self, item: R) -> None:
+        """Add the next result, and combine every level that is full."""
         for level in self.levels:
             level.append(item)
             if len(level) < FAN_IN:
@@ -95,15 +101,16 @@ class Tree(Generic[R]):
         self.levels.append([item])
 
     def finish(self) -> R:
-        rest: list[R] = []
+        """Return the combination of all results."""
+        carried: list[R] = []
         for level in self.levels:
-            group = level + rest
-            rest = group if len(group) < 2 else [self.combine(group)]
-        return rest[0]
+            group = level + carried
+            carried = group if len(group) < 2 else [self.combine(group)]
+        return carried[0]
 
 
 class Shard(NamedTuple):
-    """The statistics of a shard, or of several from this one on."""
+    """Statistics of a shard, or of several consecutive shards of which `path` is the first."""
 
     path: str
     statistics: SufficientStatistics
@@ -111,7 +118,7 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardJob:
-    """What is done with every shard; the parameters of `gather`."""
+    """Settings that apply to every shard; see `gather`."""
 
     views: Views
     labels: dict[str, str]
@@ -132,28 +139,29 @@ def gather(
     batch_bytes: int = BATCH_BYTES,
     verbose: int = 0,
 ) -> SufficientStatistics:
-    """Statistics of shards on disk.
+    """Compute the statistics of shards on disk.
 
-    Every shard is read in batches and summed on its own; the sums are then added
-    in a tree whose shape depends on the number of shards alone. So the numbers are
-    the same, bit for bit, for any number of workers and for a run that was killed and continued.
+    Every shard is read in batches and summed separately. The sums are then added in a tree whose shape depends on the
+    number of shards alone, so that the result is bit-identical for any number of workers, and for a run that was
+    interrupted and continued.
 
     Parameters
     ----------
-    paths : the shards, each of a format that `mvplda.io.read_vectors` reads
-    labels : per label column a column of the table, or a file; in its name ``{stem}`` and ``{folder}`` are the shard's
+    paths : the shards, each in a format that `mvplda.io.read_vectors` reads
+    labels : per label column, the name of a column of the shard or of a file; ``{stem}`` and ``{folder}`` in a file
+        name are replaced by those of the shard
     views : the views, interactions included (default: every column of `labels`)
-    second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
-    work_dir : folder where finished shards are kept, so that a run can be continued
-    workers : processes; 1 works here
-    scheduler : address of a Dask scheduler, whose workers do the work instead
-    batch_bytes : of vectors; one batch is held per worker
+    second_moment : ``"full"`` for any noise; ``"diagonal"`` suffices for diagonal noise
+    work_dir : folder for the results of finished shards, so that an interrupted run can be continued
+    workers : number of processes; 1 runs in this process
+    scheduler : address of a Dask scheduler, whose workers replace the processes
+    batch_bytes : bytes of vectors in a batch; every worker holds one batch in memory
     verbose : 1 shows progress on standard error
     """
     if views is None and not labels:
-        raise ParameterError("name the views, or where their labels are found: views=, labels=")
+        raise ParameterError("name the views or the sources of their labels: views=, labels=")
     if views is not None and (isinstance(views, str) or not len(views)):
-        raise ParameterError(f"views is a list of names; got {views!r}")
+        raise ParameterError(f"views must be a list of names; got {views!r}")
     sources = {name: os.fspath(source) for name, source in (labels or {}).items()}
     names = tuple(views or sources)
     check_view_names(names)
@@ -161,51 +169,60 @@ def gather(
     if work_dir is not None:
         work_dir = os.fspath(work_dir)
         Path(work_dir).mkdir(parents=True, exist_ok=True)
+
     job = ShardJob(names, sources, second_moment, work_dir, batch_bytes)
     progress = Progress("shards", len(shards))
     tree = Tree(combine)
-    read = 0
+    vectors = 0
     work = partial(shard_result, job)
-    for done, shard in enumerate(ordered_map(work, shards, workers=workers, scheduler=scheduler)):
+    results = ordered_map(work, shards, workers=workers, scheduler=scheduler)
+    for number, shard in enumerate(results, 1):
         tree.add(shard)
-        read += shard.statistics.n
+        vectors += shard.statistics.n
         if verbose:
-            progress.step(done + 1, f"{read} vectors")
+            progress.step(number, f"{vectors} vectors")
+
     statistics = tree.finish().statistics
-    for view, source in sources.items():
-        count = statistics.classes[view].anonymous
-        if count:
-            warnings.warn(unlabelled(view, source, count, statistics.n), stacklevel=2)
+    _warn_unlabelled(statistics, sources)
     return statistics
 
 
+def _warn_unlabelled(statistics: SufficientStatistics, sources: Mapping[str, str]) -> None:
+    """Warn the caller of `gather` of vectors without label."""
+    for view, source in sources.items():
+        count = statistics.classes[view].anonymous
+        if count:
+            warnings.warn(unlabelled(view, source, count, statistics.n), stacklevel=3)
+
+
 def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
+    """Return the paths as strings; raise `ParameterError` if there are none or a path occurs twice."""
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
     shards = [os.fspath(path) for path in paths]
     if not shards:
-        raise ParameterError("there are no shards: give at least one file")
-    path, times = Counter(shards).most_common(1)[0]
-    if times > 1:
-        raise ParameterError(f"{path} is named twice and would be counted twice")
+        raise ParameterError("there are no shards: pass at least one file")
+    path, occurrences = Counter(shards).most_common(1)[0]
+    if occurrences > 1:
+        raise ParameterError(f"{path} is named twice and would be counted twice: name it once")
     return shards
 
 
-def combine(parts: Sequence[Shard]) -> Shard:
-    """Results of several shards as one, in their order."""
-    statistics = merge([part.statistics for part in parts], [part.path for part in parts])
-    return Shard(parts[0].path, statistics)
+def combine(shards: Sequence[Shard]) -> Shard:
+    """Return the sum of the statistics of several shards, added in order."""
+    statistics = merge([shard.statistics for shard in shards], [shard.path for shard in shards])
+    return Shard(shards[0].path, statistics)
 
 
 # The statistics of one shard: the function that every worker runs.
 #
-# Finished shards lie in the work folder. The name of a file holds the shard's path and the settings; inside are size
-# and time of change of every file that was read. A run that was killed, at any point, finds the shards that were done;
-# a shard that changed since is read again.
+# Results of finished shards are stored in the work folder. Their file name is a digest of the shard's path and the
+# settings; they contain size and modification time of every file that was read. A run that continues after an
+# interruption reuses these results; a shard that was modified since is read again.
 
 
 def shard_result(job: ShardJob, path: str) -> Shard:
-    """One shard, read or taken from the work folder."""
+    """Return the statistics of one shard, from the work folder if it is finished."""
     if job.work_dir is None:
         return read_shard(job, path)[0]
     settings = [os.path.abspath(main_file(path)), asdict(replace(job, work_dir=None))]
@@ -214,18 +231,18 @@ def shard_result(job: ShardJob, path: str) -> Shard:
     if finished.is_file():
         try:
             statistics = SufficientStatistics.load(finished)
-            if all(_identity(file) == known for file, known in statistics.sources.items()):
+            if all(_identity(file) == identity for file, identity in statistics.sources.items()):
                 return Shard(path, statistics)
         except (FileFormatError, KeyError, TypeError, AttributeError):
-            pass  # damaged, or of another version: as though it were not there
+            pass  # a result that is damaged or of another version is computed again
     shard, files = read_shard(job, path)
-    read = {file: _identity(file) for file in files}
-    replace(shard.statistics, sources=read).save(finished)
+    sources = {file: _identity(file) for file in files}
+    replace(shard.statistics, sources=sources).save(finished)
     return shard
 
 
 def _identity(path: str) -> list[int]:
-    """What tells a version of a file from others: its size and time of change; nothing of one that is gone."""
+    """Return size and modification time of a file, to detect changes; empty if the file does not exist."""
     try:
         state = os.stat(path)
     except OSError:
@@ -234,18 +251,18 @@ def _identity(path: str) -> list[int]:
 
 
 def read_shard(job: ShardJob, path: str) -> tuple[Shard, list[str]]:
-    """Statistics of a shard, and the files that were read."""
+    """Return the statistics of a shard, and the files that were read."""
     reader = open_vectors(path)
     sources = _label_sources(job, path, reader)
-    columns = [source.place for source in sources.values() if source.numbers is None]
-    lists = [source.place for source in sources.values() if source.numbers is not None]
-    # the only column of names is taken for ids; where it holds the labels of a view, the vectors have none
+    columns = [source.location for source in sources.values() if source.numbers is None]
+    lists = [source.location for source in sources.values() if source.numbers is not None]
+    # The reader takes a single column of names as ids; if that column holds labels, the vectors have no ids.
     has_ids = reader.has_ids and reader.id_column not in columns
     classes = GrowingClasses(job.views)
     sums: Accumulator | None = None
     hashes: list[IntArray] = []
     try:
-        # Workers are the parallelism, and sums do not depend on how many threads BLAS had.
+        # The workers provide the parallelism, and with one BLAS thread the sums do not depend on the number of cores.
         with one_blas_thread():
             for batch in reader.batches(job.batch_bytes, columns, bool(lists) or has_ids):
                 n, width = batch.X.shape
@@ -257,16 +274,16 @@ def read_shard(job: ShardJob, path: str) -> tuple[Shard, list[str]]:
                     hashes.append(np.fromiter(map(hash, names), np.int64, n))
                 codes = {name: source.codes(batch) for name, source in sources.items()}
                 sums.add(batch.X, classes.number(codes))
-                del batch, codes  # before the next is made
+                del batch, codes  # frees their memory before the next batch is read
         if sums is None or not sums.n:
-            raise FileFormatError("the file holds no vectors")
+            raise FileFormatError("the file holds no vectors: leave it out")
         _check_once(hashes)
         statistics = SufficientStatistics.of(sums, *classes.sorted())
         for name, source in sources.items():
             if source.numbers is not None and not len(statistics.classes[name].names):
                 raise LabelError(
-                    f"{source.place} lists none of the {statistics.n} ids for view {name!r}; it begins with "
-                    f"{next(iter(source.numbers))!r}"
+                    f"{source.location} lists none of the {statistics.n} ids for view {name!r}; its first id is "
+                    f"{next(iter(source.numbers))!r}: check that the list belongs to this shard"
                 )
     except (DataError, LabelError, FileFormatError) as error:
         raise error if path in str(error) else type(error)(f"{path}: {error}") from error
@@ -274,56 +291,59 @@ def read_shard(job: ShardJob, path: str) -> tuple[Shard, list[str]]:
 
 
 def _check_once(hashes: list[IntArray]) -> None:
-    """An id that stands twice is an error that names both entries; eight bytes are held for each."""
-    every = np.concatenate([np.empty(0, np.int64), *hashes])
-    order = np.argsort(every, kind="stable")
-    again = np.flatnonzero(np.diff(every[order]) == 0)
-    if len(again):
-        first, second = order[again[0] : again[0] + 2] + 1
+    """Raise `LabelError` if an id occurs twice; the hashes take eight bytes per id."""
+    ids = np.concatenate([np.empty(0, np.int64), *hashes])
+    order = np.argsort(ids, kind="stable")
+    duplicates = np.flatnonzero(np.diff(ids[order]) == 0)
+    if len(duplicates):
+        first, second = order[duplicates[0] : duplicates[0] + 2] + 1
         raise LabelError(
-            f"an id stands twice and would be counted twice: entries {first} and {second}. "
+            f"an id occurs twice and would be counted twice: entries {first} and {second}. "
             "Leave one of them out"
         )
 
 
-# Where the labels of a shard come from.
+# Sources of the labels of a shard.
 
 
 @dataclass(frozen=True)
 class LabelSource:
-    """A column of the table, which the reader gives with every batch, or a list of ids and their labels.
+    """Source of the labels of a view: a column of the shard, or a file that lists ids and their labels.
 
-    place : the column, or the file
-    names, numbers : of a list, its classes, and the class of every id; an id that is not listed has no label
+    location : name of the column, or path of the file
+    names, numbers : for a file, its classes, and the class number of every id; other ids have no label
     """
 
-    place: str
+    location: str
     names: Names
     numbers: dict[str, int] | None = None
 
     def codes(self, batch: Batch) -> LabelCodes:
+        """Return the labels of a batch."""
         if self.numbers is None:
-            return column_codes(batch.columns[self.place])
+            return column_codes(batch.columns[self.location])
         if batch.ids is None:
-            raise LabelError(f"there are no ids to look up in {self.place}")
+            raise LabelError(
+                f"the shard has no ids to look up in {self.location}: store ids, or labels in a column"
+            )
         codes = np.array([self.numbers.get(name, -1) for name in batch.ids], dtype=np.int64)
         return LabelCodes(self.names, codes)
 
 
 def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, LabelSource]:
-    """Where the labels of every column that the views need are."""
+    """Return the source of every label column that the views need."""
     sources = {}
     shard = Path(main_file(path))
     for name in base_columns(job.views):
-        place = job.labels.get(name, name)
-        if place in reader.columns:
-            sources[name] = LabelSource(place, np.empty(0))
+        location = job.labels.get(name, name)
+        if location in reader.columns:
+            sources[name] = LabelSource(location, np.empty(0))
             continue
-        file = place.replace("{stem}", shard.stem).replace("{folder}", str(shard.parent))
+        file = location.replace("{stem}", shard.stem).replace("{folder}", str(shard.parent))
         if not Path(file).is_file():
             raise LabelError(
-                f"{path}: there are no labels of {name!r}: {place!r} is neither a file nor a column of it "
-                f"(it has {', '.join(reader.columns) or 'none'})"
+                f"{path}: there are no labels of {name!r}: {location!r} is neither a file nor a column of the shard "
+                f"(its columns: {', '.join(reader.columns) or 'none'}). Pass labels={{{name!r}: column or file}}"
             )
         sources[name] = LabelSource(file, *_numbered(file, *_identity(file)))
     return sources
@@ -331,19 +351,23 @@ def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, LabelS
 
 @lru_cache(CACHED_LISTS)
 def _numbered(file: str, size: int, changed: int) -> tuple[Names, dict[str, int]]:
-    """Names of the classes in a list, and the class of every id (size and time of change tell versions apart)."""
+    """Return the class names in a list, and the class number of every id.
+
+    size, changed : size and modification time, so that the cache distinguishes versions of the file
+    """
     values = read_map(file)
     labels = label_codes(np.array(list(values.values())))
     return labels.names, dict(zip(values, labels.codes.tolist(), strict=True))
 
 
 def column_codes(column: Column) -> LabelCodes:
-    """Labels of a column, numbered; of an Arrow column without making Python objects of the rows."""
+    """Encode the labels of a column; the rows of an Arrow column are not converted to Python objects."""
     if isinstance(column, np.ndarray):
         return label_codes(column)
     arrow = need("pyarrow")
     encoded = column if arrow.types.is_dictionary(column.type) else column.dictionary_encode()
     labels = label_codes(encoded.dictionary.to_numpy(zero_copy_only=False))
-    places = encoded.indices.fill_null(len(labels.codes)).cast(arrow.int64())
-    codes = np.append(labels.codes, -1)[places.to_numpy(zero_copy_only=False)]
+    # A null gets the index after the last label, whose code is -1.
+    indices = encoded.indices.fill_null(len(labels.codes)).cast(arrow.int64())
+    codes = np.append(labels.codes, -1)[indices.to_numpy(zero_copy_only=False)]
     return LabelCodes(labels.names, codes)
