@@ -45,7 +45,9 @@ def test_ranks_above_what_classes_can_hold(noise: str) -> None:
     model, found = fit(vectors(), views={"a": 30, "b": 5}, noise=noise)
     assert RankCappedWarning in found
     assert model.views_ == {"a": 5, "b": 5}
-    assert "rank 30 lowered to 5, the largest rank that 5 dimensions" in model.diagnostics_.messages[0]
+    assert (
+        "rank 30 lowered to 5, the largest rank that 5 dimensions" in model.diagnostics_.messages[0]
+    )
     model, _ = fit(vectors(20), views={"a": 3, "b": 6}, noise=noise)
     assert model.views_ == {"a": 3, "b": 5}
     assert "rank 6 lowered to 5, the largest rank that 6 classes" in model.diagnostics_.messages[0]

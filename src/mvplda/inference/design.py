@@ -87,6 +87,7 @@ def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
     views = range(sums.n_views)
     plans = []
     for leaf in views:
+        # A root must be refined by the leaf, or its classes would be coupled after the leaf's elimination.
         roots = [a for a in views if a != leaf and refines(sums.together(leaf, a))]
         for root in (None, *roots):
             rest = tuple(k for k in views if k not in (leaf, root))
@@ -171,6 +172,7 @@ class Design:
     def grams(self) -> Grams:
         """Tables (C, J_l * J_m) for rest views l <= m: sum over leaf classes of count c of n_j n_k."""
         values, group, _ = self.leaf_counts
+        # delta depends on the count alone (E4), so that leaf classes of equal count share one row of the table.
         members = [np.flatnonzero(group == c) for c in range(len(values))]
         grams: Grams = {}
         for l, m in combinations_with_replacement(self.plan.rest, 2):
@@ -240,10 +242,11 @@ def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
     """Return an estimate of the floating-point operations of one EM iteration."""
     sums = design.sums
     D = float(sums.dimension)
-    total = 2 * float(design.plan.dense_size) ** 3
+    total = 2 * float(design.plan.dense_size) ** 3  # factor and inverse of the dense system
     for n, r in zip(sums.counts, ranks, strict=True):
         total += 4 * len(n) * D * r
     if sums.has_products:
+        # Full noise: factor of Sigma, products with the loadings, scatter of the residuals.
         total += D**2 * (D + 2 * sum(ranks))
     return total
 
@@ -300,6 +303,7 @@ def labelled_classes(statistics: SufficientStatistics, view: str) -> int:
         return len(classes.names)
     labelled = np.ones(len(classes), dtype=bool)
     for column, base_view in enumerate(parts_of(view)):
+        # Classes without label have the numbers after the named ones.
         labelled &= classes.cells[:, column] < len(statistics.classes[base_view].names)
     return int(labelled.sum())
 
@@ -374,6 +378,7 @@ def _diagnose_pair(
     """Return the lines of a pair of views, and its problems."""
     lines: list[str] = []
     problems: list[Problem] = []
+    # Two views that refine each other have the same classes, up to names.
     table = statistics.together(a, b)
     nested = [refines(table), refines(table.T.tocsr())]
     if all(nested) and min(table.shape) > 1:
@@ -385,6 +390,7 @@ def _diagnose_pair(
     if ":" in a + b:
         return lines, problems
 
+    # Classes of both views are nodes, filled cells are edges.
     graph: sparse.coo_array = sparse.block_array([[None, table], [table.T, None]])  # type: ignore[list-item]
     components = int(connected_components(graph, directed=False)[0])
     joined = "connected" if components == 1 else f"{components} separate parts"

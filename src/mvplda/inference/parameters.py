@@ -126,6 +126,7 @@ def canonical_and_weighted(parameters: Parameters) -> tuple[Parameters, AnyArray
     for loading, latents in zip(parameters.loadings, parameters.slices, strict=True):
         rotation = _rotation(loading, LB[:, latents])
         loadings.append(loading @ rotation)  # (C1)
+        # Rotation of Sigma^-1 B saves another solve.
         LB[:, latents] = LB[:, latents] @ rotation
     return replace(parameters, loadings=tuple(loadings)), LB
 
@@ -138,6 +139,7 @@ def _rotation(loading: AnyArray, weighted: AnyArray) -> Any:
     rotated = loading @ rotation
     if not rotated.shape[1]:
         return rotation
+    # Eigenvectors have arbitrary signs.
     largest = rotated[xp.abs(rotated).argmax(axis=0), xp.arange(rotated.shape[1])]
     return rotation * xp.where(largest < 0, -1.0, 1.0)
 
@@ -163,6 +165,7 @@ class FullNoise:
         n_eff = n + model.weight
         xp = namespace(scatter)
         residual = xp.diag(scatter) if scatter.ndim == 1 else scatter
+        # The mean of the matrix and its transpose is exactly symmetric.
         sigma = residual + residual.T
         sigma /= 2 * n_eff
         xp.diagonal(sigma)[:] += model.weight * model.target / n_eff  # (M3)
@@ -316,8 +319,8 @@ class NoiseModel:
         constant = statistics.constant_columns
         if len(constant) == len(variance):
             raise DataError(
-                "all vectors are equal, or so small that their squares underflow: pass vectors that vary, scaled to "
-                "about unit size"
+                "all vectors are equal, or so small that their squares underflow: there is no variance to explain. "
+                "Pass vectors that vary, scaled to about unit size"
             )
         varying = np.delete(variance, constant)
         if varying.max() < 1e-280:
