@@ -114,6 +114,7 @@ class Sums:
         """Return the sum of (x - mean)(x - mean)', or its diagonal if the scatter is diagonal."""
         if not self.has_products:
             return self.scatter - 2 * mean * self.total + self.n * mean**2
+        # Both mixed terms take half of n mean mean'.
         cross = self.xp.outer(self.total - self.n / 2 * mean, mean)
         return self.scatter - cross - cross.T
 
@@ -258,6 +259,7 @@ class Accumulator:
         if self.second_moment == "diagonal":
             return np.einsum("nd,nd->d", block, block)
         if block.dtype == np.float64:
+            # BLAS computes one triangle, in half of the time of the product.
             return dsyrk(1.0, block.T).T
         return block.T @ block
 
@@ -285,6 +287,7 @@ class Accumulator:
         """Return the sums, with classes in the order of their numbers, and empty the accumulator."""
         scatter = self._scatter
         if self.second_moment == "full":
+            # Only the lower triangle is valid: mirror it, which doubles the diagonal.
             lower = namespace(scatter).tril(scatter)
             scatter = lower + lower.T
             namespace(scatter).diagonal(scatter)[:] /= 2
@@ -292,6 +295,7 @@ class Accumulator:
         tables = {
             (k, l): pairs.table((sizes[k], sizes[l])) for (k, l), pairs in self._pairs.items()
         }
+        # Every vector is in one class of any view.
         total = self._sums[0].sum(axis=0)
         counts = tuple(self._counts)
         result = Sums(self.n, total, scatter, counts, tuple(self._sums), tables)
@@ -326,5 +330,6 @@ class _Pairs:
         """Return the counts as a sparse table."""
         keys, counts = self._merged()
         columns = keys & (2**SHIFT - 1)
-        ends = np.searchsorted(keys >> SHIFT, np.arange(shape[0] + 1))  # the keys are sorted
+        # Keys are sorted by row, so that the rows of a CSR table end where the next row begins.
+        ends = np.searchsorted(keys >> SHIFT, np.arange(shape[0] + 1))
         return sparse.csr_array((counts.astype(np.float64), columns, ends), shape=shape)

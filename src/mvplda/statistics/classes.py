@@ -145,11 +145,11 @@ def union_of_classes(
         names, name_numbers = merge_names(lists)
         # Vectors without label stay classes of their own, shard after shard.
         end = len(names)
-        for shard_numbers, view_classes, named in zip(
+        for shard_numbers, view_classes, shard_names in zip(
             numbers, column_classes, name_numbers, strict=True
         ):
             anonymous = np.arange(end, end + view_classes.anonymous)
-            shard_numbers[column] = np.append(named, anonymous)
+            shard_numbers[column] = np.append(shard_names, anonymous)
             end += view_classes.anonymous
         classes[column] = ViewClasses(names, end - len(names))
 
@@ -319,8 +319,8 @@ def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatist
         view = next(view for view in cells if column in parts_of(view))
         used[column] = np.unique(cells[view][:, parts_of(view).index(column)])
         names = statistics.classes[column].names
-        named = used[column][used[column] < len(names)]
-        classes[column] = ViewClasses(names[named], len(used[column]) - len(named))
+        labelled = used[column][used[column] < len(names)]
+        classes[column] = ViewClasses(names[labelled], len(used[column]) - len(labelled))
     for view, numbers in cells.items():
         if ":" in view:
             for i, column in enumerate(parts_of(view)):
