@@ -400,7 +400,7 @@ class Elimination:
         for l in self.plan.rest:
             by_class = YV[:, :, self.rest_slice[l]].reshape(T, r_e, -1, self.ranks[l])
             explained += xp.einsum("tpjr,tj->tpr", by_class, counts[l]) @ self._g(e, l).T
-        if self.root is not None:
+        if self.root is not None and root_pattern is not None:
             patterns, pattern_index = np.unique(root_pattern, return_inverse=True)
             inverse, solved = self.root.couplings(patterns)
             covariance = inverse + solved @ self.V @ solved.mT

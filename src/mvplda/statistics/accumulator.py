@@ -160,9 +160,9 @@ class Accumulator:
         self.origin: Array | None = None  # the mean of the first block
         self.dimension = dimension
         self.second_moment = second_moment
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         """Empty all sums; the origin stays."""
         self.n = 0
         self._rows = 0
@@ -299,7 +299,7 @@ class Accumulator:
         total = self._sums[0].sum(axis=0)
         counts = tuple(self._counts)
         result = Sums(self.n, total, scatter, counts, tuple(self._sums), tables)
-        self._begin()
+        self._reset()
         return result
 
 
