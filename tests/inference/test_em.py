@@ -56,8 +56,8 @@ def dense_em_step(p: Problem, start: Parameters, noise: NoiseModel) -> Parameter
     }[noise.kind]
     mean: Any = W[:, width]
     loadings: list[Any] = []
-    for k, where in enumerate(start.slices):
-        loading = W[:, where]
+    for k, latents in enumerate(start.slices):
+        loading = W[:, latents]
         classes = range(len(post.means[k]))
         second = [
             np.outer(post.means[k][c], post.means[k][c]) + post.covariances[k][c] for c in classes
@@ -79,15 +79,17 @@ def test_one_step_is_the_dense_one(name: str, noise: str, weight: float, by_coun
     model = noise_model(noise, 4, weight=weight)
     design, origin = p.design(noise)
     post = posterior(replace(design, by_count=by_count), about(start, origin))
-    found = m_step(design.sums, post, model)
+    updated = m_step(design.sums, post, model)
     expected = dense_em_step(p, start, model)
-    np.testing.assert_allclose(found.mean + origin, expected.mean, rtol=1e-9)
-    np.testing.assert_allclose(found.noise, expected.noise, rtol=1e-9, atol=1e-9)
-    for mine, theirs in zip(
-        found.loadings, expected.loadings, strict=True
-    ):  # known up to a rotation
+    np.testing.assert_allclose(updated.mean + origin, expected.mean, rtol=1e-9)
+    np.testing.assert_allclose(updated.noise, expected.noise, rtol=1e-9, atol=1e-9)
+    # A loading is identified up to a rotation of its latents, so compare B B'.
+    for loading, expected_loading in zip(updated.loadings, expected.loadings, strict=True):
         np.testing.assert_allclose(
-            mine @ mine.T, theirs @ theirs.T, rtol=1e-9, atol=1e-9 * np.abs(theirs).max() ** 2
+            loading @ loading.T,
+            expected_loading @ expected_loading.T,
+            rtol=1e-9,
+            atol=1e-9 * np.abs(expected_loading).max() ** 2,
         )
 
 
@@ -114,6 +116,34 @@ def test_the_objective_never_falls(name: str, noise: str, weight: float) -> None
     else:
         penalty = noise_model(noise, 4, weight=weight).log_prior(fit.parameters.noise)
         np.testing.assert_allclose(fit.objectives[-1] - fit.log_likelihoods[-1], penalty, rtol=1e-9)
+
+
+def test_the_posterior_of_a_fit_belongs_to_its_parameters() -> None:
+    p = problem("interaction")
+    design, origin = p.design("diagonal")
+    start = about(perturbed(p.parameters, np.random.default_rng(5)), origin)
+    prior = MaximumLikelihood(noise_model("diagonal", 4))
+
+    fit = fit_em(design, start, prior, max_iter=3, tol=0.0)
+    expected = posterior(design, fit.parameters)
+    assert fit.n_iter == 3
+    assert fit.posterior.log_likelihood == fit.log_likelihoods[-1]
+    np.testing.assert_allclose(fit.log_likelihoods[-1], expected.log_likelihood, rtol=1e-12)
+    for means, expected_means in zip(fit.posterior.means, expected.means, strict=True):
+        np.testing.assert_allclose(means, expected_means, rtol=1e-9, atol=1e-9)
+
+
+def test_a_fit_without_iterations_describes_the_start() -> None:
+    p = problem("interaction")
+    design, origin = p.design("diagonal")
+    start = about(p.parameters, origin)
+    prior = MaximumLikelihood(noise_model("diagonal", 4))
+
+    fit = fit_em(design, start, prior, max_iter=0, tol=0.0)
+    assert (fit.n_iter, fit.converged, len(fit.objectives)) == (0, False, 0)
+    expected = posterior(design, start).log_likelihood
+    np.testing.assert_allclose(fit.log_likelihoods, [expected], rtol=1e-12)
+    assert fit.posterior is fit.posterior  # one E step, however often it is read
 
 
 @pytest.mark.parametrize("noise", NOISES)

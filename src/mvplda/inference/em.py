@@ -52,7 +52,7 @@ class Fit:
     design : design of the training data
     model : canonical parameters, on the device of the sums
     log_likelihoods : log-likelihood before every iteration and at the end; empty if EM took no E step
-    objectives : log-likelihood plus log prior density at the same points; EM never lowers it
+    objectives : log-likelihood plus log prior density at the same points; never falls, except with `PublishedEM`
     converged : whether the last gain was below the tolerance
     last_posterior : posterior of the last E step, if EM took one
     """
