@@ -213,7 +213,10 @@ def side_by_side(sizes: Mapping[int, int], start: int = 0) -> dict[int, slice]:
 
 
 def row_signatures(tables: list[sparse.csr_array]) -> Array:
-    """Return numbers that are equal exactly if the rows of all tables are (except with probability 2^-100)."""
+    """Return random projections of rows: equal for equal rows, and different otherwise.
+
+    Different rows have equal signatures with a probability of about 2^-100.
+    """
     rng = np.random.default_rng(20170406)
     return np.concatenate([table @ rng.random((table.shape[1], 2)) for table in tables], axis=1)
 
