@@ -280,7 +280,7 @@ FITS: dict[str, Callable[[str], Any]] = {
 @pytest.mark.parametrize("fit", FITS)
 @pytest.mark.parametrize("name", WRONG_VIEWS)
 def test_names_that_results_use_are_refused_for_views(name: str, fit: str) -> None:
-    with pytest.raises(LabelError, match=r"a view cannot be called|a view's name is"):
+    with pytest.raises(LabelError, match=r"a view cannot be called|a view's name must be"):
         FITS[fit](name)
 
 
