@@ -157,6 +157,35 @@ def test_turns_are_read_from_rttm_and_from_kaldi(tmp_path: Path):
         read_turns(file)
 
 
+def test_turns_without_a_name_are_not_one_person(tmp_path: Path):
+    place = make_place(7)
+    voices = [0, 1, 2, 3] * 2
+    X = np.concatenate([place.say(person, 0) for person in voices])
+    file = tmp_path / "activity.rttm"
+    lines = (f"SPEAKER r 1 {5 * i} 4 <NA> <NA> <NA> <NA> <NA>\n" for i in range(len(voices)))
+    file.write_text("".join(lines))
+    turns = read_turns(file)
+    assert [turn.name for turn in turns] == [None] * len(voices)
+    people = find_people(domain_bundle(), X, turns)
+    unnamed = find_people(domain_bundle(), X, [Turn("r", 5 * i, 5 * i + 4) for i in range(8)])
+    assert people.person.tolist() == unnamed.person.tolist()
+    different = np.not_equal.outer(voices, voices)
+    assert not (np.equal.outer(people.person, people.person) & different).any()
+
+
+def test_the_number_of_an_unnamed_turn_is_no_name():
+    place = make_place(7)
+    X = np.concatenate([place.say(person, 0) for person in range(4)])
+    turns = [Turn("r", 5 * i, 5 * i + 4, "3" if i == 0 else None) for i in range(4)]
+    people = find_people(domain_bundle(), X, turns)
+    assert people.person[0] != people.person[3]
+    empty = [turn._replace(name=turn.name or "") for turn in turns]
+    assert find_people(domain_bundle(), X, empty).person.tolist() == people.person.tolist()
+    # two who have no names and speak at once are two
+    assert Turn("r", 0, 5).overlaps(Turn("r", 4, 9))
+    assert not Turn("r", 0, 5, "a").overlaps(Turn("r", 4, 9, "a"))
+
+
 def test_a_weight_divides_the_noise_of_a_take():
     model = sitting_model()
     X = RNG.normal(size=(3, D))

@@ -34,7 +34,7 @@ from .extractors.recordings import (
 from .io.files import OnDisk, fail, is_table, lines_of
 from .io.vectors import VectorSet
 from .kinds import KIND_WORDS, NONTARGET
-from .labels import as_array, by_appearance, is_missing
+from .labels import as_array, is_missing
 from .scoring.question import Question
 from .voices import (
     MARK,
@@ -398,16 +398,20 @@ def _of_100(interval: Sequence[float]) -> str:
 class Turn(NamedTuple):
     """A stretch of a recording in which one person speaks, in seconds.
 
-    name : whose it is within the recording, as a diariser has it; turns of one name are one person's
+    name : speaker within the recording, as a diariser has it; turns of one name are one person's. None or empty:
+        unnamed
     """
 
     recording: str
     start: float
     end: float
-    name: str = ""
+    name: str | None = None
 
     def overlaps(self, other: Turn) -> bool:
-        if self.recording != other.recording or self.name == other.name != "":
+        """Whether two people speak at the same time."""
+        if self.recording != other.recording:
+            return False
+        if self.name and self.name == other.name:
             return False
         return self.start < other.end and other.start < self.end
 
@@ -432,6 +436,9 @@ NO_TURNS = (
 )
 """Types of lines of RTTM, besides SPEAKER, that have times."""
 
+NO_NAME = "<NA>"
+"""Field of RTTM without a value: a voice activity detector names no speakers."""
+
 
 def read_turns(path: PathLike) -> list[Turn]:
     """Turns of an RTTM file (of a diariser), or of a ``segments`` file of Kaldi.
@@ -451,7 +458,8 @@ def read_turns(path: PathLike) -> list[Turn]:
         try:
             if fields[0] == "SPEAKER":
                 start = float(fields[3])
-                turn = Turn(fields[1], start, start + float(fields[4]), fields[7])
+                name = None if fields[7] == NO_NAME else fields[7]
+                turn = Turn(fields[1], start, start + float(fields[4]), name)
             else:
                 turn = Turn(fields[1], float(fields[2]), float(fields[3]))
         except (IndexError, ValueError):
@@ -480,11 +488,19 @@ def read_named(path: PathLike) -> list[Turn]:
             "nobody is named in it: name people on the page of mvplda people, and save the names",
         )
     for one, other in combinations(turns, 2):
-        if one.name == other.name and one._replace(name="").overlaps(other):
+        if one.name == other.name and one._replace(name=None).overlaps(other):
             raise DataError(
                 f"{path}: {one.name!r} speaks twice at {other.start:g} s of {one.recording}: two people have one name"
             )
     return turns
+
+
+def _first_owners(turns: Sequence[Turn]) -> IntArray:
+    """(n,) number of every turn's speaker within its recording; a turn without a name is a speaker of its own."""
+    # a number is never equal to a name, whatever the name is
+    keys = [(turn.recording, turn.name or i) for i, turn in enumerate(turns)]
+    numbers: dict[tuple[str, int | str], int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys])
 
 
 def find_people(
@@ -502,8 +518,7 @@ def find_people(
     sittings = [turn.recording for turn in turns]
     labels = sitting_labels(bundle, sittings) or None
     overlap = np.array([[one.overlaps(other) for other in turns] for one in turns])
-    names = [f"{turn.recording} {turn.name or i}" for i, turn in enumerate(turns)]
-    owner = by_appearance(np.unique(names, return_inverse=True)[1])
+    owner = _first_owners(turns)
     bundle = bundle.deployed(bundle.enrol(X, owner, labels))
     doubt = bundle.doubt(question)
     point = bundle.point(question, **wanted)

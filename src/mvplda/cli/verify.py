@@ -459,6 +459,6 @@ def _enrol_turns(file: str, network: str, turns: Sequence[Turn], extracted: Extr
 
     book = ProfileBook(file)
     for turn, vector, quality in zip(turns, extracted.X, extracted.qualities, strict=True):
-        book.add(turn.name, network, vector[None], [quality.digest], turn.recording)
-    for name in dict.fromkeys(turn.name for turn in turns):
+        book.add(turn.name or "", network, vector[None], [quality.digest], turn.recording)
+    for name in dict.fromkeys(turn.name or "" for turn in turns):
         click.echo(f"{name}: {book.counts()[name]} recording(s) in {book.path}", err=True)
