@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mvplda.exceptions import DataError, FileFormatError
-from mvplda.extractors.recordings import list_recordings
+from mvplda.extractors.recordings import list_recordings, read_names
 
 
 def _touch(folder, *names):
@@ -39,6 +39,24 @@ def test_links_to_folders_are_followed_and_hidden_files_are_not_recordings(tmp_p
     listed = list_recordings([tmp_path / "r"])
     assert listed.ids == ["anna/hello/1"]
     assert listed.labels == {"speaker": ["anna"], "phrase": ["hello"]}
+
+
+def test_links_to_a_folder_that_holds_them_do_not_nest(tmp_path):
+    _touch(tmp_path, "r/anna/hello/1.wav", "r/bob/hello/1.wav", "other/1.wav")
+    plain = list_recordings([tmp_path / "r"])
+    (tmp_path / "r" / "anna" / "all").symlink_to(tmp_path / "r")
+    (tmp_path / "r" / "anna" / "hello" / "own").symlink_to(tmp_path / "r" / "anna" / "hello")
+    # a link to what holds the source itself would list it again, too
+    (tmp_path / "r" / "bob" / "outside").symlink_to(tmp_path)
+    assert list_recordings([tmp_path / "r"]) == plain
+    assert read_names(list_recordings([tmp_path / "r"]))[0] == read_names(plain)[0]
+
+
+def test_links_between_two_folders_end(tmp_path):
+    _touch(tmp_path, "r/anna/1.wav", "r/bob/2.wav")
+    (tmp_path / "r" / "anna" / "b").symlink_to(tmp_path / "r" / "bob")
+    (tmp_path / "r" / "bob" / "a").symlink_to(tmp_path / "r" / "anna")
+    assert list_recordings([tmp_path / "r"]).ids == ["anna/1", "anna/b/2", "bob/2", "bob/a/1"]
 
 
 def test_where_folders_are_uneven_there_are_no_labels(tmp_path):

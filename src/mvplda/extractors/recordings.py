@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from glob import glob
 from pathlib import Path
 
 from ..exceptions import DataError, ParameterError
@@ -42,7 +41,8 @@ def list_recordings(sources: Sequence[str | os.PathLike[str]]) -> Recordings:
     """The recordings in sound files, folders, lists (``wav.scp``: an id and a path per line) and tables (.csv, .tsv).
 
     Folders name speakers, and phrases where there are two levels: ``anna/hello/1.wav``. Of several folders, their own
-    names count too, so that ``anna/ bob/`` holds two speakers and no two recordings with one id.
+    names count too, so that ``anna/ bob/`` holds two speakers and no two recordings with one id. Links to folders are
+    followed, except those to a folder that holds the link.
     """
     several = len(sources) > 1
     found: dict[str, Clip] = {}
@@ -112,9 +112,7 @@ def _listed(path: Path, several: bool) -> list[Entry]:
         return _tabled(path)
     if path.is_dir():
         base = path.resolve().parent if several else path.resolve()
-        # glob follows links to folders, which rglob does not, and leaves hidden files out
-        inside = glob("**", root_dir=path.resolve(), recursive=True)
-        files = sorted(path.resolve() / name for name in inside if is_sound(path / name))
+        files = sorted(file for file in _files_under(path.resolve()) if is_sound(file))
         if not files:
             raise DataError(f"there are no sound files under {path}")
         return [_named(file, base) for file in files]
@@ -126,6 +124,26 @@ def _listed(path: Path, several: bool) -> list[Entry]:
         return [(path.stem, Clip(path), ())]
     entries = read_map(path)
     return [(name, Clip(Path(file)), ()) for name, file in entries.items()]
+
+
+def _files_under(folder: Path, parents: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """Files in a folder and the folders in it, links to folders included; hidden ones are left out.
+
+    parents : resolved folders on the way here
+    """
+    chain = (*parents, folder.resolve())
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
+        if not path.is_dir():
+            yield path
+        elif not (path.is_symlink() and _holds_one_of(path.resolve(), chain)):
+            yield from _files_under(path, chain)
+
+
+def _holds_one_of(folder: Path, chain: Sequence[Path]) -> bool:
+    """Whether a link to this folder nests: the same files again, under names that are not theirs."""
+    return any(folder == parent or folder in parent.parents for parent in chain)
 
 
 def _tabled(path: Path) -> list[Entry]:
