@@ -41,6 +41,16 @@ def test_links_to_folders_are_followed_and_hidden_files_are_not_recordings(tmp_p
     assert listed.labels == {"speaker": ["anna"], "phrase": ["hello"]}
 
 
+def test_folders_below_the_phrase_have_no_meaning_however_deep(tmp_path):
+    _touch(tmp_path, "r/anna/hello/1.wav", "r/bob/hello/monday/1.wav", "r/bob/bye/monday/am/1.wav")
+    listed = list_recordings([tmp_path / "r"])
+    assert listed.labels == {
+        "speaker": ["anna", "bob", "bob"],
+        "phrase": ["hello", "bye", "hello"],
+    }
+    assert read_names(listed)[0] == listed
+
+
 def test_links_to_a_folder_that_holds_them_do_not_nest(tmp_path):
     _touch(tmp_path, "r/anna/hello/1.wav", "r/bob/hello/1.wav", "other/1.wav")
     plain = list_recordings([tmp_path / "r"])

@@ -178,9 +178,9 @@ def _named(file: Path, base: Path) -> Entry:
 
 
 def _labels(folders: list[tuple[str, ...]]) -> dict[str, list[str]]:
-    """By view; folders beyond the second say nothing that is known here."""
-    depths = {len(parents) for parents in folders}
-    if len(depths) != 1 or depths == {0}:
+    """Names of folders by view; folders beyond the second have no meaning."""
+    depths = [min(len(parents), len(VIEWS)) for parents in folders]
+    levels = min(depths, default=0)
+    if levels != max(depths, default=0):
         return {}
-    levels = min(depths.pop(), len(VIEWS))
     return {view: [parents[k] for parents in folders] for k, view in enumerate(VIEWS[:levels])}
