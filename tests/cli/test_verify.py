@@ -438,6 +438,15 @@ def test_the_examples_of_verify_ask_for_what_the_default_model_has():
         assert bundle.point(far=float(far)).measured
 
 
+def test_a_folder_of_several_people_is_one_side_with_a_warning(place):
+    for who, sound in {"ann": "one", "bob": "other"}.items():
+        (place / "all" / who).mkdir(parents=True)
+        (place / "all" / who / "1.wav").write_bytes((place / f"{sound}.wav").read_bytes())
+    done = run("verify", "all", "again.wav", *COSINE)
+    assert "all holds 2 folders (ann, bob)" in done.stderr
+    assert "warning" not in run("verify", "all/ann", "again.wav", *COSINE).stderr
+
+
 def test_people_of_several_recordings_and_a_page_to_confirm_them(place):
     done = run("people", "one.wav", "again.wav", "other.wav", *COSINE, "-o", "people.html")
     assert done.exit_code == 0, done.output

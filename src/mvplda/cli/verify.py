@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -59,7 +60,23 @@ def decision_options(command: Command) -> Command:
     return command
 
 
+NAMED = 3
+"""Folders that a warning names."""
+
+
 def _side(voices: VoiceModel, source: str) -> Extracted:
+    """Vectors of a sound file, or of those in a folder, which are taken as one person's."""
+    from ..extractors.recordings import list_recordings
+
+    if Path(source).is_dir():
+        owners = list(dict.fromkeys(list_recordings([source]).labels.get("speaker", ())))
+        if len(owners) > 1:
+            more = ", ..." if len(owners) > NAMED else ""
+            click.echo(
+                f"mvplda: warning: {source} holds {len(owners)} folders ({', '.join(owners[:NAMED])}{more}), and all "
+                "their recordings are taken as one person's: give the folder of one person",
+                err=True,
+            )
     return voices.side(list(recordings_in([source]).values()))
 
 
