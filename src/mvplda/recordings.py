@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from . import training
 from ._progress import Progress
-from ._typing import Array, FloatArray, IntArray, Json, PathLike, Setting
+from ._typing import Array, FloatArray, IntArray, Json, Names, PathLike, Setting
 from .bundle import Bundle
 from .calibration import question_key
 from .decisions import LOWEST_THRESHOLD, Decision, OperatingPoint, without_doubt
@@ -129,6 +129,7 @@ def setup(
         extracted.X[usable],
         {view: np.array(column)[rows] for view, column in named.labels.items()},
         marks=[extracted.qualities[place].digest[:12] for place in usable],
+        files=[named.ids[row] for row in rows],
         name=extractor.name,
         blocks={part: stop - start for part, (start, stop) in extractor.blocks.items()},
         notes=[*notes, *_left_out(named.ids, extracted)],
@@ -199,6 +200,7 @@ def setup_vectors(
     labels: Mapping[str, ArrayLike],
     *,
     marks: Sequence[str] = (),
+    files: Sequence[str] = (),
     name: str | None = None,
     blocks: Mapping[str, int] | None = None,
     far: float = 0.01,
@@ -206,9 +208,13 @@ def setup_vectors(
     notes: Sequence[str] = (),
     progress: bool = False,
 ) -> Setup:
-    """The same from vectors and labels, the speaker's first.
+    """Set up a model from vectors and labels, as `setup` does from recordings.
 
-    marks : one text per vector, by which it is known again; none: its number
+    Copies are left out before anything is trained or measured: of vectors of one person with equal marks the first is
+    used; of vectors of several people with equal marks none is.
+
+    marks : one text per vector that equals that of its copies; none: there are no copies
+    files : name of the recording of every vector, for the report; none: the marks
     name, blocks : of what made the vectors, and the columns of each of several extractors
     """
     if not 0 < far < 1:
@@ -217,6 +223,9 @@ def setup_vectors(
     columns = {view: np.asarray(column) for view, column in labels.items()}
     if "speaker" not in columns or is_missing(columns["speaker"]).any():
         raise LabelError("name the speaker of every vector: profiles are made of them")
+    used, copies = _without_copies(columns["speaker"], marks, files)
+    vectors = vectors[used]
+    columns = {view: column[used] for view, column in columns.items()}
     names, counts = np.unique(columns["speaker"], return_counts=True)
     if len(names) < 2:
         raise DataError(
@@ -224,7 +233,11 @@ def setup_vectors(
             f"least 2 people, better 20 (8 to measure errors, {ENOUGH_PEOPLE} to train a model), a folder per person; "
             "to compare two recordings, mvplda verify needs no setup"
         )
-    told = [*notes, f"{len(names)} people, {counts.min()} to {counts.max()} recordings each."]
+    told = [
+        *notes,
+        *copies,
+        f"{len(names)} people, {counts.min()} to {counts.max()} recordings each.",
+    ]
     phrases = training.count_named(columns["phrase"]) if "phrase" in columns else 0
     if phrases < 2:
         columns.pop("phrase", None)
@@ -259,19 +272,50 @@ def setup_vectors(
             voices = {"speaker": columns["speaker"]}
             bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
     people = columns["speaker"].astype(str)
-    pairs = zip(people, marks or range(len(vectors)), strict=True)
-    ids = [f"{who}{MARK}{mark}" for who, mark in pairs]
-    kept = np.sort(np.unique(ids, return_index=True)[1])
-    if len(kept) < len(ids):
-        told.append(f"{len(ids) - len(kept)} recordings are copies of others and were left out.")
     told += _prefer(bundle, far)
     report = "\n".join([*told, *report_lines(bundle, far), ADVICE])
     bundle.card = {**dict(bundle.card or {}), "report": report}
-    book = VectorSet(np.array(ids)[kept], vectors[kept], name)
+    own_marks = [marks[row] for row in used] if len(marks) else used.tolist()
+    ids = [f"{who}{MARK}{mark}" for who, mark in zip(people, own_marks, strict=True)]
+    book = VectorSet(np.array(ids), vectors, name)
     # one phrase that all say makes no view to train, and is known by its name where profiles are verified
-    spoken = as_array(labels.get("phrase", [""] * len(people)))
-    said = np.where(is_missing(spoken), "", spoken.astype(str))[kept].tolist()
-    return Setup(bundle, report, book, people[kept].tolist(), said)
+    said = [""] * len(people)
+    if "phrase" in labels:
+        spoken = as_array(labels["phrase"])[used]
+        said = np.where(is_missing(spoken), "", spoken.astype(str)).tolist()
+    return Setup(bundle, report, book, people.tolist(), said)
+
+
+def _without_copies(
+    speakers: Names, marks: Sequence[str], files: Sequence[str]
+) -> tuple[IntArray, list[str]]:
+    """Rows without copies of others, and lines of the report about what is left out."""
+    if not len(marks):
+        return np.arange(len(speakers)), []
+    names = files or marks
+    rows_of: dict[str, list[int]] = {}
+    for row, mark in enumerate(marks):
+        rows_of.setdefault(mark, []).append(row)
+    used = []
+    lines = []
+    copies = 0
+    for rows in rows_of.values():
+        # one label is wrong, and nothing says which
+        if len({str(speakers[row]) for row in rows}) > 1:
+            places = " and ".join(f"{names[row]} ({speakers[row]})" for row in rows)
+            lines.append(f"Left out: one recording of several people: {places}.")
+            continue
+        used.append(rows[0])
+        copies += len(rows) - 1
+    if len(lines) > SHOWN:
+        lines[SHOWN:] = [f"Left out: {len(lines) - SHOWN} more recordings of several people."]
+    if copies:
+        lines.append(f"{copies} recordings are copies of others and were left out.")
+    if not used:
+        raise DataError(
+            f"every recording stands under several people. {lines[0]} Give each person recordings of their own"
+        )
+    return np.sort(np.asarray(used, dtype=np.int64)), lines
 
 
 def _prefer(bundle: Bundle, far: float) -> list[str]:
