@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.stats import multivariate_normal
 from mvplda import Bundle, MultiviewPLDA
 from mvplda.exceptions import DataError, FileFormatError, MvpldaWarning
 from mvplda.recordings import Turn, find_people, people_page, read_turns
-from mvplda.voices import ProfileBook, leave_one_out, take_weights
+from mvplda.voices import MOST_OTHERS, ProfileBook, leave_one_out, take_weights
 
 D = 6
 RNG = np.random.default_rng(0)
@@ -96,6 +97,44 @@ def test_a_take_of_somebody_else_counts_less():
     # nobody else's takes are there to compare with
     assert np.isnan(leave_one_out(Bundle(None, model), X[:1], ["ann"], ["a"])).all()
     assert take_weights(np.array([np.nan])) == 1.0
+
+
+def test_every_take_is_compared_with_the_first_others_of_its_owner(monkeypatch):
+    model = sitting_model()
+    rng = np.random.default_rng(3)
+    # takes of one owner do not lie side by side, and one has more than are compared
+    owners = rng.permutation(["ann"] * (MOST_OTHERS + 4) + ["bob"] * 3 + ["eve"] * 2 + ["joe"])
+    sittings = rng.choice(["a", "b", "c"], len(owners))
+    X = rng.normal(size=(len(owners), D))
+    expected = np.full(len(X), np.nan)
+    for row, owner in enumerate(owners):
+        others = [i for i in np.flatnonzero(owners == owner) if i != row][:MOST_OTHERS]
+        if others:
+            labels = {"recording": sittings[others]}
+            profile = model.enrol(X[others], [owner] * len(others), labels)
+            test = model.enrol(X[[row]], labels={"recording": sittings[[row]]})
+            expected[row] = model.llr(profile, test, same="speaker", dtype=np.float64)[0, 0]
+    assert np.isnan(expected).sum() == 1
+    bundle = Bundle(None, model)
+    fits = leave_one_out(bundle, X, owners.tolist(), sittings.tolist())
+    np.testing.assert_allclose(fits, expected, rtol=1e-9)
+    # in parts, too
+    monkeypatch.setattr("mvplda.voices.AT_ONCE", 50 * D)
+    fits = leave_one_out(bundle, X, owners.tolist(), sittings.tolist())
+    np.testing.assert_allclose(fits, expected, rtol=1e-9)
+
+
+def test_the_memory_of_leaving_one_out_grows_with_people_and_not_with_their_pairs():
+    bundle = domain_bundle()
+    peaks = []
+    for people in (500, 2000):
+        X = RNG.normal(size=(2 * people, bundle.width_in))
+        owners = np.repeat([f"p{i}" for i in range(people)], 2).tolist()
+        tracemalloc.start()
+        leave_one_out(bundle, X, owners, owners)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 6 * peaks[0]
 
 
 def meeting() -> tuple[np.ndarray, list[Turn], list[int]]:

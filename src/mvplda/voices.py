@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._typing import Array, FloatArray, PathLike
+from ._typing import Array, FloatArray, IntArray, PathLike
 from .bundle import Bundle
 from .decisions import Decision, OperatingPoint, Verdict, decide, name_among, wanted_to_name
 from .exceptions import (
@@ -27,7 +27,7 @@ from .io.vectors import VectorSet, read_columns, read_vectors
 from .models import BaseScorer
 from .models.domain import SITTING
 from .persistence import atomic_write, load
-from .scoring.profiles import Profiles
+from .scoring.profiles import Profiles, sum_evidence
 from .scoring.question import Question
 
 MODEL_FILE = "model.safetensors"
@@ -53,6 +53,12 @@ PHRASE = "phrase"
 
 FITTING = 3.0
 """Logarithm of the odds that a take is of the person whose it should be."""
+
+AT_ONCE = 2**22
+"""Numbers of evidence of other takes that are held at a time (32 MiB)."""
+
+TAKES_AT_ONCE = 2**8
+"""Takes that are compared with others at a time: where sittings have names, their pairs count."""
 
 MOST_OTHERS = 20
 """A take is compared with at most so many others of its profile."""
@@ -146,6 +152,8 @@ class VoiceModel:
 
     def deployed(self, profiles: ProfileBook) -> VoiceModel:
         """The same in the domain of what is enrolled in a file: see `Bundle.deployed`."""
+        if not self.bundle.fitted_scorer.has_domain:
+            return self
         return replace(self, bundle=self.bundle.deployed(profiles.enrolled(self.bundle)))
 
     def side(self, recordings: Recorded) -> Extracted:
@@ -244,20 +252,42 @@ def leave_one_out(
     bundle: Bundle, X: FloatArray, owners: Sequence[str], sittings: Sequence[str]
 ) -> Array:
     """(n,) LLR that each take is of the same speaker as the others of its owner; NaN where there are none."""
-    names = np.asarray(owners)
-    others = np.equal.outer(names, names)
-    np.fill_diagonal(others, False)
-    others &= others.cumsum(axis=1) <= MOST_OTHERS
-    each, rows = np.nonzero(others)
-    tested = np.unique(each)
     fits = np.full(len(X), np.nan)
-    if len(each):
-        places = np.asarray(sittings)
-        rest = bundle.enrol(X[rows], each, sitting_labels(bundle, places[rows]) or None)
-        takes = bundle.enrol(X[tested], tested, sitting_labels(bundle, places[tested]) or None)
-        pairs = np.arange(len(tested))[:, None].repeat(2, axis=1)
-        fits[tested] = bundle.answer(rest, takes, speaker_question(bundle), pairs).llr
+    others = _others_of_owner(owners)
+    tested = np.array([row for row, rest in enumerate(others) if len(rest)], dtype=np.int64)
+    if not len(tested):
+        return fits
+    # a vector is in the sums of many others: its evidence is made once
+    y = bundle.evidence(X)
+    recorded = np.asarray(sittings)
+    question = speaker_question(bundle)
+    labelled = bool(sitting_labels(bundle, recorded))
+
+    def enrol(rows: IntArray, owner: IntArray) -> Profiles:
+        labels = sitting_labels(bundle, recorded[rows]) if labelled else None
+        return sum_evidence(y[rows], owner, labels, bundle.forms().base, bundle._key())
+
+    # a few at a time: the evidence of all others of all takes would not fit into memory
+    counts = np.array([len(others[row]) for row in tested])
+    at_once = max(1, AT_ONCE // y.shape[1])
+    part = counts.cumsum() // at_once + np.arange(len(tested)) // TAKES_AT_ONCE
+    for some in np.split(tested, np.flatnonzero(np.diff(part)) + 1):
+        rest = np.concatenate([others[row] for row in some])
+        each = np.repeat(some, [len(others[row]) for row in some])
+        pairs = np.arange(len(some))[:, None].repeat(2, axis=1)
+        answer = bundle.answer(enrol(rest, each), enrol(some, some), question, pairs)
+        fits[some] = answer.llr
     return fits
+
+
+def _others_of_owner(owners: Sequence[str]) -> list[IntArray]:
+    """For each take, the rows of the first few other takes of its owner."""
+    rows_of: dict[str, list[int]] = {}
+    for row, owner in enumerate(owners):
+        rows_of.setdefault(owner, []).append(row)
+    # one more than are compared, for the take itself may be among them
+    first = {owner: np.array(rows[: MOST_OTHERS + 1]) for owner, rows in rows_of.items()}
+    return [first[owner][first[owner] != row][:MOST_OTHERS] for row, owner in enumerate(owners)]
 
 
 def take_weights(fits: Array) -> Array:
