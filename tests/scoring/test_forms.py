@@ -12,7 +12,15 @@ from mvplda.exceptions import ParameterError
 from mvplda.scoring import worlds as worlds_module
 from mvplda.scoring.blocks import Several
 from mvplda.scoring.forms import multiply
-from mvplda.scoring.latents import LatentSpace, latent_term, vector_term
+from mvplda.scoring.latents import (
+    LatentSpace,
+    Layout,
+    Reduction,
+    latent_term,
+    reduce_evidence,
+    vector_term,
+)
+from mvplda.scoring.worlds import Table, group_profiles
 
 
 def random_model(D: int, ranks: dict[str, int], seed: int = 0) -> MultiviewPLDA:
@@ -113,3 +121,66 @@ def test_too_many_possibilities_are_refused_and_as_many_as_allowed_are_not(
     monkeypatch.setattr(worlds_module, "MOST_WORLDS", 5)
     with pytest.raises(ParameterError, match="6 possibilities"):
         score()
+
+
+CELLS = {"speaker": 3, "phrase": 2, "speaker:phrase": 2, "recording": 1}
+
+
+def several_cells(ranks: dict[str, int]) -> Layout:
+    """Five cells of one speaker: three phrases, two recordings, of which two cells weigh the same."""
+    base = ("speaker", "phrase", "recording")
+    classes = ((0,) * 5, (0, 0, 1, 1, 2), (0, 1, 0, 1, 1))
+    table = Table(base, (2.0, 1.0, 2.0, 0.5, 1.5), classes, ((-1,), (-1,) * 3, (-1,) * 2))
+    gram = LatentSpace.of(random_model(6, ranks).parameters_).gram
+    return Layout(table, ranks, gram)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_evidence_is_reduced_cell_by_cell_as_it_is_at_once(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    layout = several_cells(CELLS)
+    keep = rng.permutation(layout.width)[: rng.integers(1, layout.width + 1)]
+    kept, reduction = Reduction.of(layout.cells, layout, keep)
+    expected, M = reduce_evidence(layout.precision, keep)
+    np.testing.assert_allclose(kept, expected, atol=1e-12)
+    y = rng.normal(size=(4, layout.width))
+    np.testing.assert_allclose(reduction.apply(y), y @ M, atol=1e-12)
+
+
+@pytest.mark.parametrize("known", [None, "phrase"])
+@pytest.mark.parametrize("same", [None, "speaker", "phrase"])
+def test_profiles_of_many_cells_against_vectors_are_those_against_latents(
+    known: str | None, same: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(8)
+    E, T = rng.normal(size=(8, 5)), rng.normal(size=(6, 5))
+    ids = list("aaaaabbb")
+    asked: dict[str, Any] = {"same": same, "dtype": np.float64}
+    if known:
+        asked["known"] = [known]
+
+    def llrs() -> Any:
+        model = known_model(True)
+        return model.llr(model.enrol(E, ids, {"phrase": list("xxyzzyxy")}), model.enrol(T), **asked)
+
+    quick = llrs()
+    monkeypatch.setattr(LatentSpace, "is_wide", False)
+    np.testing.assert_allclose(llrs(), quick, atol=1e-9)
+
+
+def test_no_matrix_of_a_form_is_as_wide_as_a_profile_of_many_cells() -> None:
+    ranks = {"speaker": 20, "phrase": 20, "speaker:phrase": 20}
+    model = random_model(20, ranks)
+    rng = np.random.default_rng(9)
+    phrases = [f"p{i}" for i in range(12)]
+    profile = model.enrol(rng.normal(size=(12, 20)), ["a"] * 12, {"phrase": phrases})
+    forms = model.forms()
+    (group,) = group_profiles(profile, forms.base, {})
+    enrol = forms.side(group.table, group.gather(profile.y))
+    test = forms.side(Table.plain(forms.base, 1.0), rng.normal(size=(1, 1, 60)))
+    (form,) = forms.form(enrol, test, group.table.unread(), (((0, -1),), ((3, -1),)))
+    width = enrol.layout.width
+    assert width == 20 + 12 * 40
+    arrays = [form.left, form.right, form.row.values, form.row.matrix, form.column.matrix]
+    assert all(width not in np.shape(array) for array in arrays)
+    assert "precision" not in vars(enrol.layout)

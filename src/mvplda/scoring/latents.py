@@ -14,17 +14,17 @@ columns, sides of one cell are compared by their whitened means instead, of whic
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from .._typing import AnyArray, Array, IntArray
-from ..backend import NUMPY, like
+from .._typing import AnyArray, Array, BoolArray, IntArray
+from ..backend import NUMPY, empty, like
 from ..exceptions import NumericalError
 from ..inference.parameters import Parameters
 from ..labels import base_columns, parts_of
@@ -85,7 +85,8 @@ class Layout:
     """Where the latents of every class of a table stand, for a model with these views and ranks.
 
     places : (cells, r) which of the side's latents are those of every cell
-    precision : (width, width) N, the cells' evidence matrices added where their latents stand
+    cells_of : (width,) number of cells that have a latent
+    cells : (r, r) evidence matrix of every cell; cells of equal weight share one
     """
 
     def __init__(self, table: Table, views: Mapping[str, int], gram: Array) -> None:
@@ -109,18 +110,28 @@ class Layout:
             rows.append(row)
         # cells that share a class share its latents
         self.places = np.asarray(rows, dtype=np.int64)
-        self.precision = np.zeros((self.width, self.width))
-        for place, weight in zip(self.places, table.weights, strict=True):
-            self.precision[np.ix_(place, place)] += weight * gram  # (V5)
+        self.cells_of = np.bincount(self.places.reshape(-1), minlength=self.width)
+        weighted = {weight: weight * gram for weight in set(table.weights)}
+        self.cells = [weighted[weight] for weight in table.weights]
+
+    @cached_property
+    def precision(self) -> Array:
+        """(width, width) N, the cells' evidence matrices added where their latents stand."""
+        precision = np.zeros((self.width, self.width))
+        for place, cell in zip(self.places, self.cells, strict=True):
+            precision[np.ix_(place, place)] += cell  # (V5)
+        return precision
 
     def gather(self, y: AnyArray) -> AnyArray:
         """(profiles, width) evidence of profiles from that of their cells, (profiles, cells, r)."""
         if self.is_cell:
             return y[:, 0]
-        flat = y.reshape(len(y), -1)
-        spread = np.zeros((flat.shape[1], self.width))
-        spread[np.arange(len(spread)), self.places.reshape(-1)] = 1.0  # (V5)
-        return flat @ like(spread, flat)
+        total = empty((len(y), self.width), "float64", y)
+        total[:] = 0.0
+        for cell, place in enumerate(self.places):
+            where = like(place, y)
+            total[:, where] = total[:, where] + y[:, cell]  # (V5)
+        return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,15 +171,25 @@ class KnownClasses:
         return cls(means, covariances, roots[np.searchsorted(leaders, alike)], alike)
 
 
-class Substitution(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Substitution:
     """Latents of training classes are z = shift + scale z~ with z~ from N(0, I); others are their own z~ (V6).
 
     alike : tells scales apart
+    roots : blocks of the scale that are not I
     """
 
     alike: tuple[Hashable, ...]
     shift: Array
-    scale: Array
+    roots: tuple[tuple[slice, Array], ...]
+
+    @cached_property
+    def scale(self) -> Array:
+        """(width, width), which sides of many cells do without where no class is known."""
+        scale = np.eye(len(self.shift))
+        for block, root in self.roots:
+            scale[block, block] = root
+        return scale
 
     def apply(self, precision: Array) -> Array:
         """The evidence matrix of z~."""
@@ -176,6 +197,14 @@ class Substitution(NamedTuple):
         if not self.alike:
             return precision
         return _symmetric(self.scale.T @ precision @ self.scale)
+
+    def cells(self, layout: Layout) -> Sequence[Array]:
+        """The evidence matrices of z~ of every cell."""
+        if not self.alike:
+            return layout.cells
+        # scales of a cell's classes are those of its latents alone
+        scales = [self.scale[np.ix_(place, place)] for place in layout.places]
+        return [_symmetric(S.T @ cell @ S) for S, cell in zip(scales, layout.cells, strict=True)]
 
 
 @dataclass(eq=False)
@@ -190,6 +219,95 @@ class LatentSide:
     def vectors(self) -> AnyArray:
         """(profiles, D) whitened means, of sides of one cell."""
         return self.y @ like(self.space.unfold / self.layout.table.weights[0], self.y)
+
+
+class Elimination(NamedTuple):
+    """Latents that are integrated out, those that they are coupled with, and y_coupled -= y_gone gain."""
+
+    gone: IntArray
+    coupled: IntArray
+    gain: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """The map from evidence on all latents of a side to that on some, as a chain of eliminations (V2).
+
+    A cell's own latents, such as those of its phrase, are coupled with latents of that cell only: they are integrated
+    out cell by cell, with small matrices, and no matrix is as wide as the side.
+
+    scale : root of the known classes' covariances, see `Substitution`; None is I
+    loading : (kept, w) what the kept evidence is multiplied by in the end; None is I
+    """
+
+    steps: tuple[Elimination, ...]
+    keep: IntArray
+    scale: Array | None = None
+    loading: Array | None = None
+
+    def apply(self, y: AnyArray) -> AnyArray:
+        """(n, w) of evidence (n, width)."""
+        scaled = y + 0 if self.scale is None else y @ like(self.scale, y)
+        for step in self.steps:
+            gone = scaled[:, like(step.gone, y)] @ like(step.gain, y)
+            coupled = like(step.coupled, y)
+            scaled[:, coupled] = scaled[:, coupled] - gone
+        kept = scaled[:, like(self.keep, y)]
+        return kept if self.loading is None else kept @ like(self.loading, y)
+
+    @property
+    def size(self) -> int:
+        """Numbers that it holds."""
+        gains = {id(step.gain): step.gain.size for step in self.steps}
+        own = [m.size for m in (self.scale, self.loading) if m is not None]
+        return sum(gains.values()) + sum(own)
+
+    @classmethod
+    def of(cls, cells: Sequence[Array], layout: Layout, keep: IntArray) -> tuple[Array, Reduction]:
+        """(rho, rho) evidence on kept latents when the others are integrated out, and the way there.
+
+        cells : (r, r) evidence matrix of every cell
+        """
+        is_kept = np.zeros(layout.width, dtype=bool)
+        is_kept[keep] = True
+        is_own = ~is_kept & (layout.cells_of == 1)
+        left = np.flatnonzero(~is_own)
+        position = np.full(layout.width, -1)
+        position[left] = np.arange(len(left))
+        rest = np.zeros((len(left), len(left)))
+        steps = []
+        made: dict[Hashable, tuple[Array | None, Array]] = {}
+        for place, cell in zip(layout.places, cells, strict=True):
+            own = is_own[place]
+            # cells of equal weight have equal gains
+            key = (id(cell), own.tobytes())
+            if key not in made:
+                made[key] = _eliminate(cell, own)
+            gain, more = made[key]
+            coupled = place[~own]
+            if gain is not None:
+                steps.append(Elimination(place[own], coupled, gain))
+            where = position[coupled]
+            rest[np.ix_(where, where)] += more
+        # what several cells have in common, and is not kept
+        is_common = ~is_kept[left]
+        gain, kept = _eliminate(rest, is_common)
+        if gain is not None:
+            steps.append(Elimination(left[is_common], left[~is_common], gain))
+        # in the order that was asked for
+        order = np.searchsorted(left[~is_common], keep)
+        return _symmetric(kept[np.ix_(order, order)]), cls(tuple(steps), keep)
+
+
+def _eliminate(N: Array, is_gone: BoolArray) -> tuple[Array | None, Array]:
+    """The gain of integrating some latents out, None where there are none, and the matrix of the others (V2)."""
+    if not is_gone.any():
+        return None, N
+    rest = N[~is_gone][:, ~is_gone]
+    cross = N[is_gone][:, ~is_gone]
+    lower = NUMPY.cholesky(np.eye(len(cross)) + N[is_gone][:, is_gone])
+    gain = NUMPY.cho_solve(lower, cross)
+    return gain, rest - cross.T @ gain
 
 
 # -- the matrices of a form: once from latents, once from vectors, once as published -------------------------
@@ -276,6 +394,36 @@ def vector_term(A: Array, B: Array, R: Array) -> PairTerm:
     return PairTerm(cross, np.ones(len(B)), row, _symmetric(column), constant)  # (V12)
 
 
+def reduced_term(kept_e: Array, kept_t: Array) -> PairTerm:
+    """`latent_term` of evidence that was reduced to the shared latents on both sides."""
+    joint, k_joint = log_evidence_matrix(kept_e + kept_t)
+    own_e, k_e = log_evidence_matrix(kept_e)
+    own_t, k_t = log_evidence_matrix(kept_t)
+    root = NUMPY.cholesky(2 * joint)
+    return PairTerm(root, root, joint - own_e, joint - own_t, k_joint - k_e - k_t)  # (V3)
+
+
+def predictive_term(kept: Array, shared: Array, B: Array) -> tuple[PairTerm, Array]:
+    """The term of a profile of several cells and one vector, and the loading (rho, D) of the profile's evidence.
+
+    With z ~ N(0, I) the shared latents and shared z what they add to the vector, of which B is the covariance: the
+    profile's evidence y on z gives shared z the mean y loading and a covariance S, so that the vector is
+    N(y loading, B - shared shared' + S) against N(0, B).
+
+    kept : (rho, rho) the profile's evidence matrix of the shared latents
+    shared : (D, rho)
+    """
+    lower = NUMPY.cholesky(np.eye(len(kept)) + kept)
+    loading = NUMPY.cho_solve(lower, shared.T)
+    lower_t = NUMPY.cholesky(B)
+    lower = NUMPY.cholesky(_symmetric(B + shared @ (loading - shared.T)))
+    precision = _symmetric(NUMPY.inverse(lower))
+    column = (NUMPY.inverse(lower_t) - precision) / 2
+    constant = float(np.log(lower_t.diagonal()).sum() - np.log(lower.diagonal()).sum())
+    term = PairTerm(precision, np.ones(len(B)), -precision / 2, _symmetric(column), constant)
+    return term, loading  # (V2), (V12)
+
+
 def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTerm:
     """The paper's covariance of a half-shared hypothesis, as published.
 
@@ -291,14 +439,31 @@ def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTerm:
 
 
 class _Made(NamedTuple):
-    """The form of a world for all profiles of two tables: key, matrices, linear parts; of latents or of vectors."""
+    """The form of a world for all profiles of two tables: key, matrices, linear parts.
+
+    in_vectors : whether it is of the whitened means of the enrolment, of the test; else of their evidence
+    reductions : of the evidence of either side
+    """
 
     key: Hashable
     term: PairTerm
     row: Array | None
     column: Array | None
     constant: float
-    in_vectors: bool
+    in_vectors: tuple[bool, bool]
+    reductions: tuple[Reduction | None, Reduction | None] = (None, None)
+
+
+class _Reduced(NamedTuple):
+    """A term of sides of which one has several cells, whose evidence is reduced first.
+
+    A test of one cell stays as it is, for an index takes the same vector of it for all terms: test is then None.
+    """
+
+    term: PairTerm
+    enrol: Reduction
+    test: Reduction | None
+    test_in_vectors: bool = False
 
 
 class LatentForms:
@@ -319,6 +484,7 @@ class LatentForms:
         self._layouts: dict[Table, Layout] = {}
         self._made: dict[Hashable, _Made | None] = {}
         self._terms: dict[Hashable, PairTerm] = {}
+        self._reduced: dict[Hashable, _Reduced] = {}
         self._alone: dict[Hashable, tuple[Array, float]] = {}
         self._kept = 0
 
@@ -344,6 +510,7 @@ class LatentForms:
     def _forget(self) -> None:
         self._made.clear()
         self._terms.clear()
+        self._reduced.clear()
         self._alone.clear()
         self._kept = 0
 
@@ -381,9 +548,13 @@ class LatentForms:
         if made is None:
             return []
         key, term = made.key, made.term
-        values = (enrol.y, test.y)
-        if made.in_vectors:
-            values = (enrol.vectors, test.vectors)
+        values = [
+            side.vectors if in_vectors else side.y
+            for side, in_vectors in zip((enrol, test), made.in_vectors, strict=True)
+        ]
+        for i, reduction in enumerate(made.reductions):
+            if reduction is not None:
+                values[i] = reduction.apply(values[i])
         row = Quadratic((key, "row"), values[0], term.row, made.row, made.constant)
         column = Quadratic((key, "column"), values[1], term.column, made.column)
         return [PairForm(key, term.left, term.right, row, column)]
@@ -405,6 +576,8 @@ class LatentForms:
         # worlds with equal keys have equal matrices: training classes with equal covariances among them
         sides = (*enrol.key, of_e.alike, *test.key, of_t.alike)
         key = (in_vectors, *sides, keep_e.tobytes(), keep_t.tobytes(), *doubled)
+        if not doubled and not (enrol.is_cell and test.is_cell):
+            return self._make_reduced(enrol, test, of_e, of_t, keep_e, keep_t, key)
         term = self._terms.get(key)
         if term is None:
             if len(doubled) == 1:
@@ -425,18 +598,68 @@ class LatentForms:
             self._kept += sum(matrix.size for matrix in term[:4])
         # without training classes all means are 0, and forms have no linear part
         if not of_e.alike and not of_t.alike:
-            return _Made(key, term, None, None, term.constant, in_vectors)
-        # both sides about the means of their training classes: (e - o_e) ... (t - o_t)
+            return _Made(key, term, None, None, term.constant, (in_vectors, in_vectors))
         o_e = self._mean(enrol, of_e, in_vectors)
         o_t = self._mean(test, of_t, in_vectors)
-        cross_e = o_e @ term.left
-        cross_t = multiply(o_t, term.right)
-        square_e = o_e @ term.row
-        square_t = o_t @ term.column
-        constant = term.constant + cross_e @ cross_t + square_e @ o_e + square_t @ o_t
-        row = -cross_t @ term.left.T - 2.0 * square_e
-        column = -multiply(cross_e, term.right.T) - 2.0 * square_t
-        return _Made(key, term, np.asarray(row), np.asarray(column), float(constant), in_vectors)
+        row, column, constant = _about(term, o_e, o_t)
+        return _Made(key, term, row, column, constant, (in_vectors, in_vectors))
+
+    def _make_reduced(
+        self,
+        enrol: Layout,
+        test: Layout,
+        of_e: Substitution,
+        of_t: Substitution,
+        keep_e: IntArray,
+        keep_t: IntArray,
+        key: Hashable,
+    ) -> _Made:
+        """The form where a side has several cells: of its evidence on what is shared."""
+        reduced = self._reduced.get(key)
+        if reduced is None:
+            reduced = self._reduce(enrol, test, of_e, of_t, keep_e, keep_t)
+            self._reduced[key] = reduced
+            self._kept += sum(matrix.size for matrix in reduced.term[:4])
+            self._kept += sum(one.size for one in reduced[1:3] if one is not None)
+        term, reduce_e, reduce_t, test_in_vectors = reduced
+        places = ((False, test_in_vectors), (reduce_e, reduce_t))
+        if not of_e.alike and not of_t.alike:
+            return _Made(key, term, None, None, term.constant, *places)
+        o_e = reduce_e.apply(self._mean(enrol, of_e, False)[None])[0]
+        o_t = self._mean(test, of_t, test_in_vectors)
+        if reduce_t is not None:
+            o_t = reduce_t.apply(o_t[None])[0]
+        row, column, constant = _about(term, o_e, o_t)
+        return _Made(key, term, row, column, constant, *places)
+
+    def _reduce(
+        self,
+        enrol: Layout,
+        test: Layout,
+        of_e: Substitution,
+        of_t: Substitution,
+        keep_e: IntArray,
+        keep_t: IntArray,
+    ) -> _Reduced:
+        kept_e, reduce_e = Reduction.of(of_e.cells(enrol), enrol, keep_e)
+        if of_e.alike:
+            reduce_e = replace(reduce_e, scale=of_e.scale)
+        if test.is_cell and self.space.is_wide:
+            # fewer columns than latents: the test is a vector
+            shared = self.space.whitened @ of_t.scale[:, keep_t]
+            term, loading = predictive_term(kept_e, shared, self._covariance(test, of_t.scale))
+            return _Reduced(term, replace(reduce_e, loading=loading), None, True)
+        if test.is_cell:
+            kept_t, M = reduce_evidence(of_t.apply(test.precision), keep_t)
+            if of_t.alike:
+                M = of_t.scale @ M
+            term = reduced_term(kept_e, kept_t)
+            column = _symmetric(M @ term.column @ M.T)
+            return _Reduced(term._replace(right=M @ term.right, column=column), reduce_e, None)
+        kept_t, reduce_t = Reduction.of(of_t.cells(test), test, keep_t)
+        if of_t.alike:
+            reduce_t = replace(reduce_t, scale=of_t.scale)
+        return _Reduced(reduced_term(kept_e, kept_t), reduce_e, reduce_t)
 
     def _density(self, side: LatentSide, known: Substitution, factor: float) -> Quadratic:
         """Log density as certain training classes, up to a constant that all readings share."""
@@ -466,16 +689,16 @@ class LatentForms:
 
     def _substitution(self, layout: Layout, reading: Reading) -> Substitution:
         alike = []
+        roots = []
         shift = np.zeros(layout.width)
-        scale = np.eye(layout.width)
         for view, known in self.known.items():
             for number, c in enumerate(reading[self.base.index(view)]):
                 block = layout.blocks.get((layout.views.index(view), (number,)))
                 if c >= 0 and block is not None:
                     alike.append((block.start, int(known.alike[c])))
                     shift[block] = known.means[c]
-                    scale[block, block] = known.roots[c]
-        return Substitution(tuple(alike), shift, scale)
+                    roots.append((block, known.roots[c]))
+        return Substitution(tuple(alike), shift, tuple(roots))
 
     def _mean(self, layout: Layout, known: Substitution, in_vectors: bool) -> Array:
         """What the means of training classes make of the evidence, or of the whitened mean."""
@@ -502,6 +725,18 @@ class LatentForms:
                 keep_e += range(there.start, there.stop)
                 keep_t += range(block.start, block.stop)
         return np.asarray(keep_e, dtype=np.int64), np.asarray(keep_t, dtype=np.int64)
+
+
+def _about(term: PairTerm, o_e: Array, o_t: Array) -> tuple[Array, Array, float]:
+    """Linear parts and constant of a term of (e - o_e) and (t - o_t): both about the means of training classes."""
+    cross_e = o_e @ term.left
+    cross_t = multiply(o_t, term.right)
+    square_e = o_e @ term.row
+    square_t = o_t @ term.column
+    constant = term.constant + cross_e @ cross_t + square_e @ o_e + square_t @ o_t
+    row = -multiply(cross_t, term.left.T) - 2.0 * square_e
+    column = -multiply(cross_e, term.right.T) - 2.0 * square_t
+    return np.asarray(row), np.asarray(column), float(constant)
 
 
 def _symmetric(matrix: Array) -> Array:
