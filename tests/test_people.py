@@ -175,6 +175,48 @@ def test_turns_become_people_and_what_overlaps_does_not():
         find_people(domain_bundle(), X[:2], turns)
 
 
+def plain_bundle() -> Bundle:
+    """A model that is not calibrated: points of a speaker lie within 0.2 or so, speakers within 1."""
+    loadings = {"speaker": np.eye(D)}
+    return Bundle(None, MultiviewPLDA.from_parameters(np.zeros(D), loadings, 0.04 * np.eye(D)))
+
+
+def in_a_row(count: int) -> list[Turn]:
+    """Turns of one recording that do not overlap."""
+    return [Turn("r", 5 * i, 5 * i + 4) for i in range(count)]
+
+
+@pytest.mark.parametrize("others", [2, 10])
+def test_a_merge_has_to_be_surer_the_more_turns_there_are(others: int):
+    bundle = plain_bundle()
+    rng = np.random.default_rng(1)
+    same = np.zeros((2, D))
+    llr = bundle.llr(same[:1], same[1:], dtype=np.float64)[0, 0]
+    X = np.vstack([same, 3.0 * rng.normal(size=(others, D))])
+    chances = np.log(len(X) - 1)
+    for surplus in (0.05, -0.05):
+        threshold = llr - chances - surplus
+        assert threshold > 0
+        people = find_people(bundle, X, in_a_row(len(X)), threshold=threshold)
+        assert (people.person[0] == people.person[1]) == (surplus > 0)
+        assert people.person.max() + 1 == others + (1 if surplus > 0 else 2)
+
+
+def test_only_groups_that_are_each_other_s_best_are_merged():
+    # c is nearest to b, and b to a: once these are one person, c is too far from it
+    bundle = plain_bundle()
+    step = 0.4 * np.eye(D)[0]
+    X = np.stack([step, 0 * step, -1.1 * step])
+    pairs = bundle.llr(X, X, dtype=np.float64)
+    together = bundle.enrol(X[:2], ["ab", "ab"])
+    joint = bundle.llr(together, X[2:], dtype=np.float64)[0, 0]
+    accept = (joint + pairs[1, 2]) / 2
+    assert np.log(2) < joint < accept < pairs[1, 2] < pairs[0, 1]
+    for order in ([0, 1, 2], [2, 1, 0]):
+        people = find_people(bundle, X[order], in_a_row(3), threshold=accept - np.log(2))
+        assert people.person[np.argsort(order)].tolist() == [0, 0, 1]
+
+
 def test_the_page_lists_every_turn_and_what_is_not_decided():
     X, turns, _ = meeting()
     turns[0] = turns[0]._replace(recording="<r>")

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from extractor_problems import network, voice, write
 
+from mvplda import Bundle
 from mvplda.exceptions import DataError
-from mvplda.recordings import Setup, setup, setup_vectors
+from mvplda.recordings import Setup, _best, setup, setup_vectors
 
 PEOPLE, TAKES, WIDTH = 12, 3, 8
 
@@ -74,3 +75,25 @@ def test_a_folder_with_every_file_twice_is_that_folder(tmp_path: Path):
     assert figures(twice, counted) == figures(once, counted)
     assert twice.bundle.points == once.bundle.points
     assert twice.vectors.ids.tolist() == once.vectors.ids.tolist()
+
+
+def measured(eer: float, cllr: float) -> Bundle:
+    """A model with errors on its card: of two kinds of impostors, of which the worse counts."""
+    errors = {"eer": {"IC": eer / 2, "TW": eer}, "cllr": cllr}
+    return Bundle(card={"held_out": {"errors": {"speaker": errors}}})
+
+
+def test_a_model_is_chosen_only_if_it_is_better_in_both_measures():
+    default = measured(0.02, 0.2)
+    cosine = measured(0.5, 0.9)
+    for eer, cllr in ((0.01, 0.3), (0.03, 0.1), (0.02, 0.1), (0.01, 0.2)):
+        assert _best(default, measured(eer, cllr), cosine, []) is default, (eer, cllr)
+    committee = measured(0.01, 0.1)
+    assert _best(default, committee, cosine, []) is committee
+    # against the best so far, not against the first
+    better = measured(0.005, 0.05)
+    assert _best(default, committee, better, []) is better
+    assert _best(default, committee, measured(0.015, 0.15), []) is committee
+    report: list[str] = []
+    assert _best(default, Bundle(card={}), better, report) is default
+    assert report == ["Errors cannot be compared: the default model is used."]

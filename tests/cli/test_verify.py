@@ -17,11 +17,12 @@ import mvplda
 from mvplda import Bundle, CosineScorer, MultiviewPLDA, load
 from mvplda.calibration import HypothesisCalibrator
 from mvplda.cli import main
+from mvplda.decisions import NAMED_FAR, OperatingPoint
 from mvplda.exceptions import FileFormatError, LabelError
 from mvplda.extractors.recordings import list_recordings, read_names, usual_pattern
 from mvplda.io.vectors import read_vectors
 from mvplda.recordings import _of_100, setup_vectors
-from mvplda.voices import DEFAULT_MODEL, ProfileBook
+from mvplda.voices import DEFAULT_MODEL, ProfileBook, VoiceModel
 
 load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files only
 
@@ -436,6 +437,28 @@ def test_the_examples_of_verify_ask_for_what_the_default_model_has():
     bundle = load(DEFAULT_MODEL)
     for far in re.findall(r"--far ([\d.]+)", run("verify", "--help").output):
         assert bundle.point(far=float(far)).measured
+
+
+def test_identify_names_somebody_at_the_rate_that_is_asked_for(place):
+    bundle = load("cosine")
+    thresholds = {0.01: 1.0, NAMED_FAR: 0.5, 0.001: 4.0}
+    points = [OperatingPoint(threshold, far=far) for far, threshold in thresholds.items()]
+    bundle.points = {"speaker": points}
+    bundle.save("points")
+    assert run("profiles", "add", "voices.npz", "ann", "one.wav", *NET).exit_code == 0
+    words = ("identify", "again.wav", "--profiles", "voices.npz", *NET, "--model", "points")
+    for options, threshold in {
+        (): 0.5,  # for naming among many, where nothing else is asked for
+        ("--far", "0.01"): 1.0,
+        ("--far", "0.001"): 4.0,
+        ("--threshold", "2.5"): 2.5,
+    }.items():
+        done = run(*words, "--json", *options)
+        assert json.loads(done.stdout)["point"]["threshold"] == threshold
+    voices = VoiceModel.load("points", ["net.onnx"])
+    book = ProfileBook("voices.npz")
+    assert voices.identify("again.wav", book, far=0.001).point.threshold == 4.0
+    assert voices.identify("again.wav", book, far=0.01).point.threshold == 1.0
 
 
 def test_a_folder_of_several_people_is_one_side_with_a_warning(place):

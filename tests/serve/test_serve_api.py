@@ -580,3 +580,16 @@ def test_the_model_says_what_its_thresholds_come_from(small):
     assert found["operatingPoints"][0]["frrInterval"]
     assert found["threshold"] == 4.0
     assert found["largestLlr"] > found["threshold"]
+
+
+def test_each_further_rejection_doubles_the_lock(bench):
+    name = bench.person(40)
+    for _ in range(4):
+        assert bench.calls.verify(name, bench.world.say(41, 0)[0]).json()["decision"] == "reject"
+    for seconds in (60, 120, 240, 480, 960):
+        rejected = bench.calls.verify(name, bench.world.say(41, 0)[0])
+        assert rejected.json()["decision"] == "reject"
+        bench.clock.now += seconds - 1
+        locked = bench.calls.verify(name, bench.world.say(40, 0)[0])
+        assert (locked.status_code, locked.headers["retry-after"]) == (429, "1"), seconds
+        bench.clock.now += 2
