@@ -36,6 +36,7 @@ from mvplda.distributed import ordered_map
 from mvplda.exceptions import MvpldaError
 from mvplda.extractors import Extractor, load_extractor, measure, read_sound
 from mvplda.extractors.sound import golden_signal
+from mvplda.speech.provenance import provenance, write_results
 
 RATE = 16000
 RATES = (8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000)
@@ -395,7 +396,6 @@ def run(
         one for one in found if one["state"] in ("far, not warned", "not our error", "not finite")
     ]
     return {
-        "command": f"python -m benchmarks.damaged AudioMNIST/ -x {place} --count {count} --seed {seed}",
         "far below": {
             f"from {s:g} s of speech": round(limit, 3)
             for s, limit in zip(SPEECH_S, far, strict=True)
@@ -424,7 +424,6 @@ def false_alarms(folder: Path) -> dict[str, Any]:
         for row in (row for row in rows if row["file"] == name):
             found.update(measure(sound[int(row["start"]) :][: int(row["length"])], rate).warnings)
     return {
-        "command": "python -m benchmarks.damaged AudioMNIST/ --clean",
         "clips": len(rows),
         "warned of": dict(found),
     }
@@ -458,13 +457,13 @@ def main() -> None:
         run as in_processes,
     )  # which find it by this name, not as __main__
 
+    record = provenance([given.folder] if given.folder else [])
     figures = in_processes(
         given.extractor, given.folder, given.count, given.seed, given.workers, given.keep
     )
-    text = json.dumps(figures, indent=2)
     print(json.dumps({k: v for k, v in figures.items() if k not in ("by", "bad")}, indent=2))
     if given.output is not None:
-        given.output.write_text(text + "\n")
+        write_results(given.output, "Damaged recordings", **figures, provenance=record)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from mvplda.inference.design import Design
 from mvplda.inference.em import fit_em, moment_start
 from mvplda.inference.parameters import NoiseModel
 from mvplda.inference.priors import MaximumLikelihood
+from mvplda.speech.provenance import provenance, write_results
 from mvplda.statistics import device as on_device
 from mvplda.statistics.device import DeviceAccumulator
 
@@ -41,6 +42,9 @@ class Report:
 
     path: Path | None
     data: dict[str, Any] = field(default_factory=dict)
+    record: dict[str, Any] = field(
+        default_factory=lambda: {**provenance(), "unchecked": "times of a GPU"}
+    )
 
     def row(
         self, part: str, name: str, seconds: float, floor: float | None = None, **more: Any
@@ -60,7 +64,7 @@ class Report:
 
     def write(self) -> None:
         if self.path is not None:
-            self.path.write_text(json.dumps(self.data, indent=1) + "\n")
+            write_results(self.path, "training on a GPU", **self.data, provenance=self.record)
 
 
 def wait(device: torch.device) -> None:

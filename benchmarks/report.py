@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,8 @@ import scipy
 from threadpoolctl import threadpool_info
 
 import mvplda
-from mvplda.speech.results import provenance
+from benchmarks.timing import ROOT
+from mvplda.speech.provenance import DATA, OUTPUT, provenance, with_provenance, write_results
 
 # figures may be made where nothing can be drawn; --pictures draws them elsewhere
 if find_spec("matplotlib") is not None:
@@ -50,19 +52,29 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write(name: str, figures: dict[str, Any], output: Path) -> list[Path]:
-    """Write NAME.json, and NAME.png where there is a picture of it."""
-    output.mkdir(parents=True, exist_ok=True)
+def write(name: str, command: str, figures: dict[str, Any], output: Path) -> list[Path]:
+    """Write NAME.json, and NAME.png where there is a picture of it.
+
+    command : the arguments of ``python -m benchmarks`` that make it
+    """
     text = output / f"{name}.json"
+    record = provenance(command=f"python -m benchmarks {command} --output {OUTPUT}")
     about = {"benchmark": name, "machine": {**machine(), **figures.get("machine", {})}}
-    text.write_text(
-        json.dumps({**about, **{k: v for k, v in figures.items() if k != "machine"}}, indent=2)
-        + "\n"
-    )
+    rest = {key: value for key, value in figures.items() if key != "machine"}
+    write_results(text, name, **about, **rest, provenance=record)
     return [text, *draw(name, output)]
 
 
-def study_arguments(about: str | None, inputs: Sequence[str], output: Path) -> tuple[Any, Path]:
+def results_files(root: Path = ROOT) -> list[Path]:
+    """Return all results files of the project."""
+    files = [
+        *(root / "results").rglob("results.json"),
+        *(root / "benchmarks/results").glob("*.json"),
+    ]
+    return sorted(files)
+
+
+def study_arguments(about: str | None, inputs: Iterable[str], output: Path) -> tuple[Any, Path]:
     """The files or folders that a study is given, by name, and where what it makes goes."""
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -80,24 +92,34 @@ def study_command(
     study: Callable[..., Any],
     table: Callable[[Any], str] | None = None,
     *,
-    inputs: Sequence[str] = ("data",),
+    inputs: Mapping[str, str] = {"data": DATA},
+    reads: Sequence[str] = (),
     title: str | None = None,
 ) -> None:
-    """The command line of a study: its figures, and its table where it has one, go to results/NAME.
+    """The command line of a study: its results, and its table where it has one, go to results/NAME.
 
     study : called with the paths that the command is given
-    table : makes Markdown of what the study found
-    inputs : what the paths are called in its help
+    table : makes Markdown of the results
+    inputs : {name of an argument in the help: the argument as the command is recorded}
+    reads : files below the first input that the study reads, if it does not read all of it
     """
+    spec = study.__globals__["__spec__"]
+    if spec is None:
+        raise SystemExit("run a study with python -m, from the root of the project")
     paths, folder = study_arguments(about, inputs, Path("results") / name)
+    command = " ".join(["python -m", spec.name, *inputs.values(), "--output", OUTPUT])
+    files = [paths[0] / file for file in reads] if reads else paths
+    record = provenance(files, command=command)
+    begin = time.process_time()
     found = study(*paths)
-    folder.mkdir(parents=True, exist_ok=True)
-    saved = {"title": title or name, "provenance": provenance(paths), "rows": found}
-    text = json.dumps(saved, indent=2) + "\n"
-    (folder / "results.json").write_text(text, encoding="utf-8")
+    record["seconds"] = round(time.process_time() - begin)
+    rows = with_provenance(found, record)
+    write_results(folder / "results.json", title or name, rows=rows)
+    text = json.dumps(found, indent=2)
     if table is not None:
-        (folder / "table.md").write_text(table(found), encoding="utf-8")
-    print(text if table is None else table(found))
+        text = table(found)
+        (folder / "table.md").write_text(text, encoding="utf-8")
+    print(text)
 
 
 def draw(name: str, output: Path) -> list[Path]:

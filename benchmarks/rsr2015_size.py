@@ -11,7 +11,6 @@ results/rsr2015-size/results.json, others in FOLDER.
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ from mvplda.io.trials import Trials, read_rsr2015_enrolment, rsr2015_utterance
 from mvplda.kinds import Coded
 from mvplda.speech.corpora import load_corpus, public
 from mvplda.speech.experiment import run_experiment
-from mvplda.speech.results import provenance
+from mvplda.speech.provenance import provenance, write_results
 from mvplda.speech.settings import read_recipe
 
 PEOPLE = {"male": range(1, 158), "female": range(1, 144)}
@@ -121,6 +120,7 @@ def main() -> None:
     if not vectors.is_file():
         write_tree(root, given.people or len(PEOPLE["male"]))
         write_vectors(root, vectors)
+    record = {**provenance([root]), "unchecked": "times and memory of a machine"}
     rows: list[dict[str, object]] = []
     started = time.perf_counter()
     processor = time.process_time()
@@ -143,15 +143,10 @@ def main() -> None:
     settings = read_recipe("paper", {"name": "rsr2015"})
     settings = settings.with_changes({"evaluation.systems": given.systems})
     run_experiment(corpus, settings, root / "out", say, vectors=[vectors])
-    results = {
-        "title": "RSR2015's published size: stub files, its lists, given vectors",
-        "provenance": provenance(),
-        "vectors_gb": round(vectors.stat().st_size / 2**30, 2),
-        "rows": rows,
-    }
+    found = {"vectors_gb": round(vectors.stat().st_size / 2**30, 2), "steps": rows}
+    title = "RSR2015's published size: stub files, its lists, given vectors"
     output = root / "results.json" if given.people else OUTPUT
-    output.parent.mkdir(exist_ok=True)
-    output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_results(output, title, rows={**found, "provenance": record})
 
 
 if __name__ == "__main__":

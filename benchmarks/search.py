@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from mvplda.speech.provenance import provenance, write_results
+
 TAKES = 3
 CHUNK = 250_000
 
@@ -152,10 +154,10 @@ def main() -> None:
     flat = Flat(rows, options.candidates)
     about["all columns"] = [measure(flat, asked, owners, batch) for batch in (1, 16)]
     about["gigabytes at the peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    text = json.dumps(about, indent=1)
-    print(text)
+    print(json.dumps(about, indent=1))
     if options.results:
-        Path(options.results).write_text(text + "\n", encoding="utf-8")
+        record = {**provenance(), "unchecked": "times of a machine"}
+        write_results(Path(options.results), "search", **about, provenance=record)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ sys.path[:0] = [str(ROOT / "tests" / "support")]
 import service_postgres  # noqa: E402
 from service_client import Client, Refused  # noqa: E402
 
-from mvplda.speech.results import provenance  # noqa: E402
+from mvplda.speech.provenance import provenance, update_rows, with_provenance  # noqa: E402
 
 MASTER_KEY = "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="
 
@@ -440,24 +440,19 @@ def _resident(pid: int) -> float:
 
 def add(folder: Path, found: dict[str, Any]) -> None:
     """Put results beside those that are there, and write all of them as tables in Markdown."""
-    folder.mkdir(parents=True, exist_ok=True)
-    place = folder / "results.json"
-    before: dict[str, Any] = {}
-    if place.is_file():
-        before = json.loads(place.read_text(encoding="utf-8"))
-    every = {**before.get("rows", {}), **found}
-    # parts are made on different machines and days
-    made = {**before.get("made", {}), **dict.fromkeys(found, provenance())}
-    saved = {
-        "title": "The service under load",
-        "provenance": provenance(),
-        "made": made,
-        "rows": every,
-    }
-    place.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+    record = {**provenance(), "unchecked": "seconds and memory of a machine"}
+    every = update_rows(
+        folder / "results.json",
+        "The service under load",
+        "rows",
+        with_provenance(found, record),
+    )
     lines = []
     for name, rows in every.items():
-        several = rows if isinstance(rows, list) else [rows]
+        several = [
+            {key: value for key, value in row.items() if key != "provenance"}
+            for row in (rows if isinstance(rows, list) else [rows])
+        ]
         lines += [
             f"## {name}",
             "",

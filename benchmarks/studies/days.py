@@ -86,4 +86,4 @@ def table(found: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    study_command("days", __doc__, study, table)
+    study_command("days", __doc__, study, table, reads=["cvau.npz"])

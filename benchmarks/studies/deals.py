@@ -9,11 +9,12 @@ deals.
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -24,7 +25,8 @@ from mvplda.metrics.evaluation import Evaluation
 from mvplda.metrics.intervals import Intervals
 from mvplda.speech.corpora import Corpus, load_corpus
 from mvplda.speech.experiment import TrialSample, read_corpus_vectors
-from mvplda.speech.results import KINDS, over_seeds, provenance, seeds_cell
+from mvplda.speech.provenance import DATA, OUTPUT, provenance, update_rows
+from mvplda.speech.results import KINDS, over_seeds, seeds_cell
 from mvplda.speech.settings import BackendSettings
 from mvplda.speech.systems import SYSTEMS, Task, run_system
 
@@ -33,7 +35,7 @@ TRAINED, TESTED = 200, 150
 COSTS = ("default",)
 MOST = 100_000
 """Trials of a kind that intervals are made of; errors are of all."""
-OUTPUT = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 PAPER = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
 OURS = (
     "cosine",
@@ -116,38 +118,61 @@ def run_deal(name: str, data: Path, deal: int, system_name: str) -> tuple[Evalua
     "--system", multiple=True, help="This system; figures of the others stay as they are."
 )
 @click.option("--jobs", default=1, show_default=True, help="So many processes.")
-def main(data: Path, only: tuple[str, ...], system: tuple[str, ...], jobs: int) -> None:
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The folder of results.json, of one corpus.  [default: results/NAME]",
+)
+def main(
+    data: Path, only: tuple[str, ...], system: tuple[str, ...], jobs: int, output: Path | None
+) -> None:
     """Write results/NAME/results.json of every corpus."""
-    for name, (title, systems) in CORPORA.items():
-        if only and name not in only:
-            continue
-        path = OUTPUT / name / "results.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        chosen = tuple(one for one in (*ALONE, *systems) if not system or one in system)
-        file = data / ("cvau.npz" if name.startswith("cvau") else "speech_commands.npz")
-        figures = json.loads(path.read_text())["systems"] if path.is_file() else {}
-        order = (*ALONE, *systems)
-        # the slowest begin, and a file is there from the first system on
-        work = (
-            delayed(run_deal)(name, data, deal, one)
-            for one in reversed(chosen)
-            for deal in range(DEALS)
-        )
-        done = Parallel(n_jobs=jobs, return_as="generator")(work)
-        command = f"python -m benchmarks.studies.deals DATA --only {name}"
-        command += "".join(f" --system {one}" for one in system)
-        made = {**provenance([file]), "command": command}
-        for one in reversed(chosen):
-            own = SYSTEMS[ALONE.get(one, one)]
-            heading = own.heading(BackendSettings(), ("speaker", "phrase"))
-            if one in ALONE:
-                heading += ", CAM++ alone"
-            figures[one] = {"title": heading, "seeds": over_seeds(list(islice(done, DEALS)))}
-            rows = {each: figures[each] for each in order if each in figures}
-            results = {"title": title, "provenance": made, "systems": rows}
-            path.write_text(json.dumps(results, indent=1) + "\n")
-        for row in figures.values():
-            print(row["title"], [seeds_cell(cell) for cell in row["seeds"].values()])
+    if output is not None and len(only) != 1:
+        raise click.UsageError("--output is a folder for one corpus: name it with --only")
+    for name in only or CORPORA:
+        deal_corpus(name, data, system, jobs, (output or RESULTS / name) / "results.json")
+
+
+def deal_corpus(name: str, data: Path, chosen: tuple[str, ...], jobs: int, path: Path) -> None:
+    """Run the chosen systems, or all of them, on every deal of a corpus, and update its results file."""
+    title, systems = CORPORA[name]
+    order = (*ALONE, *systems)
+    # the slowest begin
+    wanted = [one for one in reversed(order) if not chosen or one in chosen]
+    file = data / ("cvau.npz" if name == "cvau" else "speech_commands.npz")
+    records = {
+        one: provenance([file], command=command_of(name, one), seeds=range(DEALS)) for one in wanted
+    }
+    work = (delayed(timed_deal)(name, data, deal, one) for one in wanted for deal in range(DEALS))
+    done = Parallel(n_jobs=jobs, return_as="generator")(work)
+    rows: dict[str, Any] = {}
+    # a file is there from the first system on
+    for one in wanted:
+        runs = list(islice(done, DEALS))
+        heading = SYSTEMS[ALONE.get(one, one)].heading(BackendSettings(), ("speaker", "phrase"))
+        if one in ALONE:
+            heading += ", CAM++ alone"
+        records[one]["seconds"] = round(sum(seconds for _, seconds in runs))
+        found = over_seeds([measured for measured, _ in runs])
+        row = {"title": heading, "seeds": found, "provenance": records[one]}
+        rows = update_rows(path, title, "systems", {one: row}, order)
+    for row in rows.values():
+        print(row["title"], [seeds_cell(cell) for cell in row["seeds"].values()])
+
+
+def command_of(name: str, system: str) -> str:
+    """The command that makes one row again."""
+    module = f"python -m benchmarks.studies.deals {DATA}"
+    return f"{module} --only {name} --system {system} --output {OUTPUT}"
+
+
+def timed_deal(
+    name: str, data: Path, deal: int, system: str
+) -> tuple[tuple[Evaluation, Intervals], float]:
+    """`run_deal` and the CPU seconds that it takes."""
+    begin = time.process_time()
+    return run_deal(name, data, deal, system), time.process_time() - begin
 
 
 if __name__ == "__main__":

@@ -126,4 +126,4 @@ def table(found: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    study_command("errata", __doc__, study, table)
+    study_command("errata", __doc__, study, table, reads=["audiomnist_jvectors.npz"])

@@ -97,4 +97,4 @@ def table(found: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    study_command("near_phrases", __doc__, study, table)
+    study_command("near_phrases", __doc__, study, table, reads=["audiomnist"])

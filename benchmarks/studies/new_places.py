@@ -10,8 +10,8 @@ at 0.64 s a clip.
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import shlex
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -27,7 +27,7 @@ from benchmarks.report import markdown_rows
 from mvplda import Bundle, CosineScorer, MultiviewPLDA
 from mvplda.metrics import eer, speaker_intervals, trial_kinds
 from mvplda.preprocessing import standard_chain, unit_chain
-from mvplda.speech.results import provenance
+from mvplda.speech.provenance import OUTPUT, WORK, provenance, with_provenance, write_results
 
 from .adaptation import adapt, moved, recentred, shift_mean
 
@@ -253,6 +253,10 @@ def main() -> None:
     wanted = tuple(row for row in ROWS if row in (NONE, *(options.row or ROWS)))
     asked = wanted, not options.no_intervals
     jobs = [(options.places, name, draw, *asked) for name in names for draw in range(options.draws)]
+    command = f"python -m benchmarks.studies.new_places {WORK}/places --output {OUTPUT}"
+    command += "".join(f" --row {shlex.quote(row)}" for row in options.row or ())
+    command += f" --draws {options.draws}" + " --no-intervals" * options.no_intervals
+    record = provenance([options.places], command=command)
     results: dict[str, Any] = {name: [] for name in names}
     with ProcessPoolExecutor(options.workers) as pool:
         for (_, name, draw, *_), found in zip(
@@ -260,9 +264,8 @@ def main() -> None:
         ):
             results[name].append(found)
             print(name, draw, {row: round(found[row]["2"][0][0], 2) for row in wanted}, flush=True)
-    options.output.mkdir(parents=True, exist_ok=True)
-    saved = {"title": "A new domain", "provenance": provenance([options.places]), "rows": results}
-    (options.output / "results.json").write_text(json.dumps(saved, indent=0) + "\n")
+    rows = with_provenance(results, record)
+    write_results(options.output / "results.json", "A new domain", rows=rows)
     (options.output / "table.md").write_text(table(results))
     draw_minutes(results, options.output / "places.png")
 

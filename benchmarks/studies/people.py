@@ -1,6 +1,6 @@
 """People across recordings, of the default model: C-VAU's campaigns, AudioMNIST, and AudioMNIST put into rooms.
 
-    python -m benchmarks.studies.people cvau.npz audiomnist.npz work/rooms.npz
+    python -m benchmarks.studies.people ../shared/data/cvau.npz ../shared/data/audiomnist work/rooms.npz
 
 The last file is made by `benchmarks.studies.rooms`. C-VAU: eight turns of every campaign of those people whom the
 default model was not trained on. AudioMNIST: six digits of everybody in either of two recordings (half a second each),
@@ -20,7 +20,15 @@ import numpy as np
 
 from benchmarks.data import as_default, default_of_two, people_with_sound
 from benchmarks.report import study_command
+from mvplda.extractors import load_extractor
+from mvplda.extractors.sound import read_audio
 from mvplda.recordings import Turn, find_people
+from mvplda.speech.corpora import load_corpus
+from mvplda.speech.provenance import DATA, WORK
+from mvplda.speech.recordings import RATE
+
+DIGITS = 6
+VOICE = 192
 
 
 def judge(
@@ -54,6 +62,26 @@ def judge(
     }
 
 
+def digits_of(folder: Path, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Vectors, speakers and recordings of six digits of everybody in either of two recordings."""
+    corpus = load_corpus("audiomnist", folder)
+    assert corpus.clips is not None
+    assert corpus.sessions is not None
+    speakers = corpus.labels["speaker"].astype(str)
+    recordings = corpus.sessions.astype(int) // 10
+    rows = []
+    for who in np.unique(speakers):
+        for half in np.unique(recordings):
+            own = np.flatnonzero((speakers == who) & (recordings == half))
+            rows.append(rng.permutation(own)[:DIGITS])
+    chosen = np.concatenate(rows)
+    # columns as the shared data have them
+    extractor = load_extractor(["campplus", "words"])
+    vectors = np.stack([extractor(read_audio(corpus.clips[row], RATE), RATE) for row in chosen])
+    data = {"camp": vectors[:, :VOICE], "words": vectors[:, VOICE:]}
+    return as_default(data), speakers[chosen], recordings[chosen]
+
+
 def study(of_cvau: Path, of_audiomnist: Path, of_rooms: Path) -> dict[str, Any]:
     """How well people are found, by corpus."""
     rng = np.random.default_rng(0)
@@ -72,8 +100,7 @@ def study(of_cvau: Path, of_audiomnist: Path, of_rooms: Path) -> dict[str, Any]:
     seen = people_with_sound(of_cvau)
     campaigns = draw(cvau, ~np.isin(cvau["speaker"], seen), cvau["session"], 8)
     results["C-VAU"] = judge(*campaigns, named=False)
-    digits = dict(np.load(of_audiomnist))
-    halves = draw(digits, digits["condition"] == "clean", digits["session"].astype(int) // 10, 6)
+    halves = digits_of(of_audiomnist, rng)
     results["AudioMNIST"] = judge(*halves, named=False)
     results["AudioMNIST, diarised"] = judge(*halves, named=True)
     rooms = dict(np.load(of_rooms))
@@ -86,5 +113,9 @@ def study(of_cvau: Path, of_audiomnist: Path, of_rooms: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    files = ("cvau", "audiomnist", "rooms")
+    files = {
+        "cvau": f"{DATA}/cvau.npz",
+        "audiomnist": f"{DATA}/audiomnist",
+        "rooms": f"{WORK}/rooms.npz",
+    }
     study_command("people", __doc__, study, inputs=files, title="People across recordings")

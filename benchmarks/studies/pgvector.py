@@ -22,7 +22,7 @@ from mvplda.serve.app import open_service
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import SERVICE
-from mvplda.speech.results import provenance
+from mvplda.speech.provenance import provenance, with_provenance, write_results
 
 
 def ask(service: Service, vector: np.ndarray) -> tuple[dict, float]:
@@ -42,7 +42,9 @@ def main() -> None:
     # a statement of the filling, too, is one of the service
     os.environ["MVPLDA_STATEMENT_TIMEOUT_S"] = "600"
     rng = np.random.default_rng(0)
-    results: dict = {"command": "python -m benchmarks.studies.pgvector", "people": options.people}
+    command = f"python -m benchmarks.studies.pgvector postgresql://... --people {options.people}"
+    record = {**provenance(command=command), "unchecked": "times of a machine and a database"}
+    results: dict = {"people": options.people}
     answers: dict[str, list] = {}
     with tempfile.TemporaryDirectory() as folder:
         fill(Path(folder), options.people)
@@ -67,9 +69,7 @@ def main() -> None:
             service.store.close()
     results["same answers"] = answers["memory"] == answers["pgvector"]
     print(json.dumps(results, indent=1))
-    saved = {"title": "pgvector", "provenance": provenance(), "rows": results}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+    write_results(options.out, "pgvector", rows=with_provenance(results, record))
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ import numpy as np
 from mvplda import make_two_views
 from mvplda.speech.corpora import Corpus, build_corpus, load_corpus
 from mvplda.speech.experiment import run_experiment
+from mvplda.speech.provenance import DATA, OUTPUT
 from mvplda.speech.settings import Configuration
 
-OUTPUT = Path(__file__).parents[2] / "results" / "paper"
+RESULTS = Path(__file__).parents[2] / "results" / "paper"
 RAW = ["cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw"]
 REDUCED = ["cosine", "plda-cell", "jplda-printed", "jplda-exact", "jplda-interaction"]
 ALONE = ["plda-speaker", "jplda-alone", "jplda-alone-raw"]
@@ -91,25 +92,42 @@ def jvectors(data: Path) -> tuple[Corpus, Path]:
 @click.command()
 @click.argument("data", type=click.Path(exists=True, path_type=Path))
 @click.argument("names", nargs=-1, type=click.Choice(list(RUNS)))
-def main(data: Path, names: tuple[str, ...]) -> None:
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The folder of the files of one run.  [default: results/paper/NAME]",
+)
+def main(data: Path, names: tuple[str, ...], output: Path | None) -> None:
+    if output is not None and len(names) != 1:
+        raise click.UsageError("--output is a folder for one run: name it")
     for name in names or RUNS:
         changes = {"evaluation.seeds": 5, "corpus.name": name, **RUNS[name]}
         configuration = Configuration().with_changes(changes)
-        with tempfile.TemporaryDirectory() as folder:
+        folder = output or RESULTS / name
+        with tempfile.TemporaryDirectory() as scratch:
             if name.startswith("jvectors"):
                 corpus, file = jvectors(data)
             else:
                 per_model = configuration.corpus.get("per_model", 3)
-                corpus, file = simulated(name, Path(folder), per_model)
+                corpus, file = simulated(name, Path(scratch), per_model)
             run_experiment(
                 corpus,
                 configuration,
-                OUTPUT / name,
+                folder,
                 click.echo,
                 vectors=[file],
-                inputs=[file],
+                # simulated vectors are made by the same command
+                inputs=[file] if name.startswith("jvectors") else [],
+                command=f"python -m benchmarks.studies.readings {DATA} {name} --output {OUTPUT}",
             )
-        (OUTPUT / name / "model.safetensors").unlink(missing_ok=True)
+        keep_tables(folder)
+
+
+def keep_tables(folder: Path) -> None:
+    """Delete what an experiment leaves beside its tables and its configuration."""
+    for name in ("model.safetensors", "report.html", "vectors.npz", "extractor.onnx"):
+        (folder / name).unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

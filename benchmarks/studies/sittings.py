@@ -22,6 +22,7 @@ from benchmarks.report import study_command
 from mvplda import MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
 from mvplda.metrics.curves import cllr, min_cllr
+from mvplda.speech.provenance import DATA, WORK
 from mvplda.voices import sitting_labels
 
 TAKES = (1, 3, 10)
@@ -166,5 +167,5 @@ def study(campaigns: Path, meetings: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    files = ("cvau", "rooms")
+    files = {"cvau": f"{DATA}/cvau.npz", "rooms": f"{WORK}/rooms.npz"}
     study_command("sittings", __doc__, study, inputs=files, title="Takes of one sitting")

@@ -147,4 +147,4 @@ def table(found: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    study_command("speakers", __doc__, study, table)
+    study_command("speakers", __doc__, study, table, reads=["speech_commands.npz"])

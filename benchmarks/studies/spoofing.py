@@ -304,4 +304,7 @@ def table(found: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    study_command("spoofing", __doc__, study, table)
+    files = [
+        f"audiomnist{part}" for part in ("", "_campplus.npz", "_embeddings.npz", "_jvectors.npz")
+    ]
+    study_command("spoofing", __doc__, study, table, reads=files)

@@ -18,6 +18,7 @@ from mvplda.bundle import Bundle
 from mvplda.decisions import NAMED_FAR, OperatingPoint, name_among
 from mvplda.scoring.question import Question
 from mvplda.speech import defaults
+from mvplda.speech.provenance import WORK
 from mvplda.speech.recordings import CONDITIONS, DOMAINS, Material, read_material
 
 VOICE = Question(same="speaker")
@@ -107,4 +108,4 @@ def table(found: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    study_command("strangers", __doc__, study, table)
+    study_command("strangers", __doc__, study, table, inputs={"vectors": f"{WORK}/vectors"})

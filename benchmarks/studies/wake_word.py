@@ -20,6 +20,7 @@ from benchmarks.data import as_default, default_of_two, people_with_sound
 from benchmarks.report import study_command
 from mvplda.decisions import NAMED_FAR, name_among
 from mvplda.scoring.question import Question
+from mvplda.speech.provenance import DATA
 
 TAKES = 3
 HOUSEHOLDS = 60
@@ -92,4 +93,5 @@ def study(vectors: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    study_command("wake-word", __doc__, study, inputs=("vectors",), title="Wake words")
+    inputs = {"vectors": f"{DATA}/speech_commands.npz"}
+    study_command("wake-word", __doc__, study, inputs=inputs, title="Wake words")

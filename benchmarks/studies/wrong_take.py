@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.data import as_default, default_of_two, people_with_sound
 from benchmarks.report import study_command
 from mvplda.metrics import eer
+from mvplda.speech.provenance import DATA
 from mvplda.voices import (
     leave_one_out,
     sitting_labels,
@@ -98,4 +99,5 @@ def study(vectors: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    study_command("wrong-take", __doc__, study, inputs=("vectors",), title="A wrong take")
+    inputs = {"vectors": f"{DATA}/cvau.npz"}
+    study_command("wrong-take", __doc__, study, inputs=inputs, title="A wrong take")

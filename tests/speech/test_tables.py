@@ -9,7 +9,8 @@ import re
 import pytest
 
 from benchmarks import tables
-from mvplda.speech.results import SCHEMA
+from benchmarks.report import results_files
+from mvplda.speech.provenance import SCHEMA, rows_of
 
 
 @pytest.mark.parametrize("page", tables.documents(), ids=lambda page: page.name)
@@ -45,13 +46,32 @@ def test_studies_are_of_this_version(file):
     importlib.import_module(f"benchmarks.studies.{file.stem}")
 
 
-FILES = sorted(tables.RESULTS.rglob("results.json"))
+FILES = results_files()
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
-def test_every_result_says_where_it_comes_from(file):
+def numbers_outside_rows(values, name=""):
+    """Places of numbers that no provenance belongs to."""
+    if isinstance(values, dict):
+        if "provenance" in values:
+            return []
+        return [
+            each for key, v in values.items() for each in numbers_outside_rows(v, f"{name}/{key}")
+        ]
+    if isinstance(values, list):
+        return [each for v in values for each in numbers_outside_rows(v, name)]
+    return [name] if isinstance(values, int | float) else []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_every_number_belongs_to_a_row_with_its_maker(file):
     results = json.loads(file.read_text(encoding="utf-8"))
+    assert results.pop("schema") == SCHEMA
     assert results["title"]
-    assert {"schema", "commit", "date", "command", "inputs"} <= set(results["provenance"])
-    assert results["provenance"]["schema"] == SCHEMA
-    assert ("systems" in results) != ("rows" in results)
+    results.pop("configuration", None)
+    assert numbers_outside_rows(results) == []
+    for place, row in rows_of(results):
+        record = row["provenance"]
+        assert {"command", "commit", "inputs"} <= set(record), place
+        assert "dirty" not in record, place
+        commit = record["commit"]
+        assert (commit is None and record["note"]) or len(commit) >= 7, place

@@ -12,7 +12,6 @@ package and the results.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,9 +30,9 @@ from ..metrics import eer
 from ..metrics.curves import min_cllr
 from ..models.domain import DomainPLDA
 from ..models.parts import PartMatcher
-from ..persistence import write_atomically
 from ..scoring.question import Hypothesis, Near, Question
 from ..voices import DEFAULT_MODEL
+from .provenance import OUTPUT, WORK, provenance, with_provenance, write_results
 from .recordings import (
     CONDITIONS,
     DOMAINS,
@@ -43,7 +42,6 @@ from .recordings import (
     read_material,
     write_vectors,
 )
-from .results import provenance
 
 VIEWS = ("speaker", "phrase")
 POINTS, SOUNDS = 24, 32
@@ -429,7 +427,7 @@ def make_bundle(material: Material, extractor: str) -> Bundle:
     return bundle
 
 
-WORK = click.argument("work", type=click.Path(path_type=Path))
+WORK_ARGUMENT = click.argument("work", type=click.Path(path_type=Path))
 
 
 @click.group()
@@ -438,7 +436,7 @@ def main() -> None:
 
 
 @main.command()
-@WORK
+@WORK_ARGUMENT
 @click.argument("roots", nargs=len(DOMAINS), metavar="AUDIOMNIST SPEECH-COMMANDS CVAU")
 def vectors(work: Path, roots: tuple[str, ...]) -> None:
     """Make vectors of the recordings of three corpora, in WORK."""
@@ -447,13 +445,15 @@ def vectors(work: Path, roots: tuple[str, ...]) -> None:
 
 
 @main.command()
-@WORK
+@WORK_ARGUMENT
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), default=DEFAULT_MODEL, show_default=False
 )
 @click.option("--results", type=click.Path(path_type=Path), help="Where the results are written.")
 def model(work: Path, output: Path, results: Path | None) -> None:
     """Fit, calibrate and measure the model of vectors in WORK."""
+    command = f"python -m mvplda.speech.defaults model {WORK} -o {WORK}/default.safetensors --results {OUTPUT}"
+    record = provenance([work / f"{name}.npz" for name in DOMAINS], command=command)
     material = read_material(work)
     rows = []
     for group in DOMAINS:
@@ -465,15 +465,15 @@ def model(work: Path, output: Path, results: Path | None) -> None:
     bundle.card = {**about, "people": people, "left_out": rows}
     bundle.save(output)
     if results is not None:
-        results.mkdir(parents=True, exist_ok=True)
-        inputs = provenance([work / f"{name}.npz" for name in DOMAINS])
         points = {
             key: [one.to_dict() for one in some] for key, some in (bundle.points or {}).items()
         }
         title = "The default model on corpora left out"
-        saved = {"title": title, "provenance": inputs, "points": points, "rows": rows}
-        text = json.dumps(saved, indent=1)
-        write_atomically(results / "results.json", text.encode())
+        figures = {
+            "points": {**points, "provenance": record},
+            "rows": with_provenance(rows, record),
+        }
+        write_results(results / "results.json", title, **figures)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from ..metrics.intervals import Intervals
 from ..persistence import write_atomically
 from .corpora import Corpus
 from .frames import extract_features
-from .results import Results, SystemResult, over_seeds, provenance, table_line
+from .provenance import provenance
+from .results import Results, SystemResult, over_seeds, table_line
 from .settings import BackendSettings, Configuration, EvaluationSettings, to_toml
 from .systems import BEST, COMPARED, System, Task, compared_views, run_system, systems_named
 
@@ -64,6 +65,7 @@ def run_experiment(
     vectors: Sequence[str | Path] = (),
     extractors: Sequence[str | Path] = (),
     inputs: Sequence[str | Path] = (),
+    command: str = "",
 ) -> Results:
     """Run an experiment and write its models, tables and report to a folder.
 
@@ -82,8 +84,10 @@ def run_experiment(
     extractors : extractors as for `mvplda.load_extractor`, whose vectors are concatenated; empty: a network is trained
         on the corpus
     inputs : files and folders whose hashes are stored in results.json
+    command : recorded in place of the command line of this process
     """
     started = time.perf_counter()
+    maker = provenance(inputs, command=command)
     # raises for unsuitable systems before a network is trained
     systems_named(configuration.evaluation.systems, len(compared_views(corpus)))
     output.mkdir(parents=True, exist_ok=True)
@@ -116,7 +120,7 @@ def run_experiment(
         title=title,
         summary=corpus.summary(),
         configuration=configuration.to_dict(),
-        provenance=provenance(inputs),
+        provenance=maker,
         notes=notes,
     )
     results.save(output)

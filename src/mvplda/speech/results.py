@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import html
-import json
 import math
-import os
-import platform
-import subprocess
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from importlib.metadata import distributions
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import t as student
 
-from .. import __version__
 from .. import report as draw
 from .._typing import Card, Json, Names
-from ..backend import cores
 from ..metrics.comparison import Comparison
 from ..metrics.evaluation import BRACKETS, Evaluation, aligned
 from ..metrics.intervals import Intervals
 from ..persistence import write_atomically
 from ..plotting import SystemsDisplay
+from .provenance import SCHEMA, results_text
 from .settings import to_toml
 
-SCHEMA = 2
-"""Of results.json: all have title and provenance; figures stand in systems (of experiments) or in rows."""
 KINDS = ("IW", "IC", "TW", "Total")
 PUBLISHED_SYSTEMS = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw")
 PUBLISHED = {
@@ -47,15 +36,6 @@ PUBLISHED_CORPUS = {
     "audiomnist": "rsr2015",
 }
 """Published table shown next to the results on a corpus; none for simulated vectors or vectors of unknown origin."""
-PACKAGES = (
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "torch",
-    "onnxruntime",
-    "kaldi-native-fbank",
-    "soundfile",
-)
 
 
 EXPLANATIONS = {
@@ -175,7 +155,7 @@ class Results:
     title : corpus and extractor
     summary : description of the corpus and its protocol
     configuration : settings of the experiment, as plain values
-    provenance : program, machine, command and inputs
+    provenance : of every system and comparison, see `mvplda.speech.provenance`
     notes : id and reason of each unusable utterance
     """
 
@@ -242,17 +222,18 @@ class Results:
 
     def to_dict(self) -> Json:
         """Return plain values for JSON."""
+        maker = {"provenance": dict(self.provenance)}
         compared = [
-            {"of": ours, "with": theirs, **comparison.to_dict()}
+            {"of": ours, "with": theirs, **comparison.to_dict(), **maker}
             for (ours, theirs), comparison in self.comparisons.items()
         ]
         return {
+            "schema": SCHEMA,
             "title": self.title,
             "corpus": self.summary,
-            "provenance": dict(self.provenance),
             "configuration": dict(self.configuration),
             "notes": list(self.notes),
-            "systems": {system.name: system.to_dict() for system in self.systems},
+            "systems": {system.name: system.to_dict() | maker for system in self.systems},
             "comparisons": compared,
         }
 
@@ -261,7 +242,7 @@ class Results:
         sections = [self.summary, self.table(), "\n".join(aligned(self.claims()))]
         files = {
             "table.txt": "\n\n".join(sections) + "\n",
-            "results.json": json.dumps(self.to_dict(), indent=1) + "\n",
+            "results.json": results_text(self.to_dict()),
         }
         for name, content in files.items():
             write_atomically(folder / name, content.encode())
@@ -321,48 +302,3 @@ def _ratio(compared: Comparison, kind: str) -> str:
         return "-"
     sign = {"A": " +", "B": " -"}.get(test.verdict, "  ")
     return f"{test.ratio:.2f} [{test.ratio_low:.2f}, {test.ratio_high:.2f}]{sign}"
-
-
-def provenance(inputs: Iterable[str | Path] = ()) -> Json:
-    """Version, commit, date, platform, packages, threads, command and SHA-256 of the inputs."""
-    installed = {one.name: one.version for one in distributions()}
-    # with "-m module", which sys.argv does not have
-    words = [Path(word).name if os.path.isabs(word) else word for word in sys.orig_argv[1:]]
-    return {
-        "schema": SCHEMA,
-        "mvplda": __version__,
-        "commit": _commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "packages": {name: installed[name] for name in PACKAGES if name in installed},
-        "cores": cores(),
-        "threads": os.environ.get("OMP_NUM_THREADS", ""),
-        "command": " ".join(["python", *words]).replace("python mvplda ", "mvplda ", 1),
-        "inputs": {Path(path).name: digest_of(Path(path)) for path in inputs},
-    }
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file, or of the names and sizes of the files under a folder."""
-    if path.is_file():
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    digest = hashlib.sha256()
-    # names and sizes: to read a whole corpus would take longer than many an experiment
-    for file in sorted(path.rglob("*")):
-        if file.is_file():
-            digest.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())
-    return digest.hexdigest()
-
-
-def _commit() -> str:
-    """Of the source tree that is run, with a "+" where it has changes; empty for an installed package."""
-    command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12"]
-    try:
-        ended = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return ended.stdout.strip()
