@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from threadpoolctl import threadpool_limits
 
+from . import check
 from .report import PLOTS, draw, lines_of, write
 from .timing import ROOT
 
@@ -66,6 +67,7 @@ def main(
       extractors  networks from elsewhere that were fetched: multiples of real time
 
       tables   measure nothing: make the tables of the documents anew from results/
+      check    make a random sample of stored rows again and compare (see check --help)
 
     On a GPU: python benchmarks/gpu_scoring.py and python benchmarks/gpu_training.py.
     """
@@ -84,10 +86,12 @@ def main(
         for name in names or BENCHMARKS:
             module = import_module(f"benchmarks.{BENCHMARKS[name]}")
             figures = module.run(quick=quick, rounds=rounds, peer_python=peer_python)
-            files = write(BENCHMARKS[name], figures, output)
+            files = write(BENCHMARKS[name], name, figures, output)
             click.echo(f"== {name}\n" + "\n".join(lines_of(figures)))
             click.echo("wrote " + ", ".join(str(file) for file in files) + "\n")
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["check"]:
+        check.main(sys.argv[2:], prog_name="python -m benchmarks check")
     main()
