@@ -54,21 +54,39 @@ def people_with_sound(vectors: Path) -> list[str]:
     return sorted(path.name for path in sound.iterdir()) if sound.is_dir() else []
 
 
+def whole(data: Mapping[str, np.ndarray]) -> bool:
+    """Whether there are vectors of every extractor of the default model."""
+    return "resnet" in data
+
+
 def as_default(data: Mapping[str, np.ndarray], rows: Any = slice(None)) -> np.ndarray:
-    """Vectors of CAM++ and words as `default_of_two` takes them: there are no others in the shared data."""
+    """Return vectors as the default model takes them, or `default_of_two` if the data lack `resnet` and `sounds`.
+
+    The shared data have CAM++ and words only.
+    """
     # peers' interpreters run this file without the package
     from mvplda.speech.defaults import BLOCKS
 
     voices, words = data["camp"][rows], data["words"][rows]
-    resnet = np.ones((len(voices), BLOCKS["resnet"][0]))
-    # sounds of 0 s say nothing
-    sounds = np.ones((len(voices), BLOCKS["sounds"][0]))
-    sounds[:, -1] = 0.0
+    if whole(data):
+        resnet, sounds = data["resnet"][rows], data["sounds"][rows]
+    else:
+        resnet = np.ones((len(voices), BLOCKS["resnet"][0]))
+        # sounds of 0 s have no effect
+        sounds = np.ones((len(voices), BLOCKS["sounds"][0]))
+        sounds[:, -1] = 0.0
     return np.hstack([voices, resnet, words, sounds]).astype(np.float64)
 
 
+def default_for(data: Mapping[str, np.ndarray]) -> Any:
+    """Return the default model, or `default_of_two` for data without ResNet."""
+    from mvplda.voices import DEFAULT_MODEL, load_model
+
+    return load_model(DEFAULT_MODEL) if whole(data) else default_of_two()
+
+
 def default_of_two() -> Any:
-    """The default model where ResNet has nothing to say."""
+    """Return the default model without its block `resnet`; thresholds and calibrations stay those of the whole."""
     from mvplda.voices import DEFAULT_MODEL, load_model
 
     bundle = load_model(DEFAULT_MODEL)

@@ -3,11 +3,11 @@
     python -m benchmarks.studies.people ../shared/data/cvau.npz ../shared/data/audiomnist work/rooms.npz
 
 The last file is made by `benchmarks.studies.rooms`. C-VAU: eight turns of every campaign of those people whom the
-default model was not trained on. AudioMNIST: six digits of everybody in either of two recordings (half a second each),
-one by one and with the names that a diariser gives within one. In rooms: six turns of two to three seconds of everybody
-in either of two meetings, each of which shares a room, a microphone and a channel; people whom the default model was
-not trained on. Evaluated by pairs of turns: precision (merged and of one person) and recall (of one person and merged);
-and by what is asked.
+default model was not trained on, without `resnet`: the shared data have no vectors of it. AudioMNIST: six digits of
+everybody in either of two recordings (half a second each), one by one and with the names that a diariser gives within
+one. In rooms: six turns of two to three seconds of everybody in either of two meetings, each of which shares a room, a
+microphone and a channel; people whom the default model was not trained on. Evaluated by pairs of turns: precision
+(merged and of one person) and recall (of one person and merged); and by what is asked.
 """
 
 from __future__ import annotations
@@ -18,21 +18,27 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import as_default, default_of_two, people_with_sound
+from benchmarks.data import as_default, default_for, people_with_sound
 from benchmarks.report import study_command
+from mvplda.bundle import Bundle
 from mvplda.extractors import load_extractor
 from mvplda.extractors.sound import read_audio
 from mvplda.recordings import Turn, find_people
 from mvplda.speech.corpora import load_corpus
 from mvplda.speech.provenance import DATA, WORK
-from mvplda.speech.recordings import RATE
+from mvplda.speech.recordings import EXTRACTORS, RATE
+from mvplda.voices import DEFAULT_MODEL, load_model
 
 DIGITS = 6
-VOICE = 192
 
 
 def judge(
-    X: np.ndarray, truth: np.ndarray, rooms: np.ndarray, named: bool, meets: bool = False
+    bundle: Bundle,
+    X: np.ndarray,
+    truth: np.ndarray,
+    rooms: np.ndarray,
+    named: bool,
+    meets: bool = False,
 ) -> dict[str, float]:
     """named : turns of a person in a recording have one name; meets : several people are in one recording"""
     begin = time.perf_counter()
@@ -45,7 +51,7 @@ def judge(
         )
         for i, (who, room) in enumerate(zip(truth, rooms, strict=True))
     ]
-    people = find_people(default_of_two(), X, turns)
+    people = find_people(bundle, X, turns)
     pairs = np.equal.outer(people.person, people.person) & ~np.eye(len(truth), dtype=bool)
     same = np.equal.outer(truth, truth) & ~np.eye(len(truth), dtype=bool)
     first = {person: truth[people.person == person][0] for person in range(people.person.max() + 1)}
@@ -62,8 +68,8 @@ def judge(
     }
 
 
-def digits_of(folder: Path, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Vectors, speakers and recordings of six digits of everybody in either of two recordings."""
+def digits_of(folder: Path, rng: np.random.Generator) -> tuple[Any, ...]:
+    """The model, vectors, speakers and recordings of six digits of everybody in either of two recordings."""
     corpus = load_corpus("audiomnist", folder)
     assert corpus.clips is not None
     assert corpus.sessions is not None
@@ -75,11 +81,9 @@ def digits_of(folder: Path, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
             own = np.flatnonzero((speakers == who) & (recordings == half))
             rows.append(rng.permutation(own)[:DIGITS])
     chosen = np.concatenate(rows)
-    # columns as the shared data have them
-    extractor = load_extractor(["campplus", "words"])
+    extractor = load_extractor(list(EXTRACTORS))
     vectors = np.stack([extractor(read_audio(corpus.clips[row], RATE), RATE) for row in chosen])
-    data = {"camp": vectors[:, :VOICE], "words": vectors[:, VOICE:]}
-    return as_default(data), speakers[chosen], recordings[chosen]
+    return load_model(DEFAULT_MODEL), vectors, speakers[chosen], recordings[chosen]
 
 
 def study(of_cvau: Path, of_audiomnist: Path, of_rooms: Path) -> dict[str, Any]:
@@ -87,14 +91,15 @@ def study(of_cvau: Path, of_audiomnist: Path, of_rooms: Path) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     results: dict[str, Any] = {}
 
-    def draw(data: dict, among: np.ndarray, rooms: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
+    def draw(data: dict, among: np.ndarray, rooms: np.ndarray, n: int) -> tuple[Any, ...]:
         rows = []
         for who in np.unique(data["speaker"][among]):
             for where in np.unique(rooms):
                 here = among & (data["speaker"] == who) & (rooms == where)
                 rows.append(rng.permutation(np.flatnonzero(here))[:n])
         chosen = np.concatenate(rows)
-        return as_default(data, chosen), data["speaker"][chosen].astype(str), rooms[chosen]
+        speakers = data["speaker"][chosen].astype(str)
+        return default_for(data), as_default(data, chosen), speakers, rooms[chosen]
 
     cvau = dict(np.load(of_cvau))
     seen = people_with_sound(of_cvau)

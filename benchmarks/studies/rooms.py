@@ -4,8 +4,8 @@
 
 Sixty people meet in twenty-four rooms, five at a time, each in two of them. A room is one impulse response (T60 0.2 to
 0.6 s, direct sound 0 to 12 dB above the tail), one microphone and one channel: none, or a telephone's. In every
-room everybody says twelve turns of three to five digits, about two to three seconds. No take is used twice. What
-`benchmarks.studies.people` and `benchmarks.studies.sittings` read.
+room everybody says twelve turns of three to five digits, about two to three seconds. No take is used twice. Vectors of
+all extractors of the default model; `benchmarks.studies.people` and `benchmarks.studies.sittings` read them.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from mvplda.extractors import load_extractor
 from mvplda.extractors.sound import read_audio
 from mvplda.speech.corpora import load_corpus
 from mvplda.speech.frames import in_room, over_channel, with_noise
-from mvplda.speech.recordings import RATE, joined, telephone
+from mvplda.speech.recordings import EXTRACTORS, RATE, joined, telephone
 
 TURNS = 12
 TOGETHER = 5
-VOICE = 192
 
 
 def main() -> None:
     (audiomnist,), output = study_arguments(__doc__, ["audiomnist"], Path("work/rooms.npz"))
     corpus = load_corpus("audiomnist", audiomnist)
-    # columns as the shared data have them
-    extractor = load_extractor(["campplus", "words"])
+    extractor = load_extractor(list(EXTRACTORS))
+    # names as the shared data have them
+    names = {"campplus": "camp"}
+    columns = {names.get(name, name): slice(*ends) for name, ends in extractor.blocks.items()}
     speakers = corpus.labels["speaker"]
     rng = np.random.default_rng(0)
     people = np.unique(speakers)
     meetings = [part for _ in range(2) for part in rng.permutation(people).reshape(-1, TOGETHER)]
     left = {who: rng.permutation(np.flatnonzero(speakers == who)).tolist() for who in people}
-    made: dict[str, list] = {name: [] for name in ("camp", "words", "speaker", "room", "channel")}
+    made: dict[str, list] = {name: [] for name in (*columns, "speaker", "room", "channel")}
     for number, members in enumerate(meetings):
         t60, direct = rng.uniform(0.2, 0.6), rng.uniform(0.0, 12.0)
         low, high = rng.uniform(20, 300), rng.uniform(3400, 8000)
@@ -53,8 +54,8 @@ def main() -> None:
                 if channel == "telephone":
                     wave = telephone(wave)
                 vector = extractor(wave.astype(np.float32), RATE)
-                voice, words = np.split(vector, [VOICE])
-                row = (voice, words, who, f"room {number}", channel)
+                vectors = [vector[own] for own in columns.values()]
+                row = (*vectors, who, f"room {number}", channel)
                 for key, value in zip(made, row, strict=True):
                     made[key].append(value)
         print(number + 1, "of", len(meetings), flush=True)
