@@ -416,6 +416,101 @@ def default_model(kind: str) -> list[str]:
     return _default_rows(chosen[kind])
 
 
+# docs/people.md: the default model and models of sessions
+
+
+SESSION_MODELS = ("takes independent", "sittings", "the default model")
+TAKES = (1, 3, 10)
+
+
+def sessions() -> list[str]:
+    """Cllr after one calibration over its minimum, by corpus, model and number of takes."""
+    found = _read("sittings/results.json")["rows"]
+    rows = []
+    for corpus in ("C-VAU, campaigns", "AudioMNIST in rooms"):
+        for takes in TAKES:
+            cells = []
+            for model in SESSION_MODELS:
+                row = found[f"{corpus}, {model}, {takes} takes"]
+                calibrated, least = row["Cllr, one calibration"], row["minimum"]
+                cells.append(f"{calibrated:.3f} / {least:.3f} = {row['ratio']:.2f}")
+            cells.append(f"{row['Cllr as it is']:.3f} ({row['ratio as it is']:.2f})")
+            rows.append([corpus, str(takes), *cells])
+    heads = ["PLDA, independent takes", "PLDA with sittings", "the default model", "as it comes"]
+    return _lines(["", "takes", *heads], rows)
+
+
+PEOPLE = {
+    "C-VAU": "C-VAU, without `resnet`",
+    "AudioMNIST in rooms": "AudioMNIST in rooms",
+    "AudioMNIST in rooms, diarised": "AudioMNIST in rooms, diarised",
+    "AudioMNIST": "AudioMNIST, single digits",
+    "AudioMNIST, diarised": "AudioMNIST, single digits, diarised",
+}
+
+
+def people() -> list[str]:
+    """How well people are found across recordings."""
+    found = _read("people/results.json")["rows"]
+    rows = []
+    for name, title in PEOPLE.items():
+        row = found[name]
+        shares = [f"{row[measure]:.1f}" for measure in ("precision, %", "recall, %")]
+        asked = f"{row['asked']}, {row['asked of one person']}"
+        rows.append(
+            [title, *(str(row[key]) for key in ("turns", "people", "found")), *shares, asked]
+        )
+    head = [
+        "",
+        "turns",
+        "people",
+        "found",
+        "precision, %",
+        "recall, %",
+        "asked, of these one person",
+    ]
+    return _lines(head, rows)
+
+
+WAKE_WORDS = {
+    "named rightly": "named rightly, %",
+    "as somebody else": "named as somebody else, %",
+    "not named": "not named, %",
+    "strangers named": "strangers named, %",
+    "cosine, named rightly": "cosine: named rightly, %",
+}
+
+
+def wake_words() -> list[str]:
+    """Whose voice said the wake word, by the size of a household."""
+    found = _read("wake-word/results.json")["rows"]["sizes"]
+    rows = [
+        [size, *(f"{row[measure]:.1f}" for measure in WAKE_WORDS.values())]
+        for size, row in found.items()
+    ]
+    return _lines(["people", *WAKE_WORDS], rows, left=0)
+
+
+WRONG_TAKES = {
+    "the wrong recording is found, %": "wrong take named, %",
+    "right recordings suspected, beside a wrong one, %": "right takes named beside a wrong one, %",
+    "right recordings suspected, without one, %": "right takes named without one, %",
+    "right recordings suspected, of two campaigns, %": "right takes of two campaigns named, %",
+    "EER, five right recordings, %": "EER, five right takes, %",
+    "EER, a wrong one among them, %": "EER, one wrong take, %",
+    "EER, the same with weights, %": "EER, one wrong take, weighted, %",
+    "EER, the wrong one left out, %": "EER, the wrong take left out, %",
+}
+
+
+def wrong_takes() -> list[str]:
+    """What a recording of somebody else in a profile does, and how often it is found."""
+    found = _read("wrong-take/results.json")["rows"]
+    rows = [[title, f"{found[name]:.2f}"] for title, name in WRONG_TAKES.items()]
+    title = f"{found['profiles']} profiles of {found['people']} people"
+    return _lines([title, ""], rows)
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "C-VAU": lambda: all_systems("cvau"),
     "C-VAU in short": lambda: in_short("cvau"),
@@ -439,6 +534,10 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "speakers, voice": lambda: speakers(1),
     "domains": domains,
     "spoofing": spoofing,
+    "sessions": sessions,
+    "people across recordings": people,
+    "wake words": wake_words,
+    "a wrong recording": wrong_takes,
     "intervals": lambda: least_coverage(COVERAGE, COVERAGE_TITLES, True),
     "intervals of operating points": lambda: least_coverage(POINTS, POINT_TITLES, False),
     "intervals, skewed": lambda: coverage("intervals in skewed worlds"),
