@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import tables
 from benchmarks.report import results_files
+from benchmarks.studies import deals
 from mvplda.speech.provenance import SCHEMA, rows_of
 
 
@@ -75,3 +76,10 @@ def test_every_number_belongs_to_a_row_with_its_maker(file):
         assert "dirty" not in record, place
         commit = record["commit"]
         assert (commit is None and record["note"]) or len(commit) >= 7, place
+
+
+@pytest.mark.parametrize("name", ["cvau", "speech-commands"])
+def test_rows_of_the_front_page_name_the_command_of_their_own(name):
+    systems = json.loads((tables.RESULTS / name / "results.json").read_text())["systems"]
+    for system in tables.SHORT:
+        assert systems[system]["provenance"]["command"] == deals.command_of(name, system)

@@ -61,9 +61,9 @@ def provenance(
     seeds : of everything random; empty if the code fixes them
     tolerance : largest relative difference of a row that is made again, if not that of ``benchmarks check``
     """
-    inputs = [Path(path) for path in inputs]
+    paths = [Path(path) for path in inputs]
     installed = {package.name: package.version for package in distributions()}
-    record: Json = {"command": command or command_line(inputs), **source_state()}
+    record: Json = {"command": command or command_line(paths), **source_state()}
     if seeds:
         record["seeds"] = list(seeds)
     if tolerance is not None:
@@ -71,7 +71,7 @@ def provenance(
     return {
         **record,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "inputs": {path.name: digest_of(path) for path in inputs},
+        "inputs": {path.name: digest_of(path) for path in paths},
         "mvplda": __version__,
         "platform": platform.platform(),
         "python": platform.python_version(),
@@ -84,7 +84,7 @@ def provenance(
 def command_line(inputs: Sequence[Path] = ()) -> str:
     """Return the command of this process, with placeholders for its inputs and its output folder."""
     named = {str(path): f"{DATA}/{path.name}" for path in inputs}
-    words = []
+    words: list[str] = []
     # orig_argv has "-m module", which sys.argv lacks
     for word in sys.orig_argv[1:]:
         if words and words[-1] in ("-o", "--output"):
