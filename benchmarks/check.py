@@ -230,6 +230,6 @@ def main(
         for line in found[:10]:
             click.echo(f"    {line}")
     for reason, count in sorted(skipped.items()):
-        click.echo(f"skipped {count} rows of {reason}")
-    click.echo(f"{checked} rows made again, {wrong} differ")
+        click.echo(f"skipped {count} row(s) of {reason}")
+    click.echo(f"{checked} row(s) made again, {wrong} different")
     sys.exit(1 if wrong else 0)

@@ -28,6 +28,15 @@ READINGS = {
     "grid.e_step": ["appendix", "body"],
     "grid.m_step": ["turns", "together"],
 }
+LEFT = (
+    "model.safetensors",
+    "report.html",
+    "vectors.npz",
+    "vectors.npz.extractor",
+    "extractor.onnx",
+    "extractor.toml",
+)
+"""Files of an experiment that do not belong to its results."""
 TRAINED, HELD_OUT = 132, 70
 TESTED = (3, 4)
 """Vectors of a speaker and phrase that test, after three that enrol: the data of docs/errata.md."""
@@ -126,7 +135,7 @@ def main(data: Path, names: tuple[str, ...], output: Path | None) -> None:
 
 def keep_tables(folder: Path) -> None:
     """Delete what an experiment leaves beside its tables and its configuration."""
-    for name in ("model.safetensors", "report.html", "vectors.npz", "extractor.onnx"):
+    for name in LEFT:
         (folder / name).unlink(missing_ok=True)
 
 

@@ -57,7 +57,7 @@ def test_true_rows_pass(study):
     ended = run(study, "--seed", "1")
     assert ended.exit_code == 0
     assert "seed 1, 2 rows are stored" in ended.output
-    assert "2 rows made again, 0 differ" in ended.output
+    assert "2 row(s) made again, 0 different" in ended.output
 
 
 def test_a_falsified_row_is_found(study):
@@ -119,7 +119,7 @@ def test_rows_that_cannot_be_made_here_are_skipped_with_a_reason(study, record, 
     ended = run(study)
     assert ended.exit_code == 0
     assert reason in ended.output
-    assert "1 rows made again" in ended.output
+    assert "1 row(s) made again" in ended.output
 
 
 def test_inputs_are_compared_by_their_content(tmp_path):

@@ -88,6 +88,7 @@ def run_experiment(
     """
     started = time.perf_counter()
     maker = provenance(inputs, command=command)
+    processor = time.process_time()
     # raises for unsuitable systems before a network is trained
     systems_named(configuration.evaluation.systems, len(compared_views(corpus)))
     output.mkdir(parents=True, exist_ok=True)
@@ -115,6 +116,7 @@ def run_experiment(
     echo(f"\n{title}: {n_train} training vectors of dimension {dimension}\n")
 
     results, best = run_systems(task, configuration, echo)
+    maker["seconds"] = round(time.process_time() - processor)
     results = replace(
         results,
         title=title,
