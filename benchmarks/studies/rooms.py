@@ -30,8 +30,9 @@ def main() -> None:
     corpus = load_corpus("audiomnist", audiomnist)
     extractor = load_extractor(list(EXTRACTORS))
     # names as the shared data have them
-    names = {"campplus": "camp"}
-    columns = {names.get(name, name): slice(*ends) for name, ends in extractor.blocks.items()}
+    names = ("camp", *EXTRACTORS[1:])
+    blocks = extractor.blocks.values()
+    columns = {name: slice(*ends) for name, ends in zip(names, blocks, strict=True)}
     speakers = corpus.labels["speaker"]
     rng = np.random.default_rng(0)
     people = np.unique(speakers)
