@@ -133,7 +133,7 @@ def test_points_hold_for_what_they_were_measured_for() -> None:
     # no errors were measured with a countermeasure
     assert bundle.point(Question(countermeasure=1.0)).basis != "drawn"
     bundle.points = {}
-    largest = bundle.calibrations["speaker+phrase"].largest_llr  # type: ignore[index]
+    largest = bundle.calibrations["speaker+phrase"].largest_llr
     assert bundle.point(far=1.1 * np.exp(-largest)).threshold < largest
     with pytest.raises(ParameterError, match="cannot promise"):
         bundle.point(far=0.9 * np.exp(-largest))

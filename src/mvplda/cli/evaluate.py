@@ -152,6 +152,8 @@ def evaluate(
         phrases = phrases_of(trials, enrol_phrases, test_phrases)
         trials = with_kinds(trials, same_labels(*phrases), sides)
     scored = {name: matched(trials, path) for name, path in systems.items()}
+    if sides is not None and enrol_speakers is None:
+        warn_of_unknown_models(*sides)
     if sessions is not None:
         rows, scored = in_sessions(trials, scored, sessions, attempts)
         trials = trials[rows]
@@ -510,10 +512,14 @@ def speakers_of(trials: Trials, enrol: str | None, test: str | None) -> Sides | 
         return None
     models = trials.enrol if enrol is None else labels_in(enrol, trials.enrol, "speaker")
     tested = labels_in(test, trials.test, "speaker")
-    if enrol is None and not models.isin(tested.used).any():
+    return models, tested
+
+
+def warn_of_unknown_models(models: Coded, tested: Coded) -> None:
+    """Warn if no model has the name of a test speaker: models are then probably no speakers."""
+    if not models.isin(tested.used).any():
         click.echo(
-            "mvplda: warning: no model is called like a speaker of the tests; if models are not speakers, "
-            "give --enrol-speakers, or the intervals count too many",
+            "mvplda: warning: no model has the name of a test speaker; if models are not speakers, pass "
+            "--enrol-speakers, or the intervals count too many speakers",
             err=True,
         )
-    return models, tested

@@ -172,7 +172,7 @@ class Design:
     def grams(self) -> Grams:
         """Tables (C, J_l * J_m) for rest views l <= m: sum over leaf classes of count c of n_j n_k."""
         values, group, _ = self.leaf_counts
-        # delta depends on the count alone (E4), so that leaf classes of equal count share one row of the table.
+        # delta depends on the count alone, so that leaf classes of equal count share one row of the table.
         members = [np.flatnonzero(group == c) for c in range(len(values))]
         grams: Grams = {}
         for l, m in combinations_with_replacement(self.plan.rest, 2):
