@@ -37,6 +37,7 @@ def judge(
     X: np.ndarray,
     truth: np.ndarray,
     rooms: np.ndarray,
+    *,
     named: bool,
     meets: bool = False,
 ) -> dict[str, float]:
