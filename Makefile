@@ -55,6 +55,7 @@ demo: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports > /dev/null || { $(BIN)/lint-imports; exit 1; }
 	$(BIN)/mypy
 
 test: lint

@@ -18,7 +18,7 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-OUTPUT = Path(__file__).parents[1] / "src/mvplda/extractors/recipes/campplus.onnx"
+OUTPUT = Path(__file__).parents[1] / "src/mvplda/voice/extractors/recipes/campplus.onnx"
 LOCATION = "campplus.pt"
 SEGMENT = 100
 """Frames over which a mask sees its nearer context."""

@@ -31,12 +31,13 @@ import av
 import numpy as np
 import soundfile
 import soxr
+from mvplda.paper.provenance import provenance, write_results
 
-from mvplda.distributed import ordered_map
+from mvplda.distributed.ordered import ordered_map
 from mvplda.exceptions import MvpldaError
-from mvplda.extractors import Extractor, load_extractor, measure, read_sound
-from mvplda.extractors.sound import golden_signal
-from mvplda.speech.provenance import provenance, write_results
+from mvplda.voice.audio.decode import golden_signal, read_sound
+from mvplda.voice.audio.quality import measure
+from mvplda.voice.extractors import Extractor, load_extractor
 
 RATE = 16000
 RATES = (8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000)

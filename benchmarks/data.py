@@ -65,7 +65,7 @@ def as_default(data: Mapping[str, np.ndarray], rows: Any = slice(None)) -> np.nd
     The shared data have CAM++ and words only.
     """
     # peers' interpreters run this file without the package
-    from mvplda.speech.defaults import BLOCKS
+    from tools.default_model.build import BLOCKS
 
     voices, words = data["camp"][rows], data["words"][rows]
     if whole(data):
@@ -80,14 +80,16 @@ def as_default(data: Mapping[str, np.ndarray], rows: Any = slice(None)) -> np.nd
 
 def default_for(data: Mapping[str, np.ndarray]) -> Any:
     """Return the default model, or `default_of_two` for data without ResNet."""
-    from mvplda.voices import DEFAULT_MODEL, load_model
+    from mvplda.model_files import load_model
+    from mvplda.voice.default_model import DEFAULT_MODEL
 
     return load_model(DEFAULT_MODEL) if whole(data) else default_of_two()
 
 
 def default_of_two() -> Any:
     """Return the default model without its block `resnet`; thresholds and calibrations stay those of the whole."""
-    from mvplda.voices import DEFAULT_MODEL, load_model
+    from mvplda.model_files import load_model
+    from mvplda.voice.default_model import DEFAULT_MODEL
 
     bundle = load_model(DEFAULT_MODEL)
     bundle.scorer.factors = {**bundle.scorer.factors, "resnet": 0.0}

@@ -12,8 +12,8 @@ import numpy as np
 import mvplda
 from benchmarks.voices import RATE, Espeak, Speaker, draw_speaker
 from mvplda._typing import Array
-from mvplda.extractors import load_extractor
 from mvplda.training import train
+from mvplda.voice.extractors import load_extractor
 
 PHRASES = (
     "my voice is my key",

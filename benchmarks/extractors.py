@@ -16,9 +16,9 @@ import numpy as np
 import soundfile
 
 from mvplda.exceptions import FetchError
-from mvplda.extractors import Extractor, load_extractor
-from mvplda.extractors.extractor import cached_file
-from mvplda.extractors.sound import golden_signal
+from mvplda.voice.audio.decode import golden_signal
+from mvplda.voice.extractors import Extractor, load_extractor
+from mvplda.voice.extractors.download import cached_file
 
 from .timing import best_of, extra_memory, in_another_process
 

@@ -15,10 +15,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from mvplda.paper.provenance import provenance, write_results
+
 from mvplda import MultiviewPLDA
-from mvplda.scoring.blocks import LogSum, Product, Terms
 from mvplda.scoring.cuda import JointScorer, best_rows
-from mvplda.speech.provenance import provenance, write_results
+from mvplda.scoring.log_sums import LogSum, Product, Terms
 
 WIDTHS = (40, 20, 20)
 STRIPS = (4, 8, 16)

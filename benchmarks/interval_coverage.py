@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from mvplda.kinds import detection_costs
+from mvplda.costs import detection_costs
 from mvplda.metrics import compare_systems, evaluate, speaker_intervals, trial_kinds
 from mvplda.metrics.catalogue import Interval
 from mvplda.metrics.curves import Hull, pool

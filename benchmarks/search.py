@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
-from mvplda.speech.provenance import provenance, write_results
+from mvplda.paper.provenance import provenance, write_results
 
 TAKES = 3
 CHUNK = 250_000

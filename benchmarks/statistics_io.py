@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from mvplda.distributed import BATCH_BYTES, gather
-from mvplda.io.files import write_map
+from mvplda.distributed.shards import BATCH_BYTES, gather
+from mvplda.io.lists import write_map
 from mvplda.io.vectors import VectorSet, open_vectors, write_vectors
 
 from .timing import extra_memory, in_another_process

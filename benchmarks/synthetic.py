@@ -22,10 +22,10 @@ from mvplda._progress import Progress
 from mvplda._typing import FloatArray, PathLike
 from mvplda.backend import cores
 from mvplda.exceptions import DataError, ParameterError
+from mvplda.paper.corpora import Corpus, register_corpus
+from mvplda.paper.corpora.folder import match_files
+from mvplda.paper.frames import in_room, over_channel, with_noise
 from mvplda.persistence import write_atomically
-from mvplda.speech.corpora import Corpus, register_corpus
-from mvplda.speech.corpora.folder import match_files
-from mvplda.speech.frames import in_room, over_channel, with_noise
 
 SOURCE = "synthetic speech, espeak-ng"
 VERSION = 4

@@ -14,8 +14,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.studies.errata import simulated_rows, speech_rows
-from mvplda.speech.recordings import NEARLY
-from mvplda.speech.results import KINDS, PUBLISHED, seeds_cell
+from mvplda.paper.results import KINDS, PUBLISHED, seeds_cell
+from tools.default_model.recordings import NEARLY
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

@@ -16,7 +16,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper
 
-OUTPUT = Path(__file__).parents[1] / "src/mvplda/extractors/recipes/words.onnx"
+OUTPUT = Path(__file__).parents[1] / "src/mvplda/voice/extractors/recipes/words.onnx"
 
 
 def set_attribute(node, name, value):

@@ -10,8 +10,8 @@ vectors and scoring the mean as one vector loses the count.
 import matplotlib.pyplot as plt
 import numpy as np
 from mvplda import MultiviewPLDA, make_two_views
+from mvplda.datasets import known_model
 from mvplda.metrics import cllr, eer, trial_kinds
-from mvplda.toy import known_model
 
 X, labels = make_two_views(100, 10, 5, 60, (10, 9), random_state=0)
 model = MultiviewPLDA({"speaker": 10, "phrase": 9}).fit(X, labels)

@@ -12,7 +12,7 @@ same weight.
 import matplotlib.pyplot as plt
 import numpy as np
 from mvplda import MultiviewPLDA, make_two_views
-from mvplda.calibration import LinearCalibrator
+from mvplda.calibration.scores import LinearCalibrator
 from mvplda.metrics import ScoreCurve, cllr, trial_kinds
 
 X, labels, unseen = make_two_views(16, 8, 5, 100, (15, 7), held_out=80, random_state=2)

@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
 
 from mvplda import PLDA, Bundle, CosineScorer, MultiviewPLDA, load, persistence
-from mvplda.calibration import HypothesisCalibrator
+from mvplda.calibration.hypotheses import HypothesisCalibrator
 from mvplda.exceptions import DataError, FileFormatError, ParameterError
 from mvplda.preprocessing import Centring, standard_chain
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from mvplda import Question
-from mvplda.calibration import Answer
 from mvplda.decisions import (
     NAMED_FAR,
     OperatingPoint,
@@ -21,6 +20,7 @@ from mvplda.decisions import (
     wanted_to_name,
 )
 from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.scoring.answer import Answer
 
 BOTH = ("speaker", "phrase")
 HYPOTHESES = (BOTH, ("speaker",), ("phrase",), ())

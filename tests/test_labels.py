@@ -22,7 +22,7 @@ from mvplda import (
     load,
     train,
 )
-from mvplda.calibration import PARTS, TOGETHER, hypothesis_name
+from mvplda.calibration.hypotheses import PARTS, TOGETHER
 from mvplda.exceptions import LabelError
 from mvplda.labels import (
     RESERVED_VIEWS,
@@ -33,7 +33,8 @@ from mvplda.labels import (
     label_rows,
     row_keys,
 )
-from mvplda.models.domain import DomainPLDA
+from mvplda.scoring.answer import hypothesis_name
+from mvplda.voice.domain.estimator import DomainPLDA
 
 SPEAKERS = ["bob", "ann", "bob", "cid", "ann"]
 PHRASES = [30, 10, 10, 20, 30]

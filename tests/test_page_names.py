@@ -152,8 +152,8 @@ def settings() -> set[str]:
     from dataclasses import fields
     from inspect import signature
 
-    from mvplda.speech.corpora import CORPORA
-    from mvplda.speech.settings import Configuration
+    from mvplda.paper.corpora import CORPORA
+    from mvplda.paper.experiment_settings import Configuration
 
     record = Configuration()
     found = set()

@@ -20,7 +20,7 @@ import pytest
 from pages import PAGES, PYTHON, ROOT, Block, blocks
 
 import mvplda
-from mvplda.speech.corpora import CORPORA
+from mvplda.paper.corpora import CORPORA
 
 DATA = ROOT.parent / "shared" / "data"
 PRINTED = ("README.md", "docs/five-minutes.md")
@@ -255,7 +255,7 @@ def test_blocks_run(page, vectors_of_pages, request, tmp_path, monkeypatch):
         page_files.link_phrases(DATA / "cvau", folder / "recordings")
     monkeypatch.chdir(folder)
     # a corpus that a page registers is gone afterwards
-    monkeypatch.setattr("mvplda.speech.corpora.corpus.CORPORA", dict(CORPORA))
+    monkeypatch.setattr("mvplda.paper.corpora.corpus.CORPORA", dict(CORPORA))
     names: dict[str, Any] = {}
     exec(compile(BEFORE.get(page, ""), page, "exec"), names)
     for block in filter(is_run_here, blocks(page)):

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import mvplda
-from mvplda import calibration, persistence, preprocessing
+from mvplda import persistence, preprocessing
+from mvplda.calibration import hypotheses, scores
 from mvplda.exceptions import FileFormatError, LabelError, MvpldaError
 from mvplda.persistence import REGISTRY, Persistent, load, packed_pieces, state_of
 
@@ -52,7 +53,7 @@ def committee() -> Any:
 
 
 def of_domains() -> Any:
-    from mvplda.models.domain import DomainPLDA
+    from mvplda.voice.domain.estimator import DomainPLDA
 
     return DomainPLDA({"voice": (2, "speaker"), "words": (2, "phrase")}).fit(X, LABELS)
 
@@ -85,13 +86,15 @@ def step(name: str) -> Callable[[], Any]:
     return make
 
 
-def hypotheses(scale: float = 1.0) -> Any:
+def hypothesis_logs(scale: float = 1.0) -> Any:
     return {("speaker", "phrase"): scale * SCORES, ("speaker",): SCORES, ("phrase",): -SCORES}
 
 
 def of_hypotheses() -> Any:
     truth = np.arange(60) % 3
-    return calibration.HypothesisCalibrator().fit(hypotheses(), truth, speakers=np.arange(60) % 7)
+    return hypotheses.HypothesisCalibrator().fit(
+        hypothesis_logs(), truth, speakers=np.arange(60) % 7
+    )
 
 
 MAKERS: dict[str, Callable[[], Any]] = {
@@ -103,7 +106,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "DomainPLDA in a domain": in_a_domain,
     "Bundle": bundle,
     "trained Bundle": trained,
-    "LinearCalibrator": lambda: calibration.LinearCalibrator().fit(SCORES, KINDS),
+    "LinearCalibrator": lambda: scores.LinearCalibrator().fit(SCORES, KINDS),
     "HypothesisCalibrator": of_hypotheses,
     "SufficientStatistics": lambda: mvplda.SufficientStatistics.from_arrays(X, LABELS),
     **{
@@ -120,9 +123,9 @@ def use(held: Any) -> Any:
     """What an object from a file gives for ordinary input."""
     if isinstance(held, mvplda.SufficientStatistics):
         return (held + held).variance
-    if isinstance(held, calibration.HypothesisCalibrator):
-        return list(held.transform(hypotheses()).values())
-    if isinstance(held, calibration.LinearCalibrator):
+    if isinstance(held, hypotheses.HypothesisCalibrator):
+        return list(held.transform(hypothesis_logs()).values())
+    if isinstance(held, scores.LinearCalibrator):
         return held.transform(SCORES)
     if isinstance(held, preprocessing.Step):
         return held.transform(np.abs(X))

@@ -14,11 +14,7 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 import matplotlib.pyplot as plt
 
 from mvplda import plotting
-from mvplda.plotting import (
-    DetDisplay,
-    ScoreHistogramDisplay,
-    TippettDisplay,
-)
+from mvplda.plotting import DetDisplay, ScoreHistogramDisplay, TippettDisplay
 
 plt.switch_backend("Agg")
 SCORE_DISPLAYS = [DetDisplay, ScoreHistogramDisplay, TippettDisplay]

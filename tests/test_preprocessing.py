@@ -11,13 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from mvplda.exceptions import DataError, ParameterError, RankCappedWarning
-from mvplda.preprocessing import (
-    Centring,
-    LengthNormalisation,
-    Reduction,
-    Whitening,
-    standard_chain,
-)
+from mvplda.preprocessing import Centring, LengthNormalisation, Reduction, Whitening, standard_chain
 
 
 @parametrize_with_checks(

@@ -29,7 +29,7 @@ def test_the_page_lists_what_is_public():
 
 @pytest.mark.parametrize("place", api_page.MODULES)
 def test_every_public_name_is_there_and_says_what_it_is(place):
-    if place == "mvplda.speech.training":
+    if place == "mvplda.paper.network_training":
         pytest.importorskip("torch", reason="torch is not installed, in which networks are")
     module = import_module(place)
     names = api_page.public_names(module)

@@ -107,7 +107,12 @@ def test_every_tag_has_its_formula_its_line_and_its_row():
 
 
 def test_audio_page_names_every_setting():
-    from mvplda.speech.settings import BackendSettings, PaperNetwork, Pretraining, Training
+    from mvplda.paper.experiment_settings import (
+        BackendSettings,
+        PaperNetwork,
+        Pretraining,
+        Training,
+    )
 
     text = (DOCS / "audio.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", text))
@@ -122,7 +127,7 @@ def test_audio_page_names_every_setting():
 
 @pytest.mark.parametrize("page", ["files.md", "audio.md"])
 def test_configurations_on_the_pages_are_understood(page):
-    from mvplda.speech.settings import Configuration
+    from mvplda.paper.experiment_settings import Configuration
 
     blocks = re.findall(
         r"```toml\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL

@@ -16,12 +16,7 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from matplotlib.figure import Figure
 
-from mvplda.plotting import (
-    DetDisplay,
-    ScoreHistogramDisplay,
-    SystemsDisplay,
-    TippettDisplay,
-)
+from mvplda.plotting import DetDisplay, ScoreHistogramDisplay, SystemsDisplay, TippettDisplay
 from mvplda.report import advice, write_report
 
 

@@ -12,10 +12,12 @@ from domain_problems import domain_bundle, make_place
 
 import mvplda
 from mvplda.decisions import OperatingPoint, point_for
+from mvplda.model_files import load_model
 from mvplda.models import find_scorers
-from mvplda.recordings import point_sentence, setup_vectors
 from mvplda.training import COMMITTEE, FARS, HeldOut, deploy, train
-from mvplda.voices import DEFAULT_MODEL, load_model
+from mvplda.voice.default_model import DEFAULT_MODEL
+from mvplda.voice.setup import setup_vectors
+from mvplda.voice.setup_report import point_sentence
 
 PEOPLE, PHRASES, TAKES, WIDTH = 12, 3, 3, 8
 OURS = [name for name, kind in find_scorers().items() if kind.__module__.startswith("mvplda.")]

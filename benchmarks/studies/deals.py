@@ -19,16 +19,16 @@ from typing import Any
 import click
 import numpy as np
 from joblib import Parallel, delayed
+from mvplda.paper.provenance import DATA, OUTPUT, provenance, update_rows
 
 from mvplda.metrics import evaluate, speaker_intervals
 from mvplda.metrics.evaluation import Evaluation
 from mvplda.metrics.intervals import Intervals
-from mvplda.speech.corpora import Corpus, load_corpus
-from mvplda.speech.experiment import TrialSample, read_corpus_vectors
-from mvplda.speech.provenance import DATA, OUTPUT, provenance, update_rows
-from mvplda.speech.results import KINDS, over_seeds, seeds_cell
-from mvplda.speech.settings import BackendSettings
-from mvplda.speech.systems import SYSTEMS, Task, run_system
+from mvplda.paper.corpora import Corpus, load_corpus
+from mvplda.paper.experiment import TrialSample, read_corpus_vectors
+from mvplda.paper.experiment_settings import BackendSettings
+from mvplda.paper.results import KINDS, over_seeds, seeds_cell
+from mvplda.paper.systems import SYSTEMS, Task, run_system
 
 DEALS = 5
 TRAINED, TESTED = 200, 150

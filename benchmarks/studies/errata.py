@@ -16,9 +16,9 @@ from benchmarks.report import markdown_rows, study_command
 from benchmarks.studies.readings import jvectors
 from mvplda import MultiviewPLDA, make_two_views
 from mvplda.metrics import evaluate, trial_kinds
+from mvplda.paper.experiment import read_corpus_vectors
+from mvplda.paper.systems import Task
 from mvplda.preprocessing import Reduction
-from mvplda.speech.experiment import read_corpus_vectors
-from mvplda.speech.systems import Task
 
 KINDS = ("IW", "IC", "TW", "Total")
 RANDOM, MOMENTS = "paper, from a random start", "paper, from a moments start"

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import study_command
-from mvplda.extractors import load_extractor
-from mvplda.extractors.sound import read_audio
 from mvplda.metrics import eer
-from mvplda.speech.corpora import load_corpus
-from mvplda.speech.recordings import RATE, joined
+from mvplda.paper.corpora import load_corpus
+from mvplda.voice.audio.decode import read_audio
+from mvplda.voice.extractors import load_extractor
+from tools.default_model.recordings import RATE, joined
 
 PEOPLE = 12
 PHRASES = 4

@@ -21,13 +21,14 @@ import numpy as np
 from benchmarks.data import as_default, default_for, people_with_sound
 from benchmarks.report import study_command
 from mvplda.bundle import Bundle
-from mvplda.extractors import load_extractor
-from mvplda.extractors.sound import read_audio
-from mvplda.recordings import Turn, find_people
-from mvplda.speech.corpora import load_corpus
-from mvplda.speech.provenance import DATA, WORK
-from mvplda.speech.recordings import EXTRACTORS, RATE
-from mvplda.voices import DEFAULT_MODEL, load_model
+from mvplda.model_files import load_model
+from mvplda.paper.corpora import load_corpus
+from mvplda.paper.provenance import DATA, WORK
+from mvplda.voice.audio.decode import read_audio
+from mvplda.voice.default_model import DEFAULT_MODEL
+from mvplda.voice.extractors import load_extractor
+from mvplda.voice.people import Turn, find_people
+from tools.default_model.recordings import EXTRACTORS, RATE
 
 DIGITS = 6
 

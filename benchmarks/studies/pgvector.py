@@ -16,13 +16,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+from mvplda.paper.provenance import provenance, with_provenance, write_results
 
 from benchmarks.service import fill
 from mvplda.serve.app import open_service
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import SERVICE
-from mvplda.speech.provenance import provenance, with_provenance, write_results
 
 
 def ask(service: Service, vector: np.ndarray) -> tuple[dict, float]:

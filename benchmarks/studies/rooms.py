@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import study_arguments
-from mvplda.extractors import load_extractor
-from mvplda.extractors.sound import read_audio
-from mvplda.speech.corpora import load_corpus
-from mvplda.speech.frames import in_room, over_channel, with_noise
-from mvplda.speech.recordings import EXTRACTORS, RATE, joined, telephone
+from mvplda.paper.corpora import load_corpus
+from mvplda.paper.frames import in_room, over_channel, with_noise
+from mvplda.voice.audio.decode import read_audio
+from mvplda.voice.extractors import load_extractor
+from tools.default_model.recordings import EXTRACTORS, RATE, joined, telephone
 
 TURNS = 12
 TOGETHER = 5

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mvplda.paper.provenance import DATA, WORK
 
 from benchmarks.data import as_default, default_for, people_with_sound
 from benchmarks.report import study_command
 from mvplda import MultiviewPLDA
-from mvplda.calibration import LinearCalibrator
+from mvplda.calibration.scores import LinearCalibrator
 from mvplda.metrics.curves import cllr, min_cllr
-from mvplda.speech.provenance import DATA, WORK
-from mvplda.voices import sitting_labels
+from mvplda.voice.evidence import sitting_labels
 
 TAKES = (1, 3, 10)
 FOLDS = 4

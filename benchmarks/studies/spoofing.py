@@ -28,7 +28,7 @@ from benchmarks.clips import Clips, Key, split, vectors_of
 from benchmarks.report import markdown_rows, study_command
 from benchmarks.studies.audiomnist import read
 from mvplda import Bundle, MultiviewPLDA
-from mvplda.calibration import LinearCalibrator
+from mvplda.calibration.scores import LinearCalibrator
 from mvplda.metrics import eer
 from mvplda.preprocessing import unit_chain
 from mvplda.scoring.question import with_countermeasure

@@ -1,7 +1,7 @@
 """Who is named by their voice, of people that are enrolled and of strangers, on corpora that were left out?
 
 ``python -m benchmarks.studies.strangers DATA [-o results/strangers]``. DATA holds the vectors that ``python -m
-mvplda.speech.defaults vectors`` makes. Of every corpus some people enrol all their phrases, by a model that was
+tools.default_model.build vectors`` makes. Of every corpus some people enrol all their phrases, by a model that was
 fitted, calibrated and given its threshold by the other corpora; they and others are then to be named, in every
 condition, as `mvplda identify` and the service do it.
 """
@@ -16,10 +16,10 @@ import numpy as np
 from benchmarks.report import study_command
 from mvplda.bundle import Bundle
 from mvplda.decisions import NAMED_FAR, OperatingPoint, name_among
+from mvplda.paper.provenance import WORK
 from mvplda.scoring.question import Question
-from mvplda.speech import defaults
-from mvplda.speech.provenance import WORK
-from mvplda.speech.recordings import CONDITIONS, DOMAINS, Material, read_material
+from tools.default_model import build as defaults
+from tools.default_model.recordings import CONDITIONS, DOMAINS, Material, read_material
 
 VOICE = Question(same="speaker")
 PEOPLE = (4, 20)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mvplda.paper.provenance import OUTPUT, WORK
+
 from benchmarks.report import study_arguments
 from benchmarks.studies.readings import keep_tables
 from benchmarks.synthetic import synthetic
-from mvplda.speech.experiment import run_experiment
-from mvplda.speech.provenance import OUTPUT, WORK
-from mvplda.speech.settings import read_recipe
+from mvplda.paper.experiment import run_experiment
+from mvplda.paper.experiment_settings import read_recipe
 
 
 def main() -> None:

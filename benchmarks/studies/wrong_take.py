@@ -4,7 +4,7 @@
 
 Profiles are five takes of one campaign of people whom the default model was not trained on; in half of the profiles
 one take is replaced by another person's of the same campaign. Tests are single takes of other campaigns. A take is
-named where it weighs less than 1 (`mvplda.voices.take_weights`).
+named where it weighs less than 1 (`mvplda.voice.evidence.take_weights`).
 """
 
 from __future__ import annotations
@@ -13,17 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mvplda.paper.provenance import DATA
 
 from benchmarks.data import as_default, default_of_two, people_with_sound
 from benchmarks.report import study_command
 from mvplda.metrics import eer
-from mvplda.speech.provenance import DATA
-from mvplda.voices import (
-    leave_one_out,
-    sitting_labels,
-    speaker_question,
-    take_weights,
-)
+from mvplda.voice.evidence import leave_one_out, sitting_labels, speaker_question, take_weights
 
 TAKES = 5
 PROFILES = 10

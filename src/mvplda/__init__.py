@@ -36,29 +36,31 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .bundle import Bundle
-    from .extractors.extractor import load_extractor
-    from .models.committee import Committee, CosineScorer
+    from .datasets import make_two_views
+    from .models.committee import Committee
+    from .models.cosine import CosineScorer
     from .models.multiview import PLDA, MultiviewPLDA
     from .persistence import load
-    from .recordings import setup
     from .scoring.profiles import Profiles
     from .scoring.question import Question
     from .statistics import Accumulator, SufficientStatistics
-    from .toy import make_two_views
     from .training import make_committee, train
+    from .voice.extractors.extractor import load_extractor
+    from .voice.setup import setup
 
 HOMES = {
     "bundle": ("Bundle",),
-    "training": ("make_committee", "train"),
-    "extractors.extractor": ("load_extractor",),
-    "models.committee": ("Committee", "CosineScorer"),
+    "datasets": ("make_two_views",),
+    "models.committee": ("Committee",),
+    "models.cosine": ("CosineScorer",),
     "models.multiview": ("PLDA", "MultiviewPLDA"),
     "persistence": ("load",),
-    "recordings": ("setup",),
     "scoring.profiles": ("Profiles",),
     "scoring.question": ("Question",),
     "statistics": ("Accumulator", "SufficientStatistics"),
-    "toy": ("make_two_views",),
+    "training": ("make_committee", "train"),
+    "voice.extractors.extractor": ("load_extractor",),
+    "voice.setup": ("setup",),
 }
 """Modules, and the names that are imported from them when they are first used."""
 

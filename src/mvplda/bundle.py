@@ -17,11 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array, Block, BoolArray, Card, IntArray, Json, Labels, Names, Setting
 from .backend import is_torch, like, to_host
-from .calibration import Answer, HypothesisCalibrator, question_key
+from .calibration.hypotheses import HypothesisCalibrator
 from .decisions import OperatingPoint, point_for
 from .exceptions import DataError, LabelError, ParameterError
 from .labels import as_array, base_columns
-from .models.scorer import BaseScorer, check_pairs
+from .models.base import BaseScorer, check_pairs
 from .persistence import (
     State,
     Tensors,
@@ -33,8 +33,9 @@ from .persistence import (
     put_part,
 )
 from .preprocessing import Step
+from .scoring.answer import Answer, question_key
 from .scoring.engine import Comparison
-from .scoring.forms import Forms
+from .scoring.pair_terms import Forms
 from .scoring.profiles import Profiles, SideLike
 from .scoring.question import Hypothesis, Logs, Near, Question, make_question, with_near
 

@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from ._typing import Array, Card, Json
-from .calibration import Answer, hypothesis_name
 from .exceptions import DataError, ParameterError
 from .kinds import SPOOF
+from .scoring.answer import Answer, hypothesis_name
 
 Verdict = Literal["accept", "reject", "inconclusive"]
 
@@ -151,7 +151,7 @@ def point_for(
     points : the model's own, measured on held-out people
     far : share of impostors of the worst kind that may pass. Where the model has points, the one with the loosest
         promise that is at least as strict; else a calibrated LLR exceeds t for at most exp(-t) of the impostors
-    threshold : the LLR itself; `mvplda.kinds.DetectionCost.threshold` is that of a prior and costs
+    threshold : the LLR itself; `mvplda.costs.DetectionCost.threshold` is that of a prior and costs
     largest_llr : that the model's calibration gives
 
     None of them: the model's first point, else 1 % of the impostors.

@@ -16,7 +16,8 @@ from scipy.special import ndtri
 
 from ._optional import need
 from ._typing import FloatArray, Json
-from .kinds import DetectionCost, Kinds, detection_cost, target_kind
+from .costs import DetectionCost, detection_cost
+from .kinds import Kinds, target_kind
 from .metrics import ScoreCurve
 from .metrics.curves import as_scores
 from .metrics.evaluation import split_by_kind

@@ -14,14 +14,7 @@ from .kinds import KIND_WORDS
 from .metrics.catalogue import LEVEL, THRESHOLDS
 from .metrics.evaluation import Evaluation
 from .persistence import write_atomically
-from .plotting import (
-    INK,
-    DetDisplay,
-    Display,
-    ScoreHistogramDisplay,
-    TippettDisplay,
-    render,
-)
+from .plotting import INK, DetDisplay, Display, ScoreHistogramDisplay, TippettDisplay, render
 
 if TYPE_CHECKING:
     from .metrics.intervals import Intervals

@@ -20,7 +20,7 @@ from sklearn.base import clone
 from ._progress import Progress
 from ._typing import Array, BoolArray, Card, Columns, IntArray, Json, Labels, Names, Ranks, Setting
 from .bundle import Bundle
-from .calibration import HypothesisCalibrator, question_key
+from .calibration.hypotheses import HypothesisCalibrator
 from .decisions import LOWEST_THRESHOLD, OperatingPoint, distinct_points
 from .exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from .kinds import TARGET, patterns
@@ -28,11 +28,12 @@ from .labels import encode_labels
 from .metrics import cllr, eer, threshold_for
 from .metrics.curves import min_cllr
 from .models import Committee, MultiviewPLDA, find_scorers
+from .models.base import check_names, let_go
 from .models.committee import scorer_of
-from .models.domain import DomainPLDA, InDomain
+from .models.deployment import Deployable, InDomain
 from .models.heldout import held_out_trials
-from .models.scorer import check_names, let_go
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
+from .scoring.answer import question_key
 from .scoring.profiles import Profiles
 from .scoring.question import Hypothesis, Logs, Near, Question
 
@@ -95,7 +96,7 @@ def train(
     folds: int | None = None,
     fars: Sequence[float] = FARS,
     extractor: str | None = None,
-    default: DomainPLDA | None = None,
+    default: Deployable | None = None,
     progress: bool = False,
 ) -> Bundle:
     """Fit a model to vectors and labels; calibrate it and choose its thresholds by people who are held out.

@@ -118,7 +118,7 @@ def test_info_of_statistics(drawn, tmp_path):
 
 
 def test_info_of_a_calibrator_and_of_what_is_nothing_of_ours(tmp_path):
-    from mvplda.calibration import LinearCalibrator
+    from mvplda.calibration.scores import LinearCalibrator
 
     rng = np.random.default_rng(0)
     target = np.arange(200) < 100

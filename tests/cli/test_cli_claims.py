@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from mvplda import MultiviewPLDA, load
 from mvplda.cli import main
 from mvplda.exceptions import LabelError, ParameterError
-from mvplda.io.files import read_map
+from mvplda.io.lists import read_map
 from mvplda.io.trials import Scores, read_scores, write_scores
 
 FILES = {"speaker": "utt2spk", "phrase": "utt2phrase"}

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda.io.files import write_map
+from mvplda.datasets import known_model
+from mvplda.io.lists import write_map
 from mvplda.io.trials import Trials, write_trials
 from mvplda.io.vectors import VectorSet, write_vectors
-from mvplda.toy import known_model
-from mvplda.voices import ProfileBook
+from mvplda.voice.profile_file import ProfileBook
 
 
 def mvplda(*arguments, folder, stdin=None):
@@ -86,7 +86,7 @@ def test_three_lines_from_kaldi_files_to_a_report(scored):
 
 def test_json_for_machines_and_equal_numbers_from_the_library(scored):
     from mvplda import load
-    from mvplda.io.files import read_groups
+    from mvplda.io.lists import read_groups
     from mvplda.io.trials import read_scores
     from mvplda.io.vectors import read_vectors
 

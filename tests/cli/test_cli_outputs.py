@@ -17,8 +17,8 @@ from cli_files import fails, said_by, scoring, training, vector_files, write_map
 from mvplda import MultiviewPLDA, metrics
 from mvplda._optional import need
 from mvplda.cli import main
-from mvplda.extractors.recipe import families
 from mvplda.models import SCORERS
+from mvplda.voice.extractors.recipe import families
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def test_a_place_that_is_not_there_is_said_before_the_work(root, tmp_path, monke
         (metrics, "evaluate"),
     ):
         monkeypatch.setattr(owner, work, forbidden)
-    monkeypatch.setattr("mvplda.calibration.LinearCalibrator.fit", forbidden)
+    monkeypatch.setattr("mvplda.calibration.scores.LinearCalibrator.fit", forbidden)
     line = fails(*COMMANDS[command](root, tmp_path / "nowhere" / "x"))
     assert line.startswith("mvplda: there is no folder")
     assert not (tmp_path / "nowhere").exists()

@@ -9,16 +9,9 @@ import pytest
 from cli_files import fails, said_by, scoring, vector_files
 
 import mvplda
-from mvplda import (
-    PLDA,
-    Bundle,
-    CosineScorer,
-    MultiviewPLDA,
-    Question,
-    load,
-)
-from mvplda.calibration import LinearCalibrator
-from mvplda.io.files import read_labels
+from mvplda import PLDA, Bundle, CosineScorer, MultiviewPLDA, Question, load
+from mvplda.calibration.scores import LinearCalibrator
+from mvplda.io.lists import read_labels
 from mvplda.io.trials import read_scores
 from mvplda.io.vectors import read_vectors
 

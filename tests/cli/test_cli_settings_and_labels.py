@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from mvplda.cli import main
-from mvplda.voices import ProfileBook
+from mvplda.voice.profile_file import ProfileBook
 
 
 def called(*words: object) -> tuple[int, str]:

@@ -15,14 +15,17 @@ from extractor_problems import RATE, network, voice, write
 
 import mvplda
 from mvplda import Bundle, CosineScorer, MultiviewPLDA, load
-from mvplda.calibration import HypothesisCalibrator
+from mvplda.calibration.hypotheses import HypothesisCalibrator
 from mvplda.cli import main
 from mvplda.decisions import NAMED_FAR, OperatingPoint
 from mvplda.exceptions import FileFormatError, LabelError
-from mvplda.extractors.recordings import list_recordings, read_names, usual_pattern
 from mvplda.io.vectors import read_vectors
-from mvplda.recordings import _of_100, setup_vectors
-from mvplda.voices import DEFAULT_MODEL, ProfileBook, VoiceModel
+from mvplda.voice.audio.folders import list_recordings, read_names, usual_pattern
+from mvplda.voice.default_model import DEFAULT_MODEL
+from mvplda.voice.profile_file import ProfileBook
+from mvplda.voice.setup import setup_vectors
+from mvplda.voice.setup_report import _of_100
+from mvplda.voice.verification import VoiceModel
 
 load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files only
 

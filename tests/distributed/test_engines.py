@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from shard_files import VIEWS, corpus, cut, identical, write_shards
 
-from mvplda.distributed import FAN_IN, Tree, gather, ordered_map
+from mvplda.distributed.ordered import ordered_map
+from mvplda.distributed.shards import FAN_IN, Tree, gather
 from mvplda.exceptions import DataError, MissingExtraError, ParameterError
 
 
@@ -101,7 +102,7 @@ def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def slow(begun: Path, plan: Any, path: Any) -> Any:
     """A shard that takes its time, and leaves a mark when it is begun."""
-    from mvplda.distributed import shard_result
+    from mvplda.distributed.shards import shard_result
 
     with begun.open("a") as marks:
         marks.write(".")
@@ -123,7 +124,7 @@ def test_a_cluster_gives_the_same_bits_and_survives_the_loss_of_a_worker(
 ) -> None:
     from distributed import Client, LocalCluster
 
-    from mvplda import distributed
+    from mvplda.distributed import shards as distributed
 
     paths, serial = shards
     with LocalCluster(

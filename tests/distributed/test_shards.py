@@ -26,10 +26,11 @@ from shard_files import (
 )
 from text_archives import write_text_archive
 
-from mvplda import SufficientStatistics, distributed
-from mvplda.distributed import gather
+from mvplda import SufficientStatistics
+from mvplda.distributed import shards as distributed
+from mvplda.distributed.shards import gather
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
-from mvplda.io.files import write_map
+from mvplda.io.lists import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
 
 BATCH = 2000
@@ -304,7 +305,7 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 KILLED = """
 import os, signal, sys
 from mvplda import SufficientStatistics
-from mvplda.distributed import gather
+from mvplda.distributed.shards import gather
 
 more, views, work, out, *paths = sys.argv[1:]
 save, saved = SufficientStatistics.save, []
@@ -355,7 +356,7 @@ def test_a_run_killed_at_any_point_ends_in_the_same_numbers(tmp_path: Path) -> N
 MEASURE = """
 import sys
 from pathlib import Path
-from mvplda.distributed import gather
+from mvplda.distributed.shards import gather
 
 def kib(name):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -13,7 +13,7 @@ from shard_files import close, corpus, cut, identical, write_shard, write_shards
 
 from mvplda import MultiviewPLDA, SufficientStatistics, load
 from mvplda.cli import main
-from mvplda.distributed import gather
+from mvplda.distributed.shards import gather
 
 VIEWS = ("speaker", "phrase")
 ASKED = ("-v", "speaker", "-v", "phrase")

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import mvplda.extractors
+import mvplda.voice.extractors
 from mvplda.exceptions import FetchError
-from mvplda.extractors import families
-from mvplda.extractors.extractor import NAMES, cached_file
-from mvplda.extractors.network import OnnxNetwork
-from mvplda.extractors.sound import golden_signal
+from mvplda.voice.audio.decode import golden_signal
+from mvplda.voice.extractors import families
+from mvplda.voice.extractors.download import NAMES, cached_file
+from mvplda.voice.extractors.onnx_network import OnnxNetwork
 
-FOLDER = Path(mvplda.extractors.__file__).parent / "recipes"
+FOLDER = Path(mvplda.voice.extractors.__file__).parent / "recipes"
 
 
 def main() -> None:

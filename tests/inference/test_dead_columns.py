@@ -9,7 +9,7 @@ import pytest
 from sklearn.pipeline import Pipeline
 
 from mvplda import Bundle, MultiviewPLDA, SufficientStatistics
-from mvplda.calibration import LinearCalibrator
+from mvplda.calibration.scores import LinearCalibrator
 from mvplda.metrics import cllr
 from mvplda.preprocessing import Reduction, standard_chain
 

@@ -21,13 +21,7 @@ from problems import (
     random_parameters,
 )
 
-from mvplda.inference.em import (
-    fit_em,
-    m_step,
-    moment_start,
-    posterior,
-    random_start,
-)
+from mvplda.inference.em import fit_em, m_step, moment_start, posterior, random_start
 from mvplda.inference.parameters import NoiseModel, Parameters
 from mvplda.inference.priors import MaximumLikelihood
 

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save, save_file
 
 from mvplda import MultiviewPLDA, load, persistence
-from mvplda.calibration import LinearCalibrator
+from mvplda.calibration.scores import LinearCalibrator
 from mvplda.exceptions import FileFormatError
 
 

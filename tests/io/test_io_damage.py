@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from mvplda.exceptions import MvpldaError
 from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
-from mvplda.distributed import gather
+from mvplda.distributed.shards import gather
 
 warnings.simplefilter("ignore")
 path, count = Path(sys.argv[1]), int(sys.argv[2])

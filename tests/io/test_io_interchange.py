@@ -14,7 +14,7 @@ from scipy.stats import multivariate_normal
 
 from mvplda import PLDA, MultiviewPLDA
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
-from mvplda.io.plda import read_kaldi_plda, transform_of, write_kaldi_plda
+from mvplda.io.plda_files import read_kaldi_plda, transform_of, write_kaldi_plda
 
 D = 5
 

@@ -14,22 +14,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mvplda.exceptions import (
-    FileFormatError,
-    LabelError,
-    MvpldaError,
-    UnlabelledWarning,
-)
+from mvplda.exceptions import FileFormatError, LabelError, MvpldaError, UnlabelledWarning
 from mvplda.io import (
     Scores,
     Trials,
-    files,
     match,
     read_groups,
     read_labels,
     read_map,
     read_scores,
     read_trials,
+    tables,
     write_map,
     write_scores,
     write_trials,
@@ -399,7 +394,7 @@ def test_long_lists_hold_each_id_once(tmp_path: Path, monkeypatch: pytest.Monkey
     trials = Trials(enrol, test, kinds)
     scores = Scores(trials.enrol, trials.test, rng.standard_normal(len(trials)).astype(np.float32))
     mixed = rng.permutation(len(trials))
-    for module, name in ((files, "TABLE_ROWS"), (files, "WRITTEN_ROWS")):
+    for module, name in ((tables, "TABLE_ROWS"), (tables, "WRITTEN_ROWS")):
         monkeypatch.setattr(module, name, 100)
     for suffix in ("", ".csv"):
         write_trials(tmp_path / f"trials{suffix}", trials)

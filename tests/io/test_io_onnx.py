@@ -6,21 +6,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mvplda import (
-    PLDA,
-    Bundle,
-    Committee,
-    CosineScorer,
-    MultiviewPLDA,
-    Question,
-    make_two_views,
-)
-from mvplda.calibration import HypothesisCalibrator, question_key
+from mvplda import PLDA, Bundle, Committee, CosineScorer, MultiviewPLDA, Question, make_two_views
+from mvplda.calibration.hypotheses import HypothesisCalibrator
 from mvplda.cli import main
 from mvplda.exceptions import ParameterError
 from mvplda.io.onnx import write_onnx
-from mvplda.models.domain import DomainPLDA
 from mvplda.preprocessing import standard_chain, unit_chain
+from mvplda.scoring.answer import question_key
+from mvplda.voice.domain.estimator import DomainPLDA
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 pytest.importorskip("onnx", reason="onnx is not installed")

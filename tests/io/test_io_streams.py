@@ -20,7 +20,7 @@ from text_archives import write_text_archive
 
 from mvplda import SufficientStatistics
 from mvplda.cli import main
-from mvplda.distributed import gather
+from mvplda.distributed.shards import gather
 from mvplda.exceptions import FileFormatError, UnlabelledWarning
 from mvplda.io import (
     Scores,

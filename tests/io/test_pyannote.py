@@ -10,7 +10,7 @@ from scipy.linalg import eigh
 from mvplda import PLDA, Bundle, load
 from mvplda.cli import main
 from mvplda.exceptions import FileFormatError, ParameterError
-from mvplda.io.plda import PYANNOTE, pyannote_chain, read_pyannote, write_pyannote
+from mvplda.io.plda_files import PYANNOTE, pyannote_chain, read_pyannote, write_pyannote
 from mvplda.preprocessing import standard_chain
 
 RNG = np.random.default_rng(0)

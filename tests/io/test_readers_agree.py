@@ -15,9 +15,9 @@ from shard_files import VECTOR_COLUMNS
 
 from mvplda import SufficientStatistics
 from mvplda.cli import main
-from mvplda.distributed import gather
+from mvplda.distributed.shards import gather
 from mvplda.exceptions import FileFormatError, LabelError
-from mvplda.io.files import write_map
+from mvplda.io.lists import write_map
 from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
 
 N = 60

@@ -15,14 +15,7 @@ from problems import there
 from scipy.special import ndtr, ndtri
 
 from mvplda.exceptions import ParameterError
-from mvplda.metrics import (
-    METRICS,
-    Metric,
-    ScoreCurve,
-    compare_systems,
-    evaluate,
-    speaker_intervals,
-)
+from mvplda.metrics import METRICS, Metric, ScoreCurve, compare_systems, evaluate, speaker_intervals
 from mvplda.metrics.catalogue import metrics_of
 from mvplda.metrics.intervals import weighted_trials
 from mvplda.report import write_report

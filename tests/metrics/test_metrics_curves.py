@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from sklearn.metrics import det_curve, roc_curve
 
+from mvplda.costs import PRESETS, DetectionCost, detection_cost, detection_costs
 from mvplda.exceptions import DataError, ParameterError
-from mvplda.kinds import PRESETS, DetectionCost, detection_cost, detection_costs
 from mvplda.metrics import ScoreCurve, cllr, eer
 from mvplda.metrics.catalogue import MinDCF
 from mvplda.metrics.curves import count_below, min_cllr

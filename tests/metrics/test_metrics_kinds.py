@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from evaluation_problems import act_dcf, min_dcf
 
+from mvplda.coded import Coded
 from mvplda.exceptions import DataError, LabelError, ParameterError
-from mvplda.kinds import Coded, as_masks
+from mvplda.kinds import as_masks
 from mvplda.metrics import cllr, eer, evaluate, speaker_intervals, trial_kinds
 from mvplda.metrics.curves import min_cllr
 from mvplda.metrics.intervals import speaker_codes

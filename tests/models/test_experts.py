@@ -13,8 +13,9 @@ from scipy.linalg import block_diag
 import mvplda
 from mvplda import Bundle, MultiviewPLDA, Question, make_committee
 from mvplda.exceptions import FewSpeakersWarning, LabelError, ParameterError
-from mvplda.models.committee import DOUBT, RIDGE, Committee, CosineScorer, weigh_experts
-from mvplda.models.scorer import BaseScorer
+from mvplda.models.base import BaseScorer
+from mvplda.models.committee import DOUBT, RIDGE, Committee, weigh_experts
+from mvplda.models.cosine import CosineScorer
 from mvplda.preprocessing import standard_chain
 
 VIEWS = {"speaker": None, "phrase": None, "speaker:phrase": None}

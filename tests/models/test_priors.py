@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import rankdata
 
 from mvplda import PLDA, MultiviewPLDA, SufficientStatistics, make_two_views
-from mvplda.distributed import gather
+from mvplda.distributed.shards import gather
 from mvplda.exceptions import ParameterError
 from mvplda.inference.priors import Components, IsotropicPrior, moment_components
 

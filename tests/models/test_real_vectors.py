@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mvplda import Bundle, MultiviewPLDA
-from mvplda.calibration import LinearCalibrator
+from mvplda.calibration.scores import LinearCalibrator
 from mvplda.metrics import cllr, evaluate, trial_kinds
 from mvplda.metrics.curves import min_cllr
 from mvplda.preprocessing import standard_chain

@@ -17,25 +17,17 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from mvplda import (
-    PLDA,
-    Bundle,
-    Committee,
-    CosineScorer,
-    MultiviewPLDA,
-    Question,
-    load,
-)
-from mvplda.calibration import LinearCalibrator
+from mvplda import PLDA, Bundle, Committee, CosineScorer, MultiviewPLDA, Question, load
+from mvplda.calibration.scores import LinearCalibrator
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
 from mvplda.models import SCORERS as NAMED
 from mvplda.models import BaseScorer
-from mvplda.models.domain import DomainPLDA
 from mvplda.persistence import Persistent, fingerprint
 from mvplda.preprocessing import standard_chain
-from mvplda.scoring import blocks
-from mvplda.scoring.forms import ScoreForms
+from mvplda.scoring import log_sums as blocks
+from mvplda.scoring.pair_terms import ScoreForms
 from mvplda.statistics import SufficientStatistics
+from mvplda.voice.domain.estimator import DomainPLDA
 
 
 class DistanceScorer(BaseScorer, BaseEstimator):

@@ -10,8 +10,10 @@ import pytest
 
 from mvplda import MultiviewPLDA, Question, load
 from mvplda.exceptions import DataError
-from mvplda.models.domain import DomainPLDA
-from mvplda.scoring import engine, forms, latents
+from mvplda.scoring import engine
+from mvplda.scoring import latent_terms as latents
+from mvplda.scoring import pair_terms as forms
+from mvplda.voice.domain.estimator import DomainPLDA
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 6))

@@ -16,7 +16,7 @@ if importlib.util.find_spec("triton") is None:
 
 SCRIPT = """
 import torch
-from mvplda.scoring.blocks import LogSum, Product, Terms
+from mvplda.scoring.log_sums import LogSum, Product, Terms
 from mvplda.scoring.cuda import JointScorer, best_rows, fits
 
 generator = torch.Generator().manual_seed(0)

@@ -14,7 +14,7 @@ from dense_scoring import (
 
 from mvplda import PLDA, MultiviewPLDA
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
-from mvplda.scoring.blocks import LogSum, Product, Terms, fill_matrix
+from mvplda.scoring.log_sums import LogSum, Product, Terms, fill_matrix
 
 D = 4
 STRUCTURES = [
@@ -331,9 +331,9 @@ def test_blocks_threads_and_out_change_nothing(rng, monkeypatch):
     ids = np.repeat(np.arange(25), [1, 3] * 12 + [2])
     profiles = model.enrol(a, ids)
     whole = model.llr(profiles, b, threads=1)
-    monkeypatch.setattr("mvplda.scoring.blocks.BLOCK", 7)
+    monkeypatch.setattr("mvplda.scoring.log_sums.BLOCK", 7)
     monkeypatch.setattr("mvplda.backend.THREADED_FROM", 1)
-    monkeypatch.setattr("mvplda.scoring.blocks.SCATTER_ELEMENTS", 200)
+    monkeypatch.setattr("mvplda.scoring.log_sums.SCATTER_ELEMENTS", 200)
     monkeypatch.setattr("mvplda.scoring.engine.PAIR_CHUNK", 7)
     out = np.empty((25, 70), dtype=np.float32)
     assert model.llr(profiles, b, threads=3, out=out) is out
@@ -360,7 +360,7 @@ def test_sums_over_hypotheses_however_far_the_terms_lie(
     shape, dtype, away, scale, rng, monkeypatch
 ):
     """log e^n - log(1 + e^a + e^b), against logaddexp of the whole products."""
-    monkeypatch.setattr("mvplda.scoring.blocks.BLOCK", 64)
+    monkeypatch.setattr("mvplda.scoring.log_sums.BLOCK", 64)
     P, T = shape
 
     def factors(rank):
@@ -384,7 +384,7 @@ def test_sums_over_hypotheses_however_far_the_terms_lie(
 @pytest.mark.parametrize("trials", [1, 30, 400])
 def test_short_and_long_lists_are_entries_of_the_matrix(views, trials, rng, monkeypatch):
     monkeypatch.setattr("mvplda.scoring.engine.PAIR_CHUNK", 50)
-    monkeypatch.setattr("mvplda.scoring.blocks.GATHERED", 7)
+    monkeypatch.setattr("mvplda.scoring.log_sums.GATHERED", 7)
     model = any_model(views)
     enrol, test = rng.normal(size=(21, D)) + 3, rng.normal(size=(17, D)) + 3
     pairs = np.stack([rng.integers(0, 21, trials), rng.integers(0, 17, trials)], axis=1)

@@ -120,7 +120,7 @@ def test_countermeasures_may_be_sure():
 
 def test_webm_that_is_damaged_within_is_an_error():
     av = pytest.importorskip("av")
-    from mvplda.extractors import read_sound
+    from mvplda.voice.audio.decode import read_sound
 
     sound = np.random.default_rng(0).normal(scale=0.1, size=72000).astype(np.float32)
     written = io.BytesIO()

@@ -9,7 +9,7 @@ from problems import speakers_and_phrases
 from scipy.stats import norm
 
 from mvplda import Bundle, Committee, CosineScorer, MultiviewPLDA, Question
-from mvplda.calibration import HypothesisCalibrator
+from mvplda.calibration.hypotheses import HypothesisCalibrator
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.metrics import cllr, eer
 from mvplda.scoring.question import with_countermeasure

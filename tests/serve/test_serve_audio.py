@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("soundfile")
 
-from mvplda.extractors import load_extractor
-from mvplda.extractors.quality import Part
-from mvplda.extractors.sound import golden_signal
 from mvplda.serve.model import DEFAULTS, hear
 from mvplda.serve.settings import Settings
+from mvplda.voice.audio.decode import golden_signal
+from mvplda.voice.audio.speech_detection import Part
+from mvplda.voice.extractors import load_extractor
 
 RATE = 16000
 

@@ -25,6 +25,7 @@ from service_problems import (
 )
 
 from mvplda.decisions import OperatingPoint
+from mvplda.model_files import load_model
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import Master
 from mvplda.serve.model import Model
@@ -32,7 +33,7 @@ from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.templates import rotate_database
 from mvplda.training import train
-from mvplda.voices import DEFAULT_MODEL, load_model
+from mvplda.voice.default_model import DEFAULT_MODEL
 
 
 @pytest.mark.parametrize("name", SERVED)

@@ -36,7 +36,7 @@ from mvplda.serve.model import DEFAULTS, NO_POINT, Cell, Model, hear, open_model
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.templates import sweep
-from mvplda.voices import DEFAULT_MODEL
+from mvplda.voice.default_model import DEFAULT_MODEL
 
 
 def test_a_rotation_leaves_llrs_as_they_are():

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from mvplda import Bundle, Question
-from mvplda.calibration import Answer
 from mvplda.decisions import OperatingPoint, decide, decide_each
 from mvplda.exceptions import MvpldaWarning
+from mvplda.scoring.answer import Answer
 from mvplda.scoring.profiles import Profiles
 
 

@@ -8,9 +8,9 @@ from functools import lru_cache
 import numpy as np
 
 from mvplda import Bundle
-from mvplda.calibration import HypothesisCalibrator
+from mvplda.calibration.hypotheses import HypothesisCalibrator
 from mvplda.decisions import OperatingPoint
-from mvplda.models.domain import DomainPLDA
+from mvplda.voice.domain.estimator import DomainPLDA
 
 VOICE, WORDS = 40, 24
 BLOCKS = {"voice": (VOICE, "speaker"), "words": (WORDS, "phrase")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr
 
-from mvplda.kinds import detection_cost
+from mvplda.costs import detection_cost
 from mvplda.metrics import ScoreCurve, trial_kinds
 from mvplda.metrics.catalogue import ActDCF, MinDCF
 from mvplda.metrics.curves import Curve, Side, softplus

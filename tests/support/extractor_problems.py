@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mvplda.extractors.sound import golden_signal
+from mvplda.voice.audio.decode import golden_signal
 
 onnx = pytest.importorskip(
     "onnx", reason="onnx is not installed, which makes the networks of these tests"

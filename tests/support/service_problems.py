@@ -23,9 +23,9 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from mvplda import Bundle, Committee, CosineScorer, MultiviewPLDA
-from mvplda.calibration import HypothesisCalibrator
+from mvplda.calibration.hypotheses import HypothesisCalibrator
 from mvplda.decisions import OperatingPoint
-from mvplda.models.scorer import SCORERS
+from mvplda.models.base import SCORERS
 from mvplda.preprocessing import LengthNormalisation
 from mvplda.serve import verifier
 from mvplda.serve.app import create_app

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from problems import there
 
 from mvplda import SufficientStatistics
-from mvplda.io.files import write_map
+from mvplda.io.lists import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
 
 VIEWS = ("speaker", "phrase", "phrase:speaker")

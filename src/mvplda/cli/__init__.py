@@ -217,7 +217,7 @@ class Written(click.ParamType):  # type: ignore[type-arg]
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ..io.kaldi import is_kaldi, kaldi_files
+        from ..io.kaldi_names import is_kaldi, kaldi_files
         from ..persistence import check_writable
 
         check_writable(*(kaldi_files(value) if is_kaldi(value) else [value]))
@@ -237,7 +237,7 @@ def labels_option(help: str) -> Command:
 def looked_up(path: str, names: Iterable[Any], what: str) -> list[str]:
     """What a map such as utt2spk lists for these ids; an id that it does not list is an error."""
     from ..exceptions import LabelError
-    from ..io.files import read_map
+    from ..io.lists import read_map
 
     listed = read_map(path)
     wanted = [str(name) for name in names]

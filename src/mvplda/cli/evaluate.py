@@ -15,8 +15,8 @@ from . import COUNT, JSON, Written, looked_up
 
 if TYPE_CHECKING:
     from .._typing import BoolArray, FloatArray, IntArray, Json
+    from ..coded import Coded
     from ..io.trials import Scores, Trials
-    from ..kinds import Coded
     from ..metrics.catalogue import Interval
     from ..metrics.comparison import Comparison
     from ..metrics.evaluation import Evaluation
@@ -257,9 +257,10 @@ def with_kinds(trials: Trials, same_phrase: BoolArray, sides: Sides | None) -> T
     """
     import numpy as np
 
+    from ..coded import Coded
     from ..exceptions import LabelError
     from ..io.trials import Trials
-    from ..kinds import SPOOF, Coded
+    from ..kinds import SPOOF
 
     listed = Coded.of([""] * len(trials)) if trials.kind is None else trials.kind
     odd = set(listed.used) - {"", SPOOF, "target", "nontarget", *TWO_VIEWS}

@@ -19,7 +19,7 @@ class CorpusCommand(click.Command):
     """Command whose help lists the registered corpora with their root and options."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from ..speech.corpora import CORPORA
+        from ..paper.corpora import CORPORA
 
         with formatter.section("CORPUS, its ROOT, and its options under -s corpus.NAME=VALUE"):
             formatter.write_dl(
@@ -164,9 +164,9 @@ def _run(
 ) -> None:
     """Run an experiment with the configuration of a recipe or a file and the changes of the command line."""
     from .._optional import load_entry_points
-    from ..speech.corpora import CORPORA, load_corpus
-    from ..speech.experiment import run_experiment
-    from ..speech.settings import read_configuration, read_recipe
+    from ..paper.corpora import CORPORA, load_corpus
+    from ..paper.experiment import run_experiment
+    from ..paper.experiment_settings import read_configuration, read_recipe
 
     output = output or Path(f"{command}-{corpus}")
     check_folder(output)

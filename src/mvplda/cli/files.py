@@ -35,7 +35,7 @@ def info(file: str, as_json: bool) -> None:
       mvplda info xvector.scp
       mvplda info voices/
     """
-    from ..io.files import is_stream
+    from ..io.streams import is_stream
 
     folder = Path(file)
     if _names_vectors(file) or is_stream(file) or any(folder.glob("*.scp")):
@@ -49,7 +49,8 @@ def info(file: str, as_json: bool) -> None:
 
 def _about_folder(folder: Path) -> Json:
     """What setup wrote into a folder, in short."""
-    from ..voices import MODEL_FILE, ProfileBook, load_model
+    from ..model_files import MODEL_FILE, load_model
+    from ..voice.profile_file import ProfileBook
 
     file = str(folder / MODEL_FILE)
     profiles = ProfileBook(folder)
@@ -69,7 +70,7 @@ def _about_folder(folder: Path) -> Json:
 
 
 def _names_vectors(file: str) -> bool:
-    from ..io.kaldi import is_kaldi
+    from ..io.kaldi_names import is_kaldi
     from ..io.vectors import SUFFIXES
 
     return is_kaldi(file) or file.lower().removesuffix(".gz").endswith(SUFFIXES)
@@ -88,7 +89,7 @@ def text_lines(about: Json, indent: str = "") -> Iterator[str]:
 
 
 def _about_vectors(file: str) -> Json:
-    from ..io.files import is_stream
+    from ..io.streams import is_stream
     from ..io.vectors import open_vectors, read_vectors
 
     vectors = read_vectors(file)
@@ -181,8 +182,8 @@ def convert(
 
         write_onnx(target, load(source), enrolled=enrolled)
     elif what == "pyannote":
-        from ..io.plda import read_pyannote, write_pyannote
-        from ..voices import load_model
+        from ..io.plda_files import read_pyannote, write_pyannote
+        from ..model_files import load_model
 
         if source.endswith(".safetensors"):
             write_pyannote(target, load_model(source))
@@ -205,8 +206,8 @@ def _what_is_meant(source: str, target: str) -> str:
 
 def _convert_plda(source: str, target: str) -> None:
     """Between our files and Kaldi's <Plda>."""
-    from ..io.plda import read_kaldi_plda, write_kaldi_plda
-    from ..voices import load_model
+    from ..io.plda_files import read_kaldi_plda, write_kaldi_plda
+    from ..model_files import load_model
 
     if not source.endswith(".safetensors"):
         read_kaldi_plda(source).save(target)

@@ -81,7 +81,7 @@ def score(
       mvplda score model.safetensors --test test.scp --trials trials --same speaker -o -
     """
     from ..io.trials import Scores, read_trials, write_scores
-    from ..voices import load_model
+    from ..model_files import load_model
 
     if profiles is not None and (enrol is not None or models is not None):
         raise click.UsageError(
@@ -104,8 +104,8 @@ def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
     """Every profile against every test."""
     import numpy as np
 
+    from ..coded import Coded
     from ..io.trials import Trials
-    from ..kinds import Coded
 
     rows, columns = np.indices((len(enrolled), len(tests)), dtype=np.int32)
     models = Coded(enrolled.ids.astype(np.str_), rows.ravel())
@@ -164,11 +164,12 @@ def enrolled_profiles(
     bundle: Bundle, enrol: str | None, models: str | None, profiles: str | None, tests: VectorSet
 ) -> Profiles:
     """Profiles from a file, or from vectors and an enrolment list."""
-    from ..io.files import read_groups
+    from ..io.lists import read_groups
     from ..persistence import compare_extractors
-    from ..voices import ProfileBook
 
     if profiles is not None:
+        from ..voice.profile_file import ProfileBook
+
         book = ProfileBook(profiles)
         X = book.all_vectors()
         bundle.check_extractor(book.extractor, profiles)
@@ -235,7 +236,7 @@ def calibrate(
       mvplda calibrate dev-scores --trials dev-trials --enrol-speakers model2spk --save cal.safetensors
       mvplda calibrate scores --load cal.safetensors -o calibrated
     """
-    from ..calibration import LinearCalibrator
+    from ..calibration.scores import LinearCalibrator
     from ..io.trials import Scores, read_scores, read_trials, write_scores
     from .evaluate import labels_in, matched
 

@@ -202,7 +202,7 @@ def read_labelled(
 ) -> tuple[VectorSet, dict[str, Names]]:
     """Vectors, and their labels by view from columns beside them or from lists."""
     from ..io import vectors
-    from ..io.files import is_stream
+    from ..io.streams import is_stream
     from ..labels import base_columns
 
     named = base_columns(tuple(views))
@@ -302,7 +302,7 @@ def stats(
       mvplda train stats.safetensors -o model.safetensors
       mvplda stats old.safetensors new.safetensors -o both.safetensors
     """
-    from ..distributed import gather
+    from ..distributed.shards import gather
     from ..io.vectors import read_extractor
     from ..labels import base_columns
     from ..statistics import SufficientStatistics, merge
@@ -385,8 +385,8 @@ def setup(
       mvplda setup recordings/ --pattern "{speaker}_{phrase}_*" -o voices/
       mvplda setup vectors.npz -o voices/                       (arrays X, speaker and phrase)
     """
-    from ..recordings import has_table, setup_vectors
-    from ..recordings import setup as set_up
+    from ..voice.setup import has_table, setup_vectors
+    from ..voice.setup import setup as set_up
 
     check_folder(Path(output))
     folder = Path(source)

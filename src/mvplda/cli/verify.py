@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from .._typing import Json
     from ..bundle import Bundle
     from ..decisions import OperatingPoint
-    from ..extractors.extractor import Extracted
-    from ..extractors.sound import Clip
-    from ..recordings import Turn
-    from ..voices import VoiceModel
+    from ..voice.audio.decode import Clip
+    from ..voice.extractors.extractor import Extracted
+    from ..voice.people import Turn
+    from ..voice.verification import VoiceModel
     from . import Command, Texts
 
 LEAST_SPEECH = 1.0
@@ -66,7 +66,7 @@ NAMED = 3
 
 def _side(voices: VoiceModel, source: str) -> Extracted:
     """Vectors of a sound file, or of those in a folder, which are taken as one person's."""
-    from ..extractors.recordings import list_recordings
+    from ..voice.audio.folders import list_recordings
 
     if Path(source).is_dir():
         owners = list(dict.fromkeys(list_recordings([source]).labels.get("speaker", ())))
@@ -120,7 +120,8 @@ def verify(
       mvplda verify test.wav --profiles voices/ --profile ann --model voices/
     """
     from ..scoring.question import Question
-    from ..voices import ProfileBook, VoiceModel
+    from ..voice.profile_file import ProfileBook
+    from ..voice.verification import VoiceModel
 
     if (other is None) == (book is None) or (book is None) != (profile is None):
         raise click.UsageError(
@@ -206,7 +207,8 @@ def identify(
       mvplda identify unknown.wav --profiles voices/ --model voices/
     """
     from ..scoring.question import Question
-    from ..voices import ProfileBook, VoiceModel
+    from ..voice.profile_file import ProfileBook
+    from ..voice.verification import VoiceModel
 
     voices = VoiceModel.load(model, extractors)
     profiles = ProfileBook(book)
@@ -276,17 +278,13 @@ def add(
     Example: mvplda profiles add voices.npz ann ann1.wav ann2.wav
     """
     from ..exceptions import AudioError
-    from ..extractors import load_extractor
-    from ..models.domain import SITTING
+    from ..model_files import load_model
     from ..persistence import check_writable
-    from ..voices import (
-        ProfileBook,
-        default_bundle,
-        extractor_names,
-        load_model,
-        sitting_labels,
-        take_weights,
-    )
+    from ..voice.default_model import default_bundle, extractor_names
+    from ..voice.domain.posterior import SITTING
+    from ..voice.evidence import sitting_labels, take_weights
+    from ..voice.extractors import load_extractor
+    from ..voice.profile_file import ProfileBook
 
     book = ProfileBook(file)
     check_writable(book.path)
@@ -335,7 +333,7 @@ def remove(file: str, name: str) -> None:
 
     Example: mvplda profiles remove voices.npz ann
     """
-    from ..voices import ProfileBook
+    from ..voice.profile_file import ProfileBook
 
     count = ProfileBook(file).remove(name)
     click.echo(f"{name}: {count} recording(s) taken out of {file}", err=True)
@@ -348,7 +346,7 @@ def list_profiles(file: str) -> None:
 
     Example: mvplda profiles list voices.npz
     """
-    from ..voices import ProfileBook
+    from ..voice.profile_file import ProfileBook
 
     book = ProfileBook(file)
     book.all_vectors()
@@ -396,10 +394,12 @@ def people(
       mvplda people meetings/ --turns diarised.rttm -o people.html
       mvplda people meetings/ --names names.json -o voices.npz
     """
-    from ..extractors.recordings import list_recordings
     from ..persistence import write_atomically
-    from ..recordings import Turn, find_people, people_page, read_named, read_turns, skipped_lines
-    from ..voices import VoiceModel
+    from ..voice.audio.folders import list_recordings
+    from ..voice.people import Turn, find_people, read_named, read_turns
+    from ..voice.people_page import people_page
+    from ..voice.setup_report import skipped_lines
+    from ..voice.verification import VoiceModel
 
     listed = list_recordings(list(recordings))
     clips = dict(zip(listed.ids, listed.clips, strict=True))
@@ -472,7 +472,7 @@ def _stretches(
 
 def _enrol_turns(file: str, network: str, turns: Sequence[Turn], extracted: Extracted) -> None:
     """Enrol people by their turns; those of one recording are of one sitting."""
-    from ..voices import ProfileBook
+    from ..voice.profile_file import ProfileBook
 
     book = ProfileBook(file)
     for turn, vector, quality in zip(turns, extracted.X, extracted.qualities, strict=True):

@@ -1,18 +1,10 @@
 """The field's files: vectors, lists, trials, protocols, scores.
 
-Models of Kaldi are read in `mvplda.io.plda`.
+Models of Kaldi are read in `mvplda.io.plda_files`.
 """
 
-from .files import read_groups, read_labels, read_map, write_map
-from .trials import (
-    Scores,
-    Trials,
-    match,
-    read_scores,
-    read_trials,
-    write_scores,
-    write_trials,
-)
+from .lists import read_groups, read_labels, read_map, write_map
+from .trials import Scores, Trials, match, read_scores, read_trials, write_scores, write_trials
 from .vectors import VectorSet, read_vectors, write_vectors
 
 __all__ = [

@@ -22,55 +22,17 @@ from pathlib import Path
 import numpy as np
 
 from .._typing import FloatArray, PathLike
-from ..exceptions import ParameterError
-from ..persistence import STANDARD
-from .files import (
-    Batch,
-    Names,
-    OnDisk,
-    Reader,
-    Vectors,
-    fail,
-    joined,
-    lines_of,
-    rows_of_batch,
-    suffix_of,
-    wrap_reader_errors,
-)
+from .batches import Batch, Reader, Vectors, joined, rows_of_batch
+from .kaldi_names import BINARY, ID, kaldi_files, parse_name
+from .streams import Names, OnDisk, fail, lines_of, wrap_reader_errors
 
 Buffer = bytes | mmap.mmap
-PREFIX = re.compile(r"(ark|scp)(?:,\w{1,2})*:(.*)", re.DOTALL)
-BINARY = b"\0B"
-ID = re.compile(rb"([^\0-\x20]+)[ \t]")
 HEADER = re.compile(rb"([FD])(?:V \x04(....)|M \x04(....)\x04(....))", re.DOTALL)
 """Float or double, a vector with its width or a matrix with its shape."""
 BRACKETS = re.compile(rb"[ \t\r\n]*\[([^\]]*)\]")
 FLOATS: dict[bytes, np.dtype[np.floating]] = {b"F": np.dtype("<f4"), b"D": np.dtype("<f8")}
 FIRST_ROWS = 64
 """Of a script or an archive: the width of its vectors is not known before."""
-
-
-def is_kaldi(path: PathLike) -> bool:
-    """Whether this names a Kaldi archive: a prefix such as ``ark:``, or a suffix ``.ark`` or ``.scp``."""
-    return PREFIX.fullmatch(str(path)) is not None or suffix_of(path) in (".ark", ".scp")
-
-
-def parse_name(path: PathLike) -> tuple[str, bool]:
-    """The file that ``ark:x``, ``scp:x`` or a bare path names, and whether it is a script."""
-    parts = PREFIX.fullmatch(str(path))
-    if parts is None:
-        return str(path), suffix_of(path) == ".scp"
-    name = parts[2].strip()
-    if not name or "|" in (name[0], name[-1]):
-        raise ParameterError(
-            f"{path}: expected a file after the prefix; commands are not run. Write their output first"
-        )
-    return name, parts[1] == "scp"
-
-
-def looks_like_archive(head: bytes) -> bool:
-    """Whether a file that begins so is an archive; else it may be a script."""
-    return re.match(rb"\s*\S+[ \t]+(\0B|\[)", head) is not None
 
 
 Entry = tuple[str, str, int, int]
@@ -260,18 +222,6 @@ def behind_blanks(data: Buffer, place: int) -> int:
     while data[place : place + 1].isspace():
         place += 1
     return place
-
-
-def kaldi_files(path: PathLike) -> list[Path]:
-    """What is written under a name: the archive, and the script where the name asks for one."""
-    name, is_script = parse_name(path)
-    if name == STANDARD or str(path).startswith("ark,t:"):
-        raise ParameterError(
-            f"{path}: archives are written to files, not to standard output, and in binary, not as text"
-        )
-    if is_script:
-        return [Path(name).with_suffix(".ark"), Path(name)]
-    return [Path(name)]
 
 
 def write_kaldi(path: PathLike, parts: Sequence[Path], ids: Names, X: Vectors) -> None:

@@ -17,15 +17,16 @@ from numpy.typing import ArrayLike
 from .._optional import need
 from .._typing import PathLike, Setting
 from ..bundle import Bundle
-from ..calibration import HypothesisCalibrator, hypothesis_name
+from ..calibration.hypotheses import HypothesisCalibrator
 from ..exceptions import ParameterError
+from ..models.base import BaseScorer
 from ..models.committee import scorer_of
-from ..models.scorer import BaseScorer
 from ..persistence import write_atomically
 from ..preprocessing import Centring, LengthNormalisation, RectifiedRoot, Step
-from ..scoring.forms import TOGETHER, multiply
+from ..scoring.answer import hypothesis_name
+from ..scoring.assignments import Naming, Table, worlds
+from ..scoring.pair_terms import TOGETHER, multiply
 from ..scoring.question import Hypothesis, Question, possible_hypotheses
-from ..scoring.worlds import Naming, Table, worlds
 
 __all__ = ["write_onnx"]
 

@@ -24,33 +24,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._typing import Array, BoolArray, FloatArray, IntArray, PathLike
+from ..coded import Coded
 from ..exceptions import DataError, LabelError
-from ..kinds import NONTARGETS, SPELLINGS, TARGETS, Coded, kinds_among
-from .files import (
+from ..kinds import NONTARGETS, SPELLINGS, TARGETS, kinds_among
+from .lists import Groups, read_groups
+from .streams import Names, OnDisk, as_text, check_ids, fail, filled_lines, write_text
+from .tables import (
     ENROL,
     KIND,
     SCORE,
     TEST,
     Coder,
     Columns,
-    Groups,
-    Names,
-    OnDisk,
     as_numbers,
-    as_text,
-    check_ids,
     column_blocks,
     column_of,
-    fail,
-    filled_lines,
     is_table,
     needed,
-    read_groups,
     rows_of,
     suffix_of,
     table_blocks,
     write_table,
-    write_text,
 )
 
 TRIALS = ("kaldi", "voxceleb", "rsr2015", "table")
@@ -69,7 +63,7 @@ KINDS = f"{', '.join((*reversed(TARGETS), *NONTARGETS))}, or the views that agre
 
 @dataclass(frozen=True)
 class Trials:
-    """A list of trials; columns of text are given in any form, and held as `mvplda.kinds.Coded`.
+    """A list of trials; columns of text are given in any form, and held as `mvplda.coded.Coded`.
 
     enrol, test : (n,) ids of the model and of the test
     kind : (n,) target, nontarget, TC, TW, IC, IW, the views that agree such as ``speaker+channel``, or empty where
@@ -122,7 +116,7 @@ class Trials:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of trials; ids are given in any form, and held as `mvplda.kinds.Coded`.
+    """Scores of trials; ids are given in any form, and held as `mvplda.coded.Coded`.
 
     enrol, test : (n,) ids of the model and of the test
     score : (n,) numbers, none of them NaN; those of float32 stay so, for they have fewer digits

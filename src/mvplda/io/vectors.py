@@ -8,7 +8,8 @@
 ==================== ======================================================================
 
 Each may be compressed with gzip. The format of a stream (``-``, a pipe) is seen from its first bytes.
-There is one reader a format, which gives batches: `read_vectors` takes them all, `mvplda.distributed` one by one.
+There is one reader a format, which gives batches: `read_vectors` takes them all,
+`mvplda.distributed.shards` one by one.
 """
 
 from __future__ import annotations
@@ -26,24 +27,12 @@ from .._typing import IntArray, PathLike
 from .._typing import Names as Labels
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..persistence import EXTRACTOR_SUFFIX, atomic_write, check_writable
-from . import formats
-from .files import (
-    Names,
-    Numbers,
-    OnDisk,
-    Reader,
-    Vectors,
-    as_names,
-    as_objects,
-    check_ids,
-    fail,
-    is_stream,
-    joined,
-    read_labels,
-    repeated,
-    suffix_of,
-)
-from .kaldi import KaldiReader, is_kaldi, kaldi_files, looks_like_archive, parse_name, write_kaldi
+from . import vector_formats as formats
+from .batches import Reader, Vectors, joined
+from .kaldi_names import is_kaldi, kaldi_files, looks_like_archive, parse_name
+from .lists import as_objects, read_labels
+from .streams import Names, OnDisk, as_names, check_ids, fail, is_stream, repeated
+from .tables import Numbers, suffix_of
 
 WHOLE = 2**28
 """Bytes of a batch where all of them are wanted."""
@@ -123,7 +112,7 @@ def open_vectors(path: PathLike) -> Reader:
     if Path(path).is_dir():
         path = _list_in(Path(path))
     if is_kaldi(path):
-        return KaldiReader(path)
+        return _kaldi_reader(path)
     suffix = suffix_of(path)
     if suffix and suffix not in FORMATS and not is_stream(path):
         raise FileFormatError(_unknown(path))
@@ -134,9 +123,15 @@ def open_vectors(path: PathLike) -> Reader:
     for format in FORMATS.values():
         if format.magic is not None and head.startswith(format.magic):
             return format.reader(source)
-    if looks_like_archive(head):
-        return KaldiReader(f"ark:{path}", source)
-    return KaldiReader(f"scp:{path}", source)
+    prefix = "ark" if looks_like_archive(head) else "scp"
+    return _kaldi_reader(f"{prefix}:{path}", source)
+
+
+def _kaldi_reader(name: PathLike, source: OnDisk | None = None) -> Reader:
+    """Open an archive or a script of Kaldi; other formats do not load its reader."""
+    from .kaldi import KaldiReader
+
+    return KaldiReader(name, source)
 
 
 def _list_in(folder: Path) -> Path:
@@ -288,6 +283,8 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
     notes = [] if vectors.extractor is None else [_note(main_file(path))]
     with atomic_write(*files, *notes) as parts:
         if is_kaldi(path):
+            from .kaldi import write_kaldi
+
             write_kaldi(path, parts[: len(files)], vectors.ids, vectors.X)
         else:
             FORMATS[suffix_of(path)].write(parts[0], vectors.ids, vectors.X)

@@ -97,8 +97,8 @@ from numpy.typing import ArrayLike
 from scipy.special import entr, stdtrit
 
 from .._typing import Array
+from ..costs import Costs, DetectionCost, detection_costs
 from ..exceptions import ParameterError
-from ..kinds import Costs, DetectionCost, detection_costs
 from .curves import Curve
 
 COARSEST = 0.1

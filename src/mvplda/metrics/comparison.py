@@ -22,8 +22,9 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from .._typing import Array, Json, RandomState
+from ..costs import Costs
 from ..exceptions import DataError, ParameterError
-from ..kinds import Costs, Kinds
+from ..kinds import Kinds
 from .catalogue import LEVEL, metrics_of
 from .intervals import WeightedTrials, plain, weighted_trials
 

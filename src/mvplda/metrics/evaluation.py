@@ -11,16 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._typing import Json
+from ..costs import Costs, DetectionCost, detection_costs
 from ..exceptions import DataError, ParameterError
-from ..kinds import (
-    Costs,
-    DetectionCost,
-    Kinds,
-    as_masks,
-    detection_costs,
-    ordered_kinds,
-    target_kind,
-)
+from ..kinds import Kinds, as_masks, ordered_kinds, target_kind
 from .catalogue import ERRORS, FARS, Metric, metrics_of
 from .curves import Curve, Scores, Side, as_scores
 

@@ -35,8 +35,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._typing import Array, Json, Names
+from ..coded import Coded
+from ..costs import Costs
 from ..exceptions import LabelError, ParameterError
-from ..kinds import Coded, Costs, Kinds, as_masks
+from ..kinds import Kinds, as_masks
 from .catalogue import COARSEST, FARS, LEVEL, Interval, Metric, effective_number, metrics_of
 from .curves import Curve, Scores, Side, ranks_at_targets, softplus
 from .evaluation import TOTAL, split_by_kind

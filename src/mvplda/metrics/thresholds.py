@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from .._typing import Array, FloatArray, IntArray, Json
+from ..coded import Coded
 from ..exceptions import DataError, ParameterError
-from ..kinds import Coded, Kinds, as_masks, target_kind
+from ..kinds import Kinds, as_masks, target_kind
 from .catalogue import LEVEL, Interval, check_rate, effective_number, rate_interval, unmet
 from .curves import ScoreCurve
 from .evaluation import TOTAL

@@ -1,9 +1,9 @@
 """Scorers. The imports below enter them in the registry, by which files and the command line know them."""
 
-from .committee import Committee, CosineScorer
-from .domain import DomainPLDA
+from .base import SCORERS, BaseScorer, find_scorers
+from .committee import Committee
+from .cosine import CosineScorer
 from .multiview import PLDA, MultiviewPLDA
-from .scorer import SCORERS, BaseScorer, find_scorers
 
 __all__ = [
     "PLDA",
@@ -11,7 +11,6 @@ __all__ = [
     "BaseScorer",
     "Committee",
     "CosineScorer",
-    "DomainPLDA",
     "MultiviewPLDA",
     "find_scorers",
 ]

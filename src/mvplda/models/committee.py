@@ -1,7 +1,5 @@
 """A committee of experts: several extractors' evidence, added up in each world. And cosine."""
 
-# mypy: disable-error-code="no-any-return"
-
 from __future__ import annotations
 
 import warnings
@@ -10,22 +8,21 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names, Ranks
-from ..backend import as_vectors, check_feature_names, like
+from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names
+from ..backend import as_vectors, check_feature_names
 from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
-from ..labels import are_named, base_columns, check_view_names, label_columns
-from ..persistence import Tensors, fingerprint
+from ..labels import base_columns
+from ..persistence import Tensors
 from ..scoring.engine import Memory, log_likelihoods
-from ..scoring.forms import TOGETHER, JointForms, Part, ScoreForms, class_numbers, row_products
+from ..scoring.pair_terms import TOGETHER, JointForms, Part, class_numbers
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, names_of
+from .base import BaseScorer, kept, needed_labels, side_by_side
 from .heldout import held_out_trials
-from .scorer import BaseScorer, check_names, kept, needed_labels, side_by_side
 
 Factors = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
 
@@ -446,84 +443,3 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
         options={"maxiter": 500},
     )  # (V11)
     return found.x / scale, float(found.fun)
-
-
-# -- what a multi-view model has to beat -----------------------------
-
-
-class CosineScorer(BaseScorer, BaseEstimator):
-    """Cosine of the angle between the mean of a profile and a test.
-
-    The same calls as `MultiviewPLDA`. The score is a similarity: it counts for hypotheses in which all of its views
-    are the same, and is no log-likelihood ratio: calibrate it.
-
-    Parameters
-    ----------
-    centre : bool
-        Take the mean of the training vectors off first.
-    views : sequence of str or None
-        Views that the score is about. None: those that the labels of `fit` name, or ``class`` without any.
-
-    Attributes
-    ----------
-    mean_ : (D,) what is taken off: the mean of the training vectors, or zeros
-    views_ : dict of {view: 0}
-    """
-
-    NAME = "cosine"
-    NEEDS_LABELS = False
-    FITTED = ("mean_", "views_")
-
-    def __init__(self, centre: bool = True, views: Sequence[str] | None = None) -> None:
-        self.centre = centre
-        self.views = views
-
-    @classmethod
-    def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
-        check_names(cls, settings, ("views",))
-        return cls(**settings, views=base_columns(tuple(ranks)) if ranks else None)
-
-    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
-        vectors = as_vectors(X)
-        check_feature_names(self, X, reset=True)
-        self.mean_ = np.zeros(vectors.shape[1])
-        if self.centre:
-            self.mean_ = vectors.mean(axis=0, dtype=np.float64)
-        if not np.isfinite(self.mean_).all():
-            raise DataError("Input X contains NaN or infinity")
-        views: Sequence[str] = ("class",)
-        if self.views is not None:
-            views = self.views
-        elif y is not None and are_named(y):
-            views = tuple(label_columns(y, None))
-        check_view_names(views)
-        self.views_ = dict.fromkeys(views, 0)
-        return self
-
-    def project(self, vectors: AnyArray) -> AnyArray:
-        """(n, D) the vectors about the training mean."""
-        return vectors - like(self.mean_, vectors)
-
-    def typical_vectors(self) -> Array:
-        return self.mean_ + super().typical_vectors()
-
-    def forms(self) -> ScoreForms:
-        check_is_fitted(self, "mean_")
-        return ScoreForms(tuple(self.views_), unit_length)
-
-    @property
-    def width_in(self) -> int:
-        return len(self.mean_)
-
-    def describe(self) -> Json:
-        return {**super().describe(), "dimension": len(self.mean_), "views": list(self.views_)}
-
-    def _key(self) -> str:
-        return fingerprint({"mean": self.mean_}, {"views": list(self.views_)})
-
-
-def unit_length(total: AnyArray, count: float) -> AnyArray:
-    """Vectors of length 1; zero ones stay zero."""
-    # the mean and the sum of a profile have one direction
-    length = row_products(total, total) ** 0.5
-    return total / length[:, None].clip(min=np.finfo(np.float64).tiny)

@@ -24,14 +24,7 @@ from .._typing import AnyArray, Array, Device, Json, Labels, Names, RandomState,
 from ..backend import checked_vectors, is_torch, like, threads_for
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.design import Design, Diagnostics, choose_ranks, diagnose, step_operations
-from ..inference.em import (
-    Fit,
-    Iteration,
-    Objective,
-    PublishedEM,
-    fit_em,
-    posterior,
-)
+from ..inference.em import Fit, Iteration, Objective, PublishedEM, fit_em, posterior
 from ..inference.parameters import NOISES, NoiseModel, Parameters
 from ..inference.priors import PRIORS
 from ..labels import (
@@ -43,11 +36,11 @@ from ..labels import (
     names_from_file,
 )
 from ..persistence import State, Tensors, fingerprint
-from ..scoring.latents import LatentForms, LatentSpace
+from ..scoring.latent_terms import LatentForms, LatentSpace
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
-from .scorer import BaseScorer, check_names, frozen, kept
+from .base import BaseScorer, check_names, frozen, kept
 
 DEFAULT_STRENGTH = 0.6
 """Of a prior. Costs are flat from 0.5 to 0.7 on the one set it was tried on, AudioMNIST."""

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .blocks import Product, Terms
+from .log_sums import Product, Terms
 
 ROWS, COLUMNS = 64, 32
 """Of a tile."""

@@ -33,20 +33,7 @@ from ..backend import (
     to_host,
 )
 from ..exceptions import DataError
-from .blocks import (
-    Best,
-    LogSum,
-    Product,
-    Several,
-    Terms,
-    bands,
-    fill_matrix,
-    log_sum,
-)
-from .forms import Forms, PairForm, Quadratic, multiply, row_products
-from .profiles import Profiles
-from .question import Hypothesis, Logs, Ratio, Weights
-from .worlds import (
+from .assignments import (
     Group,
     Naming,
     Reading,
@@ -56,6 +43,10 @@ from .worlds import (
     group_profiles,
     worlds,
 )
+from .log_sums import Best, LogSum, Product, Several, Terms, bands, fill_matrix, log_sum
+from .pair_terms import Forms, PairForm, Quadratic, multiply, row_products
+from .profiles import Profiles
+from .question import Hypothesis, Logs, Ratio, Weights
 
 KEPT_WORLDS = 2**12
 """What hypotheses leave possible is kept for this many pairs of tables."""

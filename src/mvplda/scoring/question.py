@@ -17,7 +17,7 @@ from .._typing import AnyArray, Array, IntArray, Json, Views
 from ..backend import cast, dtype_name, is_torch, like, namespace
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kinds import SPOOF
-from .blocks import log_sum
+from .log_sums import log_sum
 
 Hypothesis = tuple[str, ...]
 """The base views that two sides share, in the model's order."""

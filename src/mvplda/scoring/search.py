@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from .._typing import Array, BoolArray, FloatArray, IntArray
 from ..exceptions import DataError, ParameterError
+from .assignments import FRESH, Matches, Table
 from .engine import Comparison, Possible, Seen, score_pairs
-from .forms import PairForm, multiply
+from .pair_terms import PairForm, multiply
 from .profiles import Profiles
-from .worlds import FRESH, Matches, Table
 
 Compare = Callable[[Profiles, Profiles], Comparison]
 """Puts the question of an index to profiles and tests."""

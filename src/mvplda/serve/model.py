@@ -18,22 +18,22 @@ from .._typing import Array
 from ..bundle import Bundle
 from ..decisions import Decision, OperatingPoint, decide_each
 from ..exceptions import AudioError, DataError, LabelError, NumericalError, ParameterError
-from ..extractors import load_extractor
-from ..extractors.extractor import Extractor
-from ..extractors.quality import Meter, Quality, QualitySettings
-from ..extractors.sound import read_sound
 from ..kinds import NONTARGET
-from ..models.domain import SITTING
+from ..model_files import load_model
 from ..persistence import fingerprint
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, possible_hypotheses
-from ..voices import (
+from ..voice.audio.decode import read_sound
+from ..voice.audio.quality import Meter, Quality, QualitySettings
+from ..voice.default_model import (
     DEFAULT_EXTRACTORS,
     DEFAULT_MODEL,
     default_extractor,
     extractor_names,
-    load_model,
 )
+from ..voice.domain.posterior import SITTING
+from ..voice.extractors import load_extractor
+from ..voice.extractors.extractor import Extractor
 from .keys import Turn, rotation
 from .schemas import Json, Problem
 from .settings import Settings

@@ -32,10 +32,7 @@ from ..backend import (
     to_host,
 )
 from ..exceptions import DataError, LabelError, ParameterError
-from ..labels import (
-    check_view_names,
-    distinct,
-)
+from ..labels import check_view_names, distinct
 
 SecondMoment = Literal["full", "diagonal"]
 """Whether second moments are a matrix, or its diagonal alone."""

@@ -15,17 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from .._typing import (
-    Array,
-    Block,
-    BoolArray,
-    Device,
-    IntArray,
-    Json,
-    Labels,
-    PathLike,
-    Views,
-)
+from .._typing import Array, Block, BoolArray, Device, IntArray, Json, Labels, PathLike, Views
 from ..backend import as_vectors, diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..labels import (

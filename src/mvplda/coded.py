@@ -1,0 +1,77 @@
+"""Repeated text, such as the ids of millions of trials, stored as a table of names and a number per entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._typing import BoolArray
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """Text that repeats, such as the ids of millions of trials: a table of names, and its row for every entry.
+
+    NumPy takes it for the (n,) array of text that it stands for, and so do ``==``, ``[...]`` and `tolist`.
+
+    names : (k,) text, each once
+    codes : (n,) rows of `names`
+    """
+
+    names: NDArray[np.str_]
+    codes: NDArray[np.integer[Any]]
+
+    @classmethod
+    def of(cls, values: Any) -> Coded:
+        if isinstance(values, Coded):
+            return values
+        array = np.asarray(values, dtype=np.str_)
+        names, codes = np.unique(array, return_inverse=True)
+        return cls(names, codes.reshape(array.shape).astype(np.int32))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.codes.shape
+
+    @property
+    def dtype(self) -> np.dtype[np.str_]:
+        return self.names.dtype
+
+    @property
+    def used(self) -> list[str]:
+        """The names that occur."""
+        return [str(name) for name in self.names[np.unique(self.codes)]]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self.names[self.codes].astype(dtype or self.dtype, copy=False))
+
+    def __getitem__(self, rows: Any) -> Any:
+        codes = self.codes[rows]
+        return Coded(self.names, codes) if np.ndim(codes) else self.names[codes]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tolist())
+
+    def __eq__(self, other: object) -> Any:
+        return (
+            self.isin([other]) if isinstance(other, str) else np.asarray(self) == np.asarray(other)
+        )
+
+    def tolist(self) -> list[str]:
+        return list(map(self.names.tolist().__getitem__, self.codes.tolist()))
+
+    def isin(self, names: Iterable[str]) -> BoolArray:
+        """Which entries are one of these names."""
+        return np.asarray(np.isin(self.names, list(names))[self.codes])
+
+    def renamed(self, names: Sequence[str]) -> Coded:
+        """With another name in place of each; those that are called the same become one."""
+        table = Coded.of(names)
+        return Coded(table.names, table.codes[self.codes])

@@ -1,0 +1,115 @@
+"""Detection costs: costs of misses and false alarms, prior of targets, and the presets of evaluations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ._typing import AnyArray
+from .exceptions import ParameterError
+
+# What errors cost.
+
+
+@dataclass(frozen=True)
+class DetectionCost:
+    """One operating point.
+
+    name : how it is called in tables
+    prior : probability that a trial is a target, in (0, 1)
+    miss_cost, false_alarm_cost : positive; C_miss and C_fa where NIST writes them
+
+    Examples
+    --------
+    >>> from mvplda.costs import DetectionCost
+    >>> print(DetectionCost("sdsv", 0.01, 10, 1))
+    sdsv (C_miss=10, C_fa=1, P_target=0.01)
+    """
+
+    name: str
+    prior: float
+    miss_cost: float = 1.0
+    false_alarm_cost: float = 1.0
+
+    def __post_init__(self) -> None:
+        costs = (self.miss_cost, self.false_alarm_cost)
+        if not 0 < self.prior < 1 or not all(0 < cost < math.inf for cost in costs):
+            raise ParameterError(
+                f"the prior of a target lies in (0, 1), costs are positive and finite; got {self}"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.name} (C_miss={self.miss_cost:g}, C_fa={self.false_alarm_cost:g}, P_target={self.prior:g})"
+
+    @property
+    def miss_weight(self) -> float:
+        """Normalised cost of missing every target."""
+        return max(1.0, 1 / self._ratio)
+
+    @property
+    def false_alarm_weight(self) -> float:
+        """Normalised cost of accepting every non-target."""
+        return max(1.0, self._ratio)
+
+    @property
+    def _ratio(self) -> float:
+        """Of the costs of the two decisions that need no score: accept all, reject all."""
+        return self.false_alarm_cost * (1 - self.prior) / (self.miss_cost * self.prior)
+
+    @property
+    def threshold(self) -> float:
+        """Bayes' threshold for natural-log likelihood ratios: accept at or above it."""
+        log_odds = math.log(self.prior) - math.log1p(-self.prior)
+        return math.log(self.false_alarm_cost / self.miss_cost) - log_odds
+
+    def at(self, miss: AnyArray, false_alarm: AnyArray) -> AnyArray:
+        """Normalised cost of a miss rate and a false-alarm rate."""
+        return self.miss_weight * miss + self.false_alarm_weight * false_alarm
+
+
+PRESETS = {
+    cost.name: cost
+    for cost in (
+        DetectionCost("default", 0.01),
+        DetectionCost("sre08", 0.01, 10),  # NIST SRE 2008
+        DetectionCost("sre10", 0.001),  # NIST SRE 2010, core test
+        DetectionCost("sre21", 0.05),  # NIST SRE 2021
+        DetectionCost("sdsv", 0.01, 10),  # Short-duration Speaker Verification challenge
+        DetectionCost("voxsrc", 0.05),  # VoxCeleb Speaker Recognition Challenge
+    )
+}
+"""Operating points by name."""
+
+
+Costs = str | DetectionCost | Iterable[str | DetectionCost]
+
+
+def detection_cost(cost: str | DetectionCost) -> DetectionCost:
+    """A preset by name, or a triple written ``"C_miss,C_fa,P_target"``.
+
+    Examples
+    --------
+    >>> from mvplda.costs import detection_cost
+    >>> print(detection_cost("10,1,0.02"))
+    10,1,0.02 (C_miss=10, C_fa=1, P_target=0.02)
+    """
+    if isinstance(cost, DetectionCost):
+        return cost
+    if cost in PRESETS:
+        return PRESETS[cost]
+    try:
+        miss_cost, false_alarm_cost, prior = map(float, cost.split(","))
+    except (AttributeError, ValueError):
+        raise ParameterError(
+            f"unknown cost {cost!r}: expected one of {', '.join(PRESETS)}, "
+            "or a triple C_miss,C_fa,P_target such as 1,1,0.01"
+        ) from None
+    return DetectionCost(cost, prior, miss_cost, false_alarm_cost)
+
+
+def detection_costs(costs: Costs) -> tuple[DetectionCost, ...]:
+    """Several costs; of those with one name, the last."""
+    if isinstance(costs, str | DetectionCost):
+        costs = [costs]
+    return tuple({cost.name: cost for cost in map(detection_cost, costs)}.values())

@@ -1,0 +1,5 @@
+"""Statistics of shards, gathered by processes or a Dask cluster."""
+
+from .shards import gather
+
+__all__ = ["gather"]

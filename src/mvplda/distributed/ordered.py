@@ -1,0 +1,48 @@
+"""Work in parallel with results in order, and their combination in a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import TypeVar
+
+from .._optional import need
+from ..backend import cores
+from ..exceptions import ParameterError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def ordered_map(
+    work: Callable[[T], R],
+    items: Sequence[T],
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+) -> Iterator[R]:
+    """Yield ``work(item)`` in the order of the items, with only a few results in memory at a time.
+
+    Parameters
+    ----------
+    work : function defined in a module, or a partial of one, so that it can be pickled
+    workers : number of processes (default: one per core); 1 runs in this process
+    scheduler : address of a Dask scheduler, whose workers replace the processes
+    """
+    if workers is not None and workers < 1:
+        raise ParameterError(f"workers must be at least 1; got {workers}")
+    count = min(workers or cores(), len(items))
+    if scheduler is None and count <= 1:
+        yield from map(work, items)
+        return
+    # joblib (a dependency of scikit-learn) does not fork: a fork while another thread holds a lock can hang. It needs
+    # no guard around the main module, and raises an error if a process dies.
+    from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
+
+    with ExitStack() as stack:
+        if scheduler is not None:
+            stack.enter_context(need("distributed").Client(scheduler))
+            stack.enter_context(parallel_config("dask"))
+            count = -1
+        in_order = Parallel(count, return_as="generator", batch_size=1, max_nbytes=None)
+        yield from in_order(delayed(work)(item) for item in items)

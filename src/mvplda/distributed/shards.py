@@ -1,0 +1,335 @@
+"""Statistics of data sets larger than memory, on processes or a cluster: shards in, sums out.
+
+`ordered_map` is the only function that starts processes or connects to a cluster. A `Tree` combines the results,
+`FAN_IN` neighbours at a time. Its shape depends on the number of items alone, so that the order of all additions, and
+with it the result, is the same for any distribution of the work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Generic, NamedTuple
+
+import numpy as np
+
+from .._optional import need
+from .._progress import Progress
+from .._typing import Block as Column
+from .._typing import IntArray, Names, PathLike, Views
+from ..backend import one_blas_thread
+from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
+from ..io.batches import Batch, Reader
+from ..io.lists import read_map, unlabelled
+from ..io.vectors import checked_names, main_file, open_vectors
+from ..labels import base_columns, check_view_names
+from ..statistics import Accumulator, SufficientStatistics, merge
+from ..statistics.accumulator import SecondMoment
+from ..statistics.classes import GrowingClasses, LabelCodes, label_codes
+from .ordered import R, ordered_map
+
+FAN_IN = 8
+"""Number of results that are combined at a time."""
+
+BATCH_BYTES = 16 * 2**20
+"""Bytes of vectors in a batch."""
+
+CACHED_LISTS = 8
+"""Number of label lists that a worker keeps in memory."""
+
+
+class Tree(Generic[R]):
+    """Combination of results in order, `FAN_IN` at a time; at most `FAN_IN` results wait on each level."""
+
+    def __init__(self, combine: Callable[[list[R]], R]) -> None:
+        self.combine = combine
+        self.levels: list[list[R]] = []
+
+    def add(self, item: R) -> None:
+        """Add the next result, and combine every level that is full."""
+        for level in self.levels:
+            level.append(item)
+            if len(level) < FAN_IN:
+                return
+            item = self.combine(level)
+            level.clear()
+        self.levels.append([item])
+
+    def finish(self) -> R:
+        """Return the combination of all results."""
+        carried: list[R] = []
+        for level in self.levels:
+            group = level + carried
+            carried = group if len(group) < 2 else [self.combine(group)]
+        return carried[0]
+
+
+class Shard(NamedTuple):
+    """Statistics of a shard, or of several consecutive shards of which `path` is the first."""
+
+    path: str
+    statistics: SufficientStatistics
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """Settings that apply to every shard; see `gather`."""
+
+    views: Views
+    labels: dict[str, str]
+    second_moment: SecondMoment
+    work_dir: str | None
+    batch_bytes: int
+
+
+def gather(
+    paths: PathLike | Sequence[PathLike],
+    labels: Mapping[str, PathLike] | None = None,
+    views: Sequence[str] | None = None,
+    *,
+    second_moment: SecondMoment = "full",
+    work_dir: PathLike | None = None,
+    workers: int = 1,
+    scheduler: str | None = None,
+    batch_bytes: int = BATCH_BYTES,
+    verbose: int = 0,
+) -> SufficientStatistics:
+    """Compute the statistics of shards on disk.
+
+    Every shard is read in batches and summed separately. The sums are then added in a tree whose shape depends on the
+    number of shards alone, so that the result is bit-identical for any number of workers, and for a run that was
+    interrupted and continued.
+
+    Parameters
+    ----------
+    paths : the shards, each in a format that `mvplda.io.read_vectors` reads
+    labels : per label column, the name of a column of the shard or of a file; ``{stem}`` and ``{folder}`` in a file
+        name are replaced by those of the shard
+    views : the views, interactions included (default: every column of `labels`)
+    second_moment : ``"full"`` for any noise; ``"diagonal"`` suffices for diagonal noise
+    work_dir : folder for the results of finished shards, so that an interrupted run can be continued
+    workers : number of processes; 1 runs in this process
+    scheduler : address of a Dask scheduler, whose workers replace the processes
+    batch_bytes : bytes of vectors in a batch; every worker holds one batch in memory
+    verbose : 1 shows progress on standard error
+    """
+    if views is None and not labels:
+        raise ParameterError("name the views or the sources of their labels: views=, labels=")
+    if views is not None and (isinstance(views, str) or not len(views)):
+        raise ParameterError(f"views must be a list of names; got {views!r}")
+    sources = {name: os.fspath(source) for name, source in (labels or {}).items()}
+    names = tuple(views or sources)
+    check_view_names(names)
+    shards = _listed(paths)
+    if work_dir is not None:
+        work_dir = os.fspath(work_dir)
+        Path(work_dir).mkdir(parents=True, exist_ok=True)
+
+    job = ShardJob(names, sources, second_moment, work_dir, batch_bytes)
+    progress = Progress("shards", len(shards))
+    tree = Tree(combine)
+    vectors = 0
+    work = partial(shard_result, job)
+    results = ordered_map(work, shards, workers=workers, scheduler=scheduler)
+    for number, shard in enumerate(results, 1):
+        tree.add(shard)
+        vectors += shard.statistics.n
+        if verbose:
+            progress.step(number, f"{vectors} vectors")
+
+    statistics = tree.finish().statistics
+    _warn_unlabelled(statistics, sources)
+    return statistics
+
+
+def _warn_unlabelled(statistics: SufficientStatistics, sources: Mapping[str, str]) -> None:
+    """Warn the caller of `gather` of vectors without label."""
+    for view, source in sources.items():
+        count = statistics.classes[view].anonymous
+        if count:
+            warnings.warn(unlabelled(view, source, count, statistics.n), stacklevel=3)
+
+
+def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
+    """Return the paths as strings; raise `ParameterError` if there are none or a path occurs twice."""
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
+    shards = [os.fspath(path) for path in paths]
+    if not shards:
+        raise ParameterError("there are no shards: pass at least one file")
+    path, occurrences = Counter(shards).most_common(1)[0]
+    if occurrences > 1:
+        raise ParameterError(f"{path} is named twice and would be counted twice: name it once")
+    return shards
+
+
+def combine(shards: Sequence[Shard]) -> Shard:
+    """Return the sum of the statistics of several shards, added in order."""
+    statistics = merge([shard.statistics for shard in shards], [shard.path for shard in shards])
+    return Shard(shards[0].path, statistics)
+
+
+# The statistics of one shard: the function that every worker runs.
+#
+# Results of finished shards are stored in the work folder. Their file name is a digest of the shard's path and the
+# settings; they contain size and modification time of every file that was read. A run that continues after an
+# interruption reuses these results; a shard that was modified since is read again.
+
+
+def shard_result(job: ShardJob, path: str) -> Shard:
+    """Return the statistics of one shard, from the work folder if it is finished."""
+    if job.work_dir is None:
+        return read_shard(job, path)[0]
+    settings = [os.path.abspath(main_file(path)), asdict(replace(job, work_dir=None))]
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    finished = Path(job.work_dir) / f"{digest.hexdigest()[:32]}.safetensors"
+    if finished.is_file():
+        try:
+            statistics = SufficientStatistics.load(finished)
+            if all(_identity(file) == identity for file, identity in statistics.sources.items()):
+                return Shard(path, statistics)
+        except (FileFormatError, KeyError, TypeError, AttributeError):
+            pass  # a result that is damaged or of another version is computed again
+    shard, files = read_shard(job, path)
+    sources = {file: _identity(file) for file in files}
+    replace(shard.statistics, sources=sources).save(finished)
+    return shard
+
+
+def _identity(path: str) -> list[int]:
+    """Return size and modification time of a file, to detect changes; empty if the file does not exist."""
+    try:
+        state = os.stat(path)
+    except OSError:
+        return []
+    return [state.st_size, state.st_mtime_ns]
+
+
+def read_shard(job: ShardJob, path: str) -> tuple[Shard, list[str]]:
+    """Return the statistics of a shard, and the files that were read."""
+    reader = open_vectors(path)
+    sources = _label_sources(job, path, reader)
+    columns = [source.location for source in sources.values() if source.numbers is None]
+    lists = [source.location for source in sources.values() if source.numbers is not None]
+    # The reader takes a single column of names as ids; if that column holds labels, the vectors have no ids.
+    has_ids = reader.has_ids and reader.id_column not in columns
+    classes = GrowingClasses(job.views)
+    sums: Accumulator | None = None
+    hashes: list[IntArray] = []
+    try:
+        # The workers provide the parallelism, and with one BLAS thread the sums do not depend on the number of cores.
+        with one_blas_thread():
+            for batch in reader.batches(job.batch_bytes, columns, bool(lists) or has_ids):
+                n, width = batch.X.shape
+                if not n:
+                    continue
+                sums = sums or Accumulator(width, job.views, second_moment=job.second_moment)
+                if has_ids and batch.ids is not None:
+                    names = checked_names(path, batch.ids, sums.n).tolist()
+                    hashes.append(np.fromiter(map(hash, names), np.int64, n))
+                codes = {name: source.codes(batch) for name, source in sources.items()}
+                sums.add(batch.X, classes.number(codes))
+                del batch, codes  # frees their memory before the next batch is read
+        if sums is None or not sums.n:
+            raise FileFormatError("the file holds no vectors: leave it out")
+        _check_once(hashes)
+        statistics = SufficientStatistics.of(sums, *classes.sorted())
+        for name, source in sources.items():
+            if source.numbers is not None and not len(statistics.classes[name].names):
+                raise LabelError(
+                    f"{source.location} lists none of the {statistics.n} ids for view {name!r}; its first id is "
+                    f"{next(iter(source.numbers))!r}: check that the list belongs to this shard"
+                )
+    except (DataError, LabelError, FileFormatError) as error:
+        raise error if path in str(error) else type(error)(f"{path}: {error}") from error
+    return Shard(path, statistics), [str(main_file(path)), *reader.files, *lists]
+
+
+def _check_once(hashes: list[IntArray]) -> None:
+    """Raise `LabelError` if an id occurs twice; the hashes take eight bytes per id."""
+    ids = np.concatenate([np.empty(0, np.int64), *hashes])
+    order = np.argsort(ids, kind="stable")
+    duplicates = np.flatnonzero(np.diff(ids[order]) == 0)
+    if len(duplicates):
+        first, second = order[duplicates[0] : duplicates[0] + 2] + 1
+        raise LabelError(
+            f"an id occurs twice and would be counted twice: entries {first} and {second}. "
+            "Leave one of them out"
+        )
+
+
+# Sources of the labels of a shard.
+
+
+@dataclass(frozen=True)
+class LabelSource:
+    """Source of the labels of a view: a column of the shard, or a file that lists ids and their labels.
+
+    location : name of the column, or path of the file
+    names, numbers : for a file, its classes, and the class number of every id; other ids have no label
+    """
+
+    location: str
+    names: Names
+    numbers: dict[str, int] | None = None
+
+    def codes(self, batch: Batch) -> LabelCodes:
+        """Return the labels of a batch."""
+        if self.numbers is None:
+            return column_codes(batch.columns[self.location])
+        if batch.ids is None:
+            raise LabelError(
+                f"the shard has no ids to look up in {self.location}: store ids, or labels in a column"
+            )
+        codes = np.array([self.numbers.get(name, -1) for name in batch.ids], dtype=np.int64)
+        return LabelCodes(self.names, codes)
+
+
+def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, LabelSource]:
+    """Return the source of every label column that the views need."""
+    sources = {}
+    shard = Path(main_file(path))
+    for name in base_columns(job.views):
+        location = job.labels.get(name, name)
+        if location in reader.columns:
+            sources[name] = LabelSource(location, np.empty(0))
+            continue
+        file = location.replace("{stem}", shard.stem).replace("{folder}", str(shard.parent))
+        if not Path(file).is_file():
+            raise LabelError(
+                f"{path}: there are no labels of {name!r}: {location!r} is neither a file nor a column of the shard "
+                f"(its columns: {', '.join(reader.columns) or 'none'}). Pass labels={{{name!r}: column or file}}"
+            )
+        sources[name] = LabelSource(file, *_numbered(file, *_identity(file)))
+    return sources
+
+
+@lru_cache(CACHED_LISTS)
+def _numbered(file: str, size: int, changed: int) -> tuple[Names, dict[str, int]]:
+    """Return the class names in a list, and the class number of every id.
+
+    size, changed : size and modification time, so that the cache distinguishes versions of the file
+    """
+    values = read_map(file)
+    labels = label_codes(np.array(list(values.values())))
+    return labels.names, dict(zip(values, labels.codes.tolist(), strict=True))
+
+
+def column_codes(column: Column) -> LabelCodes:
+    """Encode the labels of a column; the rows of an Arrow column are not converted to Python objects."""
+    if isinstance(column, np.ndarray):
+        return label_codes(column)
+    arrow = need("pyarrow")
+    encoded = column if arrow.types.is_dictionary(column.type) else column.dictionary_encode()
+    labels = label_codes(encoded.dictionary.to_numpy(zero_copy_only=False))
+    # A null gets the index after the last label, whose code is -1.
+    indices = encoded.indices.fill_null(len(labels.codes)).cast(arrow.int64())
+    codes = np.append(labels.codes, -1)[indices.to_numpy(zero_copy_only=False)]
+    return LabelCodes(labels.names, codes)

@@ -1,0 +1,213 @@
+"""Vectors in ``.npz``, Parquet and CSV files: an array or a column of vectors, beside it ids and labels."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from .._optional import need
+from .batches import Batch, Reader, Vectors, rows_of_batch
+from .lists import as_objects
+from .streams import Names, OnDisk, as_names, as_text, fail, wrap_reader_errors
+from .tables import as_numbers, is_number, plain, read_table, write_table
+
+Arrow = Any
+"""A column, a type or a file of pyarrow, which is an extra: its types cannot be named here."""
+
+VECTORS = ("x", "vectors", "embeddings", "xvectors", "data", "vector", "embedding", "xvector")
+IDS = (
+    *("ids", "id", "utt", "utts", "utterances", "keys", "names"),
+    *("uttid", "utterance", "key", "name", "segmentid"),
+)
+"""Usual names of arrays and columns, as `plain` writes them."""
+ARCHIVE = "a NumPy archive (.npz)"
+PARQUET = "a Parquet file"
+STREAM_BYTES = 4 * 2**20
+GUESSED_WIDTH = 512
+"""Of lists in Parquet, whose type does not tell it; it only decides how many rows are read at a time."""
+
+
+def usual_name(names: Sequence[str], usual: Sequence[str]) -> str | None:
+    """The first of the usual names that a column has, however it is written."""
+    known = {plain(name): name for name in reversed(names)}
+    return next((known[name] for name in usual if name in known), None)
+
+
+def chosen(names: Sequence[str], usual: Sequence[str]) -> str | None:
+    """The column with a usual name, else the only one."""
+    if len(names) == 1:
+        return names[0]
+    return usual_name(names, usual)
+
+
+class NpzReader(Reader):
+    """Named arrays: vectors (n, D) and beside them ids and labels (n,)."""
+
+    def __init__(self, source: OnDisk) -> None:
+        self.source = source
+        self.path = source.name
+        with wrap_reader_errors(self.path, ARCHIVE), zipfile.ZipFile(source.file) as file:
+            headers = {n.removesuffix(".npy"): _header(file.open(n)) for n in file.namelist()}
+        tables = [key for key, (shape, _) in headers.items() if len(shape) == 2]
+        key = chosen(tables, VECTORS)
+        if key is None or headers[key][1].kind not in "fiu":
+            arrays = ", ".join(
+                f"{name} {shape} of {dtype}" for name, (shape, dtype) in headers.items()
+            )
+            fail(
+                self.path,
+                "expected an array 'X', vectors of floats as (n, D), and ids as (n,); "
+                f"there are {arrays or 'no arrays'}",
+            )
+        self.key = key
+        self.columns = tuple(name for name, (shape, _) in headers.items() if len(shape) == 1)
+        self.id_column = usual_name(self.columns, IDS)
+        self.has_ids = self.id_column is not None
+
+    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
+        with (
+            wrap_reader_errors(self.path, ARCHIVE),
+            np.load(self.source.file, allow_pickle=False) as archive,
+        ):
+            labels = {column: archive[column] for column in columns}
+            X = np.ascontiguousarray(archive[self.key])
+            names = np.arange(len(X)).astype(str)
+            if self.id_column is not None:
+                names = as_names(self.path, archive[self.id_column].tolist())
+        for column, values in {**labels, "ids": names}.items():
+            if len(values) != len(X):
+                reason = f"{len(values)} values of {column!r} for {len(X)} vectors"
+                fail(self.path, f"{reason}; expected as many")
+        if len(X):
+            yield Batch(X, names.tolist(), labels)
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+    """Shape and type of an array, before it is read."""
+    with file:
+        readers = {(1, 0): npy.read_array_header_1_0}
+        read = readers.get(npy.read_magic(file), npy.read_array_header_2_0)
+        shape, _, dtype = read(file)
+    return shape, dtype
+
+
+def write_npz(path: Path, ids: Names, X: Vectors) -> None:
+    with path.open("wb") as file:
+        np.savez(file, X=X, ids=ids)
+
+
+class ParquetReader(Reader):
+    """Columns of ids, of vectors as lists, and of labels; row groups are read some rows at a time, never held whole."""
+
+    def __init__(self, source: OnDisk) -> None:
+        self.source = source
+        self.path = source.name
+        types = need("pyarrow").types
+        with wrap_reader_errors(self.path, PARQUET), self._open() as file:
+            self.schema = file.schema_arrow
+        named = []
+        lists = []
+        for field in self.schema:
+            kind = field.type
+            if types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind):
+                named.append(field.name)
+            elif types.is_nested(kind) and types.is_floating(getattr(kind, "value_type", kind)):
+                lists.append(field.name)
+        self.key = chosen(lists, VECTORS) or self._lacks("one column of vectors, called 'vector'")
+        self.id_column = chosen(named, IDS)
+        self.has_ids = self.id_column is not None
+        self.columns = tuple(name for name in self.schema.names if name != self.key)
+
+    def _open(self) -> Arrow:
+        # buffered streams: a row group is never read whole
+        return need("pyarrow.parquet").ParquetFile(
+            self.source.file,
+            pre_buffer=False,
+            buffer_size=STREAM_BYTES,
+            page_checksum_verification=True,
+        )
+
+    def _lacks(self, what: str) -> NoReturn:
+        columns = ", ".join(f"{field.name} ({field.type})" for field in self.schema)
+        fail(self.path, f"expected {what}; the columns are {columns}")
+
+    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
+        if ids and self.id_column is None:
+            self._lacks("a column of ids, text or whole numbers, called 'id'")
+        filled = [self.key, *[self.id_column] * ids]
+        kind = self.schema.field(self.key).type
+        width = getattr(kind, "list_size", GUESSED_WIDTH)
+        step = rows_of_batch(batch_bytes, width * kind.value_type.bit_width // 8)
+        first = 0
+        with wrap_reader_errors(self.path, PARQUET), self._open() as file:
+            wanted = list(dict.fromkeys([*filled, *columns]))
+            for batch in file.iter_batches(step, columns=wanted, use_threads=False):
+                # Offsets and lengths of a damaged file would lead out of its memory.
+                batch.validate(full=True)
+                for name in filled:
+                    if batch.column(name).null_count:
+                        row = first + batch.column(name).is_null().index(True).as_py()
+                        fail(self.path, f"row {row}, counted from 0, has no {name!r}: it is null")
+                names = None
+                if ids:
+                    names = list(map(as_text, batch.column(self.id_column).to_pylist()))
+                X = self._rows(batch.column(self.key))
+                yield Batch(X, names, {name: batch.column(name) for name in columns})
+                first += len(X)
+
+    def _rows(self, column: Arrow) -> NDArray[np.floating]:
+        """A column of vectors as an array."""
+        widths = need("pyarrow.compute").list_value_length(column).unique().to_pylist()
+        if len(widths) > 1:
+            fail(self.path, f"vectors of widths {min(widths)} to {max(widths)}; expected one width")
+        flat = column.flatten().to_numpy(zero_copy_only=False)
+        return np.asarray(flat.reshape(len(column), widths[0]))
+
+
+def write_parquet(path: Path, ids: Names, X: Vectors) -> None:
+    arrow = need("pyarrow")
+    numbers = arrow.array(np.ascontiguousarray(X).reshape(-1))
+    vectors = arrow.FixedSizeListArray.from_arrays(numbers, X.shape[1])
+    names = arrow.array(ids.tolist(), type=arrow.string())
+    table = arrow.table({"id": names, "vector": vectors})
+    need("pyarrow.parquet").write_table(table, path, write_page_checksum=True)
+
+
+class CsvReader(Reader):
+    """A header; columns that hold numbers only, in the first line, are the vector; the rest are ids and labels."""
+
+    def __init__(self, source: OnDisk) -> None:
+        header, columns = read_table(source)
+        self.path = source.name
+        self.fields = dict(zip(header, columns, strict=True))
+        texts = [name for name, column in self.fields.items() if not is_number(column[0])]
+        self.id_column = usual_name(header, IDS) or next(iter(texts), None)
+        self.has_ids = self.id_column is not None
+        self.wide = [name for name in header if name not in (*texts, self.id_column)]
+        self.columns = tuple(name for name in header if name not in self.wide)
+        if not self.wide:
+            fail(self.path, "expected columns of numbers (NaN is none), one per dimension")
+
+    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
+        numbers = []
+        for name in self.wide:
+            values = self.fields[name]
+            # the header is line 1
+            lines = range(2, 2 + len(values))
+            numbers.append(as_numbers(self.path, values, lines, f"in column {name!r}"))
+        names = [str(row) for row in range(len(numbers[0]))]
+        if self.id_column is not None:
+            names = self.fields[self.id_column]
+        labels = {name: as_objects(self.fields[name]) for name in columns}
+        yield Batch(np.array(numbers).T, names, labels)
+
+
+def write_csv(path: Path, ids: Names, X: Vectors) -> None:
+    columns = {"id": ids, **{f"x{k}": column for k, column in enumerate(X.T)}}
+    write_table(path, columns)

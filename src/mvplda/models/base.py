@@ -1,0 +1,610 @@
+"""Scorer: what everything around a back-end has of it, and what back-ends have in common.
+
+A scorer makes evidence of vectors and pair forms of worlds. Likelihood ratios, lists, the best profiles and
+posteriors of hypotheses are made of these once, here, for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from inspect import signature
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from .._optional import load_entry_points
+from .._typing import AnyArray, Array, IntArray, Json, Labels, Names, Ranks, Views
+from ..backend import (
+    as_vectors,
+    cast,
+    check_feature_names,
+    dtype_name,
+    empty,
+    is_torch,
+    namespace,
+    to_host,
+)
+from ..exceptions import DataError, LabelError, ParameterError
+from ..labels import check_view_names, label_columns
+from ..persistence import Persistent, check_finite, check_width, ordinary_vectors
+from ..scoring.assignments import Naming, Role
+from ..scoring.engine import (
+    Comparison,
+    Memory,
+    Side,
+    best_profiles,
+    fill,
+    log_likelihoods,
+    score_pairs,
+)
+from ..scoring.pair_terms import Forms
+from ..scoring.profiles import (
+    Enrolment,
+    Profiles,
+    SideLike,
+    enrolled_names,
+    from_sums,
+    match_names,
+    sum_evidence,
+)
+from ..scoring.question import Logs, Near, Question, Ratio, make_question
+from ..scoring.search import SearchIndex
+
+M = TypeVar("M")
+
+Scoring = str
+"""Which forms a model gives: "exact", or "paper" where a model has those as published."""
+
+
+class Identification(NamedTuple):
+    """The best profiles for every test, best first: names and LLRs, both (tests, top)."""
+
+    ids: Names
+    scores: Names
+
+
+SCORERS: dict[str, type[BaseScorer]] = {}
+"""The scorers that can be asked for by name. Each enters itself."""
+
+
+def find_scorers() -> dict[str, type[BaseScorer]]:
+    """All scorers by name, those of other packages too (entry points of the group ``mvplda.scorers``)."""
+    load_entry_points("scorers")
+    return SCORERS
+
+
+class BaseScorer(Persistent):
+    """A back-end: makes profiles of vectors, and says how likely two profiles are of one class.
+
+    `MultiviewPLDA`, `PLDA`, `CosineScorer`, `Committee` and `Bundle` are scorers. The sides of a
+    score are profiles, or arrays of single vectors. A question is a `Question`, or the keyword
+    arguments that make one; what a scorer cannot be asked, it refuses.
+
+    A new scorer is one file: a class with `fit`, `views_`, `width_in`, `project`, `forms` and `_key`, and a line in
+    ``mvplda/models/__init__.py`` that imports it, or an entry point. ``tests/models/test_scorers.py`` has one, and
+    what every scorer promises.
+    """
+
+    KIND: ClassVar[str] = "model"
+
+    NAME: ClassVar[str] = ""
+    """Of ``mvplda train --model``; a scorer without a name is no choice there."""
+
+    NEEDS_LABELS: ClassVar[bool] = True
+
+    views_: dict[str, int]
+    """Views of a fitted scorer, with their ranks where it has some."""
+
+    nuisance_views: Views = ()
+    """Views that no question is about, such as sittings: labels tell the cells of a profile apart, and nothing else."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__dict__.get("NAME"):
+            SCORERS[cls.NAME] = cls
+
+    # -- what a scorer has to be -------------------------------------------------
+
+    @classmethod
+    def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
+        """A scorer of views with these ranks, to be fitted; settings that it does not have are an error."""
+        raise NotImplementedError
+
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
+        raise NotImplementedError
+
+    @property
+    def width_in(self) -> int:
+        """Width of the vectors that a fitted scorer takes."""
+        raise NotImplementedError
+
+    @property
+    def width_out(self) -> int:
+        """Width of the evidence of a vector."""
+        return self.width_in
+
+    def evidence(self, X: ArrayLike) -> AnyArray:
+        """(n, r) what every vector adds to the sum that a profile is, in float64."""
+        try:
+            width = self.width_in
+        except AttributeError:
+            # slow, and said of a scorer that has no width only
+            check_is_fitted(self)
+            raise
+        check_feature_names(self, X, reset=False)
+        vectors = X.double() if is_torch(X) else as_vectors(X)
+        if vectors.ndim != 2 or vectors.shape[1] != width:
+            raise DataError(
+                f"X has {vectors.shape[-1]} features, but this scorer is expecting {width} features as input"
+            )
+        y = self.project(vectors)
+        # one pass over sums finds what is not finite anywhere in a row
+        is_odd = ~np.isfinite(to_host(y.sum(1)))
+        if is_odd.any():
+            raise DataError(
+                f"Input X contains NaN or infinity, first in row {np.flatnonzero(is_odd)[0]}"
+            )
+        return y
+
+    def project(self, vectors: AnyArray) -> AnyArray:
+        """The evidence of vectors (n, width_in), which were checked. ONNX export runs it, too."""
+        raise NotImplementedError
+
+    def parts(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
+        """The scorers of which this one is made, and the columns that each sees: their evidence stands side by side."""
+        return ()
+
+    def near(
+        self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
+    ) -> Near | None:
+        """Of a list of trials, or of all, whether what differs in one of some views may be nearly the same.
+
+        Of scorers that this one is made of, the first that tells; None: nobody does.
+        """
+        stop = 0
+        for scorer, _ in self.parts():
+            columns = slice(stop, stop + scorer.width_out)
+            stop = columns.stop
+            one, other = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
+            made = scorer.near(one, other, pairs, views)
+            if made is not None:
+                return made
+        return None
+
+    def forms(self) -> Forms:
+        """What the scorer has to say of worlds: see `mvplda.scoring.pair_terms`."""
+        raise NotImplementedError
+
+    def published_forms(self) -> Forms:
+        """The same as the paper has it, of ``scoring="paper"``."""
+        raise ParameterError("scoring='paper' is for a model of two views")
+
+    def known_names(self, view: str) -> Names:
+        """Names of the training classes of a view, by number; LabelError where the scorer keeps none."""
+        raise LabelError(f"a {type(self).__name__} keeps no classes of a view {view!r}")
+
+    def near_classes(self, view: str) -> IntArray | None:
+        """(classes, k) training classes that may be meant instead of every one; None: all."""
+        return None
+
+    def check_state(self) -> None:
+        """Whether a scorer from a file has parts that fit each other, and finite scores."""
+        super().check_state()
+        check_view_names(tuple(self.views_))
+        check_width(self, self.width_in)
+        evidence = self.typical_evidence()
+        profiles = self.profiles(evidence, np.ones(len(evidence)), np.arange(len(evidence)))
+        check_finite(self, self.llr(profiles, profiles))
+
+    def typical_vectors(self) -> Array:
+        """(2, width_in) vectors at the mean and scale of the training data, by which files are checked."""
+        return ordinary_vectors(self.width_in)
+
+    def typical_evidence(self) -> AnyArray:
+        """(2, width_out) evidence of typical vectors."""
+        return self.evidence(self.typical_vectors())
+
+    def _key(self) -> str:
+        """Fingerprint of the fitted scorer."""
+        raise NotImplementedError
+
+    # -- profiles ----------------------------------------------------------------
+
+    def enrol(
+        self,
+        X: ArrayLike,
+        ids: ArrayLike | None = None,
+        labels: Labels | None = None,
+        *,
+        method: Enrolment = "exact",
+        weights: Array | None = None,
+    ) -> Profiles:
+        """Make profiles of vectors.
+
+        Parameters
+        ----------
+        X : array or torch tensor (n, D)
+        ids : (n,) profile of every vector; None makes a profile of each
+        labels : {view: (n,) labels} of some views: vectors of a profile with different labels are of different
+            classes (a speaker enrolled with several phrases), and so are vectors of the two sides of a trial
+            where both have labels; in views without labels all vectors of a profile are of one class
+        method : "exact" keeps the count of vectors; "average" scores their mean as one vector
+        weights : (n,) above 0: the noise of a vector is the model's, divided by its weight
+        """
+        base = self.forms().base
+        return sum_evidence(
+            self.evidence(X),
+            ids,
+            labels,
+            base,
+            self._key(),
+            method=method,
+            weights=weights,
+        )
+
+    def profiles(
+        self, y: Any, weights: Any, owner: Any, ids: Any = None, labels: Labels | None = None
+    ) -> Profiles:
+        """Profiles of sums of `evidence` that were made before.
+
+        Parameters
+        ----------
+        y : (R, r) sum of the evidence of every cell's vectors
+        weights : (R,) how many vectors a cell's sum is of
+        owner : (R,) profile of every cell: 0, 1, ... in order
+        ids : names of the profiles; None: their numbers
+        labels : {view: (R,) labels of the cells}
+        """
+        base = self.forms().base
+        return from_sums(y, weights, owner, ids, labels, base, self.width_out, self._key())
+
+    @property
+    def has_domain(self) -> bool:
+        """Whether `deployed` makes another scorer of it."""
+        return False
+
+    def deployed(self, profiles: Profiles | None) -> Self:
+        """The scorer for the domain of what is enrolled; itself, where it has no domain."""
+        return self
+
+    def settled(self) -> Self:
+        """The scorer with the domain in use as the one before anything is enrolled; itself, where it has none."""
+        return self
+
+    # -- answers -------------------------------------------------------------------
+
+    def llr(
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        question: Question | None = None,
+        *,
+        scoring: Scoring = "exact",
+        dtype: DTypeLike = np.float32,
+        out: AnyArray | None = None,
+        threads: int | None = None,
+        **asked: Any,
+    ) -> AnyArray:
+        """Natural-log likelihood ratios of every profile against every test, (profiles, tests).
+
+        Parameters
+        ----------
+        enrol, test : Profiles, or arrays of single vectors
+        question : a `Question`; or its parts, `same`, `given`, `priors`, `known`, `countermeasure` and so on, as
+            keyword arguments. None: "same in every view?"
+        scoring : "exact", or "paper" for the ratio published in arXiv 1704.06061, of a model of two views
+        dtype : of the products and the result; the set-up is float64
+        out : array to write into
+        threads : default: one a core
+        """
+        question = make_question(question, asked)
+        comparison = self._compare(enrol, test, question, dtype, scoring)
+        shape = comparison.shape
+        result = empty(shape, dtype, comparison.reference) if out is None else out
+        if tuple(result.shape) != shape:
+            raise DataError(f"out has shape {tuple(result.shape)}; the scores need {shape}")
+        if "float" not in dtype_name(result):
+            raise DataError(
+                f"out holds {dtype_name(result)}, which would cut the scores off: give a float array"
+            )
+        # the result of `out` is written in place, so that a memory map will do
+        fill(comparison, comparison.ratio.sums, [result], threads)
+        if question.countermeasure is not None:
+            result[:] = question.with_spoofs(result, shape)
+        return result
+
+    def llr_trials(
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        pairs: ArrayLike,
+        question: Question | None = None,
+        *,
+        scoring: Scoring = "exact",
+        dtype: DTypeLike = np.float32,
+        **asked: Any,
+    ) -> AnyArray:
+        """LLRs of a list of trials (row of a profile, row of a test), without the matrix."""
+        question = make_question(question, asked)
+        comparison = self._compare(enrol, test, question, dtype, scoring)
+        pairs = check_pairs(pairs, *comparison.shape)
+        (scores,) = score_pairs(comparison, comparison.ratio.sums, pairs)
+        return question.with_spoofs(scores, comparison.shape, pairs)
+
+    def identify(
+        self,
+        profiles: Profiles,
+        test: SideLike,
+        question: Question | None = None,
+        *,
+        top: int = 10,
+        dtype: DTypeLike = np.float32,
+        **asked: Any,
+    ) -> Identification:
+        """The `top` profiles of every test, best first, without ever holding the whole matrix."""
+        question = make_question(question, asked)
+        comparison = self._compare(profiles, test, question, dtype)
+        numbers, scores = best_profiles(
+            comparison, comparison.ratio.sums, min(check_top(top), comparison.shape[0])
+        )
+        # spoofs leave the order of a test's profiles as it is
+        mixed = question.with_spoofs(scores.T, comparison.shape).T
+        return Identification(comparison.enrol.profiles.ids[numbers], to_host(mixed))
+
+    def index(
+        self,
+        profiles: Profiles,
+        question: Question | None = None,
+        *,
+        takes: int = 1,
+        **asked: Any,
+    ) -> SearchIndex:
+        """Vectors of profiles for a search by inner products, such as a vector database does.
+
+        takes : vectors of every test
+        """
+        question = make_question(question, asked)
+
+        def compare(enrol: Profiles, test: Profiles) -> Comparison:
+            # vectors for an engine are arrays, also of profiles that are tensors
+            if is_torch(enrol.y):
+                enrol = replace(enrol, y=to_host(enrol.y))
+            if is_torch(test.y):
+                test = replace(test, y=to_host(test.y))
+            return self._compare(enrol, test, question, np.float64)
+
+        # any test will do to see what tests look like: a profile as if it were one
+        cell = to_host(profiles.y[:1]) * (takes / profiles.weights[0])
+        probe = self.profiles(cell, [takes], [0])
+        return SearchIndex(compare, profiles, probe)
+
+    def queries(self, tests: SideLike, index: SearchIndex) -> NDArray[np.float32]:
+        """Vectors of tests, whose products with those of an index are LLRs or bounds of them."""
+        return index.queries(tests if isinstance(tests, Profiles) else self.enrol(tests))
+
+    def log_likelihoods(
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        question: Question | None = None,
+        *,
+        pairs: ArrayLike | None = None,
+        **asked: Any,
+    ) -> Logs:
+        """Natural-log likelihood of every hypothesis that is possible, relative to the last: nothing is shared.
+
+        {views that are the same: (profiles, tests)} in float64, or (n,) of a list of trials; see `hypotheses`. What
+        the question asks about by name (`same`) has claims where both sides have labels; its priors and
+        countermeasure play no part.
+        """
+        question = make_question(question, asked)
+        comparison = self._compare(enrol, test, question, np.float64, every=True)
+        listed = None if pairs is None else check_pairs(pairs, *comparison.shape)
+        return log_likelihoods(comparison, comparison.ratio.hypotheses, listed)
+
+    def hypotheses(
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        question: Question | None = None,
+        *,
+        dtype: DTypeLike = np.float32,
+        **asked: Any,
+    ) -> Logs:
+        """Posterior probability of every hypothesis, {views that are the same: (profiles, tests)}.
+
+        For views speaker and phrase: ("speaker", "phrase") is TC, ("speaker",) is TW,
+        ("phrase",) is IC and () is IW. Views in which both sides have labels are known, and not named.
+        The question says what is given and known, and the priors of the hypotheses: equal ones by default. With a
+        countermeasure there is one more, ("spoof",): a machine that imitates the first.
+        """
+        question = make_question(question, asked)
+        if question.same is not None:
+            raise ParameterError("all hypotheses are asked for: leave same out")
+        comparison = self._compare(enrol, test, question, np.float64, every=True)
+        logs = log_likelihoods(comparison, comparison.ratio.hypotheses)
+        posteriors = question.posteriors(logs, comparison.ratio.numerator)
+        return {name: cast(share, np.dtype(dtype).name) for name, share in posteriors.items()}
+
+    # -- from sides and a question to a comparison ----------------------------------
+
+    def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
+        if not hasattr(self, "views_"):
+            check_is_fitted(self)
+        # single vectors are profiles of one vector each
+        profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
+        tests = test if isinstance(test, Profiles) else self.enrol(test)
+        key = self._key()
+        for side, which in ((profiles, "enrolled"), (tests, "test")):
+            if side.model != key:
+                raise DataError(
+                    f"the {which} profiles were made by another model: enrol them again with this one"
+                )
+            if len(side) == 0:
+                raise DataError(f"there are no {which} profiles")
+        # no tensor is moved behind the back of whoever gave it
+        if is_torch(profiles.y) != is_torch(tests.y):
+            raise DataError(
+                "one side is a torch tensor and the other is not: give both as the same kind"
+            )
+        return profiles, tests
+
+    def _compare(
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        question: Question,
+        dtype: DTypeLike,
+        scoring: Scoring = "exact",
+        every: bool = False,
+    ) -> Comparison:
+        """Two sides and a question.
+
+        every : all hypotheses that are possible, with their priors as weights, instead of the question's ratio
+        """
+        if np.dtype(dtype) not in (np.float32, np.float64):
+            raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
+        profiles, tests = self._sides(enrol, test)
+        if scoring not in ("exact", "paper"):
+            raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
+        forms = self.forms() if scoring == "exact" else self.published_forms()
+        # names on both sides leave nothing to be found out, unless they are what is asked about
+        labelled = question.labelled(profiles.labels, tests.labels)
+        labelled = [view for view in labelled if view not in self.nuisance_views]
+        base = [view for view in forms.base if view not in self.nuisance_views]
+        if every:
+            facts = [view for view in labelled if view not in (question.same or ())]
+            ratio = Ratio(question.alternatives(base, facts), {})
+        else:
+            ratio = question.ratio(base, labelled)
+        if question.countermeasure is not None:
+            question.traces(len(tests))
+            # a similarity and a ratio are not on one scale
+            if not forms.is_llr and not every:
+                raise ParameterError(
+                    f"the scores of a {type(self).__name__} are no likelihood ratios, and cannot be combined with "
+                    "countermeasure=: calibrate them first"
+                )
+        if scoring == "paper":
+            named = question.known_views or question.given
+            if named or profiles.labels or tests.labels:
+                raise ParameterError(
+                    "scoring='paper' asks for both views or for one of them, and has no given=, labels or known="
+                )
+        # a scorer that was fitted again, or whose views were changed, starts afresh
+        parts = (profiles.model, repr(self.views_), repr(forms.base))
+        memory = kept(self, "memory", parts, Memory)
+        namings = dict.fromkeys(forms.base, Naming())
+        comparison = Comparison(
+            ratio, Side(profiles, {}), Side(tests, {}), forms, memory, namings, dtype
+        )
+        self._name_classes(comparison, question, labelled)
+        return comparison
+
+    def _name_classes(
+        self, comparison: Comparison, question: Question, labelled: Sequence[str]
+    ) -> None:
+        """Names of classes and training classes, of the views where they matter."""
+        profiles = comparison.enrol.profiles
+        tests = comparison.test.profiles
+        for view in dict.fromkeys([*labelled, *question.known_views]):
+            training = self.known_names(view) if view in question.known_views else None
+            # names are matched as text or numbers: both sides and training share one numbering
+            carried = enrolled_names(profiles, view, question.claims(view))
+            tested = tests.labels.get(view)
+            near = None if training is None else self.near_classes(view)
+            numbers, own_numbers, trained = match_names(view, carried, tested, training)
+            comparison.enrol.names[view] = numbers
+            if tested is not None:
+                comparison.test.names[view] = own_numbers
+            # labels of both sides are facts, unless the hypotheses are about them
+            role: Role = "plain"
+            if view in labelled:
+                is_asked = any(view in h for h in comparison.ratio.hypotheses)
+                role = "claim" if is_asked else "fact"
+            comparison.namings[view] = Naming(role, trained, near)
+
+
+_KEPT: WeakKeyDictionary[BaseScorer, dict[str, tuple[tuple[object, ...], object]]] = (
+    WeakKeyDictionary()
+)
+"""What was made of scorers: outside of them, for scoring must leave them as they are."""
+
+
+def kept(scorer: BaseScorer, name: str, parts: tuple[object, ...], make: Callable[[], M]) -> M:
+    """Return a cached value; recompute it if any of `parts` was replaced.
+
+    `parts` holds everything that the value depends on: read-only arrays and forms, which are compared by identity
+    (see `frozen`), and text, which is compared by value.
+    """
+    here = _KEPT.setdefault(scorer, {})
+    before, made = here.get(name, ((), None))
+    is_same = len(before) == len(parts)
+    for a, b in zip(before, parts, strict=False):
+        # arrays and forms are what they were as long as they are the same objects
+        is_same = is_same and (a is b or (isinstance(a, str) and a == b))
+    if not is_same:
+        made = make()
+        here[name] = parts, made
+    return made  # type: ignore[return-value]
+
+
+def frozen(*arrays: Array) -> tuple[Array, ...]:
+    """Make arrays read-only, so that a cached value may be compared by the identity of its inputs."""
+    for array in arrays:
+        array.flags.writeable = False
+    return arrays
+
+
+def let_go(scorer: BaseScorer) -> None:
+    """Drop what was made of a scorer, and of those that it is made of: large models have hundreds of MB of forms."""
+    _KEPT.pop(scorer, None)
+    inner = getattr(scorer, "fitted_scorer", None)
+    for part in [inner] if inner is not None else [part for part, _ in scorer.parts()]:
+        let_go(part)
+
+
+def needed_labels(y: Labels | None) -> dict[str, Names]:
+    """Labels by view, of a fit that cannot do without."""
+    if y is None:
+        raise LabelError(
+            "this scorer requires y to be passed, but the target y is None: give labels of every view"
+        )
+    return {view: np.asarray(column) for view, column in label_columns(y, None).items()}
+
+
+def side_by_side(made: Sequence[AnyArray]) -> AnyArray:
+    return namespace(made[0]).concatenate(made, 1)
+
+
+def check_names(kind: type[BaseScorer], settings: Json, given: Sequence[str]) -> None:
+    """Refuse settings that a class does not have, and those that it is given otherwise."""
+    names = [name for name in signature(kind).parameters if name not in given]
+    for name in settings:
+        if name not in names:
+            raise ParameterError(
+                f"a {kind.__name__} has no setting {name!r}; it has {', '.join(names)}"
+            )
+
+
+def check_top(top: int) -> int:
+    if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 1:
+        raise ParameterError(f"top is a whole number, at least 1; got {top!r}")
+    return int(top)
+
+
+def check_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
+    pairs = np.asarray(pairs)
+    if pairs.size == 0 and pairs.ndim <= 2:
+        return np.zeros((0, 2), dtype=np.int64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
+        raise DataError(
+            f"pairs are integers (n, 2): row of a profile, row of a test; got {pairs.dtype} {pairs.shape}"
+        )
+    if pairs.min() < 0 or pairs[:, 0].max() >= n_enrol or pairs[:, 1].max() >= n_test:
+        raise DataError(f"a pair names a row outside the {n_enrol} profiles and {n_test} tests")
+    return np.asarray(pairs, dtype=np.int64)

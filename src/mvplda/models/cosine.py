@@ -1,0 +1,99 @@
+"""Cosine of the mean of a profile and a test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from .._typing import AnyArray, Array, Json, Labels, Ranks
+from ..backend import as_vectors, check_feature_names, like
+from ..exceptions import DataError
+from ..labels import are_named, base_columns, check_view_names, label_columns
+from ..persistence import fingerprint
+from ..scoring.pair_terms import ScoreForms, row_products
+from .base import BaseScorer, check_names
+
+# -- what a multi-view model has to beat -----------------------------
+
+
+class CosineScorer(BaseScorer, BaseEstimator):
+    """Cosine of the angle between the mean of a profile and a test.
+
+    The same calls as `MultiviewPLDA`. The score is a similarity: it counts for hypotheses in which all of its views
+    are the same, and is no log-likelihood ratio: calibrate it.
+
+    Parameters
+    ----------
+    centre : bool
+        Take the mean of the training vectors off first.
+    views : sequence of str or None
+        Views that the score is about. None: those that the labels of `fit` name, or ``class`` without any.
+
+    Attributes
+    ----------
+    mean_ : (D,) what is taken off: the mean of the training vectors, or zeros
+    views_ : dict of {view: 0}
+    """
+
+    NAME = "cosine"
+    NEEDS_LABELS = False
+    FITTED = ("mean_", "views_")
+
+    def __init__(self, centre: bool = True, views: Sequence[str] | None = None) -> None:
+        self.centre = centre
+        self.views = views
+
+    @classmethod
+    def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
+        check_names(cls, settings, ("views",))
+        return cls(**settings, views=base_columns(tuple(ranks)) if ranks else None)
+
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
+        vectors = as_vectors(X)
+        check_feature_names(self, X, reset=True)
+        self.mean_ = np.zeros(vectors.shape[1])
+        if self.centre:
+            self.mean_ = vectors.mean(axis=0, dtype=np.float64)
+        if not np.isfinite(self.mean_).all():
+            raise DataError("Input X contains NaN or infinity")
+        views: Sequence[str] = ("class",)
+        if self.views is not None:
+            views = self.views
+        elif y is not None and are_named(y):
+            views = tuple(label_columns(y, None))
+        check_view_names(views)
+        self.views_ = dict.fromkeys(views, 0)
+        return self
+
+    def project(self, vectors: AnyArray) -> AnyArray:
+        """(n, D) the vectors about the training mean."""
+        return vectors - like(self.mean_, vectors)
+
+    def typical_vectors(self) -> Array:
+        return self.mean_ + super().typical_vectors()
+
+    def forms(self) -> ScoreForms:
+        check_is_fitted(self, "mean_")
+        return ScoreForms(tuple(self.views_), unit_length)
+
+    @property
+    def width_in(self) -> int:
+        return len(self.mean_)
+
+    def describe(self) -> Json:
+        return {**super().describe(), "dimension": len(self.mean_), "views": list(self.views_)}
+
+    def _key(self) -> str:
+        return fingerprint({"mean": self.mean_}, {"views": list(self.views_)})
+
+
+def unit_length(total: AnyArray, count: float) -> AnyArray:
+    """Vectors of length 1; zero ones stay zero."""
+    # the mean and the sum of a profile have one direction
+    length = row_products(total, total) ** 0.5
+    return total / length[:, None].clip(min=np.finfo(np.float64).tiny)

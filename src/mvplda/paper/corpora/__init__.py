@@ -1,0 +1,29 @@
+"""Corpora of labelled speech: locations of recordings, labels per view, and protocols.
+
+Importing a module that defines a corpus registers it in `CORPORA`; `load_corpus` loads a corpus by name.
+"""
+
+from ...voice.audio.decode import Clip
+from . import folder, public  # noqa: F401
+from .corpus import (
+    CORPORA,
+    Corpus,
+    Protocol,
+    build_corpus,
+    enrolments,
+    load_corpus,
+    register_corpus,
+)
+from .folder import read_table
+
+__all__ = [
+    "CORPORA",
+    "Clip",
+    "Corpus",
+    "Protocol",
+    "build_corpus",
+    "enrolments",
+    "load_corpus",
+    "read_table",
+    "register_corpus",
+]

@@ -1,0 +1,171 @@
+"""Corpora of the user's data: folders of recordings, tables of utterances, and files of vectors."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack
+
+import numpy as np
+
+from ..._typing import Columns, Names, PathLike
+from ...exceptions import LabelError, ParameterError
+from ...io.streams import OnDisk, fail
+from ...io.tables import read_table as read_cells
+from ...io.vectors import open_vectors, read_labelled
+from ...voice.audio.decode import Clip
+from ...voice.audio.folders import list_recordings, read_names
+from .corpus import Corpus, ProtocolOptions, abbreviated, build_corpus, register_corpus
+
+PATTERN = "{speaker}/{phrase}/*"
+INDEX = "index.csv"
+NOT_VIEWS = ("file", "id", "start", "length", "session")
+"""Columns of a table that do not contain classes."""
+
+log = logging.getLogger(__name__)
+
+
+class Listing(NamedTuple):
+    """Utterances of a folder, a table or a file of vectors.
+
+    ids : (n,) paths without suffix, or the ids of a table
+    clips : location of each utterance's samples; None for vectors
+    fields : {name: (n,) values} of the pattern or the table: views, and "session" if present
+    """
+
+    ids: Names
+    clips: tuple[Clip, ...] | None
+    fields: Columns
+
+    def labels(self, views: Sequence[str]) -> Columns:
+        """Return the labels of the given views."""
+        missing = [view for view in views if view not in self.fields]
+        if missing:
+            raise ParameterError(
+                f"unknown field {missing[0]!r}; available fields: {', '.join(self.fields)}"
+            )
+        return {view: self.fields[view] for view in views}
+
+    def corpus(
+        self, name: str, source: str, order: str = "session", **protocol: Unpack[ProtocolOptions]
+    ) -> Corpus:
+        """Build a corpus with the views speaker and phrase; the field `order` orders the utterances of a cell."""
+        labels = self.labels(("speaker", "phrase"))
+        sessions = self.fields[order]
+        return build_corpus(name, self.ids, labels, self.clips, sessions, source=source, **protocol)
+
+    def take(self, rows: Any) -> Listing:
+        """Return the utterances at `rows`."""
+        clips = self.clips and tuple(self.clips[row] for row in rows)
+        fields = {name: values[rows] for name, values in self.fields.items()}
+        return Listing(self.ids[rows], clips, fields)
+
+
+@register_corpus(
+    "folder", root="a folder of sound files, or a table (.csv, .tsv) of files and labels"
+)
+def folder(
+    root: PathLike,
+    pattern: str = PATTERN,
+    **protocol: Unpack[ProtocolOptions],
+) -> Corpus:
+    """Load the sound files under a folder, or the utterances of a table.
+
+    Parameters
+    ----------
+    root : a folder, or a CSV or tab-separated table (see `read_table`). If a folder contains an ``index.csv``, this
+        table is read
+    pattern : pattern of the paths under the root, such as ``{speaker}/{phrase}/*``,
+        ``{speaker}_{phrase}_{session}.wav`` or ``{speaker}/{phrase}_{session}.flac``.
+        Fields are views, the speaker first, except ``session``, which orders the utterances of a cell
+    protocol : see `ProtocolOptions`
+    """
+    listing = read_listing(root, pattern)
+    session = listing.fields.get("session")
+    labels = {name: values for name, values in listing.fields.items() if name not in NOT_VIEWS}
+    return build_corpus(Path(root).stem, listing.ids, labels, listing.clips, session, **protocol)
+
+
+def read_listing(root: PathLike, pattern: str) -> Listing:
+    """Read a table, or a folder's ``index.csv``, or the sound files of a folder that match a pattern."""
+    index = Path(root)
+    if index.is_dir():
+        index /= INDEX
+    return read_table(index) if index.is_file() else match_files(root, pattern)
+
+
+def match_files(root: PathLike, pattern: str) -> Listing:
+    """List the sound files under a folder and parse their names.
+
+    Hidden files and folders are skipped. Names that do not match the pattern are skipped with a warning.
+    """
+    recordings = list_recordings([root])
+    matching, _ = read_names(recordings, re.sub(r"\.\w+$", "", pattern))
+    skipped = sorted(set(recordings.ids) - set(matching.ids))
+    if skipped:
+        log.warning(
+            "skipped %d file(s) whose names do not match %s: %s",
+            len(skipped),
+            pattern,
+            abbreviated(skipped),
+        )
+    fields = {name: np.array(values) for name, values in matching.labels.items()}
+    return Listing(np.array(matching.ids), tuple(matching.clips), fields)
+
+
+def read_table(path: PathLike) -> Listing:
+    """Read a table (.csv, .tsv) of utterances.
+
+    Required columns are ``file`` and one per view; optional columns are ``id``, ``session``, and ``start`` and
+    ``length`` in samples. Paths are relative to the table's folder.
+    """
+    recordings = list_recordings([path])
+    header, columns = read_cells(OnDisk(path))
+    fields = {name: np.char.strip(values) for name, values in zip(header, columns, strict=True)}
+    for view in set(fields) - set(NOT_VIEWS):
+        blank = np.flatnonzero(fields[view] == "")
+        if len(blank):
+            row = blank[0] + 1
+            fail(path, f"{len(blank)} label(s) of view {view!r} are blank, the first in row {row}")
+    return Listing(np.array(recordings.ids), tuple(recordings.clips), fields)
+
+
+@register_corpus(
+    "vectors",
+    root="a file of vectors (scp, npz, parquet ...), with labels from -l or from columns or files beside the vectors",
+)
+def corpus_of_vectors(
+    path: PathLike,
+    labels: Mapping[str, str] | None = None,
+    **protocol: Unpack[ProtocolOptions],
+) -> Corpus:
+    """Load existing vectors with their labels.
+
+    Parameters
+    ----------
+    path : file of the vectors
+    labels : {view: column in the file of the vectors, or path of an ``utt2X`` file}, the speaker first; "session"
+        orders the utterances of a cell. None: the columns speaker, phrase and session, or the files utt2spk,
+        utt2phrase and utt2session in the same folder
+    protocol : see `ProtocolOptions`
+    """
+    default_views = () if labels else ("speaker", "phrase", "session")
+    vectors, fields = read_labelled(path, labels or {}, default_views)
+    if not set(fields) - {"phrase", "session"}:
+        columns = open_vectors(path).columns
+        available = f"; columns of {os.fspath(path)}: {', '.join(columns)}" if columns else ""
+        raise LabelError(
+            f"vectors need labels: -l speaker=FILE or =COLUMN, and -l phrase=FILE or =COLUMN{available}"
+        )
+    for view, values in fields.items():
+        unlabelled = vectors.ids[[value is None for value in values]].tolist()
+        if unlabelled:
+            raise LabelError(
+                f"{path}: {len(unlabelled)} id(s) have no {view}: {abbreviated(unlabelled)}"
+            )
+        fields[view] = values.astype(np.str_)
+    session = fields.pop("session", None)
+    return build_corpus("vectors", vectors.ids, fields, None, session, **protocol)

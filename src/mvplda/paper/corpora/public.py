@@ -1,0 +1,267 @@
+"""Public corpora: C-VAU, Speech Commands and AudioMNIST, which are free, and the paper's RSR2015 and Huiting202."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+
+from ..._typing import IntArray, Names, PathLike
+from ...coded import Coded
+from ...exceptions import DataError, ParameterError
+from ...io.lists import Groups
+from ...io.trials import Trials, read_rsr2015_enrolment, read_trials, rsr2015_utterance
+from .corpus import (
+    Corpus,
+    Protocol,
+    ProtocolOptions,
+    TrainingClasses,
+    abbreviated,
+    enrolments,
+    listed_protocol,
+    register_corpus,
+    training_rows,
+)
+from .folder import Listing, match_files, read_listing
+
+VIEWS = ("speaker", "phrase")
+TRAINING_SPEAKERS = tuple(
+    f"{number + 1:02d}" for number in sorted(np.random.RandomState(0).permutation(60)[:40])
+)
+"""The 40 training speakers of AudioMNIST."""
+CVAU_SOURCE = "C-VAU, Cottbus Text-Dependent Voice Authentication Corpus, M. Wolff; MIT licence"
+COMMANDS_SOURCE = "Speech Commands, Warden, arXiv 1804.03209; CC BY 4.0"
+AUDIOMNIST_SOURCE = "AudioMNIST, Becker et al., 2018"
+HUITING_SOURCE = "Huiting202, Shi et al., arXiv 1704.06061; not published"
+HUITING_TRAINING = 132
+"""Training speakers of Huiting202 in the paper, which tests the other 70."""
+RSR2015_SOURCE = "RSR2015 part I, Larcher, Lee, Ma and Li, 2014"
+SOUND_FOLDERS = ("wav", "flac", "sph")
+"""Folders in order of preference: SPHERE files may be compressed by Shorten, which sound libraries cannot read."""
+PATTERN = "{gender}/{speaker}/{speaker}_{session}_{phrase}"
+PHRASES = 30
+"""Part I consists of the phrases 001 to 030; parts II and III have higher numbers."""
+EVALUATION = {"male": 101, "female": 95}
+"""Number of the first speaker of the evaluation set, m101 to m157 and f095 to f143. Lower numbers belong to the
+background set, m001 to m050 and f001 to f047, and to the development set."""
+
+
+@register_corpus(
+    "cvau", root="a folder <speaker>/<phrase>/<session>_<take>.flac, or vectors with these columns"
+)
+def cvau(
+    root: PathLike,
+    *,
+    enrol: str = "2014-11",
+    test: str = "angles",
+    training: TrainingClasses = 0.5,
+    random_state: int = 0,
+    per_model: int = 3,
+) -> Corpus:
+    """C-VAU: 35 speakers and 12 German pass-phrases, recorded in sessions that are months apart.
+
+    Speakers who took part in both the `enrol` and the `test` session are enrolled with recordings of the first and
+    tested with recordings of the second, except those who are training speakers. Free speech, which has no phrase, is
+    omitted.
+
+    Parameters
+    ----------
+    enrol, test : sessions (2014-05, 2014-11, angles: turned microphone, low-gain: another room). If both are the same,
+        the first recordings enrol and the others test
+    training : speakers of both sessions to train on, as names, a number or a share; all speakers of a single session
+        are training speakers too
+    random_state : seed of the draw of training speakers
+    per_model : recordings per enrolment, the first ones of a cell
+    """
+    listing = _listing(Path(root), "{speaker}/{phrase}/{session}_{take}")
+    has_phrase = listing.labels(VIEWS)["phrase"] != ""
+    listing = listing.take(np.flatnonzero(has_phrase))
+    labels = listing.labels(VIEWS)
+    session = listing.fields["session"]
+    for name in (enrol, test):
+        if name not in session:
+            available = ", ".join(np.unique(session).tolist())
+            raise ParameterError(f"cvau: unknown session {name!r}; available sessions: {available}")
+
+    speakers = labels["speaker"]
+    in_both_sessions = np.intersect1d(speakers[session == enrol], speakers[session == test])
+    can_be_tested = np.isin(speakers, in_both_sessions)
+    # speakers of a single session cannot be tested across sessions
+    train = ~can_be_tested
+    candidates = {"speaker": speakers[can_be_tested]}
+    train[can_be_tested] = training_rows(candidates, training, random_state)
+
+    rows = np.flatnonzero(~train & np.isin(session, [enrol, test]))
+    is_test = None if enrol == test else session == test
+    # within a session, the field "take" orders the recordings of a cell
+    models, tests = enrolments(labels, listing.fields["take"], rows, per_model, is_test)
+    protocol = Protocol(np.flatnonzero(train), models, tests)
+    return Corpus("cvau", listing.ids, labels, listing.clips, protocol, CVAU_SOURCE, session)
+
+
+@register_corpus(
+    "speech-commands", root="a folder <speaker>/<word>/<take>.flac, or vectors with these columns"
+)
+def speech_commands(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
+    """Speech Commands: 1,855 speakers on their own phones and laptops, 30 English words, few recordings per word.
+
+    By default, one recording enrols, and two thirds of the speakers are training speakers.
+    """
+    listing = _listing(Path(root), "{speaker}/{phrase}/{take}")
+    protocol.setdefault("per_model", 1)
+    return listing.corpus("speech-commands", COMMANDS_SOURCE, "take", **protocol)
+
+
+def _listing(path: Path, pattern: str) -> Listing:
+    """Read a folder of sound files, or an .npz of vectors whose columns are named after the pattern's fields."""
+    if not path.is_file():
+        return match_files(path, pattern)
+    with np.load(path) as arrays:
+        fields = {name: arrays[name].astype(np.str_) for name in arrays if arrays[name].ndim == 1}
+    n_rows = len(next(iter(fields.values()), ()))
+    row_numbers = np.arange(n_rows).astype(np.str_)
+    return Listing(fields.get("id", row_numbers), None, {"take": row_numbers, **fields})
+
+
+@register_corpus("audiomnist", root="the downloaded repository, or a folder with an index.csv")
+def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
+    """AudioMNIST: 60 speakers, ten English digits, 50 repetitions (Becker et al., 2018; MIT licence).
+
+    By default, 40 speakers (`TRAINING_SPEAKERS`) are training speakers; the other 20 are enrolled and tested, all
+    against all. Each digit is enrolled with its first three repetitions (0 to 2) and tested with the others. All
+    recordings of a speaker come from one session.
+
+    Parameters
+    ----------
+    root : the downloaded repository, its ``data`` folder, or a folder with an ``index.csv`` of the columns file,
+        start, length, speaker, phrase and session
+    protocol : see `ProtocolOptions`
+    """
+    data = Path(root) / "data"
+    try:
+        listing = read_listing(
+            data if data.is_dir() else root, "{speaker}/{phrase}_{speaker}_{session}.wav"
+        )
+    except DataError as error:
+        raise DataError(
+            f"AudioMNIST was not found: {error}. Download the AudioMNIST repository and pass its folder "
+            "(data/<speaker>/<digit>_<speaker>_<repetition>.wav), or a folder with an index.csv"
+        ) from error
+    columns = listing.labels(("phrase", "speaker", "session"))
+    # the file names of the repository, for every kind of root
+    ids = np.array(["_".join(values) for values in zip(*columns.values(), strict=True)])
+    if protocol.get("training") is None:
+        protocol["training"] = np.intersect1d(TRAINING_SPEAKERS, columns["speaker"]).tolist()
+    return listing._replace(ids=ids).corpus("audiomnist", AUDIOMNIST_SOURCE, **protocol)
+
+
+@register_corpus(
+    "huiting",
+    root="a folder <speaker>/<phrase>/<session>.wav of Huiting202 or another corpus in this layout",
+)
+def huiting(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
+    """Huiting202: 202 speakers and 20 phrases; by default, 132 training speakers and three sessions per enrolment.
+
+    A smaller data set is divided into two thirds training speakers and one third evaluation speakers.
+    """
+    listing = match_files(Path(root), "{speaker}/{phrase}/{session}")
+    if len(np.unique(listing.fields["speaker"])) > HUITING_TRAINING:
+        protocol.setdefault("training", HUITING_TRAINING)
+    return listing.corpus("huiting", HUITING_SOURCE, **protocol)
+
+
+@register_corpus("rsr2015", root="the licensed corpus, with sph/ and key/")
+def rsr2015(
+    root: PathLike,
+    *,
+    gender: str | None = None,
+    keys: PathLike | None = None,
+) -> Corpus:
+    """RSR2015 part I: as in the paper, train on background and development speakers, and evaluate each gender.
+
+    Parameters
+    ----------
+    root : folder of the corpus with the files ``sph/<gender>/<speaker>/<speaker>_<session>_<phrase>.sph``. Converted
+        files under ``wav`` or ``flac`` take precedence
+    gender : "male" or "female" evaluates one gender, None both, each against itself. Speakers of both genders are
+        training speakers in any case
+    keys : folder of the lists ``trn/3sess-pwd_eval_m.trn`` and ``ndx/3sess-pwd_eval_m.ndx`` (``f`` for female) of
+        enrolments and trials; None: ``key/part1`` under the root. Missing lists are an error
+    """
+    if gender not in (None, *EVALUATION):
+        raise ParameterError(f"gender is 'male' or 'female', or None for both; got {gender!r}")
+    root = Path(root)
+    listing = match_files(_sound(root), PATTERN)
+    phrase = _numbers(listing.fields["phrase"])
+    number = _numbers(np.array([name[1:] for name in listing.fields["speaker"].tolist()]))
+    is_part_1 = (number > 0) & (phrase > 0) & (phrase <= PHRASES)
+    listing = listing.take(np.flatnonzero(is_part_1))
+    ids = np.array([rsr2015_utterance(path) for path in listing.ids.tolist()])
+    genders = listing.fields["gender"]
+
+    # both genders are training speakers, whichever is evaluated
+    evaluated = np.zeros(len(ids), dtype=bool)
+    train = np.zeros(len(ids), dtype=bool)
+    evaluated_genders = [gender] if gender else list(EVALUATION)
+    for name, first_number in EVALUATION.items():
+        is_evaluation_speaker = number[is_part_1] >= first_number
+        train |= (genders == name) & ~is_evaluation_speaker
+        evaluated |= (genders == name) & is_evaluation_speaker & (name in evaluated_genders)
+    if not (train.any() and evaluated.any()):
+        raise DataError(
+            f"rsr2015: expected utterances of training and of evaluation speakers, such as male/m001/m001_01_001; got "
+            f"{int(train.sum())} to train on and {int(evaluated.sum())} to evaluate"
+        )
+
+    keys = root / "key/part1" if keys is None else Path(keys)
+    models, trials = _read_lists(keys, evaluated_genders)
+    protocol = listed_protocol(ids, models, trials, np.flatnonzero(train))
+    labels = listing.labels(VIEWS)
+    session = listing.fields["session"]
+    return Corpus("rsr2015", ids, labels, listing.clips, protocol, RSR2015_SOURCE, session)
+
+
+def _numbers(texts: Names) -> IntArray:
+    """Convert texts (n,) to numbers; texts that are not numbers become 0."""
+    return np.where(np.char.isdecimal(texts), texts, "0").astype(np.int64)
+
+
+def _sound(root: Path) -> Path:
+    """Return the folder that contains the sound files of both genders."""
+    for name in SOUND_FOLDERS:
+        if any((root / name / gender).is_dir() for gender in EVALUATION):
+            return root / name
+    expected = ", ".join(str(root / name / "male") for name in SOUND_FOLDERS)
+    raise DataError(
+        f"RSR2015 was not found; expected one of the folders {expected}. RSR2015 is licensed by I2R, Singapore: pass "
+        "the folder that contains sph/<male|female>/<speaker>/*.sph"
+    )
+
+
+def _read_lists(folder: Path, genders: list[str]) -> tuple[Groups, Trials]:
+    """Read the enrolments and trials of the given genders."""
+    files = {
+        kind: [folder / kind / f"3sess-pwd_eval_{name[0]}.{kind}" for name in genders]
+        for kind in ("trn", "ndx")
+    }
+    missing = [str(file) for paths in files.values() for file in paths if not file.is_file()]
+    if missing:
+        raise DataError(
+            f"rsr2015: {len(missing)} list(s) are missing: {abbreviated(missing)}. Add them, set their folder "
+            "(-s corpus.keys=FOLDER), or evaluate one gender (-s corpus.gender=male)"
+        )
+    models: Groups = {}
+    for file in files["trn"]:
+        models |= read_rsr2015_enrolment(file)
+    lists = [read_trials(file) for file in files["ndx"]]
+    enrol = _joined([trials.enrol for trials in lists])
+    test = _joined([trials.test for trials in lists])
+    return models, Trials(enrol, test)
+
+
+def _joined(columns: list[Coded]) -> Coded:
+    """Concatenate coded columns without decoding them, because they have tens of millions of rows."""
+    starts = np.cumsum([0, *(len(column.names) for column in columns[:-1])], dtype=np.int32)
+    codes = [column.codes + start for column, start in zip(columns, starts, strict=True)]
+    return Coded(np.concatenate([column.names for column in columns]), np.concatenate(codes))

@@ -1,0 +1,398 @@
+"""Experiments: from a corpus to vectors, fitted systems, a table of error rates and a report, in one output folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from .._typing import BoolArray, IntArray, Names
+from ..backend import cores
+from ..bundle import Bundle
+from ..exceptions import DataError
+from ..io.vectors import VectorSet, read_vectors, write_vectors
+from ..metrics import compare_systems, evaluate, speaker_intervals
+from ..metrics.comparison import Comparison
+from ..metrics.evaluation import Evaluation
+from ..metrics.intervals import Intervals
+from ..persistence import write_atomically
+from ..voice.audio.decode import Clip
+from ..voice.extractors import load_extractor
+from .corpora import Corpus
+from .experiment_settings import BackendSettings, Configuration, EvaluationSettings, to_toml
+from .frames import extract_features
+from .provenance import provenance
+from .results import Results, SystemResult, over_seeds, table_line
+from .systems import BEST, COMPARED, System, Task, compared_views, run_system, systems_named
+
+__all__ = ["run_experiment"]
+
+Echo = Callable[[str], object]
+"""Function that shows a line of text, such as ``print``."""
+
+MAX_LISTED_UTTERANCES = 20
+"""Unusable utterances that are shown; results.json lists all."""
+MAX_TRIALS = 2_000_000
+"""Largest sample of trials per kind for intervals and comparisons; error rates use all trials."""
+CHECKPOINT, UNFINISHED = "network.checkpoint", "vectors.unfinished"
+"""Files in the output folder from which an interrupted run resumes."""
+
+
+@dataclass(frozen=True)
+class CorpusVectors:
+    """Vectors of a corpus.
+
+    vectors : ids and vectors of the usable utterances
+    blocks : {extractor: number of columns}; empty for the vectors of a network that the experiment trained
+    skipped : (id, reason) per utterance without a vector
+    """
+
+    vectors: VectorSet
+    blocks: dict[str, int] = field(default_factory=dict)
+    skipped: tuple[tuple[str, str], ...] = ()
+
+
+def run_experiment(
+    corpus: Corpus,
+    configuration: Configuration,
+    output: Path,
+    echo: Echo,
+    *,
+    verbose: bool = False,
+    vectors: Sequence[str | Path] = (),
+    extractors: Sequence[str | Path] = (),
+    inputs: Sequence[str | Path] = (),
+    command: str = "",
+) -> Results:
+    """Run an experiment and write its models, tables and report to a folder.
+
+    A second run with the same folder and configuration resumes an interrupted one: training from its last epoch, and
+    everything after training from the vectors.
+
+    Parameters
+    ----------
+    corpus : utterances, labels and protocol
+    configuration : settings of the network, the systems and the evaluation
+    output : folder of configuration.toml, extractor.onnx with its recipe, vectors.npz, model.safetensors (of the best
+        system), table.txt, results.json and report.html
+    echo : called with each line of output
+    verbose : show progress on standard error too
+    vectors : files of existing vectors, which are concatenated per utterance; no network is trained
+    extractors : extractors as for `mvplda.load_extractor`, whose vectors are concatenated; empty: a network is trained
+        on the corpus
+    inputs : files and folders whose hashes are stored in results.json
+    command : recorded in place of the command line of this process
+    """
+    started = time.perf_counter()
+    maker = provenance(inputs, command=command)
+    processor = time.process_time()
+    # raises for unsuitable systems before a network is trained
+    systems_named(configuration.evaluation.systems, len(compared_views(corpus)))
+    output.mkdir(parents=True, exist_ok=True)
+    echo(corpus.summary() + "\n")
+
+    if vectors:
+        embedded = read_corpus_vectors(corpus, vectors)
+    elif extractors:
+        embedded = extract_corpus(corpus, extractors, output / UNFINISHED, echo, verbose)
+    else:
+        embedded = _network_vectors(corpus, configuration, output, echo, verbose)
+
+    # not written earlier: a later run treats a folder with this configuration and vectors as complete
+    write_atomically(output / "configuration.toml", to_toml(configuration.to_dict()).encode())
+    if not vectors:
+        write_vectors(output / "vectors.npz", embedded.vectors)
+
+    notes = tuple(f"{name}: {reason}" for name, reason in embedded.skipped)
+    if notes:
+        _echo_unusable(notes, echo)
+        corpus = corpus.without([name for name, _ in embedded.skipped])
+    task = _task(corpus, embedded)
+    title = f"{corpus.name}, {embedded.vectors.extractor or 'external vectors'}"
+    n_train, dimension = task.train.shape
+    echo(f"\n{title}: {n_train} training vectors of dimension {dimension}\n")
+
+    results, best = run_systems(task, configuration, echo)
+    maker["seconds"] = round(time.process_time() - processor)
+    results = replace(
+        results,
+        title=title,
+        summary=corpus.summary(),
+        configuration=configuration.to_dict(),
+        provenance=maker,
+        notes=notes,
+    )
+    results.save(output)
+    echo("\n" + results.table())
+    if best is not None:
+        best.extractor = embedded.vectors.extractor
+        best.save(output / "model.safetensors")
+    results.write_page(output / "report.html", corpus.source)
+    echo(f"\n{time.perf_counter() - started:.0f} s; results are in {output}")
+    return results
+
+
+def _echo_unusable(notes: Sequence[str], echo: Echo) -> None:
+    """Show the first unusable utterances with their reasons."""
+    echo(f"{len(notes)} utterance(s) are unusable (results.json lists all of them):")
+    echo("\n".join(f"  {note}" for note in notes[:MAX_LISTED_UTTERANCES]))
+
+
+def _task(corpus: Corpus, embedded: CorpusVectors) -> Task:
+    """Return the task of a corpus with its vectors, aligned with its utterances."""
+    vectors = embedded.vectors
+    # utterances without a vector keep a row of zeros, which the protocol never uses
+    X = np.zeros((len(corpus), vectors.X.shape[1]), dtype=np.float32)
+    has_vector = np.isin(corpus.ids, vectors.ids)
+    X[has_vector] = vectors.X[vectors.rows(corpus.ids[has_vector])]
+    blocks = embedded.blocks if len(embedded.blocks) > 1 else {}
+    return Task(corpus, X, blocks)
+
+
+def _network_vectors(
+    corpus: Corpus, configuration: Configuration, output: Path, echo: Echo, verbose: bool
+) -> CorpusVectors:
+    """Train a network on the training speakers, export it as an extractor, and extract all vectors.
+
+    If an earlier run with the same configuration wrote its vectors, return these.
+    """
+    from .network_training import train, training_recipe, write_extractor
+
+    vectors = output / "vectors.npz"
+    written = output / "configuration.toml"
+    expected = to_toml(configuration.to_dict())
+    is_complete = vectors.is_file() and written.is_file()
+    if is_complete and written.read_text(encoding="utf-8") == expected:
+        echo(f"vectors of an earlier run with the same configuration: {vectors}")
+        earlier = read_vectors(vectors)
+        missing = np.setdiff1d(corpus.ids, earlier.ids).tolist()
+        return CorpusVectors(earlier, skipped=tuple((name, "no vector") for name in missing))
+
+    recipe = training_recipe(configuration.features)
+    echo(f"features of {len(corpus)} utterances")
+    extracted = extract_features(corpus.ids, _clips(corpus), recipe, verbose=verbose)
+    train_rows = np.flatnonzero(np.isin(extracted.rows, corpus.protocol.train))
+    labels = corpus.labels_at(extracted.rows[train_rows], corpus.views)
+    speakers = len(np.unique(labels[corpus.views[0]]))
+
+    echo(f"training on {len(train_rows)} utterances of {speakers} speakers")
+    echo("run the same command again to resume after an interruption")
+    checkpoint = output / CHECKPOINT
+    trained = train(
+        extracted.features.take(train_rows),
+        labels,
+        configuration.network,
+        configuration.training,
+        checkpoint=checkpoint,
+        verbose=verbose,
+    )
+    extractor = write_extractor(trained, recipe, output / "extractor.onnx")
+    X = trained.extract(extracted.features)
+    checkpoint.unlink()
+    embedded = VectorSet(corpus.ids[extracted.rows], X, extractor.name)
+    return CorpusVectors(embedded, skipped=extracted.skipped)
+
+
+def extract_corpus(
+    corpus: Corpus, extractors: Sequence[str | Path], unfinished: Path, echo: Echo, verbose: bool
+) -> CorpusVectors:
+    """Extract the vectors of a corpus with one or several extractors, concatenated per utterance.
+
+    unfinished : file from which an interrupted extraction resumes; removed at the end
+    """
+    extractor = load_extractor(list(extractors))
+    echo(f"vectors of {len(corpus)} utterances: {extractor.name}")
+    extracted = extractor.extract(
+        list(_clips(corpus)),
+        on_error="skip",
+        progress=verbose,
+        workers=cores(),
+        unfinished=unfinished,
+    )
+    unfinished.unlink()
+    # skipped utterances are in the order of the corpus
+    skipped_ids = np.delete(corpus.ids, extracted.rows).tolist()
+    reasons = [reason for _, reason in extracted.skipped]
+    skipped = tuple(zip(skipped_ids, reasons, strict=True))
+    blocks = {name: stop - start for name, (start, stop) in extractor.blocks.items()}
+    vectors = VectorSet(corpus.ids[extracted.rows], extracted.X, extractor.name)
+    return CorpusVectors(vectors, blocks, skipped)
+
+
+def _clips(corpus: Corpus) -> tuple[Clip, ...]:
+    """Return the locations of the recordings, or raise an error for a corpus of vectors."""
+    if corpus.clips is None:
+        raise DataError(
+            f"{corpus.name} contains no recordings: pass its vectors (--vectors) instead of an extractor"
+        )
+    return corpus.clips
+
+
+def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> CorpusVectors:
+    """Read vectors from files and concatenate them per utterance; every array of an .npz is one block."""
+    blocks: dict[str, Names] = {}
+    for file in files:
+        for name, X in _blocks_of(Path(file), corpus).items():
+            # several files may contain vectors of the same extractor
+            blocks[name if name not in blocks else f"{name} ({len(blocks) + 1})"] = X
+    X = np.concatenate(list(blocks.values()), axis=1)
+    widths = {name: int(block.shape[1]) for name, block in blocks.items()}
+    return CorpusVectors(VectorSet(corpus.ids, X, "+".join(blocks)), widths)
+
+
+def _blocks_of(file: Path, corpus: Corpus) -> dict[str, Names]:
+    """Return the vectors (n, D) of the corpus's utterances per extractor in a file."""
+    if file.suffix == ".npz":
+        with np.load(file) as arrays:
+            tables = [name for name in arrays if arrays[name].ndim == 2]
+            # a file without ids: the ids of the corpus are row numbers
+            if len(tables) > 1 and "ids" not in arrays:
+                rows = corpus.ids.astype(np.int64)
+                return {name: arrays[name][rows].astype(np.float32) for name in tables}
+    vectors = read_vectors(file).select(corpus.ids)
+    return {vectors.extractor or file.stem: vectors.X.astype(np.float32)}
+
+
+def run_systems(
+    task: Task, configuration: Configuration, echo: Echo
+) -> tuple[Results, Bundle | None]:
+    """Fit, score and evaluate systems, and show one line per system.
+
+    Each score matrix is freed after its evaluation; intervals and comparisons use a sample of its trials.
+
+    Returns
+    -------
+    the results, and the fitted bundle of the best system if it was run
+    """
+    settings = configuration.evaluation
+    sample = TrialSample.of(task)
+    results: dict[str, SystemResult] = {}
+    best = None
+    for system in systems_named(settings.systems, len(task.views)):
+        variants = [("", configuration.backend)]
+        # a grid varies readings of the paper, so it applies to the paper's systems only
+        if system.raw is not None:
+            variants = list(configuration.variants())
+        for suffix, backend in variants:
+            result, model = _run_seeds(system, task, backend, settings, sample)
+            result = replace(result, name=result.name + suffix, title=result.title + suffix)
+            if not results:
+                headings = [heading for heading, _, _ in result.evaluation.summary()]
+                echo(table_line("EER, %", [*headings, "s"]))
+            echo(table_line(result.title, [*result.cells(), f"{result.seconds:.1f}"]))
+            results[result.name] = result
+        if system.name == BEST:
+            best = model
+    if settings.resamples and result.intervals is None:
+        echo("no intervals: too few speakers")
+    comparisons = {}
+    for name, reference in COMPARED:
+        if result.intervals is not None and name in results and reference in results:
+            scores = results[name].sample, results[reference].sample
+            comparisons[name, reference] = sample.compare(*scores, settings)
+    return Results(tuple(results.values()), comparisons), best
+
+
+def _run_seeds(
+    system: System,
+    task: Task,
+    backend: BackendSettings,
+    settings: EvaluationSettings,
+    sample: TrialSample,
+) -> tuple[SystemResult, Bundle]:
+    """Run a system with every seed, if its initialisation is random, else once.
+
+    The result and the model are those of the first seed; error rates of all seeds are added to the result.
+    """
+    runs: list[tuple[Evaluation, Intervals | None]] = []
+    started = time.perf_counter()
+    for seed in range(settings.seeds if system.is_random(backend) else 1):
+        seeded = replace(backend, random_state=backend.random_state + seed)
+        scores, model = run_system(system, task, seeded)
+        sample_scores = sample.scores(scores)
+        evaluation = evaluate(scores, task.kinds)
+        runs.append((evaluation, sample.intervals(sample_scores, settings)))
+        # the table, the model and the comparisons use the first seed
+        if not seed:
+            first_model = model
+            result = SystemResult(
+                system.name,
+                system.heading(backend, task.views),
+                *runs[0],
+                time.perf_counter() - started,
+                system.llr,
+                sample_scores,
+            )
+    if len(runs) > 1:
+        result = replace(result, seeds=over_seeds(runs))
+    return result, first_model
+
+
+@dataclass(frozen=True)
+class TrialSample:
+    """Sample of the trials for intervals and comparisons, the same for every system.
+
+    positions : (n,) indices into the flattened score matrix
+    kinds : {kind: (n,) mask}
+    weights : {kind: number of trials that each sampled trial represents}
+    people : (n,) numbers of the enrolled speakers, and of the tested speakers
+    """
+
+    positions: IntArray
+    kinds: dict[str, BoolArray]
+    weights: dict[str, float]
+    people: tuple[Names, Names]
+
+    @classmethod
+    def of(cls, task: Task, max_trials: int = MAX_TRIALS) -> TrialSample:
+        """Draw at most `max_trials` trials of every kind."""
+        # a fixed seed: all systems are compared on the same trials
+        rng = np.random.default_rng(0)
+        sampled = []
+        weights = {}
+        for kind, mask in task.kinds.items():
+            positions = np.flatnonzero(mask)
+            count = len(positions)
+            if count > max_trials:
+                positions = positions[np.unique(rng.integers(count, size=max_trials))]
+            # 1 for a kind without trials, whose weight is never used
+            weights[kind] = max(1, count) / max(1, len(positions))
+            sampled.append(positions)
+        positions = np.concatenate(sampled)
+        kinds = {kind: mask.reshape(-1)[positions] for kind, mask in task.kinds.items()}
+
+        # speakers as numbers instead of names, because there are millions of trials
+        speaker = task.views[0]
+        enrolled = task.model_labels[speaker]
+        speakers = np.concatenate([enrolled, task.test_labels[speaker]])
+        codes = np.unique(speakers, return_inverse=True)[1].astype(np.int32)
+        row, column = np.divmod(positions, len(task.test))
+        return cls(positions, kinds, weights, (codes[row], codes[len(enrolled) + column]))
+
+    def scores(self, matrix: Names) -> Names:
+        """Return the scores (n,) of the sampled trials from the matrix of all scores."""
+        return matrix.reshape(-1)[self.positions]
+
+    def intervals(self, scores: Names, settings: EvaluationSettings) -> Intervals | None:
+        """Return intervals over speakers, or None if they are disabled or there are too few speakers."""
+        if not settings.resamples:
+            return None
+        try:
+            return speaker_intervals(scores, self.kinds, *self.people, weights=self.weights)
+        except DataError:
+            return None
+
+    def compare(self, scores: Names, reference: Names, settings: EvaluationSettings) -> Comparison:
+        """Compare the error rates of two systems on the same resamples of speakers."""
+        return compare_systems(
+            scores,
+            reference,
+            self.kinds,
+            *self.people,
+            weights=self.weights,
+            n_resamples=settings.resamples,
+            random_state=0,
+        )

@@ -1,0 +1,216 @@
+"""Acoustic features of all utterances of a corpus, and simulation of noise, rooms and channels.
+
+A recipe of `mvplda.voice.extractors` defines how frames are computed, so that a network trained on them becomes
+an extractor with the same recipe. Simulations draw all random numbers from the generator that the caller passes.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from scipy.signal import fftconvolve
+
+from .._progress import Progress
+from .._typing import Array, FloatArray, IntArray, Names
+from ..backend import cores
+from ..distributed.ordered import ordered_map
+from ..exceptions import AudioError
+from ..voice.audio.decode import Clip, read_audio
+from ..voice.audio.speech_detection import Part
+from ..voice.extractors.front_end import make_frames, prepared
+from ..voice.extractors.recipe import Recipe
+
+__all__ = ["extract_features"]
+
+Frames = NDArray[np.float32]
+MIN_PARALLEL = 300
+"""Fewest utterances that are processed in parallel; for fewer, starting worker processes costs more than it saves."""
+PROGRESS_EVERY = 100
+OCTAVE_DB = 6.0
+"""Largest gain or loss of a simulated channel at an octave."""
+DECAY_60_DB = float(np.log(1000.0))
+"""Exponent of an amplitude that has decayed by 60 dB."""
+FILTER_ORDER = 2
+"""Order of the roll-off at each end of a channel's band; each order adds 6 dB per octave."""
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """Frames of many utterances, concatenated.
+
+    Attributes
+    ----------
+    frames : (total, D) float32, frames of all utterances
+    offsets : (n + 1,) utterance i consists of ``frames[offsets[i]:offsets[i + 1]]``
+    """
+
+    frames: FloatArray
+    offsets: IntArray
+
+    @classmethod
+    def of(cls, utterances: Iterable[FloatArray]) -> FeatureSet:
+        """Concatenate utterances, one (T, D) array of frames per utterance."""
+        arrays = list(utterances)
+        offsets = np.concatenate([[0], np.cumsum([len(frames) for frames in arrays])])
+        return cls(np.concatenate(arrays), offsets.astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> FloatArray:
+        return self.frames[self.offsets[i] : self.offsets[i + 1]]
+
+    @property
+    def lengths(self) -> IntArray:
+        """Number of frames per utterance, (n,)."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: IntArray) -> FeatureSet:
+        """Return the utterances at `rows`, in that order."""
+        return FeatureSet.of(self[i] for i in rows)
+
+
+class Extracted(NamedTuple):
+    """Features of a corpus.
+
+    features : frames of the usable utterances
+    rows : indices of these utterances in the input
+    skipped : (id, reason) per unusable utterance
+    """
+
+    features: FeatureSet
+    rows: IntArray
+    skipped: tuple[tuple[str, str], ...]
+
+
+def frames_of(samples: FloatArray, recipe: Recipe) -> Frames:
+    """Return the (T, D) frames of samples, as an extractor with this recipe computes them."""
+    recording = Part(np.asarray(samples, dtype=np.float32), recipe.rate)
+    return make_frames(prepared(recording, recipe), recipe)
+
+
+def extract_features(
+    ids: Sequence[str] | Names,
+    clips: Sequence[Clip],
+    recipe: Recipe,
+    *,
+    verbose: bool = False,
+) -> Extracted:
+    """Compute the frames of many utterances; the result lists unusable ones with the reason.
+
+    Parameters
+    ----------
+    ids : id of each utterance
+    clips : location of each utterance's samples
+    recipe : definition of the features
+    verbose : show progress on standard error
+
+    Raises
+    ------
+    AudioError
+        No utterance is usable.
+    """
+    workers = cores() if len(clips) >= MIN_PARALLEL else 1
+    progress = Progress("features", len(clips))
+    frames = {}
+    skipped = []
+    results = ordered_map(partial(_frames_or_reason, recipe), clips, workers=workers)
+    for row, result in enumerate(results):
+        if isinstance(result, str):
+            skipped.append((str(ids[row]), result))
+        else:
+            frames[row] = result
+        if verbose and (row + 1) % PROGRESS_EVERY == 0:
+            progress.step(row + 1)
+    if not frames:
+        first = ", ".join(reason for _, reason in skipped[:1])
+        raise AudioError(
+            f"none of {len(clips)} utterance(s) can be used; the first failed with: {first}"
+        )
+    return Extracted(FeatureSet.of(frames.values()), np.array(list(frames)), tuple(skipped))
+
+
+def _frames_or_reason(recipe: Recipe, clip: Clip) -> Frames | str:
+    """Return the frames of a recording, or the reason why it is unusable."""
+    try:
+        return frames_of(read_audio(clip, recipe.rate), recipe)
+    except AudioError as error:
+        return str(error)
+
+
+def with_noise(samples: Array, snr_db: float, pink: bool, rng: Generator) -> Array:
+    """Add white or pink noise at a given signal-to-noise ratio over the whole utterance."""
+    noise = rng.standard_normal(len(samples))
+
+    if pink:
+        size = _fast_size(len(samples))
+        # the power of pink noise falls by 3 dB per octave; its mean is 0
+        shape = np.maximum(np.arange(size // 2 + 1), 1.0) ** -0.5
+        shape[0] = 0.0
+        spectrum = np.fft.rfft(rng.standard_normal(size)) * shape
+        noise = np.fft.irfft(spectrum, size)[: len(samples)]
+
+    gain = np.sqrt(np.mean(samples**2) / (np.mean(noise**2) * 10 ** (snr_db / 10)))
+    return samples + gain * noise
+
+
+def in_room(samples: Array, t60_s: float, direct_db: float, rate: int, rng: Generator) -> Array:
+    """Add the reverberation of a room; the result has as many samples as the input.
+
+    The tail is noise that starts 2 ms after the direct sound and decays by 60 dB within `t60_s`.
+
+    Parameters
+    ----------
+    samples : (n,) a recording
+    t60_s : reverberation time in seconds
+    direct_db : energy of the direct sound relative to that of the tail
+    rate : samples per second
+    """
+    gap = max(1, round(0.002 * rate))
+    time = np.arange(max(gap + 1, round(1.2 * t60_s * rate))) / rate
+
+    # impulse response: exponentially decaying noise, scaled to the energy of the tail
+    response = rng.standard_normal(len(time)) * np.exp(-DECAY_60_DB * time / t60_s)
+    response[:gap] = 0.0
+    response *= np.sqrt(10 ** (-direct_db / 10) / np.sum(response**2))
+    response[0] = 1.0
+
+    return fftconvolve(samples, response)[: len(samples)]
+
+
+def over_channel(samples: Array, low_hz: float, high_hz: float, rate: int, rng: Generator) -> Array:
+    """Simulate another microphone: random gains at octaves and a band-pass roll-off.
+
+    Parameters
+    ----------
+    samples : (n,) a recording
+    low_hz, high_hz : band of the channel
+    rate : samples per second
+    """
+    # zero padding: a filter in the frequency domain is circular and would mix the end into the start
+    size = _fast_size(len(samples) + rate // 20)
+    hz = np.fft.rfftfreq(size, 1 / rate)
+
+    # gains in dB are interpolated over the logarithm of the frequency
+    octaves = np.arange(np.log2(62.5), np.log2(rate / 2) + 1)
+    gains = rng.uniform(-OCTAVE_DB, OCTAVE_DB, size=len(octaves))
+    curve = 10 ** (np.interp(np.log2(np.maximum(hz, 1.0)), octaves, gains) / 20)
+
+    # Butterworth magnitudes of a high-pass and a low-pass filter
+    roll_off = 1 / np.sqrt(1 + (low_hz / np.maximum(hz, 1e-3)) ** (2 * FILTER_ORDER))
+    roll_off /= np.sqrt(1 + (hz / high_hz) ** (2 * FILTER_ORDER))
+    spectrum = np.fft.rfft(samples, size) * curve * roll_off
+    return np.fft.irfft(spectrum, size)[: len(samples)]
+
+
+def _fast_size(length: int) -> int:
+    """Return the smallest power of 2 that is at least `length` and at least 2."""
+    return 1 << max(1, length - 1).bit_length()

@@ -1,0 +1,269 @@
+"""The paper's network: sigmoid layers on stacked frames, averaged over the utterance, and one softmax per view.
+
+Pre-training fits one restricted Boltzmann machine per layer to the outputs of the layers below. Hidden units are
+binary; visible units are binary (Bernoulli) or have unit variance (Gaussian)::
+
+    E(v, h) = -b'v - c'h - v'W h                 Bernoulli
+    E(v, h) = |v - b|^2 / 2 - c'h - v'W h        Gaussian
+
+    F(v) = -log sum_h exp(-E(v, h)) = {-b'v or |v - b|^2 / 2} - sum_j softplus(c_j + (v'W)_j)
+    d log p(v) / d theta = -dF(v) / d theta + E_model[dF / d theta]
+
+Contrastive divergence (CD-1) approximates the expectation under the model by one Gibbs step from the data.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._optional import need
+from .._progress import Progress
+from ..exceptions import ConstantLayerWarning, NumericalError
+from .experiment_settings import PaperNetwork, Pretraining
+
+need("torch")
+
+# explicit re-exports: `training` imports torch from this module
+import torch as torch  # noqa: E402
+from torch import Tensor as Tensor  # noqa: E402
+from torch import nn as nn  # noqa: E402
+
+if TYPE_CHECKING:
+    from .network_training import FrameBatches
+
+PROBE_FRAMES = 4096
+"""Frames that initialise each machine and check each pre-trained layer."""
+CONSTANT_DEVIATION = 0.01
+"""Mean standard deviation of units over frames below which a layer carries no information about the frame."""
+MEAN_RATE = 0.01
+"""Weight of a new batch in the running means of visible and hidden units."""
+
+
+class PaperBody(nn.Module):
+    """Network from frames (B, T, D) and lengths (B,) to vectors (B, hidden).
+
+    shift, deviation : (D,) mean and standard deviation of the training frames; training sets them
+    """
+
+    shift: Tensor
+    deviation: Tensor
+
+    def __init__(self, settings: PaperNetwork, width: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.width = width
+        self.register_buffer("shift", torch.zeros(width))
+        self.register_buffer("deviation", torch.ones(width))
+        sizes = [width * (2 * settings.context + 1)] + [settings.hidden] * settings.layers
+        layers = []
+        for inputs, outputs in pairwise(sizes):
+            layer = nn.Linear(inputs, outputs)
+            bound = settings.start_scale * math.sqrt(6 / (inputs + outputs))
+            nn.init.uniform_(layer.weight, -bound, bound)
+            nn.init.zeros_(layer.bias)
+            layers.append(layer)
+        self.layers = nn.ModuleList(layers)
+
+    def hidden(self, stacked: Tensor, number: int | None = None) -> Tensor:
+        """Apply the first `number` layers, or all layers if None, to stacked frames (..., (2 context + 1) D).
+
+        The frames must be standardised.
+        """
+        for layer in self.layers[:number]:
+            stacked = torch.sigmoid(layer(stacked))
+        return stacked
+
+    def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+        """Return the mean of the last layer over the frames of each utterance."""
+        batch, longest, width = frames.shape
+        # part of the graph, so that the exported network accepts frames that are not standardised
+        frames = (frames - self.shift) / self.deviation
+        centre = torch.arange(longest, device=frames.device).expand(batch, longest)
+        last = (lengths - 1)[:, None].expand(batch, longest)
+        positions = stacked_positions(torch.zeros_like(last), last, centre, self.settings.context)
+        index = positions.reshape(batch, -1)[:, :, None].expand(-1, -1, width)
+        stacked = torch.gather(frames, 1, index).reshape(batch, longest, -1)
+        hidden = self.hidden(stacked)
+
+        # frames after the end of an utterance are padding and do not enter its mean
+        valid = (centre <= last)[:, :, None]
+        total = torch.where(valid, hidden, torch.zeros_like(hidden)).sum(dim=1)
+        return total / lengths[:, None].to(total.dtype)
+
+
+def stacked_positions(first: Tensor, last: Tensor, centre: Tensor, context: int) -> Tensor:
+    """Return the positions (..., 2 context + 1) of the frames around each centre.
+
+    Positions before `first` or after `last`, the first and last frame of the utterance, are clipped to these.
+    """
+    offsets = torch.arange(-context, context + 1, device=centre.device)
+    positions = centre[..., None] + offsets
+    return torch.minimum(torch.maximum(positions, first[..., None]), last[..., None])
+
+
+class Heads(nn.Module):
+    """One softmax per view; the loss is the sum of their cross-entropies."""
+
+    def __init__(self, width: int, classes: Mapping[str, int]) -> None:
+        super().__init__()
+        self.outputs = nn.ModuleList()
+        for count in classes.values():
+            output = nn.Linear(width, count)
+            nn.init.xavier_uniform_(output.weight)
+            nn.init.zeros_(output.bias)
+            self.outputs.append(output)
+
+    def forward(self, hidden: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss and the accuracy per view, (views,)."""
+        # the loss needs full precision, even if the layers use bfloat16
+        hidden = hidden.float()
+        losses = []
+        accuracies = []
+        for output, targets in zip(self.outputs, codes.T, strict=True):
+            logits = output(hidden)
+            losses.append(nn.functional.cross_entropy(logits, targets))
+            accuracies.append((logits.argmax(dim=1) == targets).float().mean())
+        return torch.stack(losses).sum(), torch.stack(accuracies)
+
+
+@torch.no_grad()
+def pretrain(
+    body: PaperBody,
+    source: FrameBatches,
+    settings: Pretraining,
+    random_state: int,
+    verbose: bool = False,
+) -> None:
+    """Train one restricted Boltzmann machine per layer and copy its weights into the layer."""
+    n_epochs = settings.gaussian_epochs + settings.epochs * (len(body.layers) - 1)
+    progress = Progress("RBM epoch", n_epochs) if verbose else None
+    epochs_done = 0
+    probe = source.sample(PROBE_FRAMES, np.random.default_rng([random_state, 1]))
+
+    for number, layer in enumerate(body.layers):
+        assert isinstance(layer, nn.Linear)
+        gaussian = number == 0
+        machine = BoltzmannMachine.start(body.hidden(probe, number), layer.out_features, gaussian)
+        epochs = settings.gaussian_epochs if gaussian else settings.epochs
+        rate = settings.gaussian_rate if gaussian else settings.rate
+
+        for epoch in range(epochs):
+            rng = np.random.default_rng([random_state, 2 + number, epoch])
+            errors = [
+                machine.step(body.hidden(stacked, number), rate, settings)
+                for stacked, _ in source.batches(settings.batch, rng)
+            ]
+            error = float(torch.stack(errors).mean())
+            if not math.isfinite(error):
+                raise NumericalError(
+                    f"pre-training of layer {number + 1} diverged in epoch {epoch + 1}: lower its rate (now {rate:g})"
+                )
+            epochs_done += 1
+            if progress is not None:
+                progress.step(epochs_done, f"layer {number + 1}  reconstruction error {error:.4f}")
+
+        layer.weight.copy_(machine.weight.T)
+        layer.bias.copy_(machine.hidden_bias)
+        _warn_if_constant(body.hidden(probe, number + 1), number)
+
+
+def _warn_if_constant(outputs: Tensor, number: int) -> None:
+    """Warn if the outputs (n, H) of a pre-trained layer hardly vary over frames."""
+    deviation = float(outputs.std(dim=0).mean())
+    if deviation < CONSTANT_DEVIATION:
+        warnings.warn(
+            f"layer {number + 1} is constant after pre-training (mean deviation {deviation:.3f}), so the layers above "
+            "it cannot learn; lower the rates, train the Gaussian layer longer, or disable pre-training",
+            ConstantLayerWarning,
+            stacklevel=3,
+        )
+
+
+class BoltzmannMachine:
+    """A restricted Boltzmann machine, trained by CD-1 with momentum and weight decay.
+
+    weight : (V, H) weights W
+    visible_bias : (V,) biases b of the visible units
+    hidden_bias : (H,) biases c of the hidden units
+    gaussian : whether visible units are Gaussian
+    """
+
+    def __init__(
+        self, weight: Tensor, visible_bias: Tensor, hidden_bias: Tensor, gaussian: bool
+    ) -> None:
+        self.weight = weight
+        self.visible_bias = visible_bias
+        self.hidden_bias = hidden_bias
+        self.gaussian = gaussian
+        self.parameters = [weight, visible_bias, hidden_bias]
+        self.velocities = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.means: list[Tensor] = []
+
+    @classmethod
+    def start(cls, visible: Tensor, hidden: int, gaussian: bool) -> BoltzmannMachine:
+        """Initialise a machine for data such as the rows of `visible`.
+
+        The visible bias reproduces the mean of the data, and hidden units are active with probability 1/2 at that mean.
+        Weights are scaled such that the input of a hidden unit has a standard deviation of 1 over the rows.
+        """
+        mean = visible.mean(dim=0)
+        spread = visible.var(dim=0).sum().sqrt().clamp(min=1e-6)
+        weight = torch.randn(visible.shape[1], hidden, device=visible.device) / float(spread)
+        bias = mean if gaussian else torch.logit(mean.clamp(0.01, 0.99))
+        return cls(weight, bias.clone(), -mean @ weight, gaussian)
+
+    def hidden_probability(self, visible: Tensor) -> Tensor:
+        """Return P(h = 1 | v), (n, H)."""
+        return torch.sigmoid(torch.addmm(self.hidden_bias, visible, self.weight))
+
+    def gradients(self, visible: Tensor) -> list[Tensor]:
+        """Return the gradients of the mean free energy of the rows by weight, visible bias and hidden bias."""
+        hidden = self.hidden_probability(visible)
+        residual = visible - self.visible_bias if self.gaussian else visible
+        by_weight = -visible.T @ hidden / len(visible)
+        return [by_weight, -residual.mean(dim=0), -hidden.mean(dim=0)]
+
+    def gibbs(self, visible: Tensor) -> Tensor:
+        """Return the visible units after one Gibbs step: hidden units are sampled, visible units are their means."""
+        probability = self.hidden_probability(visible)
+        hidden = (torch.rand_like(probability) < probability).to(probability.dtype)
+        field = torch.addmm(self.visible_bias, hidden, self.weight.T)
+        return field if self.gaussian else torch.sigmoid(field)
+
+    def step(self, visible: Tensor, rate: float, settings: Pretraining) -> Tensor:
+        """Update the machine by one batch; return the mean squared reconstruction error, on the device."""
+        rebuilt = self.gibbs(visible)
+        data = self.gradients(visible)
+        model = self.gradients(rebuilt)
+        by_weight, by_visible, by_hidden = (a - b for a, b in zip(data, model, strict=True))
+
+        batch_means = [visible.mean(dim=0), -data[2]]
+        previous_means = self.means or batch_means
+        self.means = [
+            previous.lerp(mean, MEAN_RATE)
+            for previous, mean in zip(previous_means, batch_means, strict=True)
+        ]
+
+        # Centring: the plain gradient of the machine in v - visible_mean and h - hidden_mean, expressed in the original
+        # parameters. The weights then learn the variation and the biases the mean; it remains a descent direction.
+        visible_mean, hidden_mean = self.means
+        by_weight = (
+            by_weight - torch.outer(visible_mean, by_hidden) - torch.outer(by_visible, hidden_mean)
+        )
+        by_visible = by_visible - by_weight @ hidden_mean
+        by_hidden = by_hidden - visible_mean @ by_weight
+        by_weight = by_weight + settings.weight_decay * self.weight
+
+        steps = zip(
+            self.parameters, (by_weight, by_visible, by_hidden), self.velocities, strict=True
+        )
+        for parameter, gradient, velocity in steps:
+            velocity.mul_(settings.momentum).sub_(gradient, alpha=rate)
+            parameter.add_(velocity)
+        return ((visible - rebuilt) ** 2).mean()

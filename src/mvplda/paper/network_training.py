@@ -1,0 +1,388 @@
+"""Training of the paper's network, checkpoints after every epoch, and export as an ONNX extractor.
+
+Training uses a GPU with bfloat16 products if one is available. All frames are standardised and copied to the device
+once; batches are gathered by index. Random orders are drawn on the CPU, so that they do not depend on the device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from .._progress import Progress
+from .._typing import Card, Columns, IntArray, Json
+from ..exceptions import FileFormatError, LabelError, NumericalError, ParameterError
+from ..labels import encode_labels
+from ..persistence import write_atomically
+from ..voice.extractors.onnx_network import OnnxNetwork
+from ..voice.extractors.recipe import Features, Network, Recipe, Samples, to_toml
+from .experiment_settings import PaperNetwork, Training
+from .frames import FeatureSet, frames_of
+from .multitask_network import Heads, PaperBody, Tensor, pretrain, stacked_positions, torch
+
+__all__ = ["TrainedNetwork", "train", "write_extractor"]
+
+TOLERANCE = 1e-3
+"""Largest difference between vectors of torch and of the exported graph, relative to the largest value."""
+OPSET = 18
+PAPER_NETWORK = PaperNetwork()
+DEFAULT_TRAINING = Training()
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A trained network without its heads; it maps the frames of an utterance to one vector.
+
+    Attributes
+    ----------
+    body : torch module of the network
+    classes : {view: number of training classes}
+    history : one record per epoch with the loss and the accuracy per view
+    """
+
+    body: PaperBody
+    classes: Mapping[str, int]
+    history: tuple[Card, ...] = ()
+
+    @torch.no_grad()
+    def extract(self, features: FeatureSet) -> NDArray[np.float32]:
+        """Return the (n, dimension) vectors of the utterances, in their order."""
+        device = default_device()
+        body = self.body.to(device).eval()
+        vectors = []
+        for i in range(len(features)):
+            # one utterance at a time: rounding of a product depends on its number of rows
+            frames = torch.from_numpy(features[i]).float().to(device)
+            lengths = torch.tensor([len(frames)], device=device)
+            vectors.append(body(frames[None], lengths)[0].cpu().numpy())
+        return np.array(vectors)
+
+
+def train(
+    features: FeatureSet,
+    labels: Columns,
+    network: PaperNetwork = PAPER_NETWORK,
+    training: Training = DEFAULT_TRAINING,
+    *,
+    checkpoint: Path | None = None,
+    verbose: bool = False,
+) -> TrainedNetwork:
+    """Train a network on the labels of all views at once.
+
+    Parameters
+    ----------
+    features : frames of n utterances
+    labels : {view: (n,) classes}
+    network : architecture and pre-training
+    training : settings of the optimiser
+    checkpoint : file to resume from if it exists; written after every epoch
+    verbose : show one line per epoch on standard error
+
+    Raises
+    ------
+    NumericalError
+        The loss is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvplda.paper.frames import FeatureSet
+    >>> from mvplda.paper.experiment_settings import PaperNetwork, Training
+    >>> from mvplda.paper.network_training import train
+    >>> rng = np.random.default_rng(0)
+    >>> speaker, phrase = np.arange(40) % 4, np.arange(40) // 4 % 2
+    >>> frames = rng.normal(size=(40 * 20, 6)).astype(np.float32)
+    >>> frames[:, 0] += np.repeat(speaker, 20)
+    >>> features = FeatureSet(frames, 20 * np.arange(41))
+    >>> labels = {"speaker": speaker, "phrase": phrase}
+    >>> trained = train(features, labels, PaperNetwork(hidden=16, layers=2), Training(epochs=2))
+    >>> trained.extract(features).shape
+    (40, 16)
+    """
+    codes, classes = number_classes(labels)
+    device = default_device()
+    seed = training.random_state
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        body = PaperBody(network, features.frames.shape[1])
+        heads = Heads(network.hidden, classes)
+        frames = _standardise(features, body).to(device)
+        body.to(device)
+        heads.to(device)
+        source = FrameBatches(features, frames, codes, network.context)
+        optimiser = torch.optim.SGD(
+            [*body.parameters(), *heads.parameters()],
+            lr=training.learning_rate,
+            momentum=training.momentum,
+            fused=device.type == "cuda",
+        )
+        key = _training_key(features, codes, network, training)
+        run = Run(body, heads, source, training, optimiser, list(classes), checkpoint, key)
+        if not run.resume() and network.pretrained:
+            pretrain(body, source, network.pretraining, seed, verbose)
+            run.save()
+        run.epochs(verbose)
+    return TrainedNetwork(body, classes, tuple(run.history))
+
+
+def _standardise(features: FeatureSet, body: PaperBody) -> Tensor:
+    """Return the standardised frames (total, D); store their mean and deviation in the network."""
+    deviation = features.frames.std(axis=0, dtype=np.float64)
+    # a constant feature has no deviation to divide by
+    deviation[deviation < 1e-6] = 1.0
+    body.shift.copy_(torch.from_numpy(features.frames.mean(axis=0, dtype=np.float64)))
+    body.deviation.copy_(torch.from_numpy(deviation))
+    return (torch.from_numpy(features.frames).float() - body.shift) / body.deviation
+
+
+@dataclass
+class Run:
+    """State of a training run.
+
+    key : digest of the data and settings; a checkpoint with another key is refused
+    """
+
+    body: PaperBody
+    heads: Heads
+    source: FrameBatches
+    training: Training
+    optimiser: torch.optim.Optimizer
+    views: list[str]
+    checkpoint: Path | None
+    key: str
+    history: list[Json] = field(default_factory=list)
+
+    def epochs(self, verbose: bool) -> None:
+        """Train for the remaining epochs, and write a checkpoint after each."""
+        progress = Progress("epoch", self.training.epochs) if verbose else None
+        while len(self.history) < self.training.epochs:
+            self.epoch()
+            self.save()
+            if progress is not None:
+                progress.step(len(self.history), self.line())
+
+    def epoch(self) -> None:
+        """Train for one pass over the data."""
+        training = self.training
+        number = len(self.history)
+        kind = self.source.device.type
+        # a seed per epoch: a resumed run draws the same orders as an uninterrupted one
+        rng = np.random.default_rng([training.random_state, 4, number])
+        steps = max(1, len(self.source.frames) // training.batch)
+        # collected on the device: reading a value in every step would make the CPU wait for it
+        losses = []
+        accuracies = []
+        for step, (stacked, codes) in enumerate(self.source.batches(training.batch, rng)):
+            progress = (number + step / steps) / training.epochs
+            self.optimiser.param_groups[0]["lr"] = training.learning_rate * (1 - progress)
+            with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda", cache_enabled=False):
+                hidden = self.body.hidden(stacked)
+            loss, accuracy = self.heads(hidden, codes)
+            self.optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            self.optimiser.step()
+            losses.append(loss.detach())
+            accuracies.append(accuracy)
+
+        mean = float(torch.stack(losses).mean())
+        if not math.isfinite(mean):
+            raise NumericalError(
+                f"the loss is {mean} in epoch {number + 1}: lower learning_rate (now {training.learning_rate:g})"
+            )
+        means = torch.stack(accuracies).mean(dim=0).tolist()
+        by_view = dict(zip(self.views, means, strict=True))
+        self.history.append({"epoch": number + 1, "loss": mean, "accuracy": by_view})
+
+    def line(self) -> str:
+        """Return the loss and the accuracies of the last epoch as text."""
+        record = self.history[-1]
+        accuracies = [f"{view} {value:.3f}" for view, value in record["accuracy"].items()]
+        return "  ".join([f"loss {record['loss']:.4f}", *accuracies])
+
+    def save(self) -> None:
+        """Write the state that the next epoch starts from to the checkpoint."""
+        if self.checkpoint is None:
+            return
+        state = {
+            "key": self.key,
+            "body": self.body.state_dict(),
+            "heads": self.heads.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "history": self.history,
+        }
+        stream = io.BytesIO()
+        torch.save(state, stream)
+        write_atomically(self.checkpoint, stream.getvalue())
+
+    def resume(self) -> bool:
+        """Load the checkpoint if it exists; return whether it does."""
+        path = self.checkpoint
+        if path is None or not path.is_file():
+            return False
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            is_same_training = state["key"] == self.key
+        except Exception as error:  # torch raises errors of many kinds: pickle, zip, runtime errors
+            raise FileFormatError(
+                f"{path} is truncated or not a checkpoint: remove it to train from the start"
+            ) from error
+        if not is_same_training:
+            raise ParameterError(
+                f"the checkpoint {path} belongs to a training with other data or settings: remove it, or choose "
+                "another output folder"
+            )
+        self.body.load_state_dict(state["body"])
+        self.heads.load_state_dict(state["heads"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.history = state["history"]
+        return True
+
+
+class FrameBatches:
+    """Batches of stacked frames in random order, from all utterances."""
+
+    def __init__(self, features: FeatureSet, frames: Tensor, codes: IntArray, context: int) -> None:
+        self.frames = frames
+        self.context = context
+        self.device = frames.device
+        utterance = np.repeat(np.arange(len(features)), features.lengths)
+        self.utterance = torch.from_numpy(utterance).to(self.device)
+        self.first = torch.from_numpy(features.offsets[:-1].copy()).to(self.device)
+        self.last = torch.from_numpy(features.offsets[1:] - 1).to(self.device)
+        self.codes = torch.from_numpy(codes).to(self.device)
+
+    def stacked(self, centre: Tensor) -> Tensor:
+        """Return the frames at the positions `centre` (N,), stacked with their context: (N, (2 context + 1) D)."""
+        utterance = self.utterance[centre]
+        first = self.first[utterance]
+        last = self.last[utterance]
+        positions = stacked_positions(first, last, centre, self.context)
+        return self.frames[positions].reshape(len(centre), -1)
+
+    def batches(self, size: int, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield stacked frames and class numbers (B, K) per step of an epoch, in random order."""
+        order = torch.from_numpy(rng.permutation(len(self.frames))).to(self.device)
+        for centre in torch.split(order, size):
+            # an incomplete last batch is dropped: every epoch drops other frames
+            if len(centre) == size or len(order) < size:
+                yield self.stacked(centre), self.codes[self.utterance[centre]]
+
+    def sample(self, count: int, rng: Generator) -> Tensor:
+        """Return `count` random stacked frames, or all frames if there are fewer."""
+        chosen = rng.permutation(len(self.frames))[:count]
+        return self.stacked(torch.from_numpy(chosen).to(self.device))
+
+
+def default_device() -> torch.device:
+    """Return the GPU if one is available, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def number_classes(labels: Columns) -> tuple[IntArray, dict[str, int]]:
+    """Return (n, K) class numbers and the number of classes per view."""
+    table = encode_labels(labels)
+    classes = {view: len(view_classes.names) for view, view_classes in table.classes.items()}
+    for view, count in classes.items():
+        if count < 2:
+            raise LabelError(
+                f"view {view!r} has {count} class(es); training a network needs at least 2"
+            )
+    return np.stack(list(table.codes.values()), axis=1), classes
+
+
+def _training_key(
+    features: FeatureSet, codes: IntArray, network: PaperNetwork, training: Training
+) -> str:
+    """Return a digest of the data and settings, which identifies the checkpoints of this training."""
+    digest = hashlib.sha256(f"{network} {training}".encode())
+    for array in (codes, features.offsets, features.frames):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def training_recipe(features: Features) -> Recipe:
+    """Return the recipe of a network's frames, computed from peak-normalised samples at Kaldi's scale."""
+    samples = Samples(scale=32768.0, level="peak", level_value=1.0)
+    network = Network(lengths="lengths", output="vectors")
+    return Recipe("network", samples=samples, features=features, network=network)
+
+
+def write_extractor(trained: TrainedNetwork, recipe: Recipe, path: Path) -> OnnxNetwork:
+    """Export a trained network as an ONNX graph and write its recipe next to it.
+
+    The graph has the inputs ``frames`` (batch, time, D) and ``lengths`` (batch,) and the output ``vectors``. The
+    function loads the written extractor and compares its vector of a test signal with torch's.
+
+    Parameters
+    ----------
+    trained : the network
+    recipe : definition of its frames
+    path : file of the graph; the recipe gets the same name with the suffix ``.toml``
+
+    Raises
+    ------
+    NumericalError
+        The vector of the exported graph differs from torch's.
+    """
+    sizes = ", ".join(f"{count} of {view}" for view, count in trained.classes.items())
+    recipe = replace(
+        recipe,
+        name=path.stem,
+        views=tuple(trained.classes),
+        description=f"paper network, trained by mvplda on {sizes}",
+    )
+    write_atomically(path, _graph(trained.body.cpu().eval()))
+    write_atomically(path.with_suffix(".toml"), to_toml(recipe).encode())
+    extractor = OnnxNetwork(path)
+    rng = np.random.default_rng(0)
+    signal = 0.1 * rng.standard_normal(extractor.rate).astype(np.float32)
+    frames = FeatureSet.of([frames_of(signal, extractor.recipe)])
+    expected = trained.extract(frames)[0]
+    difference = np.abs(expected - extractor.embed(signal)).max()
+    relative = float(difference / max(np.abs(expected).max(), 1e-6))
+    if not relative < TOLERANCE:
+        raise NumericalError(
+            f"the vector of the exported graph differs from torch's by {relative:.2g} of the largest value; "
+            f"expected less than {TOLERANCE:g}"
+        )
+    return extractor
+
+
+def _graph(body: PaperBody) -> bytes:
+    """Return the network as an ONNX graph, without paths or other metadata of this machine."""
+    inputs = {"frames": torch.zeros(2, 13, body.width), "lengths": torch.tensor([13, 7])}
+    batch = torch.export.Dim("batch")
+    shapes = {"frames": {0: batch, 1: torch.export.Dim("time")}, "lengths": {0: batch}}
+    disabled = logging.root.manager.disable
+    try:
+        logging.disable(logging.WARNING)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # deprecation warnings inside the exporter
+            program = torch.onnx.export(
+                body,
+                tuple(inputs.values()),
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=list(inputs),
+                output_names=["vectors"],
+                dynamic_shapes=shapes,
+                verbose=False,
+            )
+    finally:
+        logging.disable(disabled)
+    assert program is not None
+    model = program.model_proto
+    function_nodes = [node for function in model.functions for node in function.node]
+    for node in [*model.graph.node, *function_nodes]:
+        del node.metadata_props[:]  # lines of Python with the paths of their files
+    return bytes(model.SerializeToString())

@@ -1,0 +1,304 @@
+"""Results of an experiment: error rates per system and kind of trial, comparisons, provenance, and the report page."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import t as student
+
+from .. import report as draw
+from .._typing import Card, Json, Names
+from ..metrics.comparison import Comparison
+from ..metrics.evaluation import BRACKETS, Evaluation, aligned
+from ..metrics.intervals import Intervals
+from ..persistence import write_atomically
+from ..plotting import SystemsDisplay
+from .experiment_settings import to_toml
+from .provenance import SCHEMA, results_text
+
+KINDS = ("IW", "IC", "TW", "Total")
+PUBLISHED_SYSTEMS = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw")
+PUBLISHED = {
+    "rsr2015": ((0.95, 7.86, 3.14, 1.45), (0.03, 6.50, 0.11, 0.73), (0.02, 3.23, 0.09, 0.41)),
+    "huiting": ((0.86, 4.57, 6.71, 1.37), (0.17, 3.91, 0.83, 0.62), (0.13, 2.37, 0.70, 0.38)),
+}
+"""The paper's two tables: EER in % of `PUBLISHED_SYSTEMS` by `KINDS`."""
+PUBLISHED_CORPUS = {
+    "rsr2015": "rsr2015",
+    "huiting": "huiting",
+    "cvau": "rsr2015",
+    "audiomnist": "rsr2015",
+}
+"""Published table shown next to the results on a corpus; none for simulated vectors or vectors of unknown origin."""
+
+
+EXPLANATIONS = {
+    "cosine": "the angle between the mean of the enrolment vectors and the test vector",
+    "plda-cell": "PLDA whose classes are the combinations of both labels: the usual baseline",
+    "plda-speaker": "PLDA of speakers, for any phrase",
+    "plda-prior": "PLDA of the combinations with an isotropic prior, on vectors of unit length",
+    "jplda-printed": "joint PLDA, trained and scored by the paper's formulas as published",
+    "jplda-alone": "the paper's score of the speaker alone, for any phrase",
+    "jplda-exact": "joint PLDA, trained by exact EM and scored exactly",
+    "jplda-interaction": "joint PLDA with full noise and an interaction view for each speaker's way to say a phrase",
+    "jplda-prior": "joint PLDA with an interaction view and an isotropic prior, on vectors of unit length",
+    "best": "a committee of two models per extractor, weighted and calibrated on held-out speakers, as trained by "
+    "mvplda train",
+}
+"""One-line description of each system, by name without its suffix. Reduced vectors are principal components; raw
+vectors are unchanged."""
+
+
+@dataclass(frozen=True)
+class SystemResult:
+    """Result of one system.
+
+    evaluation : error rates and costs per kind of trial
+    intervals : intervals over speakers, or None
+    seconds : duration of fitting and scoring
+    llr : whether the scores are log-likelihood ratios
+    sample : (n,) scores of the trials for intervals and comparisons
+    seeds : result of `over_seeds`; empty for a single seed
+    """
+
+    name: str
+    title: str
+    evaluation: Evaluation
+    intervals: Intervals | None
+    seconds: float
+    llr: bool
+    sample: Names
+    seeds: Card = field(default_factory=dict)
+
+    def cells(self, form: str = "") -> list[str]:
+        """Return the columns of `Evaluation.summary` as text.
+
+        form : format of the intervals; empty: no intervals
+        """
+        intervals = self.intervals if form else None
+        texts = []
+        for _, metric, kind in self.evaluation.summary():
+            if metric.needs_llr and not self.llr:
+                texts.append(metric.unknown)
+            else:
+                texts.append(self.evaluation.cell(metric, kind, intervals, form))
+        return texts
+
+    def errors(self) -> list[str]:
+        """Return the EER by kind with its interval over speakers; with several seeds, over speakers and seeds."""
+        if self.seeds:
+            return [seeds_cell(row) for row in self.seeds.values()]
+        return self.cells(BRACKETS)[: len(self.evaluation.rows)]
+
+    def to_dict(self) -> Json:
+        """Return plain values for JSON."""
+        values: Json = {"title": self.title, "seconds": round(self.seconds, 2)}
+        values |= self.evaluation.to_dict()
+        if self.intervals is not None:
+            values["intervals"] = self.intervals.to_dict()
+        if self.seeds:
+            values["seeds"] = dict(self.seeds)
+        return values
+
+
+def table_line(name: str, cells: Sequence[str]) -> str:
+    """Return a line of the table that is shown while systems are run, with columns of a fixed width."""
+    return f"{name:40}" + "".join(f"  {cell:>7}" for cell in cells)
+
+
+def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]]) -> Json:
+    """Summarise the EER by kind over runs with different seeds.
+
+    The 95 % interval combines two independent sources of variation, whose variances add up on a logarithmic scale: the
+    speakers, which are the same in all runs, and the seeds, whose contribution decreases with their number.
+
+    Parameters
+    ----------
+    runs : evaluation and intervals over speakers of each seed
+
+    Returns
+    -------
+    {kind: {"eer": mean, "values": EER per seed, "low" and "high": interval, if it exists}}
+    """
+    rows: Json = {}
+    for kind in runs[0][0].rows:
+        values = np.array([evaluation[kind]["eer"] for evaluation, _ in runs])
+        mean = float(values.mean())
+        rows[kind] = {"eer": mean, "values": values.tolist()}
+        by_speakers = [intervals.of(kind, "eer") for _, intervals in runs if intervals is not None]
+        ends = [(item.low, item.estimate, item.high) for item in by_speakers if item is not None]
+        if len(ends) < len(runs) or len(runs) < 2 or not (values > 0).all():
+            continue
+
+        # averaged before taking logarithms: the lower end may be zero in some runs
+        low, estimate, high = np.log(np.maximum(np.mean(ends, axis=0), 1e-9))
+        # Student's t, because the deviation is estimated from few seeds
+        width = student.ppf(0.975, len(runs) - 1) / math.sqrt(len(runs))
+        seeds = width * np.log(values).std(ddof=1)
+        rows[kind]["low"] = mean * math.exp(-math.hypot(estimate - low, seeds))
+        rows[kind]["high"] = min(0.5, mean * math.exp(math.hypot(high - estimate, seeds)))
+    return rows
+
+
+@dataclass(frozen=True)
+class Results:
+    """Results of all systems on one corpus.
+
+    systems : results in the order of the table
+    comparisons : {(system, reference): comparison on the same resamples of speakers}
+    title : corpus and extractor
+    summary : description of the corpus and its protocol
+    configuration : settings of the experiment, as plain values
+    provenance : of every system and comparison, see `mvplda.paper.provenance`
+    notes : id and reason of each unusable utterance
+    """
+
+    systems: tuple[SystemResult, ...]
+    comparisons: Mapping[tuple[str, str], Comparison]
+    title: str = ""
+    summary: str = ""
+    configuration: Card = field(default_factory=dict)
+    provenance: Card = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds of trials: IW, IC, TW, Total for two views."""
+        return list(self.systems[0].evaluation.rows)
+
+    def __getitem__(self, name: str) -> SystemResult:
+        """Return the result of the system `name`."""
+        return next(system for system in self.systems if system.name == name)
+
+    def table(self) -> str:
+        """Return the EER with intervals as text, one row per system.
+
+        For corpora of phrases, the paper's figures are shown in front of those of the same systems, and a line
+        separates the paper's systems from the others.
+        """
+        corpus = self.configuration.get("corpus", {}).get("name", "")
+        published_corpus = PUBLISHED_CORPUS.get(corpus)
+        published = {}
+        if published_corpus is not None:
+            published = dict(zip(PUBLISHED_SYSTEMS, PUBLISHED[published_corpus], strict=True))
+        rows = [["EER, %", *self.kinds]]
+        published_rows = [[f"{kind}, paper" for kind in self.kinds]]
+        separator = 0
+        for system in self.systems:
+            rows.append([system.title, *system.errors()])
+            cells = [""] * len(self.kinds)
+            if system.name in published:
+                cells = [f"{figure:.2f}" for figure in published[system.name]]
+                separator = len(rows)
+            published_rows.append(cells)
+        if not separator:
+            return "\n".join(aligned(rows))
+
+        # per kind, the published figure in front of the measured one
+        for row, cells in zip(rows, published_rows, strict=True):
+            row[1:] = chain.from_iterable(zip(cells, row[1:], strict=True))
+        lines = aligned(rows)
+        lines.insert(separator, "-" * len(lines[0]))
+        lines.append(f"paper: arXiv 1704.06061, on {published_corpus}")
+        return "\n".join(lines)
+
+    def best(self) -> SystemResult:
+        """Return the system with the lowest total EER."""
+        return min(self.systems, key=lambda system: system.evaluation["Total"]["eer"])
+
+    def claims(self) -> list[list[str]]:
+        """Return a table of comparisons: ratios of EERs by kind. The first row is the head."""
+        rows = [["EER as a share of another system's; + fewer, - more", *self.kinds]]
+        for (system, reference), compared in self.comparisons.items():
+            name = f"{self[system].title} / {self[reference].title}"
+            rows.append([name, *(_ratio(compared, kind) for kind in self.kinds)])
+        return rows
+
+    def to_dict(self) -> Json:
+        """Return plain values for JSON."""
+        maker = {"provenance": dict(self.provenance)}
+        compared = [
+            {"of": ours, "with": theirs, **comparison.to_dict(), **maker}
+            for (ours, theirs), comparison in self.comparisons.items()
+        ]
+        return {
+            "schema": SCHEMA,
+            "title": self.title,
+            "corpus": self.summary,
+            "configuration": dict(self.configuration),
+            "notes": list(self.notes),
+            "systems": {system.name: system.to_dict() | maker for system in self.systems},
+            "comparisons": compared,
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write table.txt and results.json to a folder."""
+        sections = [self.summary, self.table(), "\n".join(aligned(self.claims()))]
+        files = {
+            "table.txt": "\n\n".join(sections) + "\n",
+            "results.json": results_text(self.to_dict()),
+        }
+        for name, content in files.items():
+            write_atomically(folder / name, content.encode())
+
+    def write_page(self, path: Path, source: str) -> None:
+        """Write the report page: all systems, comparisons, and details of the best system.
+
+        source : citation of the corpus
+        """
+        by_title = {system.title: system for system in self.systems}
+        errors = {
+            title: (system.evaluation, system.intervals) for title, system in by_title.items()
+        }
+        plot = draw.figures(SystemsDisplay(errors, self.kinds))
+        rows = []
+        for title, system in by_title.items():
+            cells = system.cells(draw.INTERVAL)
+            rows.append([html.escape(title), *cells, f"{system.seconds:.1f}"])
+        best = self.best()
+        best_errors = (best.evaluation, best.intervals)
+        finding = html.escape(f"Best system: {best.title}, {draw.headline(*best_errors)}.")
+        head = ["EER, %", *(heading for heading, _, _ in best.evaluation.summary()), "s"]
+        explanations = {title: explained(system.name) for title, system in by_title.items()}
+        comparison_head, *claims = self.claims()
+        comparisons = [[html.escape(cell) for cell in row] for row in claims]
+        notes = [f"Data: {source}.", *(f"Not used: {note}" for note in self.notes[:20])]
+        body = (
+            f'<p class="finding">{finding}</p>'
+            f"<p>{'<br>'.join(map(html.escape, self.summary.splitlines()))}</p>"
+            f"<h2>Systems</h2>{draw.html_table(head, rows, self.systems.index(best))}{plot}"
+            f"<h2>Comparisons</h2>{draw.html_table(comparison_head, comparisons)}"
+            f"<h2>What the names mean</h2>{draw.words_list(explanations)}"
+            f"<h2>{html.escape(best.title)}</h2>{draw.tables(*best_errors)}{draw.notes_list(notes)}"
+            f"{draw.fold_away('Configuration', to_toml(self.configuration))}"
+        )
+        draw.write_page(path, self.title, body)
+
+
+def explained(name: str) -> str:
+    """Return the one-line description of a system, or an empty text."""
+    name = name.partition(";")[0].removesuffix("-raw").removesuffix("-plain")
+    return EXPLANATIONS.get(name, "")
+
+
+def seeds_cell(row: Card) -> str:
+    """Return the mean and the interval of a row of `over_seeds` as text, in %."""
+    text = f"{100 * row['eer']:.2f}"
+    if "low" in row:
+        text += f" [{100 * row['low']:.2f}, {100 * row['high']:.2f}]"
+    return text
+
+
+def _ratio(compared: Comparison, kind: str) -> str:
+    """Return the ratio of two EERs with its interval as text, or a dash if it is undefined (a kind without trials)."""
+    test = compared.tests.get(kind, {}).get("eer")
+    if test is None or math.isnan(test.ratio):
+        return "-"
+    sign = {"A": " +", "B": " -"}.get(test.verdict, "  ")
+    return f"{test.ratio:.2f} [{test.ratio_low:.2f}, {test.ratio_high:.2f}]{sign}"

@@ -1,0 +1,465 @@
+"""Systems that an experiment compares, and the verification task of a corpus.
+
+The paper's systems follow the paper: ranks 20 + 20 against a PLDA of rank 40, ten iterations, diagonal noise, and the
+mean of the enrolment vectors scored as one vector. The paper uses raw vectors (systems "-raw", group "paper"); the
+default table uses principal components. All other systems have full noise, exact enrolment, and ranks up to the
+limits that the numbers of classes set.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import Pipeline
+
+from .._typing import BoolArray, Columns, IntArray, Json, Names, Views
+from ..backend import one_blas_thread
+from ..bundle import Bundle
+from ..exceptions import DataError, FewSpeakersWarning, LabelError, MvpldaWarning, ParameterError
+from ..inference.em import PublishedEM
+from ..kinds import trial_kinds
+from ..labels import encode_labels
+from ..models.base import let_go
+from ..models.cosine import CosineScorer
+from ..models.multiview import MultiviewPLDA
+from ..preprocessing import Reduction, unit_chain
+from ..training import calibrate, make_committee
+from .corpora.corpus import Corpus
+from .experiment_settings import BackendSettings
+
+TESTS_PER_BLOCK = 512
+"""Tests that are scored and calibrated together; limits the memory of the log-likelihoods of all hypotheses."""
+MAX_COMPONENTS = 150
+"""Largest number of principal components of the systems with full noise."""
+MAX_VIEW_RANK, MAX_CELL_RANK = 40, 120
+"""Largest ranks of a view and of the cells in the interaction model."""
+STRENGTH, KNOWN_STRENGTH = 0.6, 0.2
+"""Strengths of the isotropic prior: for the speaker, the cells and the noise; and for views whose test classes occur in
+training."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Verification task: the vectors of a corpus, divided by its protocol.
+
+    Attributes
+    ----------
+    corpus : labels and protocol of the utterances
+    X : (n, D) vectors of the utterances
+    blocks : {extractor: number of columns} if the vectors of several extractors are concatenated, else empty
+    """
+
+    corpus: Corpus
+    X: Names
+    blocks: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def views(self) -> Views:
+        """Views of the trials; the first is the speaker."""
+        return compared_views(self.corpus)
+
+    @cached_property
+    def train(self) -> Names:
+        """Training vectors, (n_train, D)."""
+        return self.X[self.corpus.protocol.train]
+
+    @property
+    def train_labels(self) -> Columns:
+        """Labels of the training vectors per view."""
+        return self.corpus.labels_at(self.corpus.protocol.train, self.views)
+
+    @property
+    def enrol_ids(self) -> IntArray:
+        """Index of the enrolment that each enrolment vector belongs to."""
+        sizes = self.corpus.protocol.sizes
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+    @cached_property
+    def model_labels(self) -> Columns:
+        """Class of each enrolment per view."""
+        return self.corpus.model_labels()
+
+    @cached_property
+    def test(self) -> Names:
+        """Test vectors, (n_test, D)."""
+        return self.X[self.corpus.protocol.test]
+
+    @property
+    def test_labels(self) -> Columns:
+        """Labels of the test vectors per view."""
+        return self.corpus.labels_at(self.corpus.protocol.test, self.views)
+
+    @property
+    def cell(self) -> str:
+        """Interaction view, whose classes are the cells: ``speaker:phrase``."""
+        return ":".join(self.views)
+
+    @cached_property
+    def classes(self) -> dict[str, int]:
+        """Number of training classes per view, including the cells."""
+        table = encode_labels(self.train_labels, (*self.views, self.cell))
+        return {view: len(table.classes[view]) for view in table.views}
+
+    @property
+    def per_model(self) -> int:
+        """Median number of vectors per enrolment."""
+        return int(np.median(self.corpus.protocol.sizes))
+
+    @property
+    def components(self) -> int:
+        """Number of principal components for models with full noise."""
+        # A full noise covariance has about components squared parameters; it is estimated from the variation within
+        # cells, which has `within` degrees of freedom, so at least twice as many as there are components.
+        rows, width = self.train.shape
+        within = rows - self.classes[self.cell]
+        largest = min(MAX_COMPONENTS, width, rows - 1, within // 2)
+        return int(max(largest, min(2, width)))
+
+    @cached_property
+    def joined(self) -> Task:
+        """The task with one vector per utterance: each block is centred and scaled to unit length by `unit_chain`."""
+        if not self.blocks:
+            return self
+        ends = np.cumsum(list(self.blocks.values()))[:-1]
+        normalised = []
+        for block in np.split(self.X, ends, axis=1):
+            chain = unit_chain().fit(block[self.corpus.protocol.train])
+            normalised.append(chain.transform(block))
+        return Task(self.corpus, np.concatenate(normalised, axis=1))
+
+    @cached_property
+    def kinds(self) -> dict[str, BoolArray]:
+        """Masks (enrolments, tests) of the kinds of trials; the first kind is the targets."""
+        kinds = trial_kinds(self.model_labels, self.test_labels)
+        listed = self.corpus.trial_mask()
+        if listed is not None:
+            kinds = {kind: mask & listed for kind, mask in kinds.items()}
+        if not any(mask.any() for mask in list(kinds.values())[1:]):
+            raise DataError(
+                "the protocol has no non-target trials: add tests of other speakers or phrases"
+            )
+        return kinds
+
+
+def compared_views(corpus: Corpus) -> Views:
+    """Return the views in which every enrolment has a single class; raise an error unless there are two or more."""
+    views = tuple(corpus.model_labels())
+    if len(views) < 2:
+        raise LabelError(
+            f"{corpus.name}: an experiment needs two views in which each enrolment has a single class, such as speaker "
+            f"and phrase; got only {list(views)}. To compare voices alone, use mvplda verify"
+        )
+    return views
+
+
+@dataclass(frozen=True)
+class System:
+    """A system of the table.
+
+    Attributes
+    ----------
+    name : name on the command line
+    title : title in the table; ``{0}`` and ``{1}`` are replaced by the first and the second view
+    build : function that returns the bundle to fit to a task
+    question : function that returns the options of scoring for a task
+    enrolment : "average" scores the mean of a profile's vectors as one vector, as the paper does
+    llr : whether scores are log-likelihood ratios; Cllr is reported only for these
+    published : whether the system uses the published formulas, which require two views
+    raw : True: raw vectors; False: principal components; None: not one of the paper's systems
+    by_block : whether the vectors of several extractors remain separate blocks instead of one joined vector
+    usual : whether the system is part of the default table
+    """
+
+    name: str
+    title: str
+    build: Callable[[Task, BackendSettings], Bundle]
+    question: Callable[[Task, BackendSettings], Json] = lambda task, settings: {}
+    enrolment: Literal["exact", "average"] = "exact"
+    llr: bool = True
+    published: bool = False
+    raw: bool | None = None
+    by_block: bool = False
+    usual: bool = True
+
+    def heading(self, settings: BackendSettings, views: Sequence[str]) -> str:
+        """Return the title with the names of the views; for the paper's systems also the kind of vectors."""
+        title = self.title.format(*views)
+        if self.raw is None:
+            return title
+        vectors = "reduced" if settings.reduce and not self.raw else "raw"
+        return f"{title}, {vectors}"
+
+    def is_random(self, settings: BackendSettings) -> bool:
+        """Whether the initialisation is random."""
+        return self.raw is not None and _start(settings, self.published) == "random"
+
+
+def _start(settings: BackendSettings, published: bool) -> Literal["random", "moments"]:
+    """Return the initialisation of EM (see `BackendSettings.start`)."""
+    if settings.start == "random" or (settings.start == "published" and published):
+        return "random"
+    return "moments"
+
+
+def _paper(
+    task: Task, settings: BackendSettings, views: Sequence[str], published: bool = False
+) -> Bundle:
+    """Build one of the paper's models; ranks are limited to the number of classes minus one."""
+    rank = settings.paper_rank * len(task.views) // len(views)
+    model = MultiviewPLDA(
+        {view: min(rank, task.classes[view] - 1) for view in views},
+        algorithm="paper" if published else "exact",
+        init=_start(settings, published),
+        noise=settings.noise,
+        max_iter=settings.paper_iterations,
+        tol=0,
+        random_state=settings.random_state,
+    )
+    # set as an attribute: readings of the published formulas are of no use as public options of the model
+    body = settings.e_step == "body"
+    model.published_em = partial(PublishedEM, body=body, together=settings.m_step == "together")
+    chain = None
+    if settings.reduce:
+        # not whitened: a diagonal noise covariance depends on the scale of the components
+        chain = Pipeline([("reduce", Reduction(min(settings.reduce, *task.train.shape)))])
+    return Bundle(chain, model)
+
+
+def published(task: Task, settings: BackendSettings) -> Bundle:
+    """Build joint PLDA with the published formulas."""
+    return _paper(task, settings, task.views, published=True)
+
+
+def with_interaction(task: Task, settings: BackendSettings) -> Bundle:
+    """Build joint PLDA with full noise and an interaction view."""
+    ranks = {}
+    for view in (*task.views, task.cell):
+        largest = MAX_CELL_RANK if view == task.cell else MAX_VIEW_RANK
+        ranks[view] = min(largest, task.classes[view] - 1, task.components)
+    model = MultiviewPLDA(ranks, noise="full", max_iter=20)
+    return Bundle(Pipeline([("reduce", Reduction(task.components))]), model)
+
+
+def _with_prior(task: Task, *views: str) -> Bundle:
+    """Build a model with full-rank loadings under an isotropic prior, for vectors of unit length."""
+    strengths = dict.fromkeys([*views, "noise"], STRENGTH)
+    # tests contain only phrases of the training data, so the prior of these views can be weak
+    strengths |= {view: KNOWN_STRENGTH for view in task.views[1:] if view in views}
+    model = MultiviewPLDA(
+        dict.fromkeys(views), prior="isotropic", prior_strength=strengths, max_iter=20
+    )
+    return Bundle(unit_chain(task.components), model)
+
+
+def committee(task: Task, settings: BackendSettings) -> Bundle:
+    """Build a committee of two models per extractor, weighted and calibrated on held-out speakers."""
+    scorer = make_committee(
+        task.blocks or {"vectors": int(task.train.shape[1])},
+        task.views,
+        labels=task.train_labels,
+        dim=task.components,
+        known=list(phrase_known(task, settings).get("known", {})),
+        enrolment=task.per_model,
+    )
+    return Bundle(None, scorer)
+
+
+def phrase_known(task: Task, settings: BackendSettings) -> Json:
+    """Return the claimed phrase of each enrolment as a known class; empty if training contains none of the phrases."""
+    view = task.views[1]
+    claimed = task.model_labels[view]
+    if not np.isin(claimed, task.train_labels[view]).any():
+        return {}
+    return {"known": {view: claimed}}
+
+
+def exact_score(task: Task, settings: BackendSettings) -> Json:
+    """Return the options of exact scoring: priors of the hypotheses, if set."""
+    if not settings.priors:
+        return {}
+    speaker, phrase = task.views
+    shared = [(phrase,), (speaker,), ()]
+    return {"priors": dict(zip(shared, settings.priors, strict=True))}
+
+
+def published_score(task: Task, settings: BackendSettings) -> Json:
+    """Return the options of the paper's score of all views."""
+    return {"scoring": "paper", **exact_score(task, settings)}
+
+
+def speaker_alone(task: Task, settings: BackendSettings) -> Json:
+    """Return the options of the score in the paper's appendix: same speaker, any phrase."""
+    return {"scoring": "paper", "same": task.views[0]}
+
+
+BASELINE = "plda-cell"
+BEST = "best"
+PAPER_SYSTEMS = (
+    System(
+        BASELINE,
+        "PLDA ({0} x {1})",
+        lambda task, settings: _paper(task, settings, [task.cell]),
+        enrolment="average",
+        raw=False,
+    ),
+    System(
+        "plda-speaker",
+        "PLDA of {0}",
+        lambda task, settings: _paper(task, settings, task.views[:1]),
+        raw=False,
+        usual=False,
+    ),
+    System(
+        "jplda-printed",
+        "jPLDA as published",
+        published,
+        published_score,
+        enrolment="average",
+        published=True,
+        raw=False,
+    ),
+    System(
+        "jplda-alone",
+        "{0} alone, published",
+        published,
+        speaker_alone,
+        enrolment="average",
+        published=True,
+        raw=False,
+        usual=False,
+    ),
+    System(
+        "jplda-exact",
+        "jPLDA exact",
+        lambda task, settings: _paper(task, settings, task.views),
+        exact_score,
+        enrolment="average",
+        raw=False,
+    ),
+)
+"""The paper's systems on principal components; the paper itself uses raw vectors."""
+SYSTEMS = {
+    system.name: system
+    for system in (
+        System(
+            "cosine-plain",
+            "cosine, plain",
+            lambda task, settings: Bundle(None, CosineScorer(centre=False)),
+            llr=False,
+            usual=False,
+        ),
+        System(
+            "cosine",
+            "cosine, centred",
+            lambda task, settings: Bundle(None, CosineScorer()),
+            llr=False,
+        ),
+        *(
+            replace(system, name=f"{system.name}-raw", raw=True, usual=False)
+            for system in PAPER_SYSTEMS
+        ),
+        *PAPER_SYSTEMS,
+        System("jplda-interaction", "jPLDA exact, interaction", with_interaction),
+        System(
+            "plda-prior",
+            "PLDA ({0} x {1}), prior",
+            lambda task, settings: _with_prior(task, task.cell),
+        ),
+        System(
+            "jplda-prior",
+            "jPLDA, interaction, prior",
+            lambda task, settings: _with_prior(task, *task.views, task.cell),
+        ),
+        System(BEST, "best", committee, phrase_known, by_block=True),
+    )
+}
+PAPER_TABLE = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
+GROUPS = {"paper": (*PAPER_TABLE, "jplda-interaction", BEST), "all": tuple(SYSTEMS)}
+"""Groups of systems: "paper" adds the interaction model and the committee to the paper's systems on raw vectors."""
+COMPARED = (
+    (BEST, BASELINE),
+    ("jplda-prior", "plda-prior"),
+    ("jplda-interaction", "jplda-exact"),
+    ("jplda-interaction", "jplda-exact-raw"),
+    ("jplda-printed", BASELINE),
+    ("jplda-exact", BASELINE),
+    ("jplda-printed-raw", f"{BASELINE}-raw"),
+    ("jplda-exact-raw", f"{BASELINE}-raw"),
+    (BASELINE, "cosine"),
+    (f"{BASELINE}-raw", "cosine-plain"),
+)
+"""Pairs of systems whose errors are compared, on the same resamples of speakers."""
+
+
+def systems_named(names: Sequence[str], views: int = 2) -> list[System]:
+    """Return systems in the order of the table.
+
+    Parameters
+    ----------
+    names : names of systems or groups; empty: the default systems
+    views : number of views of the corpus; systems with the published formulas are omitted unless it is 2
+    """
+    unknown = [name for name in names if name not in SYSTEMS and name not in GROUPS]
+    if unknown:
+        raise ParameterError(
+            f"unknown system {unknown[0]!r}; available systems: {', '.join(SYSTEMS)}; groups: {', '.join(GROUPS)}"
+        )
+    chosen = {member for name in names for member in GROUPS.get(name, (name,))}
+    systems = []
+    for system in SYSTEMS.values():
+        is_chosen = system.name in chosen if chosen else system.usual
+        if is_chosen and (views == 2 or not system.published):
+            systems.append(system)
+    if not systems:
+        raise ParameterError(f"{', '.join(chosen)}: expected a corpus with two views; got {views}")
+    return systems
+
+
+def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[Names, Bundle]:
+    """Fit a system to a task and score its trials.
+
+    One BLAS thread is used: the products are small, and sums must not depend on the number of cores. Warnings about
+    capped ranks and about EM without convergence are suppressed; a warning about calibration with few speakers is not.
+
+    Returns
+    -------
+    scores (enrolments, tests), and the fitted bundle
+    """
+    if system.raw:
+        settings = replace(settings, reduce=0)
+    if not system.by_block:
+        task = task.joined
+    with warnings.catch_warnings(), one_blas_thread():
+        warnings.simplefilter("ignore", MvpldaWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("default", FewSpeakersWarning)
+        bundle = system.build(task, settings)
+        bundle.fit(task.train, task.train_labels)
+        # the committee is also calibrated on held-out training speakers
+        if system.name == BEST:
+            calibrate(bundle, task.train, task.train_labels, enrolment=task.per_model)
+        enrolled = task.X[task.corpus.protocol.enrolled]
+        profiles = bundle.enrol(enrolled, task.enrol_ids, method=system.enrolment)
+        question = system.question(task, settings)
+        if bundle.calibrations:
+            scores = _calibrated(bundle, profiles, task.test, question.get("known", {}))
+        else:
+            scores = np.asarray(bundle.llr(profiles, task.test, **question))
+    let_go(bundle)
+    return scores, bundle
+
+
+def _calibrated(bundle: Bundle, profiles: Any, test: Names, known: Columns) -> Names:
+    """Return calibrated scores (enrolments, tests), computed in blocks of tests to limit memory."""
+    scores = np.empty((len(profiles), len(test)), dtype=np.float32)
+    for start in range(0, len(test), TESTS_PER_BLOCK):
+        columns = slice(start, start + TESTS_PER_BLOCK)
+        tests = bundle.enrol(test[columns])
+        scores[:, columns] = bundle.answer(profiles, tests, {"known": known}).llr
+    return scores

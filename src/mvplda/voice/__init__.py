@@ -1,0 +1,1 @@
+"""From recordings to decisions: audio, extractors, domain model, verification, setup."""

@@ -1,0 +1,152 @@
+"""Voices: a model with its extractor, so that recordings go in and decisions come out; and the file of profiles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .._typing import PathLike
+from ..bundle import Bundle
+from ..decisions import Decision, OperatingPoint, Verdict, decide, name_among, wanted_to_name
+from ..exceptions import DataError
+from ..model_files import load_model
+from ..scoring.question import Question
+from .audio.decode import Source
+from .default_model import DEFAULT_MODEL, default_extractor, extractor_names
+from .evidence import _as_profile, speaker_question
+from .extractors.extractor import Extracted, Extractor, load_extractor
+from .profile_file import ProfileBook
+
+Recorded = Extracted | PathLike | Iterable[Source]
+"""One side of a comparison: a sound file, several, or what was made of them."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Whose voice a recording is.
+
+    answer : accept where somebody is named, reject where it is more likely none of them, else inconclusive
+    named : the profile, or None
+    candidates : (profile, LLR, probability) of all, the likeliest first
+    none : probability that it is none of them
+    calibrated : whether the LLRs are
+    point : from which LLR on one of them alone would be named
+    """
+
+    answer: Verdict
+    named: str | None
+    candidates: list[tuple[str, float, float]]
+    none: float
+    calibrated: bool
+    point: OperatingPoint
+
+
+@dataclass
+class VoiceModel:
+    """A model and the extractor that makes its vectors of sound."""
+
+    bundle: Bundle
+    extractor: Extractor
+
+    def __post_init__(self) -> None:
+        self.bundle.check_extractor(self.extractor.name, "the recordings")
+        width = self.bundle.width_in
+        if self.extractor.dimension != width:
+            raise DataError(
+                f"the model takes vectors of {width} dimensions, the extractor {self.extractor.name} makes "
+                f"{self.extractor.dimension}: the model was trained on other vectors. Name the extractor that made "
+                "those (-x), or train a model on vectors of this one (mvplda extract, then mvplda train)"
+            )
+
+    @classmethod
+    def load(cls, path: PathLike | None = None, extractors: Sequence[str] = ()) -> VoiceModel:
+        """A model file or folder with its extractors; they may be left out where the model names them.
+
+        path : None: the model of the package
+        """
+        if path is None:
+            own = load_extractor(extractors) if extractors else default_extractor()
+            return cls(load_model(DEFAULT_MODEL), own)
+        bundle = load_model(path)
+        return cls(bundle, load_extractor(list(extractors) or extractor_names(bundle.extractor)))
+
+    def deployed(self, profiles: ProfileBook) -> VoiceModel:
+        """The same in the domain of what is enrolled in a file: see `Bundle.deployed`."""
+        if not self.bundle.fitted_scorer.has_domain:
+            return self
+        return replace(self, bundle=self.bundle.deployed(profiles.enrolled(self.bundle)))
+
+    def side(self, recordings: Recorded) -> Extracted:
+        """Vectors and quality of a sound file, or of several; one that cannot be read is an error."""
+        if isinstance(recordings, Extracted):
+            return recordings
+        if isinstance(recordings, (str, os.PathLike)):
+            recordings = [recordings]
+        return self.extractor.extract(list(recordings))
+
+    def verify(
+        self,
+        one: Recorded,
+        other: Recorded,
+        question: Question | None = None,
+        **wanted: float | None,
+    ) -> Decision:
+        """Decide whether two sides, of one or more recordings each, are the same.
+
+        Parameters
+        ----------
+        one, other : a sound file, several, or what `side` made of them
+        question : None: the same in every view?
+        wanted : as in `mvplda.decisions.point_for`, such as far=0.001; nothing: the model's own threshold
+        """
+        sides = [self.side(one), self.side(other)]
+        enrolled, tested = (_as_profile(self.bundle, side, str(i)) for i, side in enumerate(sides))
+        answer = self.bundle.answer(enrolled, tested, question).take(0, 0)
+        quality = [one for side in sides for one in side.qualities]
+        point = self.bundle.point(question, enrolled, **wanted)
+        return decide(answer, point, quality=quality)
+
+    def point(
+        self, enrolled: Recorded, question: Question | None = None, **wanted: float | None
+    ) -> OperatingPoint:
+        """Where `verify` decides about a profile."""
+        profile = _as_profile(self.bundle, self.side(enrolled), "0")
+        return self.bundle.point(question, profile, **wanted)
+
+    def identify(
+        self,
+        test: Recorded,
+        profiles: ProfileBook,
+        question: Question | None = None,
+        **wanted: float | None,
+    ) -> Ranking:
+        """Whose voice it is, of the profiles of a file; the model is deployed in their domain.
+
+        question : None: the same speaker?
+        wanted : for one profile, as in `verify`
+        """
+        side = self.side(test)
+        bundle = self.deployed(profiles).bundle
+        asked = question or speaker_question(bundle)
+        enrolled = profiles.enrolled(bundle, named=False)
+        answer = bundle.answer(enrolled, _as_profile(bundle, side, "test"), asked)
+        llrs = answer.llr[:, 0]
+        wanted = wanted_to_name(bundle.operating_points(asked), **wanted)
+        point = bundle.point(asked, enrolled, **wanted)
+        naming = name_among(llrs, point, doubt=bundle.doubt(asked))
+        names = [str(name) for name in enrolled.ids]
+        verdict: Verdict = "reject" if naming.none > 0.5 else "inconclusive"
+        named = None
+        if not all(quality.usable for quality in side.qualities):
+            verdict = "inconclusive"
+        elif naming.best is not None:
+            verdict = "accept"
+            named = names[naming.best]
+        candidates = [
+            (names[i], float(llrs[i]), float(naming.probabilities[i]))
+            for i in np.argsort(-llrs, kind="stable")
+        ]
+        return Ranking(verdict, named, candidates, naming.none, answer.calibrated, point)

@@ -1,0 +1,99 @@
+"""Setup: copies, one recording under several people, and the choice between models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from extractor_problems import network, voice, write
+
+from mvplda import Bundle
+from mvplda.exceptions import DataError
+from mvplda.voice.setup import Setup, _best, setup, setup_vectors
+
+PEOPLE, TAKES, WIDTH = 12, 3, 8
+
+
+def drawn() -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Vectors of some people, their speakers, and a mark per vector."""
+    rng = np.random.default_rng(0)
+    speakers = np.repeat([f"s{i:02d}" for i in range(PEOPLE)], TAKES)
+    centres = np.repeat(rng.normal(size=(PEOPLE, WIDTH)), TAKES, axis=0)
+    X = 0.7 * centres + rng.normal(size=centres.shape)
+    return X, speakers, [f"m{i}" for i in range(len(X))]
+
+
+def figures(made: Setup, without: Sequence[str] = ()) -> list[str]:
+    """Lines of the report, but those with these words."""
+    lines = made.report.splitlines()
+    return [line for line in lines if not any(words in line for words in without)]
+
+
+def test_copies_change_neither_report_nor_thresholds():
+    X, speakers, marks = drawn()
+    once = setup_vectors(X, {"speaker": speakers}, marks=marks)
+    twice = setup_vectors(np.vstack([X, X]), {"speaker": np.tile(speakers, 2)}, marks=marks * 2)
+    assert "36 recordings are copies of others and were left out." in twice.report
+    assert figures(twice, ["copies of others"]) == figures(once)
+    assert twice.bundle.points == once.bundle.points
+    assert twice.vectors.ids.tolist() == once.vectors.ids.tolist()
+    np.testing.assert_array_equal(twice.vectors.X, once.vectors.X)
+    assert twice.people == once.people
+
+
+def test_a_recording_of_two_people_is_reported_and_used_for_neither():
+    X, speakers, marks = drawn()
+    once = setup_vectors(X[1:], {"speaker": speakers[1:]}, marks=marks[1:])
+    X_more, marks_more = np.vstack([X, X[:1]]), [*marks, marks[0]]
+    files = [f"{who}/{mark}" for who, mark in zip([*speakers, "s05"], marks_more, strict=True)]
+    made = setup_vectors(X_more, {"speaker": [*speakers, "s05"]}, marks=marks_more, files=files)
+    line = "Left out: one recording of several people: s00/m0 (s00) and s05/m0 (s05)."
+    assert line in made.report
+    assert figures(made, ["Left out"]) == figures(once)
+    assert made.bundle.points == once.bundle.points
+    assert made.vectors.ids.tolist() == once.vectors.ids.tolist()
+    with pytest.raises(DataError, match=r"m0 \(a\) and m0 \(b\)"):
+        setup_vectors(X[:2], {"speaker": ["a", "b"]}, marks=["m0", "m0"])
+
+
+def test_a_folder_with_every_file_twice_is_that_folder(tmp_path: Path):
+    net = str(network(tmp_path / "net.onnx", dimension=24))
+    for where in ("once", "twice"):
+        for person, pitch in enumerate((1.0, 1.35, 1.7)):
+            for take in range(2):
+                sound = voice(2.0, pitch, 10 * person + take)
+                folder = tmp_path / where / f"p{person}"
+                folder.mkdir(parents=True, exist_ok=True)
+                write(folder / f"{take}.wav", sound)
+                if where == "twice":
+                    write(folder / f"{take} copy.wav", sound)
+    once, twice = (setup(tmp_path / where, extractors=[net]) for where in ("once", "twice"))
+    counted = ["Names were read", "copies of others", "to acquire"]
+    assert "6 recordings are copies" in twice.report
+    assert figures(twice, counted) == figures(once, counted)
+    assert twice.bundle.points == once.bundle.points
+    assert twice.vectors.ids.tolist() == once.vectors.ids.tolist()
+
+
+def measured(eer: float, cllr: float) -> Bundle:
+    """A model with errors on its card: of two kinds of impostors, of which the worse counts."""
+    errors = {"eer": {"IC": eer / 2, "TW": eer}, "cllr": cllr}
+    return Bundle(card={"held_out": {"errors": {"speaker": errors}}})
+
+
+def test_a_model_is_chosen_only_if_it_is_better_in_both_measures():
+    default = measured(0.02, 0.2)
+    cosine = measured(0.5, 0.9)
+    for eer, cllr in ((0.01, 0.3), (0.03, 0.1), (0.02, 0.1), (0.01, 0.2)):
+        assert _best(default, measured(eer, cllr), cosine, []) is default, (eer, cllr)
+    committee = measured(0.01, 0.1)
+    assert _best(default, committee, cosine, []) is committee
+    # against the best so far, not against the first
+    better = measured(0.005, 0.05)
+    assert _best(default, committee, better, []) is better
+    assert _best(default, committee, measured(0.015, 0.15), []) is committee
+    report: list[str] = []
+    assert _best(default, Bundle(card={}), better, report) is default
+    assert report == ["Errors cannot be compared: the default model is used."]

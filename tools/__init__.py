@@ -1,0 +1,1 @@
+"""Makers of the files that the package ships."""

@@ -1,0 +1,1 @@
+"""Maker of the default model: vectors of public corpora, fit, calibration, thresholds."""
