@@ -80,6 +80,25 @@ def test_errors_come_back_from_processes(shards: Any, tmp_path: Path) -> None:
         gather([*paths[:2], tmp_path / "bad.parquet"], views=VIEWS, workers=2)
 
 
+def read_text(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
+
+
+def test_relative_paths_are_those_of_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes live on between calls: a second call from another folder must not read the first one's files."""
+    texts = []
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        for number in range(3):
+            (folder / f"{number}.txt").write_text(f"{name} {number}")
+        monkeypatch.chdir(folder)
+        texts.append(list(ordered_map(read_text, ["0.txt", "1.txt", "2.txt"], workers=2)))
+    assert texts == [[f"{name} {number}" for number in range(3)] for name in ("first", "second")]
+
+
 def dies_always(i: int) -> str:
     if i == 3:
         os.kill(os.getpid(), signal.SIGKILL)

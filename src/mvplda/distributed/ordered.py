@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TypeVar
 
 from .._optional import need
@@ -44,5 +46,14 @@ def ordered_map(
             stack.enter_context(need("distributed").Client(scheduler))
             stack.enter_context(parallel_config("dask"))
             count = -1
+        else:
+            # joblib reuses processes, which keep the working directory of their first call
+            work = partial(_in_folder, os.getcwd(), work)
         in_order = Parallel(count, return_as="generator", batch_size=1, max_nbytes=None)
         yield from in_order(delayed(work)(item) for item in items)
+
+
+def _in_folder(folder: str, work: Callable[[T], R], item: T) -> R:
+    """Return ``work(item)``, run in a folder, to which relative paths refer."""
+    os.chdir(folder)
+    return work(item)
