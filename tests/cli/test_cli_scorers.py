@@ -146,7 +146,7 @@ def test_wrong_files(root):
         "phrase=2", "-o", root / "none"
     )  # fmt: skip
     train(root, "cosine.safetensors", "--model", "cosine", "-q")
-    assert "no PLDA model" in fails(
+    assert "expected a PLDA model" in fails(
         "convert", root / "cosine.safetensors", root / "none", "--as", "plda"
     )
     assert isinstance(load(root / "model.safetensors").scorer, MultiviewPLDA)

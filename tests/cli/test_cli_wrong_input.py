@@ -50,7 +50,7 @@ def put(command, where, what):
         ("utt2spk", "utt2spk"),
         ("folder", "folder"),
         ("nan.npz", "NaN or infinity, the first is 'u0'"),
-        ("none.npz", "holds no vectors"),
+        ("none.npz", "contains no vectors"),
         ("one.npz", "one vector"),
         ("same.npz", "no variance"),
         ("strangers.npz", "lists none of the 200 ids"),

@@ -75,9 +75,12 @@ def test_a_folder_of_kaldi_is_its_vectors_with_their_labels(archive, tmp_path):
     (folder / "xvector.scp").rename(folder / "voices.scp")
     assert read_vectors(folder).ids.tolist() == ids.tolist()
     (folder / "wav.scp").touch()
-    with pytest.raises(FileFormatError, match=r"it has voices.scp, wav.scp: name the file"):
+    with pytest.raises(
+        FileFormatError,
+        match=r"this is a folder with voices.scp, wav.scp: give the path of one file",
+    ):
         read_vectors(folder)
-    with pytest.raises(FileFormatError, match=r"it has no .scp"):
+    with pytest.raises(FileFormatError, match=r"this is a folder with no .scp"):
         read_vectors(tmp_path)
 
 

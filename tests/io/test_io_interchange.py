@@ -126,7 +126,7 @@ def test_the_transform_that_is_written(tmp_path: Path) -> None:
         (np.ones(3), np.eye(4), np.ones(3), "dimensions differ"),
         (np.ones(3), np.eye(3), np.ones(2), "dimensions differ"),
         (np.ones(3), np.ones((3, 3)), np.ones(3), "not a PLDA model of Kaldi"),
-        (np.ones(3), np.eye(3), -np.ones(3), "psi holds variances"),
+        (np.ones(3), np.eye(3), -np.ones(3), "psi must be variances"),
         (np.ones(3), np.eye(3), np.zeros(3), "variances between classes, some above 0"),
         (np.full(3, np.nan), np.eye(3), np.ones(3), "not finite"),
     ],
@@ -176,7 +176,7 @@ def test_what_cannot_be_exchanged(tmp_path: Path) -> None:
     two = MultiviewPLDA.from_parameters(
         np.zeros(3), {"a": np.eye(3)[:, :1], "b": np.eye(3)[:, 1:]}, np.ones(3)
     )
-    with pytest.raises(ParameterError, match="holds one view, the model has 2"):
+    with pytest.raises(ParameterError, match="stores one view; the model has 2"):
         write_kaldi_plda(tmp_path / "x", two)
     with pytest.raises(ParameterError, match="not fitted"):
         write_kaldi_plda(tmp_path / "x", PLDA())

@@ -72,19 +72,19 @@ def test_line_ends_marks_and_blank_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("read", "text", "error"),
     [
-        (read_map, "a x\nb\n", r"list\.txt, line 2: 'b' stands alone; expected 'id value'"),
+        (read_map, "a x\nb\n", r"list\.txt, line 2: 'b' has no value; expected 'id value'"),
         (
             read_map,
             "a x\nb y\na z\nb x\n",
-            "line 3: 'a' is listed again",
+            "line 3: 'a' is listed twice",
         ),
         (read_map, "", "the file is empty"),
         (read_map, b"a x\nb \xff\n", "line 2: not UTF-8"),
         (read_map, b"a x\nb \0\n", "line 2: not a text file"),
         (read_map, "a" * 2000 + " x\n", "an id of 2000 characters"),
-        (read_groups, "s\n", "line 1: 's' stands alone"),
-        (read_rsr2015_enrolment, "m051_003\n", "line 1: 'm051_003' stands alone"),
-        (read_rsr2015_enrolment, "m a\nm b\n", "line 2: 'm' is listed again"),
+        (read_groups, "s\n", "line 1: 's' has no value"),
+        (read_rsr2015_enrolment, "m051_003\n", "line 1: 'm051_003' has no value"),
+        (read_rsr2015_enrolment, "m a\nm b\n", "line 2: 'm' is listed twice"),
         (
             read_trials,
             "a b target\nc d targer\n",
@@ -97,8 +97,8 @@ def test_line_ends_marks_and_blank_lines(tmp_path: Path) -> None:
         ),
         (read_trials, "a " + "b" * 2000 + "\n", "an id of 2000 characters"),
         (read_trials, "1 a b\n2 c d\n", "line 2: '2' is the kind; expected one of target"),
-        (read_trials, "1 a target\n0 b nontarget\n", "begin the list with a header"),
-        (read_trials, "a b c d\n", "line 1: not a trial list that is known"),
+        (read_trials, "1 a target\n0 b nontarget\n", "add a first line with the header"),
+        (read_trials, "a b c d\n", "line 1: unknown format of a trial list"),
         (read_trials, "m,t.sph,Y,N,N,N\nm,t.sph,Y,Y,N,N\n", "line 2: .*'Y,Y,N,N'; expected"),
         (
             read_trials,
@@ -197,7 +197,7 @@ def test_lists_as_the_corpora_have_them(tmp_path: Path) -> None:
 
 def test_an_ambiguous_list_wants_a_header(tmp_path: Path) -> None:
     lines = "1 0 1\n0 1 0\n"
-    with pytest.raises(FileFormatError, match="begin the list with a header, enrol test key"):
+    with pytest.raises(FileFormatError, match="add a first line with the header enrol test key"):
         read_trials(put(tmp_path, lines))
     for header, enrolled in (("enrol test key\n", ["1", "0"]), ("key enrol test\n", ["0", "1"])):
         assert read_trials(put(tmp_path, header + lines)).enrol.tolist() == enrolled

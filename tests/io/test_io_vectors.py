@@ -144,7 +144,7 @@ def test_rows_are_numbered_without_ids(tmp_path: Path) -> None:
 
 def test_an_array_without_ids_is_told_how_to_be_written(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((3, 2)))
-    with pytest.raises(FileFormatError, match=r'ends in .*\.npy.* np\.savez\("x\.npz"'):
+    with pytest.raises(FileFormatError, match=r'got .*\.npy.* np\.savez\("x\.npz"'):
         read_vectors(tmp_path / "x.npy")
 
 
@@ -292,11 +292,11 @@ def test_widths_numbers_and_names_are_checked(tmp_path: Path) -> None:
             read_vectors(tmp_path / "x.ark")
         return str(caught.value)
 
-    assert "the vector of 'b' has width 2; those before have 3" in error(
+    assert "the vector of 'b' has width 2; the vectors before it have width 3" in error(
         {"a": np.ones(3), "b": np.ones(2)}
     )
     rows = {"a": np.ones(2), "b": np.array([1, np.nan]), "c": np.array([np.inf, 0])}
-    assert "2 vector(s) hold NaN or infinity, the first is 'b'" in error(rows)
+    assert "2 vector(s) contain NaN or infinity, the first is 'b'" in error(rows)
     assert "a matrix of shape (2, 2); expected a vector" in error({"a": np.ones((2, 2))})
     (tmp_path / "x.ark").write_text("a [ 1 2 ]\nb [ 1 2 ]\na [ 3 4 ]\nb [ 0 0 ]\n")
     with pytest.raises(
@@ -334,9 +334,9 @@ def test_nothing_half_written(tmp_path: Path, name: str, monkeypatch: pytest.Mon
 
 
 def test_an_unknown_suffix(tmp_path: Path) -> None:
-    with pytest.raises(FileFormatError, match=r"files ending in \.scp"):
+    with pytest.raises(FileFormatError, match=r"a file of vectors with the suffix \.scp"):
         read_vectors(tmp_path / "x.mat")
-    with pytest.raises(ParameterError, match=r"files ending in \.scp"):
+    with pytest.raises(ParameterError, match=r"a file of vectors with the suffix \.scp"):
         write_vectors(tmp_path / "x.mat", VectorSet(np.array(["a"]), np.ones((1, 2))))
 
 
@@ -401,7 +401,7 @@ def test_whether_vectors_can_be_written_is_known_before(tmp_path: Path) -> None:
     (tmp_path / "x.npz").mkdir()
     with pytest.raises(IsADirectoryError, match=r"x\.npz is a folder"):
         check_vectors_writable(tmp_path / "x.npz")
-    with pytest.raises(ParameterError, match=r"files ending in \.scp"):
+    with pytest.raises(ParameterError, match=r"a file of vectors with the suffix \.scp"):
         check_vectors_writable(tmp_path / "x.mat")
 
 

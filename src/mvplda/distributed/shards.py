@@ -27,7 +27,7 @@ from .._typing import IntArray, Names, PathLike, Views
 from ..backend import one_blas_thread
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..io.batches import Batch, Reader
-from ..io.lists import read_map, unlabelled
+from ..io.lists import read_map, unlabelled_warning
 from ..io.vectors import checked_names, main_file, open_vectors
 from ..labels import base_columns, check_view_names
 from ..statistics import Accumulator, SufficientStatistics, merge
@@ -154,7 +154,7 @@ def _warn_unlabelled(statistics: SufficientStatistics, sources: Mapping[str, str
     for view, source in sources.items():
         count = statistics.classes[view].anonymous
         if count:
-            warnings.warn(unlabelled(view, source, count, statistics.n), stacklevel=3)
+            warnings.warn(unlabelled_warning(view, source, count, statistics.n), stacklevel=3)
 
 
 def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:

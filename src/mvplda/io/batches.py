@@ -15,12 +15,9 @@ from .tables import Numbers, Values
 Vectors = FloatArray
 
 
-# A file of vectors as batches, whatever its format: all of them together are the whole file.
-
-
 @dataclass(frozen=True)
 class Batch:
-    """Vectors as a file has them, with their ids and columns where they were asked for."""
+    """A block of vectors of a file, with their ids and columns if requested."""
 
     X: Numbers
     ids: Sequence[str] | None = None
@@ -28,12 +25,12 @@ class Batch:
 
 
 class Reader(ABC):
-    """A file of vectors that was opened.
+    """An open file of vectors.
 
-    columns : the names of label columns that it can give
-    has_ids : whether its vectors have ids of their own; else they are row numbers
-    id_column : where ids are a column beside others: which
-    files : what is read besides the file itself
+    columns : names of the available label columns
+    has_ids : whether the file has ids; otherwise row numbers are the ids
+    id_column : name of the column of ids, in formats with columns
+    files : paths of further files that are read, such as the archives of a script
     """
 
     columns: tuple[str, ...] = ()
@@ -43,19 +40,26 @@ class Reader(ABC):
 
     @abstractmethod
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
-        """All rows, some at a time, with the columns that are asked for."""
+        """Yield all rows in batches of about this size, with the requested columns."""
 
 
 def rows_of_batch(batch_bytes: int, row_bytes: int) -> int:
+    """Return the number of rows in a batch of this size: at least 1."""
     return max(1, batch_bytes // max(row_bytes, 1))
 
 
-def joined(path: PathLike, parts: Sequence[tuple[str, Numbers]]) -> Numbers:
-    """Arrays (n, D) below each other, each with the name of its first row; one of another width is named."""
-    width = parts[0][1].shape[1]
-    for name, X in parts:
+def stack_blocks(path: PathLike, blocks: Sequence[tuple[str, Numbers]]) -> Numbers:
+    """Concatenate arrays (n, D); raise `FileFormatError` if their widths differ.
+
+    blocks : id of the first row, and the array
+    """
+    width = blocks[0][1].shape[1]
+    for name, X in blocks:
         if X.shape[1] != width:
-            fail(path, f"the vector of {name!r} has width {X.shape[1]}; those before have {width}")
-    if len(parts) == 1:
-        return parts[0][1]
-    return np.concatenate([X for _, X in parts])
+            fail(
+                path,
+                f"the vector of {name!r} has width {X.shape[1]}; the vectors before it have width {width}",
+            )
+    if len(blocks) == 1:
+        return blocks[0][1]
+    return np.concatenate([X for _, X in blocks])

@@ -1,9 +1,8 @@
-"""Kaldi archives of vectors: ``.ark`` and ``.scp``, binary and text.
+"""Reader and writer of Kaldi archives of vectors: ``.ark`` and ``.scp``, binary and text.
 
-Every length is checked against the file before it is believed. Nothing that a file holds is
-run: an entry that is a command (``... |``) or a pickle is an error.
-
-A path inside an ``.scp`` is tried as it stands, then beside the ``.scp``.
+Every length is checked against the size of the file before it is used. Nothing in a file is executed: an entry that is
+a command (``... |``) or a pickle is an error. A path inside an ``.scp`` is tried as it is, then relative to the folder
+of the ``.scp``.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ from pathlib import Path
 import numpy as np
 
 from .._typing import FloatArray, PathLike
-from .batches import Batch, Reader, Vectors, joined, rows_of_batch
+from .batches import Batch, Reader, Vectors, rows_of_batch, stack_blocks
 from .kaldi_names import BINARY, ID, kaldi_files, parse_name
 from .streams import Names, OnDisk, fail, lines_of, wrap_reader_errors
 
 Buffer = bytes | mmap.mmap
 HEADER = re.compile(rb"([FD])(?:V \x04(....)|M \x04(....)\x04(....))", re.DOTALL)
-"""Float or double, a vector with its width or a matrix with its shape."""
+"""Header of a binary array: float or double, a vector with its width or a matrix with its shape."""
 BRACKETS = re.compile(rb"[ \t\r\n]*\[([^\]]*)\]")
 FLOATS: dict[bytes, np.dtype[np.floating]] = {b"F": np.dtype("<f4"), b"D": np.dtype("<f8")}
 FIRST_ROWS = 64
-"""Of a script or an archive: the width of its vectors is not known before."""
+"""Number of vectors in the first batch of a file, before their width is known."""
 
 
 Entry = tuple[str, str, int, int]
-"""A vector that was found: its id, its archive, its place there, and the number of its line or entry."""
+"""Location of a vector: id, archive, offset in bytes, and number of its line or entry."""
 
 
 class KaldiReader(Reader):
-    """Lines of ``id archive:offset``, or an archive from its beginning to its end.
+    """Reader of a script (lines of ``id archive:offset``) or of a whole archive.
 
-    Vectors of one archive that all have the header of the first are gathered in one step; others
-    (text, another type) one by one. Pages of an archive that were used are given back.
+    Vectors of one archive with equal headers are gathered in one step; others (text, mixed types) are read one by
+    one. Memory-mapped pages are released after every batch.
     """
 
     def __init__(self, path: PathLike, source: OnDisk | None = None) -> None:
@@ -57,10 +56,10 @@ class KaldiReader(Reader):
             entries = self._of_script()
         step = FIRST_ROWS
         with wrap_reader_errors(self.path, "a Kaldi archive"):
-            while some := list(islice(entries, step)):
-                X = self._vectors(some)
+            while batch := list(islice(entries, step)):
+                X = self._vectors(batch)
                 step = rows_of_batch(batch_bytes, X.shape[1] * X.itemsize)
-                yield Batch(X, [name for name, _, _, _ in some])
+                yield Batch(X, [name for name, _, _, _ in batch])
                 for data in self.opened.values():
                     if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
                         data.madvise(mmap.MADV_DONTNEED)
@@ -68,29 +67,31 @@ class KaldiReader(Reader):
             fail(self.path, "the script or archive is empty")
 
     def _of_script(self) -> Iterator[Entry]:
+        """Yield the entries of a script, opening its archives."""
         for number, line in enumerate(lines_of(self.source), 1):
             fields = line.strip().split(None, 1)
             if not fields:
                 continue
             name = fields[0].decode()
-            where = fields[-1].decode()
-            # brackets: a part of a matrix; bars: a command
-            if len(fields) < 2 or where.endswith(("]", "|")) or where.startswith("|"):
+            location = fields[-1].decode()
+            # brackets select rows of a matrix, bars are commands
+            if len(fields) < 2 or location.endswith(("]", "|")) or location.startswith("|"):
                 reason = "expected 'id archive:offset'; commands are not run: write their output"
                 fail(self.path, f"{line.decode()!r}; {reason}", number)
-            archive, _, offset = where.rpartition(":")
+            archive, _, offset = location.rpartition(":")
             if not (offset.isdecimal() and offset.isascii() and len(offset) < 19 and archive):
-                archive = where
+                archive = location
                 offset = "0"
             if archive not in self.opened:
-                place = self._find(archive, name, number)
-                self.files = (*self.files, place)
-                self.opened[archive] = _mapped(OnDisk(place))
+                file = self._find(archive, name, number)
+                self.files = (*self.files, file)
+                self.opened[archive] = _mapped(OnDisk(file))
             yield name, archive, int(offset), number
 
     def _find(self, archive: str, name: str, number: int) -> str:
+        """Return the path of an archive that a line of the script names."""
         for candidate in (Path(archive), Path(self.path).parent / archive):
-            with suppress(OSError, ValueError):  # no name that a file can have
+            with suppress(OSError, ValueError):  # raised for names that no file can have
                 if candidate.exists():
                     return str(candidate)
         raise FileNotFoundError(
@@ -98,113 +99,118 @@ class KaldiReader(Reader):
         )
 
     def _of_archive(self) -> Iterator[Entry]:
+        """Yield the entries of an archive from its beginning to its end."""
         data = self.opened[self.path] = _mapped(self.source)
-        place = behind_blanks(data, 0)
+        offset = skip_blanks(data, 0)
         number = 0
-        while place < len(data):
+        while offset < len(data):
             number += 1
-            found = ID.match(data, place)
-            if found is None:
-                came = bytes(data[place : place + 20])
-                fail(self.path, f"entry {number} (byte {place}): expected an id; got {came!r}")
-            start = found.end()
-            entry = (found[1].decode(), self.path, start, number)
+            match = ID.match(data, offset)
+            if match is None:
+                actual = bytes(data[offset : offset + 20])
+                fail(self.path, f"entry {number} (byte {offset}): expected an id; got {actual!r}")
+            start = match.end()
+            entry = (match[1].decode(), self.path, start, number)
             yield entry
-            # the numbers of most entries are read later, all at once
-            plain = _plain(data, start)
-            if plain is None or start + plain[1] > len(data):
-                end = read_entry(data, start, self._where(entry))[1]
+            # the numbers of binary vectors are read later, a batch at a time
+            header = _vector_header(data, start)
+            if header is None or start + header[1] > len(data):
+                end = read_entry(data, start, self._describe(entry))[1]
             else:
-                end = start + plain[1]
-            place = behind_blanks(data, end)
+                end = start + header[1]
+            offset = skip_blanks(data, end)
 
-    def _where(self, entry: Entry) -> str:
-        """How errors call an entry."""
-        name, archive, place, number = entry
+    def _describe(self, entry: Entry) -> str:
+        """Return the description of an entry for errors."""
+        name, archive, offset, number = entry
         if not self.is_script:
             return f"{self.path}, entry {number} ({name!r})"
-        return f"{self.path}, line {number} ({name!r} in {archive}:{place})"
+        return f"{self.path}, line {number} ({name!r} in {archive}:{offset})"
 
     def _vectors(self, entries: Sequence[Entry]) -> FloatArray:
-        parts: list[tuple[str, FloatArray]] = []
+        """Return the vectors of some entries (n, D)."""
+        blocks: list[tuple[str, FloatArray]] = []
         for archive, group in groupby(entries, key=itemgetter(1)):
-            some = list(group)
+            run = list(group)
             data = self.opened[archive]
-            X = _gathered(data, [place for _, _, place, _ in some])
+            X = _gather_equal(data, [offset for _, _, offset, _ in run])
             if X is not None:
-                parts.append((some[0][0], X))
+                blocks.append((run[0][0], X))
                 continue
-            for entry in some:
-                array = np.atleast_2d(read_entry(data, entry[2], self._where(entry))[0])
+            for entry in run:
+                array = np.atleast_2d(read_entry(data, entry[2], self._describe(entry))[0])
                 if len(array) != 1:
                     fail(
-                        self._where(entry),
+                        self._describe(entry),
                         f"a matrix of shape {array.shape}; expected a vector",
                     )
-                parts.append((entry[0], array))
-        return np.asarray(joined(self.path, parts), dtype=parts[0][1].dtype)
+                blocks.append((entry[0], array))
+        return np.asarray(stack_blocks(self.path, blocks), dtype=blocks[0][1].dtype)
 
 
-def read_entry(data: Buffer, place: int, where: str) -> tuple[FloatArray, int]:
-    """The vector or matrix at a place, and the place behind it."""
-    if data[place : place + 2] == BINARY:
-        return read_binary(data, place + 2, where)
-    return read_text(data, place, where)
+def read_entry(data: Buffer, offset: int, description: str) -> tuple[FloatArray, int]:
+    """Return the vector or matrix at an offset, and the offset after it."""
+    if data[offset : offset + 2] == BINARY:
+        return read_binary(data, offset + 2, description)
+    return read_text(data, offset, description)
 
 
-def read_binary(data: Buffer, place: int, where: str) -> tuple[FloatArray, int]:
-    """The array at a place behind Kaldi's binary mark, and the place behind it."""
-    found = HEADER.match(data, place)
-    if found is None:
-        came = bytes(data[place : place + 5])
-        wanted = "a vector or matrix of floats (FV, DV, FM, DM), not compressed"
-        fail(where, f"expected {wanted}; the entry begins with {came!r}, or the file ends there")
-    sizes = [size for size in found.groups()[1:] if size is not None]
+def read_binary(data: Buffer, offset: int, description: str) -> tuple[FloatArray, int]:
+    """Return the array after Kaldi's binary mark, and the offset after it."""
+    match = HEADER.match(data, offset)
+    if match is None:
+        actual = bytes(data[offset : offset + 5])
+        expected = "a vector or matrix of floats (FV, DV, FM, DM), not compressed"
+        fail(
+            description,
+            f"expected {expected}; the entry begins with {actual!r}, or the file ends there",
+        )
+    sizes = [size for size in match.groups()[1:] if size is not None]
     shape = struct.unpack(f"<{len(sizes)}i", b"".join(sizes))
-    dtype = FLOATS[found[1]]
-    end = found.end() + math.prod(shape) * dtype.itemsize
+    dtype = FLOATS[match[1]]
+    end = match.end() + math.prod(shape) * dtype.itemsize
     if min(shape) < 0 or end > len(data):
-        left = len(data) - found.end()
-        fail(where, f"truncated: the entry has shape {shape}, {left} bytes are left in the file")
-    array = np.frombuffer(data[found.end() : end], dtype).reshape(shape)
+        left = len(data) - match.end()
+        fail(description, f"truncated: the entry has shape {shape}, but {left} bytes are left")
+    array = np.frombuffer(data[match.end() : end], dtype).reshape(shape)
     return array.astype(dtype.newbyteorder("="), copy=False), end
 
 
-def read_text(data: Buffer, place: int, where: str) -> tuple[FloatArray, int]:
-    """The array in brackets at a place, and the place behind it."""
-    found = BRACKETS.match(data, place)
-    if found is None:
-        start = bytes(data[place : place + 10])
-        fail(where, f"expected '[', numbers and ']', or a binary vector; got {start!r}")
-    rows = [line.split() for line in found[1].split(b"\n")]
+def read_text(data: Buffer, offset: int, description: str) -> tuple[FloatArray, int]:
+    """Return the array in brackets at an offset, and the offset after it."""
+    match = BRACKETS.match(data, offset)
+    if match is None:
+        start = bytes(data[offset : offset + 10])
+        fail(description, f"expected '[', numbers and ']', or a binary vector; got {start!r}")
+    rows = [line.split() for line in match[1].split(b"\n")]
     try:
         array = np.array([[float(number) for number in row] for row in rows if row])
     except ValueError as error:
-        fail(where, f"expected numbers in brackets, as many in every row: {error}")
+        fail(description, f"expected numbers in brackets, equally many per row: {error}")
     if len(array) == 1:
         array = array[0]
-    return array, found.end()
+    return array, match.end()
 
 
-def _plain(data: Buffer, place: int) -> tuple[bytes, int] | None:
-    """Type of a binary vector of floats, and its bytes with its header; None where something else stands."""
-    found = HEADER.match(data, place + 2)
-    if found is None or found[2] is None or data[place : place + 2] != BINARY:
+def _vector_header(data: Buffer, offset: int) -> tuple[bytes, int] | None:
+    """Return type and size in bytes, header included, of a binary vector; None for anything else."""
+    match = HEADER.match(data, offset + 2)
+    if match is None or match[2] is None or data[offset : offset + 2] != BINARY:
         return None
-    count = int.from_bytes(found[2], "little", signed=True)
+    count = int.from_bytes(match[2], "little", signed=True)
     if count <= 0:
         return None
-    return found[1], 10 + count * FLOATS[found[1]].itemsize
+    return match[1], 10 + count * FLOATS[match[1]].itemsize
 
 
-def _gathered(data: Buffer, places: Sequence[int]) -> FloatArray | None:
-    """Binary vectors at these places, where all have one header; else None."""
-    head = _plain(data, places[0])
-    if head is None or max(places) + head[1] > len(data):
+def _gather_equal(data: Buffer, offsets: Sequence[int]) -> FloatArray | None:
+    """Return the binary vectors at these offsets, or None if their headers differ."""
+    head = _vector_header(data, offsets[0])
+    if head is None or max(offsets) + head[1] > len(data):
         return None
     dtype = FLOATS[head[0]]
     raw = np.frombuffer(data, dtype=np.uint8)
-    rows = np.lib.stride_tricks.sliding_window_view(raw, head[1])[np.array(places)]
+    rows = np.lib.stride_tricks.sliding_window_view(raw, head[1])[np.array(offsets)]
     if not (rows[:, :10] == rows[0, :10]).all():
         return None
     X = np.ascontiguousarray(rows[:, 10:]).view(dtype)
@@ -212,33 +218,39 @@ def _gathered(data: Buffer, places: Sequence[int]) -> FloatArray | None:
 
 
 def _mapped(source: OnDisk) -> Buffer:
+    """Return the memory-mapped bytes of a file."""
     if os.stat(source.file).st_size == 0:
-        return b""  # cannot be mapped
+        return b""  # an empty file cannot be mapped
     with open(source.file, "rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def behind_blanks(data: Buffer, place: int) -> int:
-    while data[place : place + 1].isspace():
-        place += 1
-    return place
+def skip_blanks(data: Buffer, offset: int) -> int:
+    """Return the offset of the first byte that is not blank."""
+    while data[offset : offset + 1].isspace():
+        offset += 1
+    return offset
 
 
-def write_kaldi(path: PathLike, parts: Sequence[Path], ids: Names, X: Vectors) -> None:
-    """Write an archive, and a script where the name asks for one, to the files given."""
+def write_kaldi(path: PathLike, files: Sequence[Path], ids: Names, X: Vectors) -> None:
+    """Write an archive and, if there is a second file, a script.
+
+    path : final name, which the lines of the script refer to
+    files : files to write, see `kaldi_files`
+    """
     archive = kaldi_files(path)[0]
     lines = []
-    with parts[0].open("wb") as file:
+    with files[0].open("wb") as file:
         for name, row in zip(ids.tolist(), X, strict=True):
             file.write(f"{name} ".encode())
             lines.append(f"{name} {archive}:{file.tell()}\n")
             file.write(BINARY + binary_array(row))
-    for script in parts[1:]:
+    for script in files[1:]:
         script.write_bytes("".join(lines).encode())
 
 
 def binary_array(array: FloatArray) -> bytes:
-    """A vector or matrix as Kaldi writes it, behind the binary mark."""
+    """Return a vector or matrix in Kaldi's binary format, without the binary mark."""
     kind = "F" if array.dtype == np.float32 else "D"
     sizes = b"".join(b"\4" + struct.pack("<i", size) for size in array.shape)
     numbers = array.astype(FLOATS[kind.encode()]).tobytes()

@@ -1,4 +1,4 @@
-"""Names of Kaldi's archives and scripts, such as ark:x, and the files that they stand for."""
+"""Names of Kaldi archives and scripts, such as ``ark:x``, and their files."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ ID = re.compile(rb"([^\0-\x20]+)[ \t]")
 
 
 def is_kaldi(path: PathLike) -> bool:
-    """Whether this names a Kaldi archive: a prefix such as ``ark:``, or a suffix ``.ark`` or ``.scp``."""
+    """Return whether a path names a Kaldi file: a prefix such as ``ark:``, or a suffix ``.ark`` or ``.scp``."""
     return PREFIX.fullmatch(str(path)) is not None or suffix_of(path) in (".ark", ".scp")
 
 
 def parse_name(path: PathLike) -> tuple[str, bool]:
-    """The file that ``ark:x``, ``scp:x`` or a bare path names, and whether it is a script."""
-    parts = PREFIX.fullmatch(str(path))
-    if parts is None:
+    """Return the file of ``ark:x``, ``scp:x`` or a bare path, and whether it is a script."""
+    match = PREFIX.fullmatch(str(path))
+    if match is None:
         return str(path), suffix_of(path) == ".scp"
-    name = parts[2].strip()
+    name = match[2].strip()
     if not name or "|" in (name[0], name[-1]):
         raise ParameterError(
-            f"{path}: expected a file after the prefix; commands are not run. Write their output first"
+            f"{path}: expected a file after the prefix; commands are not run: write their output to a file first"
         )
-    return name, parts[1] == "scp"
+    return name, match[1] == "scp"
 
 
 def looks_like_archive(head: bytes) -> bool:
-    """Whether a file that begins so is an archive; else it may be a script."""
+    """Return whether these first bytes are those of an archive; otherwise the file may be a script."""
     return re.match(rb"\s*\S+[ \t]+(\0B|\[)", head) is not None
 
 
 def kaldi_files(path: PathLike) -> list[Path]:
-    """What is written under a name: the archive, and the script where the name asks for one."""
+    """Return the files to write for a name: the archive and, if the name is a script, the script."""
     name, is_script = parse_name(path)
     if name == STANDARD or str(path).startswith("ark,t:"):
         raise ParameterError(

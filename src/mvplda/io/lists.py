@@ -12,47 +12,45 @@ from .._typing import PathLike
 from ..exceptions import LabelError, UnlabelledWarning
 from .streams import BLANKS, OnDisk, as_names, check_ids, fail, lines_of, write_text
 
-# Kaldi's lists: ``utt2spk`` and any ``utt2X``, ``spk2utt``, and labels from them.
-
 
 def read_map(
     path: PathLike, expected: str = "'id value'", *, commas: bool = False
 ) -> dict[str, str]:
-    """A map such as ``utt2spk``: id, then the value, which is the rest of the line.
+    """Read a map such as ``utt2spk``: lines of an id and a value, which is the rest of the line.
 
-    expected : what a line should hold, for errors
-    commas : whether commas separate fields as blanks do
+    expected : description of a line, for errors
+    commas : treat commas as blanks
     """
     entries: dict[str, str] = {}
     for number, line in enumerate(lines_of(OnDisk(path), commas), 1):
-        fields = [part.decode() for part in line.strip().split(None, 1)]
+        fields = [field.decode() for field in line.strip().split(None, 1)]
         if len(fields) == 1:
-            fail(path, f"{fields[0][:60]!r} stands alone; expected {expected}", number)
+            fail(path, f"{fields[0][:60]!r} has no value; expected {expected}", number)
         if not fields:
             continue
         if fields[0] in entries:
-            fail(path, f"{fields[0]!r} is listed again; every id stands once", number)
+            fail(path, f"{fields[0]!r} is listed twice; list every id once", number)
         entries[fields[0]] = fields[1]
     if not entries:
         fail(path, f"the file is empty; expected lines of {expected}")
-    as_names(path, entries)  # none is absurdly long
+    as_names(path, entries)  # raises for an id that is too long
     return entries
 
 
 Groups = dict[str, tuple[str, ...]]
-"""Ids by the name of what they make: vectors of a speaker, of a model."""
+"""Ids by group: the vectors of each speaker, or of each model."""
 
 
 def read_groups(path: PathLike, *, commas: bool = False) -> Groups:
-    """Groups such as ``spk2utt`` or an enrolment list: name, then ids."""
+    """Read groups such as ``spk2utt`` or an enrolment list: lines of a name and its ids."""
     entries = read_map(path, "'name id id ...'", commas=commas)
-    # bytes are split at the blanks of ASCII only
-    lists = {name: rest.encode().split() for name, rest in entries.items()}
+    # bytes split at ASCII blanks only, as in Kaldi
+    lists = {name: value.encode().split() for name, value in entries.items()}
     return {name: tuple(map(bytes.decode, ids)) for name, ids in lists.items()}
 
 
 def write_map(path: PathLike, values: Mapping[str, object]) -> None:
-    """Write ``id value`` lines, all or nothing."""
+    """Write ``id value`` lines atomically."""
     texts = list(map(str, values.values()))
     for text in texts:
         if not text or text.strip(BLANKS) != text or "\n" in text or "\0" in text:
@@ -63,7 +61,9 @@ def write_map(path: PathLike, values: Mapping[str, object]) -> None:
 
 
 def read_labels(paths: Mapping[str, PathLike], ids: Iterable[object]) -> dict[str, Labels]:
-    """Labels of every view, aligned with the ids; None, and a warning, where a file does not list an id.
+    """Read the labels of every view in the order of the ids.
+
+    An id that a file does not list has the label None, with a warning.
 
     Parameters
     ----------
@@ -81,21 +81,23 @@ def read_labels(paths: Mapping[str, PathLike], ids: Iterable[object]) -> dict[st
                 f"the file begins with {next(iter(values))!r}"
             )
         if missing:
-            text = unlabelled(view, str(path), len(missing), len(names), missing[0])
-            warnings.warn(text, stacklevel=2)
+            warning = unlabelled_warning(view, str(path), len(missing), len(names), missing[0])
+            warnings.warn(warning, stacklevel=2)
         labels[view] = as_objects(map(values.get, names))
     return labels
 
 
 def as_objects(values: Iterable[object]) -> Labels:
-    """Labels as they are, (n,), whatever their types."""
+    """Return labels of any type as an array of objects (n,)."""
     return np.array([*values, None], dtype=object)[:-1]
 
 
-def unlabelled(view: str, where: str, count: int, total: int, first: str = "") -> UnlabelledWarning:
-    """What is said of vectors that a list does not name."""
-    such = f", the first is {first!r}" if first else ""
+def unlabelled_warning(
+    view: str, source: str, count: int, total: int, first: str = ""
+) -> UnlabelledWarning:
+    """Return the warning about vectors that a list of labels does not name."""
+    example = f", the first is {first!r}" if first else ""
     return UnlabelledWarning(
-        f"{count} of {total} vectors have no label of view {view!r} in {where}{such}; "
-        "each of them is taken for a class of its own"
+        f"{count} of {total} vectors have no label of view {view!r} in {source}{example}; "
+        "each of them becomes a class of its own"
     )

@@ -1,7 +1,7 @@
-"""A fitted scorer as an ONNX graph: preprocessing, likelihood ratio and calibration, where there is no Python.
+"""Export of a fitted scorer as an ONNX graph of preprocessing, likelihood ratio and calibration.
 
-The graph is recorded: `Traced` stands for an array whose values come later, and the code that scores arrays (a scorer's
-`project`, its forms) is run with it. Whatever scores can therefore be written.
+The graph is recorded by tracing: a `Traced` object takes the place of an array, and records the operations of the code
+that scores arrays. Every scorer can therefore be exported.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -32,7 +32,7 @@ __all__ = ["write_onnx"]
 
 OPSET = 18
 Proto = Any
-"""A message of onnx, which is an extra: its types cannot be named here."""
+"""A message of onnx, which is optional: its types cannot be imported here."""
 
 
 def write_onnx(
@@ -40,23 +40,23 @@ def write_onnx(
     scorer: Bundle | BaseScorer,
     *,
     enrolled: int = 1,
-    **asked: Setting,
+    **options: Setting,
 ) -> None:
-    """Write what a fitted scorer does to raw vectors, for profiles of a fixed number of vectors.
+    """Write the scoring of raw vectors as an ONNX graph, for profiles of a fixed number of vectors.
 
     The graph has the inputs ``enrol`` (profiles, `enrolled`, D) and ``test`` (tests, D), float32, and the output
-    ``llr`` (profiles, tests): that of `Bundle.answer`, calibrated where the bundle has a calibration for the question.
+    ``llr`` (profiles, tests): the LLR of `Bundle.answer`, calibrated if the bundle has a calibration for the question.
 
     Parameters
     ----------
-    path : the file to be written, all or nothing
+    path : file, written atomically
     scorer : a `Bundle`, or any fitted scorer
-    enrolled : vectors a profile
-    asked : parts of a `Question`; none: the same in every view?
+    enrolled : number of vectors per profile
+    options : keyword arguments of `Question`; by default, same in every view
     """
     if enrolled < 1:
-        raise ParameterError(f"a profile has at least 1 vector; got {enrolled}")
-    question = Question(**asked)
+        raise ParameterError(f"enrolled must be at least 1; got {enrolled}")
+    question = Question(**options)
     if question.known_views or question.countermeasure is not None:
         raise ParameterError(
             "known classes and countermeasures are not part of a graph: leave known= and countermeasure= out of the "
@@ -68,7 +68,7 @@ def write_onnx(
     probe = bundle.enrol(np.ones((1, bundle.width_in)))
     if bundle.near(probe, probe, None, bundle.views) is not None:
         raise ParameterError(
-            "this model also compares points in time, which are not part of a graph: score by mvplda or its service"
+            "this model also compares points in time, which a graph cannot contain: score with mvplda or its service"
         )
     graph = _Graph()
     width = bundle.width_in
@@ -85,7 +85,7 @@ def write_onnx(
 
 
 class _Graph:
-    """Nodes one after the other, each with one output, in float64."""
+    """A sequence of nodes, each with one output, in float64."""
 
     def __init__(self) -> None:
         self.onnx = need("onnx")
@@ -117,16 +117,16 @@ class _Graph:
         model = helper.make_model(
             graph, opset_imports=opsets, producer_name="mvplda", producer_version=__version__
         )
-        model.ir_version = min(model.ir_version, 9)  # of the runtimes that know this opset
+        model.ir_version = min(model.ir_version, 9)  # supported by all runtimes with this opset
         helper.set_model_props(model, notes)
         self.onnx.checker.check_model(model)
         return model
 
 
 class Traced:
-    """An array of a graph: what is done to it becomes a node. It does what `scoring.forms` asks of arrays.
+    """An array of a graph, whose operations become nodes. It supports the operations of the pair terms.
 
-    width : length of the last axis, where it is known
+    width : length of the last axis, if known
     """
 
     __array_ufunc__ = None  # NumPy arrays on the left leave operators to this class
@@ -137,14 +137,15 @@ class Traced:
         self.width = width
 
     def op(
-        self, kind: str, *others: Traced | ArrayLike, width: int = 0, **options: Setting
+        self, kind: str, *operands: Traced | ArrayLike, width: int = 0, **options: Setting
     ) -> Traced:
+        """Append a node with this array as its first input."""
         names = []
-        for one in others:
-            if not isinstance(one, Traced):
-                names.append(self.graph.constant(one))
+        for operand in operands:
+            if not isinstance(operand, Traced):
+                names.append(self.graph.constant(operand))
             else:
-                names.append(one.name)
+                names.append(operand.name)
         output = options.pop("output", f"n{len(self.graph.nodes)}")
         node = self.graph.onnx.helper.make_node(kind, [self.name, *names], [output], **options)
         self.graph.nodes.append(node)
@@ -191,37 +192,38 @@ class Traced:
         return self.op("Max", np.maximum(min, np.finfo(np.float64).tiny))
 
     def __getitem__(self, key: tuple[Any, ...]) -> Traced:
-        made = self
-        for axis, one in enumerate(key):
-            if one is None:
-                made = made.op("Unsqueeze", np.array([axis]))
-            elif isinstance(one, slice) and one != slice(None):
-                limits = (np.array([one.start]), np.array([one.stop]), np.array([axis]))
-                made = made.op("Slice", *limits, width=one.stop - one.start)
-            elif not isinstance(one, slice):
-                made = made.op("Gather", np.atleast_1d(np.asarray(one, dtype=np.int64)), axis=axis)
-                if np.ndim(one) == 0:
-                    made = made.op("Squeeze", np.array([axis]))
-        return made
+        result = self
+        for axis, index in enumerate(key):
+            if index is None:
+                result = result.op("Unsqueeze", np.array([axis]))
+            elif isinstance(index, slice) and index != slice(None):
+                limits = (np.array([index.start]), np.array([index.stop]), np.array([axis]))
+                result = result.op("Slice", *limits, width=index.stop - index.start)
+            elif not isinstance(index, slice):
+                rows = np.atleast_1d(np.asarray(index, dtype=np.int64))
+                result = result.op("Gather", rows, axis=axis)
+                if np.ndim(index) == 0:
+                    result = result.op("Squeeze", np.array([axis]))
+        return result
 
     def __array_function__(
         self, function: Callable[..., Any], types: Any, args: Any, options: Any
     ) -> Traced:
         if function is np.concatenate:
-            first, *others = args[0]
-            width = sum(one.width for one in args[0])
-            joined: Traced = first.op("Concat", *others, axis=1, width=width)
-            return joined
+            first, *rest = args[0]
+            width = sum(block.width for block in args[0])
+            result: Traced = first.op("Concat", *rest, axis=1, width=width)
+            return result
         if function is np.einsum and args[0] == "ij,ij->i":
             return (args[1] * args[2]).sum(1)
-        raise ParameterError(f"a graph has no {function.__name__}")
+        raise ParameterError(f"{function.__name__} cannot be exported to a graph")
 
 
 def _evidence(x: Any, scorer: Bundle | BaseScorer) -> Any:
-    """What every vector adds to the sum that a profile is; experts' side by side."""
+    """Return the contribution of each vector to the sum of its profile, concatenated over experts."""
     if isinstance(scorer, Bundle):
         for _, step in scorer._steps():
-            x = _prepared(x, step)
+            x = _preprocess(x, step)
     fitted = scorer_of(scorer)
     parts = fitted.parts()
     if not parts:
@@ -229,7 +231,8 @@ def _evidence(x: Any, scorer: Bundle | BaseScorer) -> Any:
     return np.concatenate([_evidence(x[:, slice(*columns)], one) for one, columns in parts], 1)
 
 
-def _prepared(x: Traced, step: Step) -> Traced:
+def _preprocess(x: Traced, step: Step) -> Traced:
+    """Return the vectors after a preprocessing step."""
     if isinstance(step, LengthNormalisation):
         length = 1.0
         if step.length == "sqrt":
@@ -247,7 +250,7 @@ def _prepared(x: Traced, step: Step) -> Traced:
 
 
 def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Question) -> Traced:
-    """(profiles, tests) the likelihood ratio, of calibrated log-likelihoods where there is a calibration."""
+    """Return the LLRs (profiles, tests), of calibrated log-likelihoods if the bundle has a calibration."""
     forms = bundle.fitted_scorer.forms()
     base = forms.base
     several = Table.plain(base, float(enrolled))
@@ -279,7 +282,7 @@ def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Quest
 def _calibrated(
     logs: Mapping[Hypothesis, Traced], calibrator: HypothesisCalibrator
 ) -> dict[Hypothesis, Traced]:
-    """As `HypothesisCalibrator.transform`."""
+    """Return calibrated log-likelihoods, as `HypothesisCalibrator.transform` does."""
     factors = calibrator.factors_
     together = factors.get(TOGETHER, 1.0)
     raw = {}
@@ -297,7 +300,7 @@ def _calibrated(
 
 
 def _log_sum(values: Sequence[Traced]) -> Traced:
-    axis = np.array([0])
-    first, *others = [one[None,] for one in values]
-    together = first.op("Concat", *others, axis=0)
-    return together.op("ReduceLogSumExp", axis, keepdims=0)
+    """Return the log of the sum of exponentials, element by element."""
+    first, *rest = [value[None,] for value in values]
+    stacked = first.op("Concat", *rest, axis=0)
+    return stacked.op("ReduceLogSumExp", np.array([0]), keepdims=0)

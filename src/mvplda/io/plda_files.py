@@ -1,19 +1,17 @@
-"""PLDA models of Kaldi, read into `PLDA` and written from it.
+"""Readers and writers of PLDA models of Kaldi and of pyannote.audio.
 
-Kaldi's ``<Plda>`` keeps a mean m, a square transform A and variances psi: of u = A (x - m) the
-covariance within a class is I, and between classes diag(psi). Hence
+Kaldi's ``<Plda>`` stores a mean m, a square transform A and variances psi: u = A (x - m) has covariance I within
+classes and diag(psi) between classes. Hence
 
     x = m + A^-1 diag(psi)^(1/2) z + e,   e ~ N(0, A^-1 A^-T),
 
-which is our model with the loading B = A^-1 diag(psi)^(1/2) (columns of psi = 0 left
-out) and a full noise. The other way, with noise = L L' and the singular values
-L^-1 B = U S V', the transform is A = U' L^-1 and psi = S^2, padded with zeros:
-A noise A' = I and A B B' A' = diag(psi).
+which is the model of `PLDA` with the loading B = A^-1 diag(psi)^(1/2) (without the columns of psi = 0) and full noise.
+Conversely, with noise = L L' and the singular value decomposition L^-1 B = U S V', the transform is A = U' L^-1 and
+psi = S^2, padded with zeros: A noise A' = I and A B B' A' = diag(psi).
 
-Only the model is exchanged. Kaldi's scoring also scales every vector to a length that
-fits the model (``--normalize-length``, on by default) before it computes the ratio, so
-its scores equal ours with ``--normalize-length=false``. It also scores several
-enrolment utterances by their mean and ``num_utts``, which is our ``method="exact"``.
+Only the model is exchanged. Kaldi's scoring by default also scales every vector to a length that fits the model
+(``--normalize-length``); its scores equal those of `PLDA` with ``--normalize-length=false``. It scores several
+enrolment utterances by their mean and ``num_utts``, which is ``method="exact"`` here.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from ..exceptions import ParameterError
 from ..models.multiview import PLDA, MultiviewPLDA
 from ..persistence import atomic_write, write_atomically
 from ..preprocessing import Centring, LengthNormalisation, Whitening
-from .kaldi import behind_blanks, binary_array, read_binary, read_text
+from .kaldi import binary_array, read_binary, read_text, skip_blanks
 from .kaldi_names import BINARY
 from .streams import fail, read_bytes, wrap_reader_errors
 
@@ -42,7 +40,7 @@ CLOSE = b"</Plda>"
 
 
 class Transform(NamedTuple):
-    """u = matrix (x - mean) has covariance I within classes and diag(psi) between."""
+    """Transform u = matrix (x - mean) with covariance I within classes and diag(psi) between classes."""
 
     mean: Array
     matrix: Array
@@ -59,12 +57,12 @@ def read_kaldi_plda(path: PathLike, *, view: str = "class") -> PLDA:
     data = read_bytes(path)
     binary = data[:2] == BINARY
     read = read_binary if binary else read_text
-    place = _behind(path, data, 2 * binary, OPEN)
+    offset = _skip_token(path, data, 2 * binary, OPEN)
     arrays: list[Array] = []
     for name in Transform._fields:
-        array, place = read(data, place, f"{path}, the {name}")
+        array, offset = read(data, offset, f"{path}, the {name}")
         arrays.append(array.astype(np.float64))
-    _behind(path, data, place, CLOSE)
+    _skip_token(path, data, offset, CLOSE)
     mean, matrix, psi = arrays
     D = mean.size
     matrix = np.atleast_2d(matrix)
@@ -81,20 +79,21 @@ def read_kaldi_plda(path: PathLike, *, view: str = "class") -> PLDA:
 
 
 def _model_of(path: PathLike, transform: Transform, view: str) -> PLDA:
+    """Return the model of a transform."""
     mean, matrix, psi = transform
     between = psi > 0
     if not between.any() or psi.min() < -1e-9 * max(psi.max(), 1.0):
         fail(
             path,
-            f"psi holds variances between classes, some above 0; got {psi.min()} to {psi.max()}",
+            f"psi must be variances between classes, some above 0; got {psi.min()} to {psi.max()}",
         )
-    back = np.linalg.solve(matrix, np.eye(len(mean)))
-    loading = back[:, between] * np.sqrt(psi[between])
-    return PLDA.from_parameters(mean, {view: loading}, back @ back.T)
+    inverse = np.linalg.solve(matrix, np.eye(len(mean)))
+    loading = inverse[:, between] * np.sqrt(psi[between])
+    return PLDA.from_parameters(mean, {view: loading}, inverse @ inverse.T)
 
 
 def write_kaldi_plda(path: PathLike, model: object) -> None:
-    """Write a model with one view as a binary ``<Plda>`` file, all or nothing."""
+    """Write a model with one view as a binary ``<Plda>`` file, atomically."""
     body = b"".join(binary_array(array) for array in transform_of(model))
     write_atomically(path, BINARY + OPEN + b" " + body + CLOSE + b" ")
 
@@ -104,7 +103,7 @@ PYANNOTE = ("xvec_transform.npz", "plda.npz")
 
 
 def pyannote_chain(dim: int | None = None) -> Pipeline:
-    """What pyannote.audio's VBx makes of vectors: centred, of length sqrt(D), reduced, of length sqrt(dim)."""
+    """Return the preprocessing of pyannote.audio's VBx: centring, length sqrt(D), reduction, length sqrt(dim)."""
     steps = (Centring(), LengthNormalisation(), Whitening(dim), LengthNormalisation())
     return Pipeline([(f"step{number}", step) for number, step in enumerate(steps)])
 
@@ -123,7 +122,7 @@ def read_pyannote(folder: PathLike, *, view: str = "speaker") -> Bundle:
         centring, first, reduction, second = (step for _, step in chain.steps)
         centring.mean_ = mean1
         reduction.matrix_ = lda
-        # the mean is taken off before the reduction here, and behind it there
+        # `Whitening` subtracts its mean before the reduction, pyannote.audio after it
         reduction.mean_ = np.linalg.lstsq(lda.T, mean2, rcond=None)[0]
         reduction.variances_ = np.ones(lda.shape[1])
         for step in (centring, first, reduction):
@@ -133,14 +132,11 @@ def read_pyannote(folder: PathLike, *, view: str = "speaker") -> Bundle:
 
 
 def write_pyannote(folder: PathLike, bundle: Bundle) -> None:
-    """Write a PLDA with `pyannote_chain` before it as pyannote.audio's VBx reads it, into a folder.
-
-    Both files are written, or none.
-    """
+    """Write a `Bundle` of `pyannote_chain` and a PLDA as the two files of pyannote.audio's VBx, both or none."""
     steps = [step for _, step in (bundle.preprocessing or pyannote_chain()).steps]
     kinds = [type(step) for step in steps]
-    wanted = [type(step) for _, step in pyannote_chain().steps]
-    if bundle.preprocessing is None or kinds != wanted:
+    required = [type(step) for _, step in pyannote_chain().steps]
+    if bundle.preprocessing is None or kinds != required:
         raise ParameterError(
             "pyannote.audio centres vectors, scales them to length sqrt(D), reduces them and scales them again: train "
             "the PLDA in a Bundle with mvplda.io.plda_files.pyannote_chain() before it"
@@ -149,36 +145,36 @@ def write_pyannote(folder: PathLike, bundle: Bundle) -> None:
     lda = steps[2].matrix_
     arrays = (
         {"mean1": steps[0].mean_, "mean2": steps[2].mean_ @ lda, "lda": lda},
-        # it divides by psi
+        # pyannote.audio divides by psi
         {"mu": mu, "tr": tr, "psi": np.maximum(psi, 1e-6)},
     )
     Path(folder).mkdir(parents=True, exist_ok=True)
-    # both files or none: one of an earlier model beside one of this would be read as a model
-    with atomic_write(*(Path(folder) / name for name in PYANNOTE)) as parts:
-        for part, some in zip(parts, arrays, strict=True):
-            with part.open("wb") as file:
-                np.savez(file, **some)
+    # a file of an earlier model beside one of this model would be read as one model
+    with atomic_write(*(Path(folder) / name for name in PYANNOTE)) as scratch:
+        for path, content in zip(scratch, arrays, strict=True):
+            with path.open("wb") as file:
+                np.savez(file, **content)
 
 
-def _behind(path: PathLike, data: bytes, place: int, token: bytes) -> int:
-    """The place behind a token, and the blank that follows it."""
-    start = behind_blanks(data, place)
+def _skip_token(path: PathLike, data: bytes, offset: int, token: bytes) -> int:
+    """Return the offset after a token and the blank that follows it."""
+    start = skip_blanks(data, offset)
     end = start + len(token)
     if data[start:end] != token:
-        came = f"{data[start : start + 12]!r}, or the file ends there"
-        fail(path, f"expected {token.decode()} at byte {start} of a Kaldi PLDA; got {came}")
+        actual = f"{data[start : start + 12]!r}, or the file ends there"
+        fail(path, f"expected {token.decode()} at byte {start} of a Kaldi PLDA; got {actual}")
     return end + data.startswith(b" ", end)
 
 
 def transform_of(model: object) -> Transform:
-    """The transform of a fitted model with one view."""
+    """Return the transform of a fitted model with one view."""
     if not isinstance(model, MultiviewPLDA):
-        raise ParameterError(f"a {type(model).__name__} is no PLDA model")
+        raise ParameterError(f"expected a PLDA model; got {type(model).__name__}")
     if not hasattr(model, "loadings_"):
-        raise ParameterError("the model is not fitted: fit it before it is written")
+        raise ParameterError("the model is not fitted: fit it before writing it")
     if len(model.loadings_) != 1:
         raise ParameterError(
-            f"this format holds one view, the model has {len(model.loadings_)}: {list(model.loadings_)}. "
+            f"this format stores one view; the model has {len(model.loadings_)}: {list(model.loadings_)}. "
             "Save it with model.save"
         )
     (B,) = model.loadings_.values()

@@ -1,4 +1,4 @@
-"""Where bytes come from, the lines and tables in them, lists of the field, and vectors as batches."""
+"""Low-level file access: streams, gzip, lines of text, ids."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ MARK = b"\xef\xbb\xbf"
 
 
 def fail(path: PathLike, reason: str, line: int | None = None) -> NoReturn:
-    """Raise the error that names the file, and the line counted from 1."""
-    where = str(path)
+    """Raise a `FileFormatError` that names the file and, if given, the line, counted from 1."""
+    location = str(path)
     if line is not None:
-        where += f", line {line}"
-    raise FileFormatError(f"{where}: {reason}")
+        location += f", line {line}"
+    raise FileFormatError(f"{location}: {reason}")
 
 
 @contextmanager
-def wrap_reader_errors(path: PathLike, what: str) -> Iterator[None]:
-    """Whatever a library raises on a damaged file becomes a `FileFormatError` that names the file.
+def wrap_reader_errors(path: PathLike, expected: str) -> Iterator[None]:
+    """Turn every error that a library raises on a damaged file into a `FileFormatError` that names the file.
 
-    what : what was expected; what came is said where the first bytes tell
+    expected : description of the expected format; the error also names the actual one if the first bytes show it
     """
     try:
         yield
@@ -57,27 +57,29 @@ def wrap_reader_errors(path: PathLike, what: str) -> Iterator[None]:
     except Exception as error:  # parsers of damaged bytes raise anything
         detail = (str(error).strip() or type(error).__name__).splitlines()[0]
         if Path(path).is_file():
-            came = kind_of(OnDisk(path).head(8))
-            if came and not came.startswith(what):
-                detail = f"it is {came}"
-        raise FileFormatError(f"{path} is damaged or not {what}: {detail}") from error
+            actual = kind_of(OnDisk(path).head(8))
+            if actual and not actual.startswith(expected):
+                detail = f"it is {actual}"
+        raise FileFormatError(f"{path} is damaged or not {expected}: {detail}") from error
 
 
 def is_stream(path: PathLike) -> bool:
-    """Whether this can be read only once: standard input, a pipe, a device."""
-    place = Path(path)
-    return str(path) == STANDARD or (place.exists() and not place.is_file() and not place.is_dir())
+    """Return whether a path can be read only once: standard input, a pipe, a device."""
+    if str(path) == STANDARD:
+        return True
+    file = Path(path)
+    return file.exists() and not file.is_file() and not file.is_dir()
 
 
 _DRAINED: list[IO[bytes]] = []
-"""Standard input, once it was read."""
+"""Standard input, after it was read."""
 
 
 class OnDisk:
-    """A file that can be opened by its name as often as needed; a stream or a gzip file is copied to one.
+    """A file on disk that can be opened repeatedly; a stream or a gzip file is copied to a temporary one.
 
-    name : what it was called by the user, for errors
-    file : where its bytes are, as long as this object lives
+    name : path given by the user, for error messages
+    file : path of the uncompressed bytes; a temporary file lives as long as this object
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -85,7 +87,7 @@ class OnDisk:
         if self.name == STANDARD:
             if [sys.stdin.buffer] == _DRAINED:
                 raise FileFormatError(
-                    "standard input (-) was read already: it can stand for one file only"
+                    "standard input (-) was read already: use it for one file only"
                 )
             _DRAINED[:] = [sys.stdin.buffer]
             self._copy(sys.stdin.buffer)
@@ -111,28 +113,25 @@ class OnDisk:
         self.file = name
 
     def head(self, size: int) -> bytes:
-        """The first bytes; -1: all of them."""
+        """Return the first bytes, or all of them for a size of -1."""
         with open(self.file, "rb") as file:
             return file.read(size)
 
 
 def read_bytes(path: PathLike) -> bytes:
-    """Everything in a file, or from standard input for ``-``; what was compressed with gzip is unpacked."""
+    """Return all bytes of a file, or of standard input for ``-``, unpacked if compressed with gzip."""
     return OnDisk(path).head(-1)
 
 
-# Text files of the field: split on ASCII whitespace, errors with file and line.
-#
-# Kaldi separates fields with ASCII blanks, so an id may hold any other character: a
-# no-break space or an ideographic space is part of it. Lines are therefore bytes until they
-# are split. They end in LF, CRLF or CR, a byte order mark is skipped, and blank lines are
-# passed over but counted.
+# Kaldi separates fields with ASCII blanks only, so an id may contain a no-break or an ideographic space. Lines
+# therefore stay bytes until they are split. They end in LF, CRLF or CR; a byte order mark is skipped; blank lines are
+# skipped but counted.
 
 
 def lines_of(source: OnDisk, commas: bool = False) -> Iterator[bytes]:
-    """The lines of a UTF-8 text file without their ends; some are held at a time.
+    """Yield the lines of a UTF-8 text file without their line ends, reading a block at a time.
 
-    commas : whether commas separate fields as blanks do
+    commas : treat commas as blanks
     """
     first = 1
     with open(source.file, "rb") as file:
@@ -145,29 +144,32 @@ def lines_of(source: OnDisk, commas: bool = False) -> Iterator[bytes]:
                 block = block.replace(b",", b" ")
             lines = block.split(b"\n")
             if not lines[-1]:
-                lines.pop()  # what follows the last line end of the block
+                lines.pop()  # empty text after the last line end of the block
             yield from lines
             first += len(lines)
 
 
 def _check_text(path: PathLike, block: bytes, first: int) -> None:
-    """Text is UTF-8 without zero bytes; `first` is the number of the block's first line."""
+    """Raise `FileFormatError` unless a block is UTF-8 without zero bytes.
+
+    first : line number of the first line of the block
+    """
     try:
         block.decode()
-        place = block.find(b"\0")
+        offset = block.find(b"\0")
         reason = "not a text file: it holds zero bytes"
     except UnicodeDecodeError as error:
-        place = error.start
+        offset = error.start
         reason = f"not UTF-8 text ({error.reason}): convert the file"
-    if place >= 0:
-        came = kind_of(block)
-        if first == 1 and came:
-            fail(path, f"expected a text file; this is {came}")
-        fail(path, reason, first + block.count(b"\n", 0, place))
+    if offset >= 0:
+        actual = kind_of(block)
+        if first == 1 and actual:
+            fail(path, f"expected a text file; this is {actual}")
+        fail(path, reason, first + block.count(b"\n", 0, offset))
 
 
 def filled_lines(source: OnDisk, count: int) -> list[bytes]:
-    """The first lines that are not blank."""
+    """Return the first lines that are not blank; raise `FileFormatError` if there are none."""
     lines = list(islice((line for line in lines_of(source) if line.strip()), count))
     if not lines:
         fail(source.name, "the file is empty")
@@ -175,46 +177,49 @@ def filled_lines(source: OnDisk, count: int) -> list[bytes]:
 
 
 def as_text(value: object) -> str:
-    """A field of a line, or an id of another type, as text."""
+    """Return a field of a line, or an id of another type, as text."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def as_names(path: PathLike, fields: Iterable[object]) -> Names:
-    """Ids as an array of text; one that is absurdly long, or no number, is an error."""
-    given = list(fields)
-    if any(isinstance(name, float) and not math.isfinite(name) for name in given):
+    """Return ids as an array of text; raise `FileFormatError` for an id that is too long, NaN or infinite."""
+    ids = list(fields)
+    if any(isinstance(name, float) and not math.isfinite(name) for name in ids):
         fail(path, "an id is NaN or infinite; ids are text or numbers")
-    names = list(map(as_text, given))
+    names = list(map(as_text, ids))
     longest = max(names, key=len, default="")
     if len(longest) > LONGEST_ID:
         fail(
             path,
             f"an id of {len(longest)} characters ({longest[:20]!r}...); expected at most {LONGEST_ID}",
         )
-    # NumPy need not look for a width that it is given
+    # with the width given, NumPy does not search for the longest text
     return np.array(names, dtype=f"U{max(len(longest), 1)}")
 
 
 def check_ids(names: Iterable[object]) -> list[str]:
-    """Ids as lines can hold them: text, not empty, without blanks."""
+    """Return ids as text; raise `LabelError` for one that a line cannot hold: empty, too long, or with blanks."""
     texts = list(map(str, names))
     for text in texts:
         if not text or len(text) > LONGEST_ID or UNWRITABLE.search(text):
             raise LabelError(
-                f"{text[:40]!r} cannot be written as an id: it is empty, holds a blank, or is longer than "
+                f"{text[:40]!r} cannot be written as an id: it is empty, contains a blank, or is longer than "
                 f"{LONGEST_ID} characters. Rename it"
             )
     return texts
 
 
 def write_text(path: PathLike, lines: Iterable[str]) -> None:
-    """Write lines, all or nothing, or to standard output for ``-``."""
-    with atomic_write(path) as (part,), part.open("w", encoding="utf-8", newline="\n") as file:
+    """Write lines atomically to a file, or to standard output for ``-``."""
+    with (
+        atomic_write(path) as (scratch,),
+        scratch.open("w", encoding="utf-8", newline="\n") as file,
+    ):
         file.writelines(f"{line}\n" for line in lines)
 
 
 def repeated(names: Iterable[object]) -> tuple[int, object | None]:
-    """How many entries repeat an earlier one, and the first that does."""
+    """Return the number of entries that repeat an earlier one, and the first repeated entry."""
     counts = Counter(names)
-    again = [name for name, count in counts.items() if count > 1]
-    return counts.total() - len(counts), next(iter(again), None)
+    duplicates = (name for name, count in counts.items() if count > 1)
+    return counts.total() - len(counts), next(duplicates, None)

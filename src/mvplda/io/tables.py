@@ -16,23 +16,21 @@ from numpy.typing import NDArray
 
 from .._typing import Array, PathLike
 from ..coded import Coded
+from ..exceptions import FileFormatError
 from ..persistence import atomic_write
 from .streams import OnDisk, as_names, as_text, fail, filled_lines, lines_of
 
 Field = str | bytes
-"""Of a table: bytes of a file with blanks, text of CSV."""
+"""Field of a table: bytes in files with blanks, text in CSV."""
 Column = Sequence[Field]
 Values = Any
-"""A column to be written: an array of text or numbers, or text that is coded."""
+"""Column to be written: an array of text or numbers, or coded text."""
 Numbers = NDArray[np.number]
-"""Vectors as a file has them, of any type."""
+"""Vectors in the number type of their file."""
 TABLE_ROWS = 2**12
-"""What is read of a table at a time."""
+"""Number of rows of a table that are read at a time."""
 WRITTEN_ROWS = 2**18
-
-
-# Tables: lines of fields, CSV, tab-separated text and Parquet, some rows at a time.
-
+"""Number of rows of a table that are written at a time."""
 
 ENROL = ("enrol", "enroll", "enrolment", "enrollment", "model", "modelid")
 TEST = ("test", "segment", "segmentid", "testid", "evaluationfileid", "testsegment")
@@ -40,47 +38,48 @@ KIND = ("kind", "key", "label", "target", "targettype", "trialtype")
 SCORE = ("score", "llr", "scores")
 
 
-def plain(name: str) -> str:
-    """A column's name without case, blanks, hyphens and underscores: ``Model-ID`` is ``modelid``."""
+def normalised_name(name: str) -> str:
+    """Return a column name without case, blanks, hyphens and underscores: ``Model-ID`` becomes ``modelid``."""
     return re.sub(r"[-_\s]", "", name).lower()
 
 
 def column_of(header: Sequence[str], names: Sequence[str]) -> int | None:
-    """Where the first of these names stands in the header."""
-    plains = list(map(plain, header))
-    return next((plains.index(name) for name in names if name in plains), None)
+    """Return the index of the first of these names in the header, or None."""
+    normalised = list(map(normalised_name, header))
+    return next((normalised.index(name) for name in names if name in normalised), None)
 
 
-def needed(path: PathLike, header: Sequence[str], names: Sequence[str]) -> int:
-    """Where a column stands that must be there."""
-    place = column_of(header, names)
-    if place is None:
-        wanted = " or ".join(names[:4])
-        fail(path, f"expected a column called {wanted}; the header has {', '.join(header)}", 1)
-    return place
+def required_column(path: PathLike, header: Sequence[str], names: Sequence[str]) -> int:
+    """Return the index of a column; raise `FileFormatError` if the header lacks it."""
+    index = column_of(header, names)
+    if index is None:
+        expected = " or ".join(names[:4])
+        fail(path, f"expected a column called {expected}; the header has {', '.join(header)}", 1)
+    return index
 
 
 Columns = tuple[list[Column], Sequence[int]]
-"""The fields of some rows of a table by column, and the number of every row's line."""
+"""Fields of a block of rows by column, and the line number of each row."""
 Row = tuple[int, Column]
-"""The number of a line, and its fields."""
+"""Line number and fields of a row."""
 
 
 def column_blocks(
     source: OnDisk, widths: Sequence[int], expected: str, commas: bool = False
 ) -> Iterator[Columns]:
-    """Fields between blanks by column, some rows at a time; all lines have one of the widths, the same one.
+    """Yield fields between blanks by column, a block of rows at a time.
 
-    expected : what a line should hold, for errors
-    commas : whether commas separate fields, too
+    widths : allowed numbers of fields; all lines must have the same one
+    expected : description of a line, for errors
+    commas : treat commas as blanks
     """
     return _blocks(source.name, _split_rows(source, commas), widths, expected)
 
 
 def table_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
-    """The header of a table and its columns, some rows at a time.
+    """Return the header of a text table and an iterator over blocks of its columns.
 
-    A table is text with a header, whose fields stand between commas, tabs or blanks.
+    Fields are separated by commas, tabs or blanks, as in the header.
     """
     separator = _separator(source)
     rows = _split_rows(source)
@@ -92,7 +91,7 @@ def table_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
 
 
 def _separator(source: OnDisk) -> str | None:
-    """What stands between the fields of a table in text, as seen in its header; None: blanks."""
+    """Return the separator of fields in the header of a table: a comma, a tab, or None for blanks."""
     header = filled_lines(source, 1)[0]
     if b"," in header or suffix_of(source.name) == ".csv":
         return ","
@@ -101,17 +100,17 @@ def _separator(source: OnDisk) -> str | None:
     return None
 
 
-def is_table(source: OnDisk, *wanted: Sequence[str]) -> bool:
-    """Whether the first line of a file names all of the columns that are wanted."""
+def is_table(source: OnDisk, *required: Sequence[str]) -> bool:
+    """Return whether the first line of a file names all required columns, each by one of its usual names."""
     header = filled_lines(source, 1)[0].decode().split(_separator(source))
-    return all(column_of(header, names) is not None for names in wanted)
+    return all(column_of(header, names) is not None for names in required)
 
 
 def read_table(source: OnDisk) -> tuple[list[str], list[list[str]]]:
-    """Header and columns of a whole table."""
+    """Return the header and the columns of a whole table."""
     header, blocks = table_blocks(source)
-    parts = zip(*(fields for fields, _ in blocks), strict=True)
-    return header, [list(map(as_text, chain.from_iterable(column))) for column in parts]
+    columns = zip(*(fields for fields, _ in blocks), strict=True)
+    return header, [list(map(as_text, chain.from_iterable(column))) for column in columns]
 
 
 def _blocks(
@@ -149,19 +148,25 @@ def _csv_rows(source: OnDisk, separator: str) -> Iterator[Row]:
         fail(source.name, reason, reader.line_num)
 
 
-def as_numbers(path: PathLike, values: Column, lines: Sequence[int], what: str) -> Array:  # noqa: RET503 (`fail` raises)
-    """A column as numbers; one that is none, or NaN, is an error that names it and its line."""
+def as_numbers(path: PathLike, values: Column, lines: Sequence[int], role: str) -> Array:
+    """Return a column as numbers; raise `FileFormatError` for a field that is no number, or NaN.
+
+    lines : line number of each value
+    role : description of the value, for the error: "a score"
+    """
     with suppress(ValueError, TypeError):
         numbers = np.fromiter(map(float, values), np.float64, len(values))
         if not np.isnan(numbers).any():
             return numbers
-    wrong = next(k for k, value in enumerate(values) if not is_number(value))
-    text = as_text(values[wrong])[:40]
-    fail(path, f"{text!r} is {what}; expected a number, which NaN is not", lines[wrong])
+    row = next(k for k, value in enumerate(values) if not is_number(value))
+    text = as_text(values[row])[:40]
+    raise FileFormatError(
+        f"{path}, line {lines[row]}: {text!r} is {role}; expected a number that is not NaN"
+    )
 
 
 def is_number(value: Field) -> bool:
-    """Whether a field is a number, which NaN is not."""
+    """Return whether a field is a number other than NaN."""
     try:
         return not math.isnan(float(value))
     except (ValueError, TypeError):
@@ -169,42 +174,42 @@ def is_number(value: Field) -> bool:
 
 
 def rows_of(*columns: Values) -> Iterator[tuple[Values, ...]]:
-    """The entries of some columns side by side, as Python has them; text that is coded is spelled some at a time."""
+    """Yield the rows of columns as Python values, decoding coded text a block at a time."""
     for start in range(0, len(columns[0]), WRITTEN_ROWS):
-        some = [column[start : start + WRITTEN_ROWS] for column in columns]
-        for i, values in enumerate(some):
+        block = [column[start : start + WRITTEN_ROWS] for column in columns]
+        for i, values in enumerate(block):
             if values.dtype == np.float32:
-                # numbers that are written with the same digits, at most 9
-                some[i] = values.astype(np.str_).astype(np.float64)
-        yield from zip(*(values.tolist() for values in some), strict=True)
+                # doubles with the same shortest decimal text, at most 9 digits
+                block[i] = values.astype(np.str_).astype(np.float64)
+        yield from zip(*(values.tolist() for values in block), strict=True)
 
 
 def write_table(path: PathLike, columns: Mapping[str, Values]) -> None:
-    """Write columns as CSV, all or nothing."""
+    """Write columns as CSV, atomically."""
     rows = rows_of(*columns.values())
     texts = ([v if isinstance(v, str) else repr(v) for v in row] for row in rows)
-    with atomic_write(path) as (part,), part.open("w", encoding="utf-8", newline="") as file:
+    with atomic_write(path) as (scratch,), scratch.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(chain([columns], texts))
 
 
 def suffix_of(path: PathLike) -> str:
-    """The suffix in small letters, whether the file is compressed or not."""
+    """Return the suffix in small letters, ignoring a final ``.gz``."""
     return Path(str(path).removesuffix(".gz")).suffix.lower()
 
 
 class Coder:
-    """Numbers text as it comes: four bytes an entry, and every name once."""
+    """Encoder of repeated text: a table of names, and four bytes per entry."""
 
     def __init__(self) -> None:
         self.table: dict[Field, int] = {}
-        self.parts: list[NDArray[np.int32]] = []
+        self.blocks: list[NDArray[np.int32]] = []
 
     def add(self, fields: Column) -> None:
         for name in dict.fromkeys(fields):
             self.table.setdefault(name, len(self.table))
-        self.parts.append(np.fromiter(map(self.table.__getitem__, fields), np.int32, len(fields)))
+        self.blocks.append(np.fromiter(map(self.table.__getitem__, fields), np.int32, len(fields)))
 
     def result(self, path: PathLike) -> Coded:
-        codes = np.concatenate(self.parts)
-        self.parts.clear()
+        codes = np.concatenate(self.blocks)
+        self.blocks.clear()
         return Coded(as_names(path, self.table), codes)

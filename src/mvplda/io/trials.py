@@ -1,18 +1,18 @@
-"""Trials: which model meets which test, of which kind (`mvplda.kinds`) the trial is, and its score; who is enrolled.
+"""Trial lists, scores of trials and enrolment lists; the kinds of trials are those of `mvplda.kinds`.
 
 =========== ==========================================================================
 kaldi       ``enrol test target`` (or nontarget, TC, TW, IC, IW, 1, 0), or without a key;
             scores ``enrol test score``
 voxceleb    ``1 enrol test``, 0 for a nontarget
 rsr2015     part I ``.ndx``: ``model,test.sph,Y,N,N,N``, the four marks in the order TC, TW,
-            IC, IW, of which one is Y, none where the kind is not known
-table       text with a header, between commas, tabs (NIST) or blanks (SdSV):
+            IC, IW; one of them is Y, or none if the kind is unknown
+table       text with a header, separated by commas, tabs (NIST) or blanks (SdSV):
             columns for enrol, test and, with the key, kind; or score
 =========== ==========================================================================
 
-Written are kaldi and csv.
+Lists are written as kaldi or csv.
 
-Lists are read and written some lines at a time, and their ids are held as numbers: 30 million trials fit.
+Lists are read and written in blocks, with ids as integer codes, so that 30 million trials fit into memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .tables import (
     column_blocks,
     column_of,
     is_table,
-    needed,
+    required_column,
     rows_of,
     suffix_of,
     table_blocks,
@@ -53,7 +53,7 @@ LINES = {
     "voxceleb": ([3], "'1 enrol test'"),
     "scores": ([3], "'enrol test score', or a table"),
 }
-"""How many fields a line has, and what they are."""
+"""Numbers of fields of a line, and their description."""
 RSR2015_MARKS = {b"YNNN": "TC", b"NYNN": "TW", b"NNYN": "IC", b"NNNY": "IW", b"NNNN": ""}
 RSR2015_LINE = "'model,test.sph' and four marks Y or N for TC, TW, IC, IW, at most one Y"
 
@@ -63,11 +63,11 @@ KINDS = f"{', '.join((*reversed(TARGETS), *NONTARGETS))}, or the views that agre
 
 @dataclass(frozen=True)
 class Trials:
-    """A list of trials; columns of text are given in any form, and held as `mvplda.coded.Coded`.
+    """A list of trials. Columns of text in any form become `mvplda.coded.Coded`.
 
     enrol, test : (n,) ids of the model and of the test
-    kind : (n,) target, nontarget, TC, TW, IC, IW, the views that agree such as ``speaker+channel``, or empty where
-        it is not known; None where no kind is known
+    kind : (n,) target, nontarget, TC, TW, IC, IW, the shared views such as ``speaker+channel``, or empty if
+        unknown; None if all are unknown
     """
 
     enrol: Coded
@@ -77,21 +77,21 @@ class Trials:
     def __post_init__(self) -> None:
         _code(self, "enrol", "test", *["kind"] * (self.kind is not None))
         if self.kind is not None:
-            odd = set(self.kind.used) - kinds_among(self.kind.used) - {""}
-            if odd:
-                raise LabelError(f"the kind of a trial is one of {KINDS}; got {min(odd)!r}")
+            unknown = set(self.kind.used) - kinds_among(self.kind.used) - {""}
+            if unknown:
+                raise LabelError(f"the kind of a trial is one of {KINDS}; got {min(unknown)!r}")
 
     def __len__(self) -> int:
         return len(self.enrol)
 
     def __getitem__(self, rows: Any) -> Trials:
-        """The trials in some rows."""
+        """Return the trials in these rows."""
         kind = None if self.kind is None else self.kind[rows]
         return Trials(self.enrol[rows], self.test[rows], kind)
 
     @property
     def kinds(self) -> Coded:
-        """The kind of every trial, where all are known."""
+        """Kind of every trial; raises `LabelError` if any is unknown."""
         unknown = self.counts.get("", 0)
         if self.kind is None or unknown:
             raise LabelError(
@@ -102,13 +102,13 @@ class Trials:
 
     @property
     def target(self) -> BoolArray:
-        """Which trials are targets: the same in every view."""
+        """Mask of the target trials, which share all views."""
         shared = [kind for kind in self.kinds.used if "+" in kind]
         return self.kinds.isin([*TARGETS, max(shared, key=len, default="")])
 
     @property
     def counts(self) -> dict[str, int]:
-        """Trials of every kind."""
+        """Number of trials per kind."""
         if self.kind is None:
             return {"": len(self)}
         return {kind: int((self.kind == kind).sum()) for kind in self.kind.used}
@@ -116,10 +116,10 @@ class Trials:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of trials; ids are given in any form, and held as `mvplda.coded.Coded`.
+    """Scores of trials. Ids in any form become `mvplda.coded.Coded`.
 
     enrol, test : (n,) ids of the model and of the test
-    score : (n,) numbers, none of them NaN; those of float32 stay so, for they have fewer digits
+    score : (n,) numbers other than NaN; float32 stays float32, which has fewer digits
     """
 
     enrol: Coded
@@ -140,44 +140,44 @@ class Scores:
 
 
 def _code(record: Trials | Scores, *names: str) -> None:
-    """Number the text of some columns; all columns are equally long."""
+    """Encode columns of text; raise `DataError` if columns differ in length."""
     for name in names:
         object.__setattr__(record, name, Coded.of(getattr(record, name)))
     shapes = [column.shape for column in vars(record).values() if hasattr(column, "shape")]
     if any(shape != (len(record.enrol),) for shape in shapes):
         raise DataError(
-            f"a list has as many models as tests, kinds and scores; got the shapes {shapes}"
+            f"a list must have equally many models, tests, kinds and scores; got the shapes {shapes}"
         )
 
 
 def read_trials(path: PathLike) -> Trials:
-    """Read a trial list from a file, a pipe or ``-``, standard input; the format is seen from the contents."""
+    """Read a trial list from a file, a pipe or ``-`` (standard input), detecting its format."""
     source = OnDisk(path)
-    format = _seen_trials(source)
+    format = _detect_format(source)
     kind = Coder()
-    lines: dict[str, int] = {}  # where each kind stands first
+    first_lines: dict[str, int] = {}  # line of the first trial of each kind
 
     def add(kinds: Sequence[Any], numbers: Sequence[int]) -> None:
         for name in dict.fromkeys(kinds):
             if name not in kind.table:
-                lines[name] = numbers[kinds.index(name)]
+                first_lines[name] = numbers[kinds.index(name)]
         kind.add(kinds)
 
     enrol, test = _read_pairs(source, format, KIND, add)
-    if not kind.parts:
+    if not kind.blocks:
         return Trials(enrol, test)
     coded = kind.result(path)
     known = kinds_among(coded.names.tolist())
-    meant = []
-    for name, line in zip(coded.names.tolist(), lines.values(), strict=True):
+    spelled = []
+    for name, line in zip(coded.names.tolist(), first_lines.values(), strict=True):
         if name and name not in known and name.lower() not in SPELLINGS:
             fail(path, f"{name[:40]!r} is the kind; expected one of {KINDS}", line)
-        meant.append(name if name in known else SPELLINGS.get(name.lower(), ""))
-    return Trials(enrol, test, coded.renamed(meant))
+        spelled.append(name if name in known else SPELLINGS.get(name.lower(), ""))
+    return Trials(enrol, test, coded.renamed(spelled))
 
 
 def read_scores(path: PathLike) -> Scores:
-    """Read scores from a file, a pipe or ``-``, standard input; the format is seen from the contents."""
+    """Read scores from a file, a pipe or ``-`` (standard input), detecting their format."""
     source = OnDisk(path)
     scores = []
 
@@ -197,31 +197,36 @@ def _read_pairs(
     third: Sequence[str],
     add: Callable[[Sequence[Any], Sequence[int]], None],
 ) -> tuple[Coded, Coded]:
-    """Models and tests; what stands in the third column, where there is one, is given to `add` with its lines.
+    """Read models and tests, and pass each block of the third column, if present, to `add` with its line numbers.
 
-    third : names of that column in a table
+    third : usual names of the third column in a table
     """
     path = source.name
-    places: tuple[int, int, int | None] = (1, 2, 0) if format == "voxceleb" else (0, 1, 2)
+    enrol_column, test_column = 0, 1
+    third_column: int | None = 2
+    if format == "voxceleb":
+        third_column, enrol_column, test_column = 0, 1, 2
     if format == "rsr2015":
         blocks = _rsr2015_blocks(source)
     elif format == "table":
         header, blocks = table_blocks(source)
-        places = (needed(path, header, ENROL), needed(path, header, TEST), column_of(header, third))
+        enrol_column = required_column(path, header, ENROL)
+        test_column = required_column(path, header, TEST)
+        third_column = column_of(header, third)
     else:
         blocks = column_blocks(source, *LINES[format])
     enrol = Coder()
     test = Coder()
     for fields, lines in blocks:
-        enrol.add(fields[places[0]])
-        test.add(fields[places[1]])
-        if places[2] is not None and places[2] < len(fields):
-            add(fields[places[2]], lines)
+        enrol.add(fields[enrol_column])
+        test.add(fields[test_column])
+        if third_column is not None and third_column < len(fields):
+            add(fields[third_column], lines)
     return enrol.result(path), test.result(path)
 
 
-def _seen_trials(source: OnDisk) -> str:
-    """The format of a trial list, from its header and fields; an ambiguous list is an error."""
+def _detect_format(source: OnDisk) -> str:
+    """Return the format of a trial list; raise `FileFormatError` if its fields allow several."""
     if is_table(source, ENROL, TEST):
         return "table"
     lines = filled_lines(source, 1000)
@@ -238,32 +243,37 @@ def _seen_trials(source: OnDisk) -> str:
     if all(is_first) and all(is_last):
         fail(
             source.name,
-            "both the first and the last field may be the key: begin the list with a header, enrol test key",
+            "both the first and the last field may be the key: add a first line with the header enrol test key",
         )
     if all(is_first) or (is_first[0] and not is_last[0]):
         return "voxceleb"
     if not is_last[0]:
         first = lines[0].decode()[:80]
-        fail(source.name, f"not a trial list that is known ({', '.join(TRIALS)}): {first!r}", 1)
+        fail(
+            source.name,
+            f"unknown format of a trial list (expected {', '.join(TRIALS)}): {first!r}",
+            1,
+        )
     return "kaldi"
 
 
 def _rsr2015_blocks(source: OnDisk) -> Iterator[Columns]:
+    """Yield models, utterances and kinds of a part I list."""
     for fields, lines in column_blocks(source, [6], RSR2015_LINE, commas=True):
         models, tests, *marks = fields
         kinds = []
         for line, row in zip(lines, zip(*marks, strict=True), strict=True):
             kind = RSR2015_MARKS.get(b"".join(row))
             if kind is None:
-                given = b",".join(row).decode()
-                fail(source.name, f"the marks {given!r}; expected {RSR2015_LINE}", line)
+                text = b",".join(row).decode()
+                fail(source.name, f"unknown marks {text!r}; expected {RSR2015_LINE}", line)
             kinds.append(kind)
         utterances = [rsr2015_utterance(as_text(name)) for name in tests]
         yield [models, utterances, kinds], lines
 
 
 def write_trials(path: PathLike, trials: Trials) -> None:
-    """Write a trial list, all or nothing: as CSV by the suffix, else as Kaldi's."""
+    """Write a trial list atomically: as CSV for the suffix ``.csv``, otherwise in Kaldi's format."""
     columns = {"enrol": trials.enrol, "test": trials.test}
     if trials.kind is not None:
         columns["kind"] = trials.kind
@@ -271,20 +281,21 @@ def write_trials(path: PathLike, trials: Trials) -> None:
 
 
 def write_scores(path: PathLike, scores: Scores) -> None:
-    """Write scores, all or nothing: as CSV by the suffix, else as Kaldi's; ``-`` is standard output.
+    """Write scores atomically: as CSV for the suffix ``.csv``, otherwise in Kaldi's format; ``-`` is standard output.
 
-    Text holds the digits that give every number back, and no more: at most 9 for those of float32.
+    Numbers have the shortest text that restores them: at most 9 digits for float32.
     """
     _write(path, {"enrol": scores.enrol, "test": scores.test, "score": scores.score})
 
 
 def _write(path: PathLike, columns: Mapping[str, Any]) -> None:
+    """Write columns in the format of the suffix."""
     if suffix_of(path) == ".csv":
         write_table(path, columns)
         return
     for column in columns.values():
         if isinstance(column, Coded):
-            check_ids(column.used)  # a kind that is not known is empty, which a line cannot hold
+            check_ids(column.used)  # raises for unknown kinds, whose text is empty
     write_text(path, (" ".join(map(str, row)) for row in rows_of(*columns.values())))
 
 
@@ -292,8 +303,8 @@ class Matched(NamedTuple):
     """Scores in the order of a list of trials.
 
     score : (n,) score of every trial
-    duplicates : scores that repeat another of the same trial, with the same number
-    unused : scores of trials that the list does not have
+    duplicates : number of scores that repeat an earlier one of the same trial with the same value
+    unused : number of scores of trials that are not in the list
     """
 
     score: Array
@@ -302,55 +313,54 @@ class Matched(NamedTuple):
 
 
 def rows_in(names: Names, table: Sequence[str]) -> IntArray:
-    """Where names stand in a table; -1 of those that do not."""
-    place = {name: row for row, name in enumerate(table)}
-    return np.array([place.get(name, -1) for name in names.tolist()], dtype=np.int64)
+    """Return the row of every name in a table; -1 for absent names."""
+    row_of = {name: row for row, name in enumerate(table)}
+    return np.array([row_of.get(name, -1) for name in names.tolist()], dtype=np.int64)
 
 
 def match(trials: Trials, scores: Scores) -> Matched:
-    """The score of every trial, found by the ids of model and test.
+    """Return the score of every trial, matched by the ids of model and test.
 
-    A trial without a score is an error that names it, and so is a trial with two different ones, or two kinds.
+    Raises `LabelError` for a trial without a score, with two different scores, or with two kinds.
     """
-    # One number for every pair of a model and a test, as the scores number them.
+    # one integer key per pair of model and test, in the codes of the scores
     width = len(scores.test.names)
     keys = scores.enrol.codes.astype(np.int64) * width + scores.test.codes
     models = rows_in(trials.enrol.names, scores.enrol.names.tolist())[trials.enrol.codes]
     tests = rows_in(trials.test.names, scores.test.names.tolist())[trials.test.codes]
-    wanted = np.where((models < 0) | (tests < 0), -1, models * width + tests)
-    known, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
-    values = scores.score[first].astype(np.float64)
-    _refuse(
+    trial_keys = np.where((models < 0) | (tests < 0), -1, models * width + tests)
+    unique_keys, first_rows, key_index = np.unique(keys, return_index=True, return_inverse=True)
+    values = scores.score[first_rows].astype(np.float64)
+    _check_rows(
         scores,
-        scores.score != values[numbers],
+        scores.score != values[key_index],
         "{} score(s) contradict an earlier one of the same trial, the first is {!r}",
     )
-    place = np.searchsorted(known, wanted)
-    # Behind the last key stands one that no trial has.
-    missing = np.append(known, -2)[place] != wanted
-    _refuse(trials, missing, f"{{}} of {len(trials)} trials have no score, the first is {{!r}}")
+    position = np.searchsorted(unique_keys, trial_keys)
+    # the appended key, which no trial has, stands for positions after the last
+    missing = np.append(unique_keys, -2)[position] != trial_keys
+    _check_rows(trials, missing, f"{{}} of {len(trials)} trials have no score, the first is {{!r}}")
     if trials.kind is not None:
-        kinds = np.zeros(len(known), dtype=trials.kind.codes.dtype)
-        kinds[place] = trials.kind.codes
-        clash = kinds[place] != trials.kind.codes
-        _refuse(trials, clash, "{} trial(s) are listed with two kinds, the first is {!r}")
-    used = np.zeros(len(known), dtype=bool)
-    used[place] = True
-    return Matched(values[place], len(scores) - len(known), int((~used).sum()))
+        kinds = np.zeros(len(unique_keys), dtype=trials.kind.codes.dtype)
+        kinds[position] = trials.kind.codes
+        clash = kinds[position] != trials.kind.codes
+        _check_rows(trials, clash, "{} trial(s) are listed with two kinds, the first is {!r}")
+    used = np.zeros(len(unique_keys), dtype=bool)
+    used[position] = True
+    return Matched(values[position], len(scores) - len(unique_keys), int((~used).sum()))
 
 
-def _refuse(rows: Trials | Scores, wrong: BoolArray, said: str) -> None:
-    """An error with their number and the first of them, where any row is wrong."""
+def _check_rows(rows: Trials | Scores, wrong: BoolArray, message: str) -> None:
+    """Raise `LabelError` with the number of wrong rows and the first of them, if there are any."""
     if wrong.any():
         first = int(wrong.argmax())
-        raise LabelError(said.format(int(wrong.sum()), f"{rows.enrol[first]} {rows.test[first]}"))
-
-
-# Lists of RSR2015 part I.
+        raise LabelError(
+            message.format(int(wrong.sum()), f"{rows.enrol[first]} {rows.test[first]}")
+        )
 
 
 def rsr2015_utterance(name: str) -> str:
-    """An RSR2015 file as the id of an utterance: ``male/m051/m051_01_003.sph`` is ``m051/m051_01_003``."""
+    """Return the utterance id of an RSR2015 file: ``m051/m051_01_003`` for ``male/m051/m051_01_003.sph``."""
     return name.removesuffix(".sph").removeprefix("male/").removeprefix("female/")
 
 

@@ -1,4 +1,4 @@
-"""Vectors in ``.npz``, Parquet and CSV files: an array or a column of vectors, beside it ids and labels."""
+"""Vectors in ``.npz``, Parquet and CSV files: an array or a column of vectors, with ids and labels beside it."""
 
 from __future__ import annotations
 
@@ -15,55 +15,57 @@ from .._optional import need
 from .batches import Batch, Reader, Vectors, rows_of_batch
 from .lists import as_objects
 from .streams import Names, OnDisk, as_names, as_text, fail, wrap_reader_errors
-from .tables import as_numbers, is_number, plain, read_table, write_table
+from .tables import as_numbers, is_number, normalised_name, read_table, write_table
 
 Arrow = Any
-"""A column, a type or a file of pyarrow, which is an extra: its types cannot be named here."""
+"""A column, a type or a file of pyarrow, which is optional: its types cannot be imported here."""
 
 VECTORS = ("x", "vectors", "embeddings", "xvectors", "data", "vector", "embedding", "xvector")
 IDS = (
     *("ids", "id", "utt", "utts", "utterances", "keys", "names"),
     *("uttid", "utterance", "key", "name", "segmentid"),
 )
-"""Usual names of arrays and columns, as `plain` writes them."""
+"""Usual names of arrays and columns, normalised by `normalised_name`."""
 ARCHIVE = "a NumPy archive (.npz)"
 PARQUET = "a Parquet file"
 STREAM_BYTES = 4 * 2**20
 GUESSED_WIDTH = 512
-"""Of lists in Parquet, whose type does not tell it; it only decides how many rows are read at a time."""
+"""Assumed width of Parquet lists without a fixed size; it only sets the number of rows per batch."""
 
 
 def usual_name(names: Sequence[str], usual: Sequence[str]) -> str | None:
-    """The first of the usual names that a column has, however it is written."""
-    known = {plain(name): name for name in reversed(names)}
-    return next((known[name] for name in usual if name in known), None)
+    """Return the column with the first of the usual names, ignoring case, blanks, hyphens and underscores."""
+    by_normalised = {normalised_name(name): name for name in reversed(names)}
+    return next((by_normalised[name] for name in usual if name in by_normalised), None)
 
 
-def chosen(names: Sequence[str], usual: Sequence[str]) -> str | None:
-    """The column with a usual name, else the only one."""
+def column_or_only(names: Sequence[str], usual: Sequence[str]) -> str | None:
+    """Return the only column, or the one with a usual name."""
     if len(names) == 1:
         return names[0]
     return usual_name(names, usual)
 
 
 class NpzReader(Reader):
-    """Named arrays: vectors (n, D) and beside them ids and labels (n,)."""
+    """Reader of ``.npz``: an array of vectors (n, D), ids and labels (n,)."""
 
     def __init__(self, source: OnDisk) -> None:
         self.source = source
         self.path = source.name
         with wrap_reader_errors(self.path, ARCHIVE), zipfile.ZipFile(source.file) as file:
-            headers = {n.removesuffix(".npy"): _header(file.open(n)) for n in file.namelist()}
+            headers = {
+                name.removesuffix(".npy"): _header(file.open(name)) for name in file.namelist()
+            }
         tables = [key for key, (shape, _) in headers.items() if len(shape) == 2]
-        key = chosen(tables, VECTORS)
+        key = column_or_only(tables, VECTORS)
         if key is None or headers[key][1].kind not in "fiu":
             arrays = ", ".join(
                 f"{name} {shape} of {dtype}" for name, (shape, dtype) in headers.items()
             )
             fail(
                 self.path,
-                "expected an array 'X', vectors of floats as (n, D), and ids as (n,); "
-                f"there are {arrays or 'no arrays'}",
+                "expected an array 'X' of floats (n, D), and ids (n,); "
+                f"the archive has {arrays or 'no arrays'}",
             )
         self.key = key
         self.columns = tuple(name for name, (shape, _) in headers.items() if len(shape) == 1)
@@ -83,13 +85,13 @@ class NpzReader(Reader):
         for column, values in {**labels, "ids": names}.items():
             if len(values) != len(X):
                 reason = f"{len(values)} values of {column!r} for {len(X)} vectors"
-                fail(self.path, f"{reason}; expected as many")
+                fail(self.path, f"{reason}; expected one per vector")
         if len(X):
             yield Batch(X, names.tolist(), labels)
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
-    """Shape and type of an array, before it is read."""
+    """Return shape and type of an array without reading its numbers."""
     with file:
         readers = {(1, 0): npy.read_array_header_1_0}
         read = readers.get(npy.read_magic(file), npy.read_array_header_2_0)
@@ -98,12 +100,16 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
 
 
 def write_npz(path: Path, ids: Names, X: Vectors) -> None:
+    """Write the arrays ``X`` and ``ids``."""
     with path.open("wb") as file:
         np.savez(file, X=X, ids=ids)
 
 
 class ParquetReader(Reader):
-    """Columns of ids, of vectors as lists, and of labels; row groups are read some rows at a time, never held whole."""
+    """Reader of Parquet: columns of ids, vectors (lists) and labels.
+
+    Row groups are read in batches and never held as a whole.
+    """
 
     def __init__(self, source: OnDisk) -> None:
         self.source = source
@@ -111,21 +117,23 @@ class ParquetReader(Reader):
         types = need("pyarrow").types
         with wrap_reader_errors(self.path, PARQUET), self._open() as file:
             self.schema = file.schema_arrow
-        named = []
-        lists = []
+        scalar_columns = []
+        list_columns = []
         for field in self.schema:
             kind = field.type
             if types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind):
-                named.append(field.name)
+                scalar_columns.append(field.name)
             elif types.is_nested(kind) and types.is_floating(getattr(kind, "value_type", kind)):
-                lists.append(field.name)
-        self.key = chosen(lists, VECTORS) or self._lacks("one column of vectors, called 'vector'")
-        self.id_column = chosen(named, IDS)
+                list_columns.append(field.name)
+        self.key = column_or_only(list_columns, VECTORS) or self._lacks(
+            "one column of vectors, called 'vector'"
+        )
+        self.id_column = column_or_only(scalar_columns, IDS)
         self.has_ids = self.id_column is not None
         self.columns = tuple(name for name in self.schema.names if name != self.key)
 
     def _open(self) -> Arrow:
-        # buffered streams: a row group is never read whole
+        # buffered streams read a row group piece by piece
         return need("pyarrow.parquet").ParquetFile(
             self.source.file,
             pre_buffer=False,
@@ -133,27 +141,28 @@ class ParquetReader(Reader):
             page_checksum_verification=True,
         )
 
-    def _lacks(self, what: str) -> NoReturn:
+    def _lacks(self, expected: str) -> NoReturn:
+        """Raise the error about a missing column, with the columns of the file."""
         columns = ", ".join(f"{field.name} ({field.type})" for field in self.schema)
-        fail(self.path, f"expected {what}; the columns are {columns}")
+        fail(self.path, f"expected {expected}; the columns are {columns}")
 
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
         if ids and self.id_column is None:
             self._lacks("a column of ids, text or whole numbers, called 'id'")
-        filled = [self.key, *[self.id_column] * ids]
+        required = [self.key, *[self.id_column] * ids]
         kind = self.schema.field(self.key).type
         width = getattr(kind, "list_size", GUESSED_WIDTH)
         step = rows_of_batch(batch_bytes, width * kind.value_type.bit_width // 8)
         first = 0
         with wrap_reader_errors(self.path, PARQUET), self._open() as file:
-            wanted = list(dict.fromkeys([*filled, *columns]))
-            for batch in file.iter_batches(step, columns=wanted, use_threads=False):
-                # Offsets and lengths of a damaged file would lead out of its memory.
+            selected = list(dict.fromkeys([*required, *columns]))
+            for batch in file.iter_batches(step, columns=selected, use_threads=False):
+                # offsets and lengths of a damaged file could point outside of its memory
                 batch.validate(full=True)
-                for name in filled:
+                for name in required:
                     if batch.column(name).null_count:
                         row = first + batch.column(name).is_null().index(True).as_py()
-                        fail(self.path, f"row {row}, counted from 0, has no {name!r}: it is null")
+                        fail(self.path, f"row {row} (counted from 0): {name!r} is null")
                 names = None
                 if ids:
                     names = list(map(as_text, batch.column(self.id_column).to_pylist()))
@@ -162,7 +171,7 @@ class ParquetReader(Reader):
                 first += len(X)
 
     def _rows(self, column: Arrow) -> NDArray[np.floating]:
-        """A column of vectors as an array."""
+        """Return a column of vectors as an array (n, D)."""
         widths = need("pyarrow.compute").list_value_length(column).unique().to_pylist()
         if len(widths) > 1:
             fail(self.path, f"vectors of widths {min(widths)} to {max(widths)}; expected one width")
@@ -171,6 +180,7 @@ class ParquetReader(Reader):
 
 
 def write_parquet(path: Path, ids: Names, X: Vectors) -> None:
+    """Write the columns ``id`` and ``vector``, with checksums."""
     arrow = need("pyarrow")
     numbers = arrow.array(np.ascontiguousarray(X).reshape(-1))
     vectors = arrow.FixedSizeListArray.from_arrays(numbers, X.shape[1])
@@ -180,23 +190,23 @@ def write_parquet(path: Path, ids: Names, X: Vectors) -> None:
 
 
 class CsvReader(Reader):
-    """A header; columns that hold numbers only, in the first line, are the vector; the rest are ids and labels."""
+    """Reader of CSV: columns with a number in the first line are dimensions; others are ids and labels."""
 
     def __init__(self, source: OnDisk) -> None:
         header, columns = read_table(source)
         self.path = source.name
         self.fields = dict(zip(header, columns, strict=True))
-        texts = [name for name, column in self.fields.items() if not is_number(column[0])]
-        self.id_column = usual_name(header, IDS) or next(iter(texts), None)
+        text_columns = [name for name, column in self.fields.items() if not is_number(column[0])]
+        self.id_column = usual_name(header, IDS) or next(iter(text_columns), None)
         self.has_ids = self.id_column is not None
-        self.wide = [name for name in header if name not in (*texts, self.id_column)]
-        self.columns = tuple(name for name in header if name not in self.wide)
-        if not self.wide:
-            fail(self.path, "expected columns of numbers (NaN is none), one per dimension")
+        self.dimensions = [name for name in header if name not in (*text_columns, self.id_column)]
+        self.columns = tuple(name for name in header if name not in self.dimensions)
+        if not self.dimensions:
+            fail(self.path, "expected columns of numbers other than NaN, one per dimension")
 
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
         numbers = []
-        for name in self.wide:
+        for name in self.dimensions:
             values = self.fields[name]
             # the header is line 1
             lines = range(2, 2 + len(values))
@@ -209,5 +219,6 @@ class CsvReader(Reader):
 
 
 def write_csv(path: Path, ids: Names, X: Vectors) -> None:
+    """Write a column ``id`` and one column per dimension."""
     columns = {"id": ids, **{f"x{k}": column for k, column in enumerate(X.T)}}
     write_table(path, columns)

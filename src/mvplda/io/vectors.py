@@ -1,15 +1,15 @@
-"""Vectors with their ids, in the files that extractors leave.
+"""Files of vectors with ids.
 
 ==================== ======================================================================
 ``.scp``, ``.ark``   Kaldi, binary or text; also ``scp:``, ``ark:``, ``ark,t:``
 ``.npz``             arrays ``X`` and ``ids``
 ``.parquet``         a column of ids and one of vectors (lists, or fixed-size lists)
-``.csv``             a header, a column of ids and one column for every dimension
+``.csv``             a header, a column of ids and one column per dimension
 ==================== ======================================================================
 
-Each may be compressed with gzip. The format of a stream (``-``, a pipe) is seen from its first bytes.
-There is one reader a format, which gives batches: `read_vectors` takes them all,
-`mvplda.distributed.shards` one by one.
+Each may be compressed with gzip. The format of a stream (``-``, a pipe) is detected from its first bytes.
+Each format has a reader that yields batches: `read_vectors` concatenates them, `mvplda.distributed.shards`
+accumulates them one by one.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from .._typing import Names as Labels
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..persistence import EXTRACTOR_SUFFIX, atomic_write, check_writable
 from . import vector_formats as formats
-from .batches import Reader, Vectors, joined
+from .batches import Reader, Vectors, stack_blocks
 from .kaldi_names import is_kaldi, kaldi_files, looks_like_archive, parse_name
 from .lists import as_objects, read_labels
 from .streams import Names, OnDisk, as_names, check_ids, fail, is_stream, repeated
 from .tables import Numbers, suffix_of
 
 WHOLE = 2**28
-"""Bytes of a batch where all of them are wanted."""
+"""Size in bytes of a batch when a whole file is read."""
 
 
 class Format(NamedTuple):
-    """Who reads and who writes files with a suffix, and how such a file begins."""
+    """Reader and writer of a file format, and the first bytes of its files."""
 
     reader: Callable[[OnDisk], Reader]
     write: Callable[[Path, Names, Vectors], None]
@@ -60,7 +60,7 @@ class VectorSet:
 
     ids : (n,) text
     X : (n, D) float32 or float64
-    extractor : name of what made them, where it is known
+    extractor : name of the extractor that made them, if known
     """
 
     ids: Names
@@ -75,7 +75,7 @@ class VectorSet:
         object.__setattr__(self, "X", X)
         if X.ndim != 2 or self.ids.shape != (len(X),):
             raise DataError(
-                f"a vector set has vectors (n, D) and n ids; got vectors {X.shape} and ids {self.ids.shape}"
+                f"a vector set needs vectors (n, D) and n ids; got vectors {X.shape} and ids {self.ids.shape}"
             )
 
     def __len__(self) -> int:
@@ -89,25 +89,27 @@ class VectorSet:
         return name in self._rows
 
     def rows(self, ids: Iterable[object]) -> IntArray:
-        """Row of every id; one that is not there is an error that names it."""
+        """Return the row of every id; raise `LabelError` for an id without a vector."""
         names = list(map(str, ids))
         missing = [name for name in names if name not in self]
         if missing:
             raise LabelError(
                 f"{len(set(missing))} id(s) have no vector, the first is {missing[0]!r}; "
-                f"those of the {len(self)} vectors begin with {self.ids[:2].tolist()}"
+                f"the ids of the {len(self)} vectors begin with {self.ids[:2].tolist()}"
             )
         return np.array([self._rows[name] for name in names], dtype=np.int64)
 
     def select(self, ids: Iterable[object]) -> VectorSet:
-        """The vectors of these ids, in their order; ids may repeat."""
+        """Return the vectors of these ids in this order; ids may repeat."""
         rows = self.rows(ids)
         return VectorSet(self.ids[rows], self.X[rows], self.extractor)
 
 
 def open_vectors(path: PathLike) -> Reader:
-    """The reader of a file; the suffix or a Kaldi prefix names the format; of a stream, and of a file without
-    a suffix, the first bytes do. A folder stands for the list of vectors in it, as in Kaldi's data folders.
+    """Return the reader of a file.
+
+    The suffix or a Kaldi prefix sets the format; streams and files without a suffix are detected by their first bytes.
+    A folder stands for its list of vectors, as in Kaldi's data folders.
     """
     if Path(path).is_dir():
         path = _list_in(Path(path))
@@ -135,19 +137,19 @@ def _kaldi_reader(name: PathLike, source: OnDisk | None = None) -> Reader:
 
 
 def _list_in(folder: Path) -> Path:
-    """The usual list of vectors in a folder, or the only one."""
+    """Return the usual list of vectors in a folder, or the only list."""
     for name in ("xvector.scp", "ivector.scp"):
         if (folder / name).exists():
             return folder / name
     lists = sorted(folder.glob("*.scp"))
     if len(lists) != 1:
         names = ", ".join(path.name for path in lists) or "no .scp"
-        fail(folder, f"this is a folder; it has {names}: name the file")
+        fail(folder, f"this is a folder with {names}: give the path of one file")
     return lists[0]
 
 
 def read_vectors(path: PathLike) -> VectorSet:
-    """Read vectors and ids; the suffix or a Kaldi prefix names the format, of a stream its first bytes.
+    """Read vectors and ids; see `open_vectors` for the detection of the format.
 
     Parameters
     ----------
@@ -156,35 +158,38 @@ def read_vectors(path: PathLike) -> VectorSet:
     Raises
     ------
     FileFormatError
-        The file is truncated, empty or of another kind; vectors differ in width or are not
-        finite; ids repeat. The error names the file and the first entry at fault.
+        The file is truncated, empty or of another format; vectors differ in width or are not finite; ids repeat.
+        The error names the file and the first faulty entry.
     """
     ids: list[str] = []
-    parts: list[tuple[str, Numbers]] = []
+    blocks: list[tuple[str, Numbers]] = []
     for batch in open_vectors(path).batches(WHOLE, (), True):
-        some = [str(i) for i in range(len(ids), len(ids) + len(batch.X))]
+        names = [str(i) for i in range(len(ids), len(ids) + len(batch.X))]
         if batch.ids is not None:
-            some = list(batch.ids)
-        parts.append((some[0], batch.X))
-        ids += some
-    if not any(X.size for _, X in parts):
-        fail(path, "the file holds no vectors")
-    X = joined(path, parts)
+            names = list(batch.ids)
+        blocks.append((names[0], batch.X))
+        ids += names
+    if not any(X.size for _, X in blocks):
+        fail(path, "the file contains no vectors")
+    X = stack_blocks(path, blocks)
     if X.dtype == np.float16:
         X = X.astype(np.float32)
-    names = checked_names(path, ids)
-    check_once(path, names)
+    checked = checked_names(path, ids)
+    check_once(path, checked)
     wrong = ~np.isfinite(X).all(axis=1)
     if wrong.any():
-        which = str(names[wrong.argmax()])
-        fail(path, f"{wrong.sum()} vector(s) hold NaN or infinity, the first is {which!r}")
+        first = str(checked[wrong.argmax()])
+        fail(path, f"{wrong.sum()} vector(s) contain NaN or infinity, the first is {first!r}")
     return VectorSet(
-        names, np.asarray(X, dtype=np.result_type(X, np.float32)), read_extractor(path)
+        checked, np.asarray(X, dtype=np.result_type(X, np.float32)), read_extractor(path)
     )
 
 
 def checked_names(path: PathLike, ids: Sequence[str] | Names, first: int = 0) -> Names:
-    """Ids as an array; an empty one is an error. `first` is the row of the first of them in the file."""
+    """Return ids as an array; raise `FileFormatError` for an empty one.
+
+    first : row of the first id in the file, for the error
+    """
     names = as_names(path, ids)
     empty = names == ""
     if empty.any():
@@ -194,68 +199,70 @@ def checked_names(path: PathLike, ids: Sequence[str] | Names, first: int = 0) ->
 
 
 def check_once(path: PathLike, names: Names) -> None:
-    """An id that stands twice is an error that names it and both places."""
-    count, again = repeated(names.tolist())
+    """Raise `FileFormatError` for a repeated id, with both its entries."""
+    count, duplicate = repeated(names.tolist())
     if count:
-        places = " and ".join(map(str, 1 + np.flatnonzero(names == again)[:2]))
-        reason = f"{count} id(s) repeat an earlier one, the first is {again!r} (entries {places})"
-        fail(path, f"{reason}; every id stands once")
+        entries = " and ".join(map(str, 1 + np.flatnonzero(names == duplicate)[:2]))
+        reason = (
+            f"{count} id(s) repeat an earlier one, the first is {duplicate!r} (entries {entries})"
+        )
+        fail(path, f"{reason}; ids must be unique")
 
 
 def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, Labels]:
-    """Those of some columns that stand beside the vectors in a file: arrays of an .npz, columns of a table."""
-    if not names:  # a stream is not even opened: it can be read once
+    """Read the named columns beside the vectors of a file, as far as they exist."""
+    if not names:  # a stream, which can be read once, must stay unopened
         return {}
     reader = open_vectors(path)
-    parts: dict[str, list[object]] = {name: [] for name in names if name in reader.columns}
-    if parts:
-        for batch in reader.batches(WHOLE, list(parts), False):
+    entries: dict[str, list[object]] = {name: [] for name in names if name in reader.columns}
+    if entries:
+        for batch in reader.batches(WHOLE, list(entries), False):
             for name, values in batch.columns.items():
-                parts[name] += values.tolist()
-    return {name: as_objects(values) for name, values in parts.items()}
+                entries[name] += values.tolist()
+    return {name: as_objects(values) for name, values in entries.items()}
 
 
 def labels_beside(path: PathLike, views: Iterable[str]) -> dict[str, str]:
-    """Where labels lie beside vectors: a column that is called like the view, or utt2spk, utt2VIEW in their folder."""
+    """Return the source of each view's labels: a column with the view's name, or utt2spk or utt2VIEW in the folder."""
     if is_stream(path):
         return {}
     folder = Path(path)
     if not folder.is_dir():
         folder = folder.parent
     columns = open_vectors(path).columns
-    places = {}
+    sources = {}
     for view in views:
         file = folder / f"utt2{'spk' if view == 'speaker' else view}"
         if view in columns:
-            places[view] = view
+            sources[view] = view
         elif file.is_file():
-            places[view] = str(file)
-    return places
+            sources[view] = str(file)
+    return sources
 
 
 def read_labelled(
     path: PathLike, sources: Mapping[str, str], views: Sequence[str] = ()
 ) -> tuple[VectorSet, dict[str, Labels]]:
-    """Vectors, and their labels by view.
+    """Read vectors, and their labels by view.
 
-    sources : {view: a column beside the vectors, or a list such as utt2spk}
-    views : looked for beside the vectors, too, see `labels_beside`
+    sources : {view: name of a column beside the vectors, or path of a list such as utt2spk}
+    views : further views, whose labels are read if they lie beside the vectors; see `labels_beside`
     """
     vectors = read_vectors(path)
-    places = {**labels_beside(path, views), **sources}
-    # a stream was read, and has no columns
-    columns = {} if is_stream(path) else read_columns(path, list(places.values()))
-    table = {}
-    for view, place in places.items():
-        if place in columns:
-            table[view] = columns[place]
+    sources = {**labels_beside(path, views), **sources}
+    # a stream was read already, and has no columns
+    columns = {} if is_stream(path) else read_columns(path, list(sources.values()))
+    labels = {}
+    for view, source in sources.items():
+        if source in columns:
+            labels[view] = columns[source]
         else:
-            table |= read_labels({view: place}, vectors.ids)
-    return vectors, table
+            labels |= read_labels({view: source}, vectors.ids)
+    return vectors, labels
 
 
 def read_extractor(path: PathLike) -> str | None:
-    """The name of what made these vectors, where a note beside them tells."""
+    """Return the name of the extractor in the note beside the vectors, or None."""
     note = _note(main_file(path))
     if is_stream(path) or not note.is_file():
         return None
@@ -267,10 +274,10 @@ def read_extractor(path: PathLike) -> str | None:
 
 
 def write_vectors(path: PathLike, vectors: VectorSet) -> None:
-    """Write vectors and ids, all or nothing; the suffix or a Kaldi prefix names the format.
+    """Write vectors and ids atomically; the suffix or a Kaldi prefix sets the format.
 
-    ``x.scp`` writes ``x.ark`` beside it, and ``x.ark`` alone no ``.scp``. The name of the extractor goes to
-    ``PATH.extractor``; where there is none, a note that was there is removed, since it told about other vectors.
+    ``x.scp`` writes ``x.ark`` beside it; ``x.ark`` writes no ``.scp``. The name of the extractor goes to the note
+    ``PATH.extractor``; without a name, an old note is removed, because it describes other vectors.
     """
     count, first = repeated(check_ids(vectors.ids.tolist()))
     if count:
@@ -281,28 +288,30 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
         raise DataError(f"some vectors are not finite: nothing was written to {path}")
     files = written_files(path)
     notes = [] if vectors.extractor is None else [_note(main_file(path))]
-    with atomic_write(*files, *notes) as parts:
+    with atomic_write(*files, *notes) as scratch:
         if is_kaldi(path):
             from .kaldi import write_kaldi
 
-            write_kaldi(path, parts[: len(files)], vectors.ids, vectors.X)
+            write_kaldi(path, scratch[: len(files)], vectors.ids, vectors.X)
         else:
-            FORMATS[suffix_of(path)].write(parts[0], vectors.ids, vectors.X)
-        for part in parts[len(files) :]:
-            part.write_text(f"{vectors.extractor}\n", encoding="utf-8")
-        for file in files:  # before the vectors change: a note must not vouch for others
+            FORMATS[suffix_of(path)].write(scratch[0], vectors.ids, vectors.X)
+        for note in scratch[len(files) :]:
+            note.write_text(f"{vectors.extractor}\n", encoding="utf-8")
+        for (
+            file
+        ) in files:  # removed before the vectors change: an old note must not describe new vectors
             _note(file).unlink(missing_ok=True)
 
 
 def check_vectors_writable(path: PathLike) -> None:
-    """Raise the error now that `write_vectors` would give for this place: before long work, not after it."""
+    """Raise the error of `write_vectors` for this path, before long work rather than after it."""
     check_writable(*written_files(path))
     if suffix_of(path) == ".parquet":
         need("pyarrow")
 
 
 def written_files(path: PathLike) -> list[Path]:
-    """The files that `write_vectors` writes under a name, besides the note of the extractor."""
+    """Return the files that `write_vectors` writes for a path, without the note of the extractor."""
     if is_kaldi(path):
         return kaldi_files(path)
     if suffix_of(path) not in FORMATS:
@@ -311,7 +320,7 @@ def written_files(path: PathLike) -> list[Path]:
 
 
 def main_file(path: PathLike) -> PathLike:
-    """What one names to read the vectors, without a Kaldi prefix."""
+    """Return the path to read the vectors from, without a Kaldi prefix."""
     return parse_name(path)[0] if is_kaldi(path) else path
 
 
@@ -324,4 +333,4 @@ def _unknown(path: PathLike) -> str:
     hint = ""
     if suffix == ".npy":
         hint = '. Write an array with its ids: np.savez("x.npz", X=X, ids=ids)'
-    return f"{path}: vectors are kept in files ending in {', '.join(SUFFIXES)}; this ends in {suffix!r}{hint}"
+    return f"{path}: expected a file of vectors with the suffix {', '.join(SUFFIXES)}; got {suffix!r}{hint}"
