@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from mvplda.paper.provenance import DATA, OUTPUT, WORK, digest_of, rows_of
 
 from benchmarks.report import results_files
 from benchmarks.timing import ROOT
+from mvplda.paper.provenance import DATA, OUTPUT, WORK, digest_of, rows_of
 
 TOLERANCE = 0.01
 """Relative difference of a number that passes, unless the row has a tolerance of its own."""

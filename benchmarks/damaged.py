@@ -31,10 +31,10 @@ import av
 import numpy as np
 import soundfile
 import soxr
-from mvplda.paper.provenance import provenance, write_results
 
 from mvplda.distributed.ordered import ordered_map
 from mvplda.exceptions import MvpldaError
+from mvplda.paper.provenance import provenance, write_results
 from mvplda.voice.audio.decode import golden_signal, read_sound
 from mvplda.voice.audio.quality import measure
 from mvplda.voice.extractors import Extractor, load_extractor

@@ -15,9 +15,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from mvplda.paper.provenance import provenance, write_results
-
 from mvplda import MultiviewPLDA
+from mvplda.paper.provenance import provenance, write_results
 from mvplda.scoring.cuda import JointScorer, best_rows
 from mvplda.scoring.log_sums import LogSum, Product, Terms
 

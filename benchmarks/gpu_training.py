@@ -23,14 +23,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from mvplda.paper.provenance import provenance, write_results
-
 from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.backend import to_host
 from mvplda.inference.design import Design
 from mvplda.inference.em import fit_em, moment_start
 from mvplda.inference.parameters import NoiseModel
 from mvplda.inference.priors import MaximumLikelihood
+from mvplda.paper.provenance import provenance, write_results
 from mvplda.statistics import device as on_device
 from mvplda.statistics.device import DeviceAccumulator
 

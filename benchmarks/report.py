@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import scipy
-from mvplda.paper.provenance import DATA, OUTPUT, provenance, with_provenance, write_results
 from threadpoolctl import threadpool_info
 
 import mvplda
 from benchmarks.timing import ROOT
+from mvplda.paper.provenance import DATA, OUTPUT, provenance, with_provenance, write_results
 
 # figures may be made where nothing can be drawn; --pictures draws them elsewhere
 if find_spec("matplotlib") is not None:

@@ -16,13 +16,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-from mvplda.paper.provenance import provenance, write_results
 
 from mvplda.coded import Coded
 from mvplda.io.trials import Trials, read_rsr2015_enrolment, rsr2015_utterance
 from mvplda.paper.corpora import load_corpus, public
 from mvplda.paper.experiment import run_experiment
 from mvplda.paper.experiment_settings import read_recipe
+from mvplda.paper.provenance import provenance, write_results
 
 PEOPLE = {"male": range(1, 158), "female": range(1, 144)}
 FIRST_EVALUATED = {"male": 101, "female": 95}

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+
 from mvplda.paper.provenance import provenance, write_results
 
 TAKES = 3

@@ -32,8 +32,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "support")]
 
 import service_postgres  # noqa: E402
-from mvplda.paper.provenance import provenance, update_rows, with_provenance  # noqa: E402
 from service_client import Client, Refused  # noqa: E402
+
+from mvplda.paper.provenance import provenance, update_rows, with_provenance  # noqa: E402
 
 MASTER_KEY = "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="
 

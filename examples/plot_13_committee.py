@@ -46,12 +46,12 @@ systems = {
     "cosine of both": CosineScorer(),
     "one model of both": expert,
     "committee": Committee(
-        {"voice": expert, "words": expert}, columns=halves, factors=None
+        {"voice": expert, "words": expert}, columns=halves, weights=None
     ),
     "committee, words for phrases only": Committee(
         {"voice": expert, "words": words},
         columns=halves,
-        factors=None,
+        weights=None,
     ),
 }
 errors = {}

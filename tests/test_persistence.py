@@ -272,7 +272,7 @@ SCORERS: dict[str, Callable[[], Any]] = {
     "CosineScorer": mvplda.CosineScorer,
     "Committee": lambda: mvplda.Committee(
         {"isotropic": mvplda.MultiviewPLDA(["speaker", "phrase"], prior="isotropic")},
-        factors=None,
+        weights=None,
     ),
     "Committee of a bundle": lambda: mvplda.Committee(
         {
@@ -280,7 +280,7 @@ SCORERS: dict[str, Callable[[], Any]] = {
             "bare": mvplda.MultiviewPLDA({"speaker": 2}, max_iter=3),
         },
         columns={"bare": (0, D)},
-        factors=None,
+        weights=None,
     ),
     "Bundle": lambda: mvplda.Bundle(None, mvplda.PLDA(2, max_iter=3)),
     "Bundle with preprocessing": lambda: mvplda.Bundle(
@@ -330,7 +330,7 @@ def test_what_could_not_be_loaded_is_not_written(
     if inside == "bundle":
         scorer = mvplda.Bundle(None, model)
     elif inside == "committee":
-        scorer = mvplda.Committee({"model": model}, factors=None).fit(X, LABELS)
+        scorer = mvplda.Committee({"model": model}, weights=None).fit(X, LABELS)
         model = scorer.experts_["model"]
     path = tmp_path / "x.safetensors"
     scorer.save(path)

@@ -14,7 +14,7 @@ import mvplda
 from mvplda.decisions import OperatingPoint, point_for
 from mvplda.model_files import load_model
 from mvplda.models import find_scorers
-from mvplda.training import COMMITTEE, FARS, HeldOut, deploy, train
+from mvplda.training import COMMITTEE, FARS, HeldOutModels, deploy_on_speakers, train
 from mvplda.voice.default_model import DEFAULT_MODEL
 from mvplda.voice.setup import setup_vectors
 from mvplda.voice.setup_report import point_sentence
@@ -34,7 +34,7 @@ def drawn() -> tuple[np.ndarray, dict[str, np.ndarray]]:
     return X, {"speaker": speaker.astype(str), "phrase": phrase.astype(str)}
 
 
-def names_of_differences(held: HeldOut) -> np.ndarray:
+def names_of_differences(held: HeldOutModels) -> np.ndarray:
     """TC, TW, IC or IW by the labels of both sides; target or nontarget where there is one view."""
     names = []
     for trials in held.trials:
@@ -51,21 +51,21 @@ def names_of_differences(held: HeldOut) -> np.ndarray:
     return np.concatenate(names)
 
 
-Call = tuple[HeldOut, dict[str, Any], dict[str, list[OperatingPoint]]]
+Call = tuple[HeldOutModels, dict[str, Any], dict[str, list[OperatingPoint]]]
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """The held-out trials and the points of every measurement."""
     noted: list[Call] = []
-    measure = HeldOut.measure
+    measure = HeldOutModels.measure
 
-    def measured(held: HeldOut, scores: dict[str, Any], fars: Any) -> Any:
+    def measured(held: HeldOutModels, scores: dict[str, Any], fars: Any) -> Any:
         points, card = measure(held, scores, fars)
         noted.append((held, scores, points))
         return points, card
 
-    monkeypatch.setattr(HeldOut, "measure", measured)
+    monkeypatch.setattr(HeldOutModels, "measure", measured)
     return noted
 
 
@@ -124,7 +124,7 @@ def test_rates_of_the_deployed_default_model_are_those_at_the_threshold(
     cells = [(who, what) for who in range(24) for what in range(3)]
     X = np.concatenate([place.say(who, what, 2) for who, what in cells])
     speaker, phrase = np.repeat(cells, 2, axis=0).T.astype(str)
-    deployed = deploy(domain_bundle(), X, {"speaker": speaker, "phrase": phrase})
+    deployed = deploy_on_speakers(domain_bundle(), X, {"speaker": speaker, "phrase": phrase})
     assert set(calls[-1][2]) <= set(deployed.points or {})
     assert check_points(calls) > 0
 

@@ -19,7 +19,6 @@ from typing import Any
 import click
 import numpy as np
 from joblib import Parallel, delayed
-from mvplda.paper.provenance import DATA, OUTPUT, provenance, update_rows
 
 from mvplda.metrics import evaluate, speaker_intervals
 from mvplda.metrics.evaluation import Evaluation
@@ -27,6 +26,7 @@ from mvplda.metrics.intervals import Intervals
 from mvplda.paper.corpora import Corpus, load_corpus
 from mvplda.paper.experiment import TrialSample, read_corpus_vectors
 from mvplda.paper.experiment_settings import BackendSettings
+from mvplda.paper.provenance import DATA, OUTPUT, provenance, update_rows
 from mvplda.paper.results import KINDS, over_seeds, seeds_cell
 from mvplda.paper.systems import SYSTEMS, Task, run_system
 

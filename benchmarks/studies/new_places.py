@@ -22,11 +22,11 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from mvplda.paper.provenance import OUTPUT, WORK, provenance, with_provenance, write_results
 
 from benchmarks.report import markdown_rows
 from mvplda import Bundle, CosineScorer, MultiviewPLDA
 from mvplda.metrics import eer, speaker_intervals, trial_kinds
+from mvplda.paper.provenance import OUTPUT, WORK, provenance, with_provenance, write_results
 from mvplda.preprocessing import standard_chain, unit_chain
 
 from .adaptation import adapt, moved, recentred, shift_mean

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from mvplda.paper.provenance import provenance, with_provenance, write_results
 
 from benchmarks.service import fill
+from mvplda.paper.provenance import provenance, with_provenance, write_results
 from mvplda.serve.app import open_service
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings

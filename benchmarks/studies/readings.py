@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 import numpy as np
-from mvplda.paper.provenance import DATA, OUTPUT
 
 from mvplda import make_two_views
 from mvplda.paper.corpora import Corpus, build_corpus, load_corpus
 from mvplda.paper.experiment import run_experiment
 from mvplda.paper.experiment_settings import Configuration
+from mvplda.paper.provenance import DATA, OUTPUT
 
 RESULTS = Path(__file__).parents[2] / "results" / "paper"
 RAW = ["cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw"]

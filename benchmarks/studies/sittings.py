@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mvplda.paper.provenance import DATA, WORK
 
 from benchmarks.data import as_default, default_for, people_with_sound
 from benchmarks.report import study_command
 from mvplda import MultiviewPLDA
 from mvplda.calibration.scores import LinearCalibrator
 from mvplda.metrics.curves import cllr, min_cllr
+from mvplda.paper.provenance import DATA, WORK
 from mvplda.voice.evidence import sitting_labels
 
 TAKES = (1, 3, 10)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mvplda.paper.provenance import OUTPUT, WORK
-
 from benchmarks.report import study_arguments
 from benchmarks.studies.readings import keep_tables
 from benchmarks.synthetic import synthetic
 from mvplda.paper.experiment import run_experiment
 from mvplda.paper.experiment_settings import read_recipe
+from mvplda.paper.provenance import OUTPUT, WORK
 
 
 def main() -> None:

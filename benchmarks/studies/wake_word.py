@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mvplda.paper.provenance import DATA
 
 from benchmarks.data import as_default, default_of_two, people_with_sound
 from benchmarks.report import study_command
 from mvplda.decisions import NAMED_FAR, name_among
+from mvplda.paper.provenance import DATA
 from mvplda.scoring.question import Question
 
 TAKES = 3

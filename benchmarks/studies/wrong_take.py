@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mvplda.paper.provenance import DATA
 
 from benchmarks.data import as_default, default_of_two, people_with_sound
 from benchmarks.report import study_command
 from mvplda.metrics import eer
+from mvplda.paper.provenance import DATA
 from mvplda.voice.evidence import leave_one_out, sitting_labels, speaker_question, take_weights
 
 TAKES = 5

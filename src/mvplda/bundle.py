@@ -21,7 +21,7 @@ from .calibration.hypotheses import HypothesisCalibrator
 from .decisions import OperatingPoint, point_for
 from .exceptions import DataError, LabelError, ParameterError
 from .labels import as_array, base_columns
-from .models.base import BaseScorer, check_pairs
+from .models.base import BaseScorer, check_trial_pairs
 from .persistence import (
     State,
     Tensors,
@@ -168,10 +168,10 @@ class Bundle(BaseScorer, BaseEstimator):
         """
         profiles, tests = self._sides(enrol, test)
         asked = make_question(question, {})
-        listed = None if pairs is None else check_pairs(pairs, len(profiles), len(tests))
+        listed = None if pairs is None else check_trial_pairs(pairs, len(profiles), len(tests))
         # Views in which both sides have names: there is nothing to be found out about them.
         ratio = asked.ratio(self.views, asked.labelled(profiles.labels, tests.labels))
-        trials = Trials(profiles, tests, listed)
+        trials = TrialSet(profiles, tests, listed)
         # the ratios of other views stay as they are, whatever is nearly the same
         near = self.near(profiles, tests, listed, tuple(asked.same or self.views))
         logs = {h: np.empty(trials.shape) for h in ratio.hypotheses}
@@ -203,7 +203,7 @@ class Bundle(BaseScorer, BaseEstimator):
             near,
         )
 
-    def _logs(self, question: Question, trials: Trials, near: Near | None) -> Logs:
+    def _logs(self, question: Question, trials: TrialSet, near: Near | None) -> Logs:
         """Log-likelihoods of the hypotheses, calibrated where there is a calibration for the question."""
         calibrator = self.calibration(question)
         # Also hypotheses that are given to be false: a calibrator needs each view alone.
@@ -450,7 +450,7 @@ class Bundle(BaseScorer, BaseEstimator):
 
 
 @dataclass(frozen=True)
-class Trials:
+class TrialSet:
     """All pairs of profiles and tests, or a list of them: (n, 2) row of a profile and row of a test."""
 
     profiles: Profiles
@@ -463,19 +463,19 @@ class Trials:
             return len(self.profiles), len(self.tests)
         return (len(self.pairs),)
 
-    def of(self, rows: IntArray) -> tuple[Trials, slice | IntArray]:
+    def of(self, rows: IntArray) -> tuple[TrialSet, slice | IntArray]:
         """The trials of some profiles, and their index in arrays of `shape`."""
         if len(rows) == len(self.profiles):
             return self, slice(None)
         profiles = self.profiles.take(rows)
         if self.pairs is None:
-            return Trials(profiles, self.tests, None), rows
+            return TrialSet(profiles, self.tests, None), rows
         numbers = np.full(len(self.profiles), -1)
         numbers[rows] = np.arange(len(rows))
         numbers = numbers[self.pairs[:, 0]]
         where = np.flatnonzero(numbers >= 0)
         pairs = np.column_stack([numbers[where], self.pairs[where, 1]])
-        return Trials(profiles, self.tests, pairs), where
+        return TrialSet(profiles, self.tests, pairs), where
 
     def by_profile(self, values: Names) -> Names:
         """Values of profiles, per trial."""

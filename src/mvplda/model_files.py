@@ -16,7 +16,7 @@ REPORT_FILE = "report.txt"
 """What a folder of `setup` holds."""
 
 
-def file_in(path: PathLike, name: str) -> Path:
+def file_in_folder(path: PathLike, name: str) -> Path:
     """A file, or the one of this name in a folder that `setup` wrote."""
     place = Path(path)
     return place / name if place.is_dir() else place
@@ -24,7 +24,7 @@ def file_in(path: PathLike, name: str) -> Path:
 
 def load_model(path: PathLike) -> Bundle:
     """The bundle of a file, or of a folder that `setup` wrote; a scorer alone becomes one."""
-    held = load(file_in(path, MODEL_FILE))
+    held = load(file_in_folder(path, MODEL_FILE))
     if isinstance(held, Bundle):
         return held
     if not isinstance(held, BaseScorer):

@@ -28,9 +28,9 @@ from .labels import encode_labels
 from .metrics import cllr, eer, threshold_for
 from .metrics.curves import min_cllr
 from .models import Committee, MultiviewPLDA, find_scorers
-from .models.base import check_names, let_go
+from .models.base import check_setting_names, release_caches
 from .models.committee import scorer_of
-from .models.deployment import Deployable, InDomain
+from .models.deployment import AdaptedExpert, Deployable
 from .models.heldout import held_out_trials
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
 from .scoring.answer import question_key
@@ -40,14 +40,14 @@ from .scoring.question import Hypothesis, Logs, Near, Question
 COMMITTEE = "committee"
 
 FOLDS = 4
-FEWEST_PEOPLE = 8
+MIN_HELD_OUT_SPEAKERS = 8
 """With fewer, nobody can be held out: two folds of four people are the least."""
 
-DOUBT_ERRORS = 0.05
+OUTLIER_PRIOR = 0.05
 """The prior of a calibration's doubt. Jeffreys' 0.5 costs more than it saves: twenty speakers who were held out tell of
 hundreds of recordings, and most errors are of single recordings, not of everything that somebody says."""
 
-ENOUGH_FOR_THRESHOLDS = 20
+MIN_THRESHOLD_SPEAKERS = 20
 """With fewer people a model that was trained elsewhere keeps the thresholds that it came with."""
 
 HELD_OUT = "people who were held out in turn"
@@ -56,7 +56,7 @@ HELD_OUT = "people who were held out in turn"
 FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 """Shares of false acceptances that operating points are measured for; the first is the default."""
 
-TESTS, TRIALS = 1000, 10_000
+MAX_FOLD_TESTS, MAX_FOLD_TRIALS = 1000, 10_000
 """Of every fold, and of every kind in every fold, so many are used."""
 
 EXTRACTOR_WIDTHS = {"campplus": 192, "resnet": 256, "words": 288, "sounds": 769}
@@ -65,10 +65,10 @@ EXTRACTOR_WIDTHS = {"campplus": 192, "resnet": 256, "words": 288, "sounds": 769}
 ROWS_OF_POINTS = ("sounds",)
 """Extractors whose vectors are points in time, which the default model compares, and no other expert."""
 
-WIDEST = 300
+MAX_UNREDUCED_WIDTH = 300
 """Columns of a block that is modelled as it is: covariances of wider ones cost more time than they tell."""
 
-REDUCED = 150
+DEFAULT_DIM = 150
 """Principal components that maximum-likelihood models are fitted to."""
 
 
@@ -124,7 +124,7 @@ def train(
     options = dict(settings or {})
     title = f"fitting {model} to {len(vectors)} vectors"
     if model == COMMITTEE:
-        check_names(Committee, options, ("experts", "columns"))
+        check_setting_names(Committee, options, ("experts", "columns"))
         options.setdefault("enrolment", enrolment)
         sizes = dict(blocks or {"vectors": vectors.shape[1]})
         if sum(sizes.values()) != vectors.shape[1]:
@@ -134,7 +134,7 @@ def train(
         committee = make_committee(sizes, list(columns), labels=columns, **options)
         # where people have no phrases, it has nothing to say of them
         if default is not None and set(default.views_) <= set(columns):
-            committee.experts = {**committee.experts, "default model": InDomain(default)}
+            committee.experts = {**committee.experts, "default model": AdaptedExpert(default)}
         bundle = Bundle(None, committee, extractor)
         if progress:
             show_fit(title, committee)
@@ -161,7 +161,7 @@ def train(
         folds = FOLDS
     if folds:
         options = {"enrolment": enrolment, "folds": folds, "fars": fars, "progress": progress}
-        calibrate(bundle, vectors, columns, **options)
+        calibrate_on_held_out(bundle, vectors, columns, **options)
     return bundle
 
 
@@ -197,7 +197,7 @@ def make_committee(
     views: Sequence[str],
     *,
     labels: Labels | None = None,
-    dim: int = REDUCED,
+    dim: int = DEFAULT_DIM,
     **settings: Setting,
 ) -> Committee:
     """A committee to be fitted, with two experts for every extractor's block of columns.
@@ -236,7 +236,7 @@ def make_committee(
             continue
         whitened = standard_chain(min(dim, width), length="unit")
         whitened.steps.insert(0, ("root", RectifiedRoot()))
-        unit = unit_chain(WIDEST if width > WIDEST else None)
+        unit = unit_chain(MAX_UNREDUCED_WIDTH if width > MAX_UNREDUCED_WIDTH else None)
         kinds: Json = {name: (unit, plain), f"{name}, whitened": (whitened, 0.4)}
         for title, (chain, strength) in kinds.items():
             model = MultiviewPLDA(
@@ -276,7 +276,7 @@ def _are_crossed(labels: Labels, views: Sequence[str]) -> bool:
 # -- calibration and thresholds ------------------------------------------------------------
 
 
-class HeldOut:
+class HeldOutModels:
     """Trials among people who are held out in turn, and for every fold a model without its people.
 
     There are no trials where there are too few people.
@@ -297,7 +297,11 @@ class HeldOut:
         title: str = "",
     ) -> None:
         dealt = held_out_trials(
-            labels, folds=folds, enrolment=enrolment, most_tests=TESTS, most_trials=TRIALS
+            labels,
+            folds=folds,
+            enrolment=enrolment,
+            most_tests=MAX_FOLD_TESTS,
+            most_trials=MAX_FOLD_TRIALS,
         )
         self.X = X
         self.labels = labels
@@ -369,7 +373,7 @@ class HeldOut:
                 warnings.simplefilter("ignore", MvpldaWarning)
                 tests = model.enrol(self.X[trials.test])
                 yield model, (profiles, tests), question, trials.pairs
-            let_go(model)
+            release_caches(model)
 
     def measure(self, scores: Json, fars: Sequence[float]) -> tuple[Json, Card]:
         """Thresholds for the worst kind of impostor with what was measured there, and errors for the card.
@@ -410,7 +414,7 @@ class HeldOut:
         return OperatingPoint(point.threshold, 0.0, far, measured, people, HELD_OUT)
 
 
-def calibrate(
+def calibrate_on_held_out(
     bundle: Bundle,
     X: Array,
     labels: Columns,
@@ -422,16 +426,16 @@ def calibrate(
 ) -> None:
     """Give a fitted bundle calibrations, operating points and a card, by people who are held out in turn.
 
-    Every fold's people are scored by a model of the others, factors of a committee included, so that all people
+    Every fold's people are scored by a model of the others, weights of a committee included, so that all people
     evaluate and none has an influence on the model that scores them.
     """
     card = dict(bundle.card or {})
     columns = {view: column for view, column in labels.items() if view in bundle.views}
     views = tuple(columns)
     title = str(card.get("model", "model")) if progress else ""
-    held = HeldOut(partial(_fold_model, bundle), X, columns, enrolment, folds, title)
+    held = HeldOutModels(partial(_fold_model, bundle), X, columns, enrolment, folds, title)
     if not held.trials:
-        none = f"none: it takes {FEWEST_PEOPLE} people or more with two recordings of the same, to hold some out"
+        none = f"none: it takes {MIN_HELD_OUT_SPEAKERS} people or more with two recordings of the same, to hold some out"
         bundle.card = {**card, "calibration": none}
         return
     calibrations: dict[str, HypothesisCalibrator] = {}
@@ -448,7 +452,7 @@ def calibrate(
             if not known:
                 raise
             continue
-        calibrator = HypothesisCalibrator(errors=DOUBT_ERRORS)
+        calibrator = HypothesisCalibrator(errors=OUTLIER_PRIOR)
         calibrator.fit(logs, held.truth, speakers=held.people[0], near=near)
         for same in questions:
             question = Question(same, known=known or None)
@@ -462,7 +466,7 @@ def calibrate(
     bundle.card = {**card, **measured}
 
 
-def deploy(
+def deploy_on_speakers(
     bundle: Bundle,
     X: Array,
     labels: Columns,
@@ -474,7 +478,7 @@ def deploy(
     """A bundle that was trained elsewhere, in the domain of some people, and what it gets wrong among them.
 
     The people of every fold are scored in the domain that the others show; the calibration is that of the bundle. It
-    keeps its own thresholds where fewer than `ENOUGH_FOR_THRESHOLDS` people are there to choose others by.
+    keeps its own thresholds where fewer than `MIN_THRESHOLD_SPEAKERS` people are there to choose others by.
 
     labels : {view: (n,)} of the bundle's views, the speaker's first; views may be missing
     """
@@ -485,7 +489,7 @@ def deploy(
     there.scorer = there.fitted_scorer.settled()
     there.card = {**dict(bundle.card or {}), "deployed_on": people}
     title = "default model" if progress else ""
-    held = HeldOut(partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title)
+    held = HeldOutModels(partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title)
     if not held.trials:
         return there
     scores: Json = {}
@@ -493,7 +497,7 @@ def deploy(
         key = question_key(there.informed(Question(same)), bundle.views)
         scores[key] = (same, held.llrs(same, views[1:]))
     points, measured = held.measure(scores, fars)
-    if people >= ENOUGH_FOR_THRESHOLDS:
+    if people >= MIN_THRESHOLD_SPEAKERS:
         there.points = {**(bundle.points or {}), **points}
     there.card = {**there.card, **measured}
     return there
@@ -514,11 +518,11 @@ def questions_about(views: Sequence[str]) -> list[tuple[str, ...]]:
 def _fold_model(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
     """The same model of some vectors."""
     model = Bundle(clone(bundle.preprocessing, safe=False), clone(bundle.scorer))
-    is_learnt = getattr(bundle.scorer, "factors", None) == "learnt"
+    is_learnt = getattr(bundle.scorer, "weights", None) == "learnt"
     people = count_named(next(iter(labels.values())))
-    if is_learnt and people < FEWEST_PEOPLE:
-        # Too few to learn factors from: those of the whole are a dozen numbers of held-out people.
-        model.scorer.set_params(factors=bundle.scorer.factors_)
+    if is_learnt and people < MIN_HELD_OUT_SPEAKERS:
+        # Too few to learn weights from: those of the whole are a dozen numbers of held-out people.
+        model.scorer.set_params(weights=bundle.scorer.weights_)
     elif is_learnt:
         model.scorer.set_params(folds=2)  # a fold in a fold: quicker, and hardly worse
     with warnings.catch_warnings():

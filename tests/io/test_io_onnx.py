@@ -28,7 +28,7 @@ SCORERS = {
     "prior": MultiviewPLDA({"speaker": None, "phrase": None}, prior="isotropic"),
     "cosine": CosineScorer(),
     "cascade": Committee(
-        {"who": MultiviewPLDA({"speaker": 3}), "what": MultiviewPLDA({"phrase": 2})}, factors=None
+        {"who": MultiviewPLDA({"speaker": 3}), "what": MultiviewPLDA({"phrase": 2})}, weights=None
     ),
     "committee": Committee(
         {
@@ -37,7 +37,7 @@ SCORERS = {
             "angle": CosineScorer(),
         },
         columns={"prepared": (2, 9)},
-        factors={"one": {"speaker": 0.5, "together": 0.7}, "angle": 2.0},
+        weights={"one": {"speaker": 0.5, "together": 0.7}, "angle": 2.0},
     ),
     "domain": DomainPLDA({"voice": (7, "speaker"), "words": (5, "phrase")}),
 }

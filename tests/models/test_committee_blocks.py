@@ -1,4 +1,4 @@
-"""With all factors 1 a committee is one model whose loadings have a block for every expert, whatever is asked."""
+"""With all weights 1 a committee is one model whose loadings have a block for every expert, whatever is asked."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def trained_expert(rng: np.random.Generator, name: str) -> MultiviewPLDA:
 
 
 def committee_of(experts: dict[str, MultiviewPLDA]) -> Committee:
-    committee = Committee(experts, columns={name: COLUMNS[name] for name in experts}, factors=None)
+    committee = Committee(experts, columns={name: COLUMNS[name] for name in experts}, weights=None)
     committee.experts_ = dict(experts)
     committee.width_ = 9
     committee._find_views(("speaker", "phrase", "domain"))
-    committee.factors_ = {name: committee._given_factors(name) for name in experts}
+    committee.weights_ = {name: committee._given_weights(name) for name in experts}
     return committee
 
 

@@ -36,7 +36,7 @@ def test_labels_of_both_sides_are_claims_where_they_are_asked_about(views, known
     X, y, E, T = _data()
     model, committee = (
         MultiviewPLDA(views).fit(X, y),
-        Committee({"one": MultiviewPLDA(views)}, factors=None).fit(X, y),
+        Committee({"one": MultiviewPLDA(views)}, weights=None).fit(X, y),
     )
     asked = {"same": same, "known": known, "dtype": np.float64}
     answers = []
@@ -51,7 +51,7 @@ def test_labels_of_both_sides_are_claims_where_they_are_asked_about(views, known
 
 def test_known_classes_follow_their_profiles_into_lists_and_bands(monkeypatch):
     X, y, E, T = _data()
-    committee = Committee({"one": MultiviewPLDA(VIEWS)}, factors=None).fit(X, y)
+    committee = Committee({"one": MultiviewPLDA(VIEWS)}, weights=None).fit(X, y)
     profiles = committee.enrol(E, IDS)
     asked: dict[str, Any] = {
         "same": "speaker",
@@ -73,10 +73,10 @@ def test_known_classes_follow_their_profiles_into_lists_and_bands(monkeypatch):
     [
         ({"known": ["room"]}, "known names 'room'"),
         ({"experts": {"one": CosineScorer(views=["pose"])}}, "no view of the labels"),
-        ({"factors": {"one": -1.0}}, "a factor is"),
-        ({"factors": {"one": {"phrase": np.nan}}}, "a factor is"),
-        ({"factors": {"one": {"room": 1.0}}}, "name 'room'"),
-        ({"factors": "learned"}, "factors is"),
+        ({"weights": {"one": -1.0}}, "a weight is"),
+        ({"weights": {"one": {"phrase": np.nan}}}, "a weight is"),
+        ({"weights": {"one": {"room": 1.0}}}, "name 'room'"),
+        ({"weights": "learned"}, "weights is"),
         ({"folds": 1}, "folds is"),
         ({"folds": 2.5}, "folds is"),
         ({"enrolment": 0}, "enrolment is"),
@@ -99,20 +99,20 @@ def test_one_view_may_be_named_by_itself():
 
 def test_factors_are_kept(tmp_path):
     X, y, _, _ = _data()
-    for factors in ("learnt", None):
-        committee = Committee({"one": MultiviewPLDA(VIEWS)}, factors=factors).fit(X, y)
+    for weights in ("learnt", None):
+        committee = Committee({"one": MultiviewPLDA(VIEWS)}, weights=weights).fit(X, y)
         committee.save(tmp_path / "committee")
-        assert load(tmp_path / "committee").factors_ == committee.factors_
+        assert load(tmp_path / "committee").weights_ == committee.weights_
 
 
 def test_an_expert_of_one_view_is_a_model_of_that_view():
     X, y, _, _ = _data()
     committee = Committee(
-        {"who": MultiviewPLDA({"speaker": 2}), "both": MultiviewPLDA(VIEWS)}, factors=None
+        {"who": MultiviewPLDA({"speaker": 2}), "both": MultiviewPLDA(VIEWS)}, weights=None
     ).fit(X, y)
     alone = MultiviewPLDA({"speaker": 2}).fit(X, y["speaker"])
     said = (
-        Committee({"who": MultiviewPLDA({"speaker": 2})}, factors=None)
+        Committee({"who": MultiviewPLDA({"speaker": 2})}, weights=None)
         .fit(X, y)
         .llr(X[:3], X[3:6], same="speaker")
     )
@@ -125,7 +125,7 @@ def test_an_expert_of_one_view_is_a_model_of_that_view():
 def test_experts_of_other_recordings_know_other_classes():
     """Classes of all experts are joined, each once, and every expert finds its own among them."""
     X, y, E, T = _data()
-    committee = Committee({"one": MultiviewPLDA(VIEWS), "two": MultiviewPLDA(VIEWS)}, factors=None)
+    committee = Committee({"one": MultiviewPLDA(VIEWS), "two": MultiviewPLDA(VIEWS)}, weights=None)
     committee.fit(X, y)
     assert committee.classes_["phrase"].tolist() == ["p0", "p1", "p2", "p3"]
     experts = committee.experts_

@@ -1,4 +1,4 @@
-"""Committees: evidence that adds up by hypothesis, factors from held-out classes, files."""
+"""Committees: evidence that adds up by hypothesis, weights from held-out classes, files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import mvplda
 from mvplda import Bundle, MultiviewPLDA, Question, make_committee
 from mvplda.exceptions import FewSpeakersWarning, LabelError, ParameterError
 from mvplda.models.base import BaseScorer
-from mvplda.models.committee import DOUBT, RIDGE, Committee, weigh_experts
+from mvplda.models.committee import OUTLIER_PROBABILITY, RIDGE, Committee, weigh_experts
 from mvplda.models.cosine import CosineScorer
 from mvplda.preprocessing import standard_chain
 
@@ -53,7 +53,7 @@ QUESTIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_same_as_one_model_whose_loadings_have_blocks(question):
     X, y = corpus(np.random.default_rng(0))
-    ours = committee(factors=None).fit(X, y)
+    ours = committee(weights=None).fit(X, y)
     voice, words = ours.experts_["voice"], ours.experts_["words"]
     zeros = np.zeros((3, 4))
     loadings = {
@@ -116,7 +116,7 @@ def test_an_expert_says_nothing_of_views_that_are_not_its_own():
     experts = {"words": expert("phrase"), "voice": expert()}
     columns = {"words": (4, 7), "voice": (0, 4)}
     silent = dict.fromkeys(["speaker", "phrase", "together"], 0.0)
-    alone = Committee(experts, columns=columns, factors={"voice": silent}).fit(X, y)
+    alone = Committee(experts, columns=columns, weights={"voice": silent}).fit(X, y)
     assert (
         np.abs(alone.llr(X[:5], X[5:9], same="speaker", given={"phrase": "different"})).max() == 0
     )
@@ -128,8 +128,8 @@ def test_two_experts_that_say_the_same_are_believed_half_as_much():
     X, y = corpus(np.random.default_rng(3), speakers=24)
     one = Committee({"a": expert()}, columns={"a": (0, 4)}).fit(X, y)
     two = Committee({"a": expert(), "b": expert()}, columns={"a": (0, 4), "b": (0, 4)}).fit(X, y)
-    for part, factor in one.factors_["a"].items():
-        assert two.factors_["a"][part] + two.factors_["b"][part] == pytest.approx(factor, rel=0.1)
+    for part, weight in one.weights_["a"].items():
+        assert two.weights_["a"][part] + two.weights_["b"][part] == pytest.approx(weight, rel=0.1)
     np.testing.assert_allclose(
         two.llr(X[:9], X[9:30]), one.llr(X[:9], X[9:30]), rtol=0.1, atol=0.05
     )
@@ -141,25 +141,27 @@ def test_factors_are_where_the_slope_vanishes():
     said = rng.normal(size=(3000, 4, 2))
     said[np.arange(3000), truth, 0] += 1.5
     said[:, -1] = 0.0
-    factors, least = weigh_experts(said, truth)
-    assert factors[0] > 0.3
+    weights, least = weigh_experts(said, truth)
+    assert weights[0] > 0.3
 
     def cost(theta):
         logs = said @ theta
         weight = (1 / np.bincount(truth))[truth]
         size = np.sqrt((said**2).sum(axis=(0, 1)) / 3000)
         share = np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True)
-        errors = -np.log((1 - DOUBT) * share[np.arange(3000), truth] + DOUBT / 4)
+        errors = -np.log(
+            (1 - OUTLIER_PROBABILITY) * share[np.arange(3000), truth] + OUTLIER_PROBABILITY / 4
+        )
         return float(
             (weight * errors).sum() / weight.sum() + RIDGE / 2 * ((theta * size) ** 2).sum()
         )
 
-    assert least == pytest.approx(cost(factors), abs=1e-5)
+    assert least == pytest.approx(cost(weights), abs=1e-5)
     for i in range(2):
         step = np.zeros(2)
         step[i] = 0.05
-        below = cost(factors - step) if factors[i] > 0.05 else np.inf
-        assert cost(factors) <= min(cost(factors + step), below) + 1e-7
+        below = cost(weights - step) if weights[i] > 0.05 else np.inf
+        assert cost(weights) <= min(cost(weights + step), below) + 1e-7
 
 
 def test_a_few_trials_with_the_wrong_name_change_factors_little():
@@ -169,14 +171,14 @@ def test_a_few_trials_with_the_wrong_name_change_factors_little():
     said = np.stack([llr, 0 * llr], axis=1)[:, :, None]
     (clean,), _ = weigh_experts(said, truth)
     wrong = np.where(np.arange(4000) % 100 == 0, 1 - truth, truth)
-    (factor,), _ = weigh_experts(said, wrong)
-    assert factor == pytest.approx(clean, rel=0.15)
+    (weight,), _ = weigh_experts(said, wrong)
+    assert weight == pytest.approx(clean, rel=0.15)
 
 
 def test_a_factor_for_every_view_and_one_for_what_is_said_of_them_together():
     X, y = corpus(np.random.default_rng(10))
     parts = {"speaker": 0.5, "phrase": 2.0, "together": 0.25}
-    ours = Committee({"voice": expert()}, columns={"voice": (0, 4)}, factors={"voice": parts}).fit(
+    ours = Committee({"voice": expert()}, columns={"voice": (0, 4)}, weights={"voice": parts}).fit(
         X, y
     )
     enrol, test = X[:6, :4], X[6:20, :4]
@@ -204,7 +206,7 @@ def alone() -> tuple[Committee, MultiviewPLDA, np.ndarray, np.ndarray]:
     X, y = corpus(rng)
     kept = rng.random(len(X)) < 0.8
     X, y = X[kept][:, :4], {view: column[kept] for view, column in y.items()}
-    ours = Committee({"voice": expert()}, factors=None).fit(X, y)
+    ours = Committee({"voice": expert()}, weights=None).fit(X, y)
     alone = ours.experts_["voice"]
     assert isinstance(alone, MultiviewPLDA)
     return ours, alone, X, y["phrase"]
@@ -262,7 +264,7 @@ def test_mixed_enrolment_and_sequences_as_the_expert_itself_has_them(alone, ques
 
 def test_the_cosine_may_be_among_the_experts(learnt):
     model, X, y = learnt
-    assert model.factors_["cosine"].keys() == {"speaker"}
+    assert model.weights_["cosine"].keys() == {"speaker"}
     only = Committee({"cosine": CosineScorer(views=["speaker"])}, columns={"cosine": (0, 4)})
     only.fit(X, y)
     cosines = CosineScorer().fit(X[:, :4]).llr(X[:5, :4], X[5:40, :4], dtype=np.float64)
@@ -277,7 +279,7 @@ def test_blocks_have_two_experts_each_and_a_calibration_of_their_own(tmp_path):
     assert there(ours.columns)["words, whitened"] == (4, 7)
     assert [*ours.classes_] == ["speaker", "phrase"]
     np.testing.assert_array_equal(ours.classes_["phrase"], np.unique(y["phrase"]))
-    # factors of held-out trials are calibrated already, but for how the kinds of trials are weighed
+    # weights of held-out trials are calibrated already, but for how the kinds of trials are weighed
     ours.save(tmp_path / "blocks.safetensors")
     back = Committee.load(tmp_path / "blocks.safetensors")
     np.testing.assert_array_equal(back.llr(X[:4], X[4:9]), ours.llr(X[:4], X[4:9]))
@@ -288,7 +290,7 @@ def test_a_file_keeps_it(learnt, tmp_path):
     model.save(tmp_path / "committee.safetensors")
     back = mvplda.load(tmp_path / "committee.safetensors")
     assert isinstance(back, Committee)
-    assert back.factors_ == model.factors_
+    assert back.weights_ == model.weights_
     np.testing.assert_array_equal(back.llr(X[:4], X), model.llr(X[:4], X))
     assert back.describe()["experts"].keys() == model.experts_.keys()
 
@@ -301,10 +303,10 @@ def test_experts_with_preprocessing(tmp_path):
             "words": Bundle(standard_chain(), expert("phrase")),
         },
         columns=PARTS,
-        factors={"words": 0.5},
+        weights={"words": 0.5},
     ).fit(X, y)
-    assert bundled.factors_["voice"] == {"speaker": 1.0, "phrase": 1.0, "together": 1.0}
-    assert bundled.factors_["words"] == {"phrase": 0.5}
+    assert bundled.weights_["voice"] == {"speaker": 1.0, "phrase": 1.0, "together": 1.0}
+    assert bundled.weights_["words"] == {"phrase": 0.5}
     bundled.save(tmp_path / "bundled.safetensors")
     back = Committee.load(tmp_path / "bundled.safetensors")
     np.testing.assert_array_equal(back.llr(X[:4], X[4:9]), bundled.llr(X[:4], X[4:9]))
@@ -314,7 +316,7 @@ def test_few_classes_are_added_up_as_they_are():
     X, y = corpus(np.random.default_rng(7), speakers=5)
     with pytest.warns(FewSpeakersWarning, match="not calibrated"):
         few = committee().fit(X, y)
-    assert {factor for parts in few.factors_.values() for factor in parts.values()} == {1.0}
+    assert {weight for parts in few.weights_.values() for weight in parts.values()} == {1.0}
 
 
 @pytest.mark.parametrize(
@@ -322,7 +324,7 @@ def test_few_classes_are_added_up_as_they_are():
     [
         ({"columns": {"voice": (0, 9)}}, "the vectors have 7"),
         ({"columns": {"noise": (0, 2)}}, "columns names 'noise'"),
-        ({"factors": {"noise": 1.0}}, "factors names 'noise'"),
+        ({"weights": {"noise": 1.0}}, "weights names 'noise'"),
     ],
 )
 def test_wrong_settings_are_named(settings, message):
@@ -346,8 +348,8 @@ def test_names_have_no_part_in_the_folds():
         for view, column in y.items()
     }
     one, other = (committee().fit(X, labels) for labels in (y, renamed))
-    for name, factors in one.factors_.items():
-        assert other.factors_[name] == pytest.approx(factors, abs=1e-4)
+    for name, weights in one.weights_.items():
+        assert other.weights_[name] == pytest.approx(weights, abs=1e-4)
     np.testing.assert_allclose(
         one.llr(X[:9], X, dtype=float), other.llr(X[:9], X, dtype=float), atol=1e-3
     )
@@ -362,11 +364,11 @@ def test_a_kind_that_never_occurs_is_no_alternative() -> None:
     )
     none = np.zeros(600)
     said = np.stack([[speaker, speaker, none, none], [phrase, none, phrase, none]]).T
-    factors, cost = weigh_experts(said, truth)
+    weights, cost = weigh_experts(said, truth)
     alone, least = weigh_experts(said[:, [0, 2, 3]], np.searchsorted([0, 2, 3], truth))
-    assert factors == pytest.approx(alone)
+    assert weights == pytest.approx(alone)
     assert cost == pytest.approx(least)
-    assert factors[0] > 0.5
+    assert weights[0] > 0.5
 
 
 def test_an_interaction_that_labels_cannot_tell_from_the_speaker_is_left_out():
@@ -389,7 +391,7 @@ def test_an_interaction_that_labels_cannot_tell_from_the_speaker_is_left_out():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["factors_", "class_means_", "classes_"])
+@pytest.mark.parametrize("name", ["weights_", "class_means_", "classes_"])
 def test_a_change_of_any_part_changes_the_scores(name: str) -> None:
     """What is cached depends on every fitted attribute: a fresh copy gives the same scores."""
     rng = np.random.default_rng(0)
@@ -397,7 +399,7 @@ def test_a_change_of_any_part_changes_the_scores(name: str) -> None:
     X = rng.normal(size=(12, 5))[labels["speaker"]] + rng.normal(size=(4, 5))[labels["phrase"]]
     X += rng.normal(size=X.shape)
     experts = {name: expert("speaker", "phrase") for name in ("one", "two")}
-    model = Committee(experts, factors=None).fit(X, labels)
+    model = Committee(experts, weights=None).fit(X, labels)
     profiles = model.enrol(X[:6])
     tests = model.enrol(X[6:12])
 
@@ -406,8 +408,8 @@ def test_a_change_of_any_part_changes_the_scores(name: str) -> None:
 
     before = scores(model)
     first = model.experts_["one"]
-    if name == "factors_":
-        model.factors_["one"]["speaker"] = 0.2
+    if name == "weights_":
+        model.weights_["one"]["speaker"] = 0.2
     elif name == "class_means_":
         first.class_means_ = {view: 2.0 * means for view, means in first.class_means_.items()}
     else:

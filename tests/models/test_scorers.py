@@ -80,14 +80,14 @@ SCORERS: dict[str, Any] = {
             "who": MultiviewPLDA({"speaker": 3}, max_iter=4, tol=0),
             "what": MultiviewPLDA({"phrase": 2}, max_iter=4, tol=0),
         },
-        factors=None,
+        weights=None,
     ),
     "committee": lambda: Committee(
         {
             "all": MultiviewPLDA({"speaker": 3, "phrase": 2}, max_iter=4, tol=0),
             "angle": CosineScorer(),
         },
-        factors=None,
+        weights=None,
     ),
     "somebody else's": lambda: DistanceScorer(),
 }

@@ -7,10 +7,10 @@ import math
 
 import pytest
 from click.testing import CliRunner
-from mvplda.paper.provenance import digest_of, with_provenance, write_results
 
 from benchmarks import check, tables
 from benchmarks.check import Checker, Row, compared, stored_rows
+from mvplda.paper.provenance import digest_of, with_provenance, write_results
 
 STUDY = """\
 import sys

@@ -7,11 +7,11 @@ import json
 import re
 
 import pytest
-from mvplda.paper.provenance import SCHEMA, rows_of
 
 from benchmarks import tables
 from benchmarks.report import results_files
 from benchmarks.studies import deals
+from mvplda.paper.provenance import SCHEMA, rows_of
 
 
 @pytest.mark.parametrize("page", tables.documents(), ids=lambda page: page.name)

@@ -138,7 +138,7 @@ def test_a_file_keeps_calibrations_points_and_card(
 def test_other_scorers_answer_too(data: Any) -> None:
     X, labels = data
     one_view = {view: MultiviewPLDA({view: 2}) for view in labels}
-    cascade = Bundle(None, Committee(one_view, factors=None)).fit(X, labels)
+    cascade = Bundle(None, Committee(one_view, weights=None)).fit(X, labels)
     np.testing.assert_allclose(
         cascade.answer(X[:3], X[4:9]).llr, cascade.llr(X[:3], X[4:9]), atol=1e-4
     )

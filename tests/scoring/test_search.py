@@ -22,12 +22,12 @@ MODELS: dict[str, Any] = {
     "wide": lambda: MultiviewPLDA({"speaker": 6, "phrase": 5}, noise="full", **QUICK),
     "multiview": lambda: MultiviewPLDA(VIEWS | {"speaker:phrase": 2}, noise="full", **QUICK),
     "cascade": lambda: Committee(
-        {view: MultiviewPLDA({view: rank}, **QUICK) for view, rank in VIEWS.items()}, factors=None
+        {view: MultiviewPLDA({view: rank}, **QUICK) for view, rank in VIEWS.items()}, weights=None
     ),
     "cosine": lambda: CosineScorer(),
     "committee": lambda: Committee(
         {"all": MultiviewPLDA(VIEWS, **QUICK), "voice": MultiviewPLDA({"speaker": 2}, **QUICK)},
-        factors={
+        weights={
             "all": {"speaker": 0.7, "phrase": 0.4, "together": 0.5},
             "voice": {"speaker": 0.3},
         },

@@ -165,8 +165,8 @@ def scorers():
     X, y = speakers_and_phrases()
     two = MultiviewPLDA({"speaker": 2, "phrase": 2})
     yield MultiviewPLDA({"speaker": 2, "phrase": 2}).fit(X, y), X
-    yield Committee({view: MultiviewPLDA({view: 2}) for view in y}, factors=None).fit(X, y), X
-    yield Committee({"one": two, "other": two}, factors=None).fit(X, y), X
+    yield Committee({view: MultiviewPLDA({view: 2}) for view in y}, weights=None).fit(X, y), X
+    yield Committee({"one": two, "other": two}, weights=None).fit(X, y), X
     yield Bundle(None, MultiviewPLDA({"speaker": 2, "phrase": 2})).fit(X, y), X
 
 

@@ -14,7 +14,7 @@ from mvplda import load
 from mvplda.decisions import OperatingPoint, name_among, without_doubt
 from mvplda.exceptions import ParameterError
 from mvplda.scoring.question import Question
-from mvplda.training import deploy
+from mvplda.training import deploy_on_speakers
 from mvplda.voice import default_model
 from mvplda.voice.extractors.extractor import Extracted
 from mvplda.voice.profile_file import ProfileBook
@@ -239,11 +239,11 @@ def test_one_phrase_that_all_say_keeps_its_name(default: Path) -> None:
 
 def test_thresholds_are_those_of_people_who_are_enough() -> None:
     place = make_place(23, size=0.2)
-    few = deploy(domain_bundle(), *people(place, 12))
+    few = deploy_on_speakers(domain_bundle(), *people(place, 12))
     assert few.operating_points()[0].basis == "drawn"
     assert few.card is not None
     assert few.card["held_out"]["errors"]["speaker+phrase"]["cllr"] < 0.2
-    many = deploy(domain_bundle(), *people(place, 24, takes=2))
+    many = deploy_on_speakers(domain_bundle(), *people(place, 24, takes=2))
     assert many.operating_points()[0].people == 24
     assert many.operating_points(Question("speaker"))[0].far == 0.01
 

@@ -13,7 +13,7 @@ from mvplda.calibration.hypotheses import PARTS, HypothesisCalibrator
 from mvplda.exceptions import DataError, NumericalError, ParameterError
 from mvplda.io.onnx import write_onnx
 from mvplda.scoring.question import Near, Question, with_near
-from mvplda.training import DOUBT_ERRORS, HeldOut, _fold_model, train
+from mvplda.training import OUTLIER_PRIOR, HeldOutModels, _fold_model, train
 from mvplda.voice.domain.estimator import DomainPLDA
 from mvplda.voice.phrases import LEAST_S, LIMIT, PRIOR, WINDOW, PartMatcher
 
@@ -252,11 +252,11 @@ def test_calibration_of_held_out_people_is_that_of_the_answers(rng):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         bundle = train(X, labels, blocks=blocks, default=default, folds=2)
-        held = HeldOut(partial(_fold_model, bundle), X, labels, 1, 2)
+        held = HeldOutModels(partial(_fold_model, bundle), X, labels, 1, 2)
         logs, near = held.evidence()
     assert near is not None
     calibrator = bundle.calibrations["speaker+phrase"]
-    again = HypothesisCalibrator(errors=DOUBT_ERRORS)
+    again = HypothesisCalibrator(errors=OUTLIER_PRIOR)
     again.fit(logs, held.truth, speakers=held.people[0], near=near)
     assert PARTS in again.factors_
     assert again.factors_ == pytest.approx(calibrator.factors_, rel=1e-3)

@@ -56,7 +56,7 @@ from ..scoring.search import SearchIndex
 
 M = TypeVar("M")
 
-Scoring = str
+ScoringMethod = str
 """Which forms a model gives: "exact", or "paper" where a model has those as published."""
 
 
@@ -283,7 +283,7 @@ class BaseScorer(Persistent):
         test: SideLike,
         question: Question | None = None,
         *,
-        scoring: Scoring = "exact",
+        scoring: ScoringMethod = "exact",
         dtype: DTypeLike = np.float32,
         out: AnyArray | None = None,
         threads: int | None = None,
@@ -324,14 +324,14 @@ class BaseScorer(Persistent):
         pairs: ArrayLike,
         question: Question | None = None,
         *,
-        scoring: Scoring = "exact",
+        scoring: ScoringMethod = "exact",
         dtype: DTypeLike = np.float32,
         **asked: Any,
     ) -> AnyArray:
         """LLRs of a list of trials (row of a profile, row of a test), without the matrix."""
         question = make_question(question, asked)
         comparison = self._compare(enrol, test, question, dtype, scoring)
-        pairs = check_pairs(pairs, *comparison.shape)
+        pairs = check_trial_pairs(pairs, *comparison.shape)
         (scores,) = score_pairs(comparison, comparison.ratio.sums, pairs)
         return question.with_spoofs(scores, comparison.shape, pairs)
 
@@ -403,7 +403,7 @@ class BaseScorer(Persistent):
         """
         question = make_question(question, asked)
         comparison = self._compare(enrol, test, question, np.float64, every=True)
-        listed = None if pairs is None else check_pairs(pairs, *comparison.shape)
+        listed = None if pairs is None else check_trial_pairs(pairs, *comparison.shape)
         return log_likelihoods(comparison, comparison.ratio.hypotheses, listed)
 
     def hypotheses(
@@ -459,7 +459,7 @@ class BaseScorer(Persistent):
         test: SideLike,
         question: Question,
         dtype: DTypeLike,
-        scoring: Scoring = "exact",
+        scoring: ScoringMethod = "exact",
         every: bool = False,
     ) -> Comparison:
         """Two sides and a question.
@@ -560,15 +560,15 @@ def frozen(*arrays: Array) -> tuple[Array, ...]:
     return arrays
 
 
-def let_go(scorer: BaseScorer) -> None:
+def release_caches(scorer: BaseScorer) -> None:
     """Drop what was made of a scorer, and of those that it is made of: large models have hundreds of MB of forms."""
     _KEPT.pop(scorer, None)
     inner = getattr(scorer, "fitted_scorer", None)
     for part in [inner] if inner is not None else [part for part, _ in scorer.parts()]:
-        let_go(part)
+        release_caches(part)
 
 
-def needed_labels(y: Labels | None) -> dict[str, Names]:
+def require_labels(y: Labels | None) -> dict[str, Names]:
     """Labels by view, of a fit that cannot do without."""
     if y is None:
         raise LabelError(
@@ -577,11 +577,11 @@ def needed_labels(y: Labels | None) -> dict[str, Names]:
     return {view: np.asarray(column) for view, column in label_columns(y, None).items()}
 
 
-def side_by_side(made: Sequence[AnyArray]) -> AnyArray:
+def concatenate_columns(made: Sequence[AnyArray]) -> AnyArray:
     return namespace(made[0]).concatenate(made, 1)
 
 
-def check_names(kind: type[BaseScorer], settings: Json, given: Sequence[str]) -> None:
+def check_setting_names(kind: type[BaseScorer], settings: Json, given: Sequence[str]) -> None:
     """Refuse settings that a class does not have, and those that it is given otherwise."""
     names = [name for name in signature(kind).parameters if name not in given]
     for name in settings:
@@ -597,7 +597,7 @@ def check_top(top: int) -> int:
     return int(top)
 
 
-def check_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
+def check_trial_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
     pairs = np.asarray(pairs)
     if pairs.size == 0 and pairs.ndim <= 2:
         return np.zeros((0, 2), dtype=np.int64)

@@ -16,30 +16,34 @@ from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names
 from ..backend import as_vectors, check_feature_names
 from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
 from ..labels import base_columns
-from ..persistence import Tensors
+from ..persistence import State, Tensors
 from ..scoring.engine import Memory, log_likelihoods
-from ..scoring.pair_terms import TOGETHER, JointForms, Part, class_numbers
+from ..scoring.pair_terms import TOGETHER, ExpertTerms, JointForms, class_numbers
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, names_of
-from .base import BaseScorer, kept, needed_labels, side_by_side
+from .base import BaseScorer, concatenate_columns, kept, require_labels
 from .heldout import held_out_trials
 
-Factors = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
+ExpertWeights = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
+
+
+STORED_NAMES = {"weights": "factors", "weights_": "factors_"}
+"""Names in model files of settings and attributes that have other names in Python."""
 
 
 class Committee(BaseScorer, BaseEstimator):
     """Scorers that each see a part of the columns, and may each model some views only.
 
     Every expert has a pair form for every world (which classes two profiles share). What the experts say is
-    multiplied by their factors and added up in each world, and a question is answered by the sum over worlds. A
-    network of voices and one of words are two experts. An expert has a factor for every view that it models, and
+    multiplied by their weights and added up in each world, and a question is answered by the sum over worlds. A
+    network of voices and one of words are two experts. An expert has a weight for every view that it models, and
     one for what it says of several views together beyond that: a network of words may count for the phrase and hardly
-    for the speaker. With all factors 1 a committee is one model whose loadings have a block for every expert.
+    for the speaker. With all weights 1 a committee is one model whose loadings have a block for every expert.
 
     Experts that hear the same thing say it twice, and each is overconfident where it was trained on few classes.
-    Factors are therefore learnt from classes that were held out, by logistic regression over hypotheses, in which a
+    Weights are therefore learnt from classes that were held out, by logistic regression over hypotheses, in which a
     few trials may tell nothing: likelihood ratios are those of recordings that tell something. A bundle's calibration
-    adds how often one does not (`mvplda.training.calibrate`). A score that is no likelihood ratio, such as the cosine,
+    adds how often one does not (`mvplda.training.calibrate_on_held_out`). A score that is no likelihood ratio, such as the cosine,
     may be among the experts: made one on the same trials, it counts for hypotheses that share all its views.
 
     Parameters
@@ -49,12 +53,12 @@ class Committee(BaseScorer, BaseEstimator):
         preprocessing. A `PLDA`, which takes labels of one view only, is a ``MultiviewPLDA({"speaker": rank})`` here.
     columns : dict of {name: (start, stop)} or None
         Columns of a vector that an expert sees; those that are not named see all of them.
-    factors : "learnt", dict of {name: factor, or {view or "together": factor}}, or None
+    weights : "learnt", dict of {name: weight, or {view or "together": weight}}, or None
         None, and too few classes to hold any out: 1 for models, 0 for scores such as the cosine.
     known : sequence of str
-        Views whose class is known when questions are asked (``known=``): factors are learnt for such trials.
+        Views whose class is known when questions are asked (``known=``): weights are learnt for such trials.
     enrolment : int
-        Vectors a profile in the trials that factors are learnt from.
+        Vectors a profile in the trials that weights are learnt from.
     folds : int
         The classes of the first view are dealt into so many folds.
 
@@ -62,7 +66,7 @@ class Committee(BaseScorer, BaseEstimator):
     ----------
     experts_ : dict of {name: fitted scorer}
     views_ : dict of {view: 0}, the base views that hypotheses are made of
-    factors_ : dict of {name: {view or "together": factor}}
+    weights_ : dict of {name: {view or "together": weight}}
 
     Examples
     --------
@@ -81,7 +85,7 @@ class Committee(BaseScorer, BaseEstimator):
     (3, 5)
     """
 
-    FITTED = ("views_", "width_", "factors_")
+    FITTED = ("views_", "width_", "weights_")
     PARTS = ("experts_",)
 
     def __init__(
@@ -89,14 +93,14 @@ class Committee(BaseScorer, BaseEstimator):
         experts: Mapping[str, Any],
         *,
         columns: Mapping[str, tuple[int, int]] | None = None,
-        factors: Factors = "learnt",
+        weights: ExpertWeights = "learnt",
         known: Sequence[str] = (),
         enrolment: int = 1,
         folds: int = 4,
     ) -> None:
         self.experts = experts
         self.columns = columns
-        self.factors = factors
+        self.weights = weights
         self.known = known
         self.enrolment = enrolment
         self.folds = folds
@@ -104,14 +108,14 @@ class Committee(BaseScorer, BaseEstimator):
     # -- training ------------------------------------------------------------
 
     def fit(self, X: Any, y: Labels | None = None) -> Self:
-        """Fit every expert to its columns, and learn their factors from classes that were held out.
+        """Fit every expert to its columns, and learn their weights from classes that were held out.
 
         Parameters
         ----------
         X, y : vectors, and labels of every view
         """
         self._check_settings()
-        labels = needed_labels(y)
+        labels = require_labels(y)
         vectors = as_vectors(X)
         check_feature_names(self, X, reset=True)
         # scikit-learn's rule: settings stay as they were given
@@ -127,10 +131,10 @@ class Committee(BaseScorer, BaseEstimator):
                 )
             experts[name] = expert.fit(vectors[:, start:stop], labels)
         self._find_views(tuple(labels))
-        self.factors_ = {name: self._given_factors(name) for name in self.experts_}
-        if self.factors == "learnt":
+        self.weights_ = {name: self._given_weights(name) for name in self.experts_}
+        if self.weights == "learnt":
             with warnings.catch_warnings():
-                # few people, or scores apart: the factors allow for it
+                # few people, or scores apart: the weights allow for it
                 warnings.simplefilter("ignore", MvpldaWarning)
                 is_learnt = self._learn(vectors, labels)
             if not is_learnt:
@@ -145,37 +149,37 @@ class Committee(BaseScorer, BaseEstimator):
     def _check_settings(self) -> None:
         if not self.experts:
             raise ParameterError("a committee needs at least one expert")
-        if self.factors not in ("learnt", None) and not isinstance(self.factors, Mapping):
+        if self.weights not in ("learnt", None) and not isinstance(self.weights, Mapping):
             raise ParameterError(
-                f"factors is 'learnt', a dict of them or None; got {self.factors!r}"
+                f"weights is 'learnt', a dict of them or None; got {self.weights!r}"
             )
         if not isinstance(self.known, Iterable):
             raise ParameterError(f"known is a list of views; got {self.known!r}")
 
-    def _given_factors(self, name: str) -> dict[str, float]:
-        """Factors of an expert before any are learnt: 1 where nothing else is given."""
+    def _given_weights(self, name: str) -> dict[str, float]:
+        """Weights of an expert before any are learnt: 1 where nothing else is given."""
         parts = self._parts_of(name)
-        factors = dict.fromkeys(parts, 1.0)
-        if not isinstance(self.factors, Mapping):
-            return factors
-        self._check_names(self.factors, "factors")
-        given = self.factors.get(name, {})
+        weights = dict.fromkeys(parts, 1.0)
+        if not isinstance(self.weights, Mapping):
+            return weights
+        self._check_names(self.weights, "weights")
+        given = self.weights.get(name, {})
         if not isinstance(given, Mapping):
             given = dict.fromkeys(parts, given)
-        for part, factor in given.items():
+        for part, weight in given.items():
             if part not in parts:
                 raise ParameterError(
-                    f"factors of {name!r} name {part!r}; it has factors for {list(parts)}"
+                    f"weights of {name!r} name {part!r}; it has weights for {list(parts)}"
                 )
-            if not (np.isfinite(factor) and factor >= 0):
+            if not (np.isfinite(weight) and weight >= 0):
                 raise ParameterError(
-                    f"a factor is a number of at least 0; got {factor!r} for {name!r}"
+                    f"a weight is a number of at least 0; got {weight!r} for {name!r}"
                 )
-            factors[part] = float(factor)
-        return factors
+            weights[part] = float(weight)
+        return weights
 
     def _parts_of(self, name: str) -> tuple[str, ...]:
-        """What an expert has factors for."""
+        """What an expert has weights for."""
         may = self._may(name)
         return (*may, TOGETHER) if len(may) > 1 else may
 
@@ -186,7 +190,7 @@ class Committee(BaseScorer, BaseEstimator):
         return tuple(view for view in self.views_ if view in own)
 
     def _learn(self, X: FloatArray, labels: dict[str, Names]) -> bool:
-        """Factors from trials of held-out classes; False where there are none."""
+        """Weights from trials of held-out classes; False where there are none."""
         views = tuple(self.views_)
         dealt = held_out_trials(
             labels,
@@ -198,10 +202,10 @@ class Committee(BaseScorer, BaseEstimator):
         kinds = []
         for trials in dealt:
             # a fold is a committee of its own, trained on the other people
-            fold = clone(self).set_params(factors=None)
+            fold = clone(self).set_params(weights=None)
             fold.fit(X[trials.train], {v: column[trials.train] for v, column in labels.items()})
             profiles = fold.enrol(X[trials.enrol], trials.ids)
-            # factors are learnt for trials as they will be asked
+            # weights are learnt for trials as they will be asked
             claims = {view: labels[view][trials.profiles] for view in names_of(self.known)}
             question = Question(known=claims or None)
             said.append(fold._said(profiles, X[trials.test], question, trials.pairs))
@@ -209,13 +213,13 @@ class Committee(BaseScorer, BaseEstimator):
         # with trials of one kind there is nothing to tell apart
         if not kinds or len(np.unique(np.concatenate(kinds))) < 2:
             return False
-        factors, _ = weigh_experts(np.concatenate(said), np.concatenate(kinds))
-        for (name, part), factor in zip(self._places(), factors.tolist(), strict=True):
-            self.factors_[name][part] = factor
+        weights, _ = weigh_experts(np.concatenate(said), np.concatenate(kinds))
+        for (name, part), weight in zip(self._places(), weights.tolist(), strict=True):
+            self.weights_[name][part] = weight
         return True
 
     def _places(self) -> list[tuple[str, str]]:
-        """All that has a factor: every expert's views, and what it says of them together."""
+        """All that has a weight: every expert's views, and what it says of them together."""
         return [(name, part) for name in self.experts_ for part in self._parts_of(name)]
 
     def _said(
@@ -230,9 +234,9 @@ class Committee(BaseScorer, BaseEstimator):
         every = comparison.ratio.hypotheses
         said = []
         for name, part in self._places():
-            factors = {one: float(one == part) for one in self._parts_of(name)}
+            weights = {one: float(one == part) for one in self._parts_of(name)}
             # nothing is kept of other forms
-            one = replace(comparison, forms=self._joint_forms({name: factors}), memory=Memory())
+            one = replace(comparison, forms=self._joint_forms({name: weights}), memory=Memory())
             said.append(np.stack(list(log_likelihoods(one, every, pairs).values()), axis=1))
         return np.stack(said, axis=2)
 
@@ -260,7 +264,9 @@ class Committee(BaseScorer, BaseEstimator):
     def project(self, vectors: AnyArray) -> AnyArray:
         """Evidence of every expert, side by side."""
         parts = self.parts()
-        return side_by_side([one.evidence(vectors[:, slice(*columns)]) for one, columns in parts])
+        return concatenate_columns(
+            [one.evidence(vectors[:, slice(*columns)]) for one, columns in parts]
+        )
 
     def parts(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
         return [(expert, self._columns_of(name)) for name, expert in self.experts_.items()]
@@ -276,12 +282,12 @@ class Committee(BaseScorer, BaseEstimator):
             names for own in map(_classes_of, self.experts_.values()) for names in own.values()
         ]
         # small dicts may be changed in place, so they are compared by value
-        plain = (list(self.experts_), self.factors_, self.views_, self.nuisance_views)
+        plain = (list(self.experts_), self.weights_, self.views_, self.nuisance_views)
         key = (repr(plain), *parts, *classes)
-        return kept(self, "forms", key, lambda: self._joint_forms(self.factors_))
+        return kept(self, "forms", key, lambda: self._joint_forms(self.weights_))
 
-    def _joint_forms(self, factors: Mapping[str, Mapping[str, float]]) -> JointForms:
-        """The forms of some experts, with these factors."""
+    def _joint_forms(self, weights: Mapping[str, Mapping[str, float]]) -> JointForms:
+        """The forms of some experts, with these weights."""
         classes = self.classes_
         parts = []
         start = 0
@@ -289,11 +295,11 @@ class Committee(BaseScorer, BaseEstimator):
             scorer = scorer_of(expert)
             columns = slice(start, start + scorer.width_out)
             start = columns.stop
-            if not any(factors.get(name, {}).values()):
+            if not any(weights.get(name, {}).values()):
                 continue
             own = _classes_of(scorer)
             numbers = {v: class_numbers(classes[v], own[v]) for v in self._may(name) if v in own}
-            parts.append(Part(scorer.forms(), columns, factors[name], numbers))
+            parts.append(ExpertTerms(scorer.forms(), columns, weights[name], numbers))
         return JointForms((*self.views_, *self.nuisance_views), parts)
 
     @property
@@ -351,12 +357,22 @@ class Committee(BaseScorer, BaseEstimator):
 
     def typical_evidence(self) -> AnyArray:
         # each expert at its own mean and scale
-        return side_by_side([expert.typical_evidence() for expert in self.experts_.values()])
+        return concatenate_columns([expert.typical_evidence() for expert in self.experts_.values()])
+
+    def get_state(self) -> State:
+        arrays, state = super().get_state()
+        return arrays, {
+            **state,
+            "settings": renamed_keys(state["settings"], STORED_NAMES),
+            "values": renamed_keys(state["values"], STORED_NAMES),
+        }
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
-        settings = {"experts": {}, **values["settings"]}
-        committee = super().from_state(arrays, {**values, "settings": settings})
+        attributes = {stored: name for name, stored in STORED_NAMES.items()}
+        settings = {"experts": {}, **renamed_keys(values["settings"], attributes)}
+        fitted = renamed_keys(values["values"], attributes)
+        committee = super().from_state(arrays, {**values, "settings": settings, "values": fitted})
         # a committee that was read can be fitted again
         committee.experts = committee.experts_
         return committee
@@ -367,8 +383,13 @@ class Committee(BaseScorer, BaseEstimator):
             "dimension": self.width_,
             "views": list(self.views_),
             "experts": {name: expert.describe() for name, expert in self.experts_.items()},
-            "factors": self.factors_,
+            "factors": self.weights_,
         }
+
+
+def renamed_keys(values: Json, names: Mapping[str, str]) -> Json:
+    """Return the same values with other names for some of the keys."""
+    return {names.get(key, key): value for key, value in values.items()}
 
 
 def scorer_of(expert: BaseScorer) -> BaseScorer:
@@ -383,21 +404,21 @@ def _classes_of(expert: BaseScorer) -> dict[str, Names]:
 
 
 RIDGE = 3e-4
-"""Weight of the squared factors, each times the size of what it multiplies: few people leave factors moderate."""
+"""Weight of the squared weights, each times the size of what it multiplies: few people leave weights moderate."""
 
-LARGEST_FACTOR = 5.0
+MAX_WEIGHT = 5.0
 """A part that says next to nothing of the people who were held out may say much of others."""
 
-LEAST_SIZE = 1e-4
-"""A part of the evidence that is smaller than this share of the largest has no factor."""
+MIN_RELATIVE_SIZE = 1e-4
+"""A part of the evidence that is smaller than this share of the largest has no weight."""
 
-DOUBT = 0.03
+OUTLIER_PROBABILITY = 0.03
 """Probability that a held-out trial tells nothing: the few recordings that are far from all others of the same person,
 or have the wrong name, do not decide what the experts count for."""
 
 
 def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
-    """Factors that cost held-out trials least, and what they cost.
+    """Weights that cost held-out trials least, and what they cost.
 
     said : (n, hypotheses, parts) evidence, 0 for the last hypothesis; truth : (n,) number of the true hypothesis. All
     hypotheses that occur weigh the same; one that does not, such as "same speaker, other phrase" where every speaker
@@ -419,12 +440,12 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     rows = np.arange(n)
 
     def cost(theta: Array) -> tuple[float, Array]:
-        """The cost of factors, and its slope."""
+        """The cost of weights, and its slope."""
         logs = (evidence @ theta).reshape(n, n_hypotheses)
         posterior = np.exp(logs - logs.max(axis=1, keepdims=True))
         posterior /= posterior.sum(axis=1, keepdims=True)
-        right = (1 - DOUBT) * posterior[rows, truth]
-        likelihood = right + DOUBT / n_hypotheses
+        right = (1 - OUTLIER_PROBABILITY) * posterior[rows, truth]
+        likelihood = right + OUTLIER_PROBABILITY / n_hypotheses
         # d cost / d logs of every trial
         pull = mass * right / likelihood
         slope = posterior * pull[:, None]
@@ -432,14 +453,14 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
         ridge = 0.5 * RIDGE * float(theta @ theta)
         return ridge - float(mass @ np.log(likelihood)), slope.ravel() @ evidence + RIDGE * theta
 
-    # a part that says next to nothing of these people would get any factor, and ruin the answers to others
-    tells = size > LEAST_SIZE * size.max()
+    # a part that says next to nothing of these people would get any weight, and ruin the answers to others
+    tells = size > MIN_RELATIVE_SIZE * size.max()
     found = minimize(
         cost,
         np.where(tells, 0.3 * size, 0.0),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(0.0, bound) for bound in np.where(tells, LARGEST_FACTOR * scale, 0.0)],
+        bounds=[(0.0, bound) for bound in np.where(tells, MAX_WEIGHT * scale, 0.0)],
         options={"maxiter": 500},
     )  # (V11)
     return found.x / scale, float(found.fun)

@@ -16,7 +16,7 @@ from ..exceptions import DataError
 from ..labels import are_named, base_columns, check_view_names, label_columns
 from ..persistence import fingerprint
 from ..scoring.pair_terms import ScoreForms, row_products
-from .base import BaseScorer, check_names
+from .base import BaseScorer, check_setting_names
 
 # -- what a multi-view model has to beat -----------------------------
 
@@ -50,7 +50,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
 
     @classmethod
     def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
-        check_names(cls, settings, ("views",))
+        check_setting_names(cls, settings, ("views",))
         return cls(**settings, views=base_columns(tuple(ranks)) if ranks else None)
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:

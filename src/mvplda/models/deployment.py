@@ -26,13 +26,13 @@ class Deployable(Protocol):
         """Return the model with the domain in use as the one before enrolment."""
 
 
-class InDomain:
+class AdaptedExpert:
     """A deployable model as an expert of a committee: fitting moves it to the domain of the vectors."""
 
     def __init__(self, model: Deployable) -> None:
         self.model = model
 
-    def __sklearn_clone__(self) -> InDomain:
+    def __sklearn_clone__(self) -> AdaptedExpert:
         return self
 
     def fit(self, X: Array, y: Columns) -> Any:

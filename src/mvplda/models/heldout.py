@@ -20,7 +20,7 @@ from ..exceptions import ParameterError
 from ..labels import by_appearance, encode_labels
 from ..scoring.question import Hypothesis, possible_hypotheses
 
-LEAST_HELD_OUT = 4
+MIN_FOLD_SPEAKERS = 4
 """People in a fold: between fewer, hardly any trial is of two people."""
 
 TESTS = 2000
@@ -31,7 +31,7 @@ TRIALS = 20_000
 
 
 @dataclass(frozen=True)
-class Trials:
+class HeldOutTrials:
     """Trials among some people, who are held out: what enrols, what tests, and some trials of every kind in turn.
 
     hypotheses : which views are shared: all of them first, none last
@@ -62,7 +62,7 @@ def held_out_trials(
     enrolment: int = 1,
     most_tests: int | None = TESTS,
     most_trials: int | None = TRIALS,
-) -> list[Trials]:
+) -> list[HeldOutTrials]:
     """Trials among the people of every fold; none where there are too few people. Vectors without label are not tried.
 
     Parameters
@@ -85,7 +85,7 @@ def held_out_trials(
         may_try &= table.codes[view] < len(table.classes[view].names)
     people = codes[:, 0]
     dealt = np.unique(people[may_try])
-    folds = min(int(folds), len(dealt) // LEAST_HELD_OUT)
+    folds = min(int(folds), len(dealt) // MIN_FOLD_SPEAKERS)
     # fewer would leave nobody to train on, or nobody to try
     if folds < 2:
         return []
@@ -131,7 +131,7 @@ def _trials(
     rng: Generator,
     most_tests: int | None,
     most_trials: int | None,
-) -> Trials:
+) -> HeldOutTrials:
     tests = np.sort(rng.permutation(others)[:most_tests])
     profiles = enrolled[np.unique(ids, return_index=True)[1]]
     same = [np.equal.outer(codes[profiles, k], codes[tests, k]) for k in range(len(views))]
@@ -147,4 +147,6 @@ def _trials(
         places.append(drawn)
         kinds.append(np.full(len(drawn), number))
     pairs = np.stack(np.divmod(np.concatenate(places), len(tests)), axis=1)
-    return Trials(hypotheses, train, enrolled, ids, profiles, tests, pairs, np.concatenate(kinds))
+    return HeldOutTrials(
+        hypotheses, train, enrolled, ids, profiles, tests, pairs, np.concatenate(kinds)
+    )

@@ -40,27 +40,27 @@ from ..scoring.latent_terms import LatentForms, LatentSpace
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
-from .base import BaseScorer, check_names, frozen, kept
+from .base import BaseScorer, check_setting_names, frozen, kept
 
 DEFAULT_STRENGTH = 0.6
 """Of a prior. Costs are flat from 0.5 to 0.7 on the one set it was tried on, AudioMNIST."""
 
-KEPT_CLASSES = 10_000
+MAX_SAVED_CLASSES = 10_000
 """Views with at most so many classes keep their training posteriors in a file, for known classes."""
 
-KEPT_COVARIANCES = 2**22
+MAX_COVARIANCE_NUMBERS = 2**22
 """Posterior covariances of a view's classes are kept up to this many numbers (32 MiB)."""
 
-FARTHEST_CLASS = 1e6
+MAX_CLASS_MEAN = 1e6
 """Posterior means of classes in a file are at most this large: they are of standard normal latents."""
 
-HELD_NUMBERS = 2**25
+MAX_PENDING_NUMBERS = 2**25
 """Class sums up to this many numbers (256 MiB) are held with a fit until its class posteriors are asked for."""
 
-PROJECT_ELEMENTS = 2**22
+PROJECTION_CHUNK = 2**22
 """float32 vectors are projected in chunks of about this many numbers."""
 
-OF_THE_FIT = ("log_likelihoods_", "objectives_", "class_means_", "class_covariances_")
+LAZY_ATTRIBUTES = ("log_likelihoods_", "objectives_", "class_means_", "class_covariances_")
 """Attributes that are worked out from a fit when they are first read."""
 
 
@@ -225,7 +225,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     def _set_strengths(self, views: Views) -> None:
         self.prior_strength_: dict[str, float] = {}
         if PRIORS[self.prior].full_rank:
-            self.prior_strength_ = as_strengths(self.prior_strength, views)
+            self.prior_strength_ = prior_strengths(self.prior_strength, views)
 
     def _fit(
         self,
@@ -252,7 +252,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         )
         # the same data give the same model, unless chance is asked for
         chance = self.init == "random" or self.random_state is not None
-        rng = generator(self.random_state) if chance else np.random.default_rng(0)
+        rng = random_generator(self.random_state) if chance else np.random.default_rng(0)
         prior = kind.of(sums, noise.on(sums.xp), tuple(self.prior_strength_.values()))
         start = prior.start(sums, used, self.init, rng)
         objective: Objective = prior
@@ -336,7 +336,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "mean_")
         table = encode_labels(y, tuple(self.views_))
-        rng = generator(random_state)
+        rng = random_generator(random_state)
         p = self.parameters_
         X = np.tile(p.mean, (len(table), 1))
         for view, loading in self.loadings_.items():
@@ -352,7 +352,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         if not isinstance(vectors, np.ndarray) or vectors.dtype == np.float64:
             return vectors @ like(space.projection, vectors) - like(space.offset, vectors)
         # float32 vectors are made float64 a chunk at a time: a copy of all of them may not fit
-        chunks = np.array_split(vectors, 1 + vectors.size // PROJECT_ELEMENTS)
+        chunks = np.array_split(vectors, 1 + vectors.size // PROJECTION_CHUNK)
         y = [chunk.astype(np.float64) @ space.projection for chunk in chunks]
         return np.concatenate(y) - space.offset
 
@@ -423,7 +423,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         kept = [
             view
             for view, covariances in self.class_covariances_.items()
-            if len(self.classes_[view]) <= KEPT_CLASSES and are_definite(covariances)
+            if len(self.classes_[view]) <= MAX_SAVED_CLASSES and are_definite(covariances)
         ]
         values["classes"] = {view: self.classes_[view].tolist() for view in kept}
         for view in kept:
@@ -470,9 +470,9 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             if not fits or not (np.isfinite(means).all() and np.isfinite(covariances).all()):
                 raise DataError(f"the classes of view {view!r} do not fit its rank {rank}")
             # class means are those of standard normal latents
-            if np.abs(means).max(initial=0.0) > FARTHEST_CLASS:
+            if np.abs(means).max(initial=0.0) > MAX_CLASS_MEAN:
                 raise DataError(
-                    f"a class of view {view!r} has a mean of more than {FARTHEST_CLASS:g}"
+                    f"a class of view {view!r} has a mean of more than {MAX_CLASS_MEAN:g}"
                 )
         super().check_state()
 
@@ -496,7 +496,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
 
     @classmethod
     def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
-        check_names(cls, settings, ("views",))
+        check_setting_names(cls, settings, ("views",))
         return cls(ranks, **settings)
 
     @classmethod
@@ -539,7 +539,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     def _take_fit(self, fit: Fit, statistics: SufficientStatistics) -> None:
         """Keep the fit: what it says of the training classes is worked out when it is asked for."""
         # what was worked out of an earlier fit
-        for name in OF_THE_FIT:
+        for name in LAZY_ATTRIBUTES:
             self.__dict__.pop(name, None)
         self._fitted = fit
         self.n_iter_ = fit.n_iter
@@ -548,7 +548,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         self.classes_ = {view: statistics.classes[view].names for view in base}
         # large sums are worth an E step now: they would stay in memory with the model
         held = sum(math.prod(own.shape) for own in fit.design.sums.sums)
-        if held > HELD_NUMBERS:
+        if held > MAX_PENDING_NUMBERS:
             self._settle()
 
     def _settle(self) -> None:
@@ -572,10 +572,10 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         kept = {}
         for k, (view, rank) in enumerate(self.views_.items()):
             n_classes = len(self._fitted.design.sums.counts[k])
-            if ":" not in view and n_classes * rank**2 <= KEPT_COVARIANCES:
+            if ":" not in view and n_classes * rank**2 <= MAX_COVARIANCE_NUMBERS:
                 kept[view] = self._fitted.posterior.covariances(k)
         # Nothing else is left to ask of the fit, and the system that its posterior has solved may be large.
-        for name in OF_THE_FIT[:-1]:
+        for name in LAZY_ATTRIBUTES[:-1]:
             getattr(self, name)
         del self._fitted
         return kept
@@ -589,7 +589,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
 
     def _ranks(self, views: Views) -> Ranks:
         """The rank asked for of every view."""
-        return ranks_in(self.views) or dict.fromkeys(views)
+        return requested_ranks(self.views) or dict.fromkeys(views)
 
     def _second_moment(self) -> SecondMoment:
         return NOISES[self._noise_kind()].second_moment
@@ -635,7 +635,7 @@ def are_definite(covariances: Array) -> bool:
     return True
 
 
-def generator(random_state: Any) -> np.random.Generator:
+def random_generator(random_state: Any) -> np.random.Generator:
     """A generator of NumPy's: itself, or one that follows from whatever scikit-learn takes for a random state."""
     if isinstance(random_state, np.random.Generator):
         return random_state
@@ -680,7 +680,7 @@ def check_settings(model: MultiviewPLDA) -> None:
         raise ParameterError(f"max_iter is a whole number, at least 0; got {model.max_iter!r}")
     if not PRIORS[model.prior].full_rank:
         return
-    ranks = [*ranks_in(model.views).values(), getattr(model, "n_components", None)]
+    ranks = [*requested_ranks(model.views).values(), getattr(model, "n_components", None)]
     if any(rank is not None for rank in ranks):
         raise ParameterError("a prior makes loadings of full rank: leave every rank None")
     # two priors of one noise would count twice
@@ -688,7 +688,7 @@ def check_settings(model: MultiviewPLDA) -> None:
         raise ParameterError("a prior goes with no other shrinkage, and not with algorithm='paper'")
 
 
-def as_strengths(strength: Any, views: Sequence[str]) -> dict[str, float]:
+def prior_strengths(strength: Any, views: Sequence[str]) -> dict[str, float]:
     """Of every view and of the noise, from one number or a dict."""
     names = (*views, "noise")
     each = dict.fromkeys(names, strength)
@@ -705,7 +705,7 @@ def as_strengths(strength: Any, views: Sequence[str]) -> dict[str, float]:
     return {name: float(value) for name, value in each.items()}
 
 
-def ranks_in(views: Ranks | Sequence[str] | None) -> Ranks:
+def requested_ranks(views: Ranks | Sequence[str] | None) -> Ranks:
     """The rank asked for of every view that is named."""
     return dict(views) if isinstance(views, Mapping) else dict.fromkeys(views or ())
 
@@ -749,7 +749,7 @@ class PLDA(MultiviewPLDA):
             raise LabelError(
                 f"PLDA has one view; got {len(ranks)}: {list(ranks)}. Use MultiviewPLDA"
             )
-        check_names(cls, settings, ("n_components",))
+        check_setting_names(cls, settings, ("n_components",))
         return cls(next(iter(ranks.values())), **settings)
 
     def _encode(self, y: Any) -> LabelTable:

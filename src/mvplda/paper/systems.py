@@ -25,11 +25,11 @@ from ..exceptions import DataError, FewSpeakersWarning, LabelError, MvpldaWarnin
 from ..inference.em import PublishedEM
 from ..kinds import trial_kinds
 from ..labels import encode_labels
-from ..models.base import let_go
+from ..models.base import release_caches
 from ..models.cosine import CosineScorer
 from ..models.multiview import MultiviewPLDA
 from ..preprocessing import Reduction, unit_chain
-from ..training import calibrate, make_committee
+from ..training import calibrate_on_held_out, make_committee
 from .corpora.corpus import Corpus
 from .experiment_settings import BackendSettings
 
@@ -443,7 +443,7 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
         bundle.fit(task.train, task.train_labels)
         # the committee is also calibrated on held-out training speakers
         if system.name == BEST:
-            calibrate(bundle, task.train, task.train_labels, enrolment=task.per_model)
+            calibrate_on_held_out(bundle, task.train, task.train_labels, enrolment=task.per_model)
         enrolled = task.X[task.corpus.protocol.enrolled]
         profiles = bundle.enrol(enrolled, task.enrol_ids, method=system.enrolment)
         question = system.question(task, settings)
@@ -451,7 +451,7 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
             scores = _calibrated(bundle, profiles, task.test, question.get("known", {}))
         else:
             scores = np.asarray(bundle.llr(profiles, task.test, **question))
-    let_go(bundle)
+    release_caches(bundle)
     return scores, bundle
 
 

@@ -155,42 +155,42 @@ class ScoreForms:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """One expert of several: its forms, the columns of y that are its own, and its factors.
+class ExpertTerms:
+    """One expert of several: its forms, the columns of y that are its own, and its weights.
 
-    factors : {view that it is about, or "together": factor}
+    weights : {view that it is about, or "together": weight}
     numbers : {view: (classes,) its own number of every training class of the joint scorer, -1: it has not seen it}
     """
 
     forms: Forms
     columns: slice
-    factors: Mapping[str, float]
+    weights: Mapping[str, float]
     numbers: Mapping[str, Sequence[int]]
 
     def number(self, view: str, trained: int) -> int:
         """The expert's own number of a training class."""
-        if trained < 0 or view not in self.numbers or view not in self.factors:
+        if trained < 0 or view not in self.numbers or view not in self.weights:
             return -1
         return int(self.numbers[view][trained])
 
     def apply(self, rows: Any, nothing: Any) -> Iterator[tuple[Any, float]]:
-        """Of what is the case in every view: what is put to the expert, and the factor of its answer (V10)."""
+        """Of what is the case in every view: what is put to the expert, and the weight of its answer (V10)."""
         base = self.forms.base
         views = [
             view
             for view, row in zip(base, rows, strict=True)
-            if view in self.factors and any(one != nothing for one in row)
+            if view in self.weights and any(one != nothing for one in row)
         ]
-        weighted = [([view], self.factors[view]) for view in views]
-        # what is said of views together counts beyond what is said of each, with a factor of its own
+        weighted = [([view], self.weights[view]) for view in views]
+        # what is said of views together counts beyond what is said of each, with a weight of its own
         if len(views) > 1:
-            together = self.factors[TOGETHER]
-            weighted = [(some, factor - together) for some, factor in weighted]
+            together = self.weights[TOGETHER]
+            weighted = [(some, weight - together) for some, weight in weighted]
             weighted.append((views, together))
-        for some, factor in weighted:
-            if factor != 0:
+        for some, weight in weighted:
+            if weight != 0:
                 pairs = zip(base, rows, strict=True)
-                yield tuple(r if v in some else (nothing,) * len(r) for v, r in pairs), factor
+                yield tuple(r if v in some else (nothing,) * len(r) for v, r in pairs), weight
 
 
 Applied = tuple[int, Reading, Matches, float]
@@ -208,7 +208,7 @@ class JointForms:
         F = sum of factor[v] G({v}) over v in V  +  together (G(V) - sum of G({v}))
     """
 
-    def __init__(self, base: Sequence[str], parts: Sequence[Part]) -> None:
+    def __init__(self, base: Sequence[str], parts: Sequence[ExpertTerms]) -> None:
         self.base = tuple(base)
         self.parts = tuple(parts)
         self._places = [[self.base.index(view) for view in part.forms.base] for part in parts]

@@ -12,7 +12,7 @@ from .._typing import Array, FloatArray, PathLike
 from ..bundle import Bundle
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..io.vectors import VectorSet, read_columns, read_vectors
-from ..model_files import PROFILES_FILE, file_in
+from ..model_files import PROFILES_FILE, file_in_folder
 from ..persistence import atomic_write
 from ..scoring.profiles import Profiles
 from .evidence import leave_one_out, phrase_labels, sitting_labels, take_weights
@@ -33,7 +33,7 @@ class ProfileBook:
     """
 
     def __init__(self, path: PathLike) -> None:
-        self.path = file_in(path, PROFILES_FILE)
+        self.path = file_in_folder(path, PROFILES_FILE)
         self.vectors = VectorSet(np.empty(0, np.str_), np.empty((0, 0), np.float32))
         self.columns: dict[str, list[str]] = {name: [] for name in COLUMNS}
         """Of every vector its profile, and what is said and the sitting, where these have names."""

@@ -21,7 +21,7 @@ from ..io.streams import OnDisk
 from ..io.tables import is_table
 from ..io.vectors import VectorSet
 from ..labels import as_array, is_missing
-from ..model_files import MODEL_FILE, REPORT_FILE, file_in
+from ..model_files import MODEL_FILE, REPORT_FILE, file_in_folder
 from .audio.folders import TABLES, Recordings, list_recordings, read_names, usual_pattern
 from .default_model import default_bundle, default_extractor
 from .extractors.extractor import Extracted, load_extractor
@@ -112,7 +112,7 @@ def setup(
 
 def has_table(path: PathLike, *columns: str) -> bool:
     """Whether this is a table, or a folder with an index.csv, that has these columns."""
-    file = file_in(path, "index.csv")
+    file = file_in_folder(path, "index.csv")
     if file.suffix.lower() not in TABLES or not file.is_file():
         return False
     return is_table(OnDisk(file), *([name] for name in columns))
@@ -212,7 +212,7 @@ def setup_vectors(
     shipped = default_bundle(name)
     default = None
     if shipped is not None:
-        default = training.deploy(shipped, vectors, columns, **options)
+        default = training.deploy_on_speakers(shipped, vectors, columns, **options)
     options["extractor"] = name
     if len(names) >= ENOUGH_PEOPLE:
         expert = None if shipped is None else shipped.scorer

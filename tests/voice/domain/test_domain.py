@@ -418,7 +418,7 @@ def test_what_cannot_be_fitted_or_scored_is_said(model: DomainPLDA) -> None:
 def test_a_fitted_model_is_an_expert_of_a_committee(tmp_path):
     """It is moved to the domain of the training vectors, keeps its covariances, and is written with the others."""
     from mvplda import make_committee
-    from mvplda.models.deployment import InDomain
+    from mvplda.models.deployment import AdaptedExpert
 
     X, labels = corpus()
     model = DomainPLDA(BLOCKS).fit(X, labels)
@@ -426,7 +426,7 @@ def test_a_fitted_model_is_an_expert_of_a_committee(tmp_path):
     shifted = X + np.random.default_rng(1).normal(scale=0.2, size=X.shape[1])
     sizes = {name: columns for name, (columns, _) in BLOCKS.items()}
     committee = make_committee(sizes, list(own))
-    committee.experts = {**committee.experts, "default model": InDomain(model)}
+    committee.experts = {**committee.experts, "default model": AdaptedExpert(model)}
     committee.fit(shifted, own)
     expert = committee.experts_["default model"]
     enrolled = model.enrol(shifted, own["speaker"], {"phrase": own["phrase"]})

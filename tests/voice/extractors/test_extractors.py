@@ -473,7 +473,9 @@ def test_vectors_of_words_are_those_of_an_independent_run():
 def test_makers_of_golden_numbers_write_nothing_when_they_are_imported():
     """Doctests import every module that they collect."""
     maker = Path(__file__).parents[2] / "golden" / "make_recipes.py"
-    recipes = sorted((Path(mvplda.__file__).parent / "voice" / "extractors" / "recipes").glob("*.toml"))
+    recipes = sorted(
+        (Path(mvplda.__file__).parent / "voice" / "extractors" / "recipes").glob("*.toml")
+    )
     before = [(path.stat().st_mtime_ns, path.read_bytes()) for path in recipes]
     runpy.run_path(str(maker), run_name="imported")
     assert recipes

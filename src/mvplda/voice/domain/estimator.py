@@ -33,9 +33,9 @@ from ..._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from ...backend import as_vectors, check_feature_names, like
 from ...exceptions import DataError, LabelError, ParameterError
 from ...labels import check_view_names, exact_names, names_from_file
-from ...models.base import BaseScorer, frozen, kept, needed_labels, side_by_side
+from ...models.base import BaseScorer, concatenate_columns, frozen, kept, require_labels
 from ...persistence import fingerprint
-from ...scoring.pair_terms import JointForms, Part, row_products
+from ...scoring.pair_terms import ExpertTerms, JointForms, row_products
 from ...scoring.profiles import Profiles
 from ...scoring.question import Near
 from ..phrases import PartMatcher
@@ -130,7 +130,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         width = sum(columns for columns, _ in self.blocks.values())
         if vectors.shape[1] != width:
             raise DataError(f"the blocks have {width} columns, the vectors {vectors.shape[1]}")
-        labels = needed_labels(y)
+        labels = require_labels(y)
         self._check_points()
         self._check_views()
         views = list(dict.fromkeys(view for _, _, view in self._columns()))
@@ -227,7 +227,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             if isinstance(length, np.ndarray) and not length.all():
                 raise DataError("Input X contains a block of zeros, which has no direction")
             made.append(block / length[:, None])
-        return side_by_side(made)
+        return concatenate_columns(made)
 
     @property
     def has_domain(self) -> bool:
@@ -395,7 +395,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
                 numbers = {view: range(len(self.names_[view]))}
             forms = UnitForms(view, centre, spreads, known)
             factor = (self.factors or {}).get(name, 1.0)
-            parts.append(Part(forms, columns, {view: factor}, numbers))
+            parts.append(ExpertTerms(forms, columns, {view: factor}, numbers))
         return JointForms((*self.views_, SITTING), parts)
 
     @property
