@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.studies.errata import simulated_rows, speech_rows
 from mvplda.paper.results import KINDS, PUBLISHED, seeds_cell
-from tools.default_model.recordings import NEARLY
+from tools.default_model.recordings import NEAR_MATCH_DOMAINS
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -409,7 +409,7 @@ def _percent(share: float | None) -> str:
 def default_model(kind: str) -> list[str]:
     """What the default model does on corpora that were left out: with all phrases enrolled, with few, and nearly."""
     rows = _read("default-model/results.json")["rows"]
-    near = [row for row in rows if row["corpus left out"] in NEARLY.values()]
+    near = [row for row in rows if row["corpus left out"] in NEAR_MATCH_DOMAINS.values()]
     every = [row for row in rows if row["phrases"] == "all"]
     chosen = {"all": every, "nearly": near}
     chosen["few"] = [row for row in rows if row not in every and row not in near]

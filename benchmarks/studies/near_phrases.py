@@ -19,7 +19,7 @@ from mvplda.metrics import eer
 from mvplda.paper.corpora import load_corpus
 from mvplda.voice.audio.decode import read_audio
 from mvplda.voice.extractors import load_extractor
-from tools.default_model.recordings import RATE, joined
+from tools.default_model.recordings import RATE, join_recordings
 
 PEOPLE = 12
 PHRASES = 4
@@ -41,7 +41,7 @@ def variants(phrase: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarr
 
 def study(folder: Path) -> dict[str, Any]:
     corpus = load_corpus("audiomnist", folder / "audiomnist")
-    assert corpus.clips is not None
+    assert corpus.files is not None
     assert corpus.sessions is not None
     network = load_extractor("words").networks[0]
     usual = network.recipe
@@ -51,7 +51,7 @@ def study(folder: Path) -> dict[str, Any]:
     about: list[tuple[int, int, str, int]] = []
     for person, name in enumerate(np.unique(speakers)[1 :: 60 // PEOPLE]):
         clips = {
-            (int(corpus.labels["phrase"][row]), int(corpus.sessions[row])): corpus.clips[row]
+            (int(corpus.labels["phrase"][row]), int(corpus.sessions[row])): corpus.files[row]
             for row in np.flatnonzero(speakers == name)
         }
         rng = np.random.default_rng(person)
@@ -61,7 +61,7 @@ def study(folder: Path) -> dict[str, Any]:
             said += [(kind, other, ENROLLED) for kind, other in variants(phrase, rng).items()]
             for kind, digits, take in said:
                 parts = [read_audio(clips[int(digit), take], RATE) for digit in digits]
-                sounds.append(joined(parts, rng))
+                sounds.append(join_recordings(parts, rng))
                 about.append((person, number, kind, take))
     rates = {}
     for way, recipe in recipes.items():

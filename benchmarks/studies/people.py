@@ -73,7 +73,7 @@ def judge(
 def digits_of(folder: Path, rng: np.random.Generator) -> tuple[Any, ...]:
     """The model, vectors, speakers and recordings of six digits of everybody in either of two recordings."""
     corpus = load_corpus("audiomnist", folder)
-    assert corpus.clips is not None
+    assert corpus.files is not None
     assert corpus.sessions is not None
     speakers = corpus.labels["speaker"].astype(str)
     recordings = corpus.sessions.astype(int) // 10
@@ -84,7 +84,7 @@ def digits_of(folder: Path, rng: np.random.Generator) -> tuple[Any, ...]:
             rows.append(rng.permutation(own)[:DIGITS])
     chosen = np.concatenate(rows)
     extractor = load_extractor(list(EXTRACTORS))
-    vectors = np.stack([extractor(read_audio(corpus.clips[row], RATE), RATE) for row in chosen])
+    vectors = np.stack([extractor(read_audio(corpus.files[row], RATE), RATE) for row in chosen])
     return load_model(DEFAULT_MODEL), vectors, speakers[chosen], recordings[chosen]
 
 

@@ -19,7 +19,7 @@ from mvplda.paper.corpora import load_corpus
 from mvplda.paper.frames import in_room, over_channel, with_noise
 from mvplda.voice.audio.decode import read_audio
 from mvplda.voice.extractors import load_extractor
-from tools.default_model.recordings import EXTRACTORS, RATE, joined, telephone
+from tools.default_model.recordings import EXTRACTORS, RATE, join_recordings, over_telephone
 
 TURNS = 12
 TOGETHER = 5
@@ -46,14 +46,14 @@ def main() -> None:
         for who in members:
             for _ in range(TURNS):
                 rows = [left[who].pop() for _ in range(rng.integers(3, 6))]
-                wave = joined([read_audio(corpus.clips[row], RATE) for row in rows], rng)
+                wave = join_recordings([read_audio(corpus.files[row], RATE) for row in rows], rng)
                 wave = wave.astype(np.float64) * 0.5 / np.abs(wave).max()
                 # the same seed is the same room and the same microphone
                 wave = in_room(wave, t60, direct, RATE, np.random.default_rng(number))
                 wave = over_channel(wave, low, high, RATE, np.random.default_rng(number))
                 wave = with_noise(wave, 25.0, True, rng)
                 if channel == "telephone":
-                    wave = telephone(wave)
+                    wave = over_telephone(wave)
                 vector = extractor(wave.astype(np.float32), RATE)
                 vectors = [vector[own] for own in columns.values()]
                 row = (*vectors, who, f"room {number}", channel)

@@ -19,7 +19,12 @@ from mvplda.decisions import NAMED_FAR, OperatingPoint, name_among
 from mvplda.paper.provenance import WORK
 from mvplda.scoring.question import Question
 from tools.default_model import build as defaults
-from tools.default_model.recordings import CONDITIONS, DOMAINS, Material, read_material
+from tools.default_model.recordings import (
+    CONDITIONS,
+    DOMAINS,
+    LabelledVectors,
+    read_labelled_vectors,
+)
 
 VOICE = Question(same="speaker")
 PEOPLE = (4, 20)
@@ -27,7 +32,7 @@ DEALS = 5
 TESTS = 200
 
 
-def bundle_without(material: Material, group: str) -> tuple[Bundle, OperatingPoint]:
+def bundle_without(material: LabelledVectors, group: str) -> tuple[Bundle, OperatingPoint]:
     """The default model of the other corpora, and its point for the voice alone."""
     others = [name for name in DOMAINS if name != group]
     trials = defaults.Calibrated(defaults.left_out(material, others, named=False), ("speaker",))
@@ -38,12 +43,12 @@ def bundle_without(material: Material, group: str) -> tuple[Bundle, OperatingPoi
 
 
 def study(folder: Path) -> dict[str, Any]:
-    material = read_material(folder)
+    material = read_labelled_vectors(folder)
     runs = []
     for group, domains in DOMAINS.items():
         bundle, point = bundle_without(material, group)
         for domain in domains:
-            here = material.take(material.domain == domain)
+            here = material.select(material.domain == domain)
             # half of them at most, so that there are strangers
             most = len(np.unique(here.speaker)) // 2
             for people in sorted({min(number, most) for number in PEOPLE}):
@@ -52,7 +57,7 @@ def study(folder: Path) -> dict[str, Any]:
 
 
 def rows(
-    bundle: Bundle, point: OperatingPoint, here: Material, domain: str, people: int
+    bundle: Bundle, point: OperatingPoint, here: LabelledVectors, domain: str, people: int
 ) -> list[dict[str, Any]]:
     everybody = np.unique(here.speaker)
     named: dict[str, list[tuple[bool, bool, bool]]] = {c: [] for c in ("clean", *CONDITIONS)}
@@ -60,13 +65,13 @@ def rows(
         rng = np.random.default_rng([deal, people])
         owners = rng.permutation(everybody)[:people]
         clean = here.condition == "clean"
-        enrols = clean & (here.number < 1) & np.isin(here.speaker, owners)
+        enrols = clean & (here.repetition < 1) & np.isin(here.speaker, owners)
         labels = {"phrase": here.phrase[enrols]}
         profiles = bundle.enrol(here.vectors[enrols], here.speaker[enrols], labels)
         deployed = bundle.deployed(profiles)
         plain = bundle.enrol(here.vectors[enrols], here.speaker[enrols])
         for condition, found in named.items():
-            free = (here.condition == condition) & (here.number >= 1)
+            free = (here.condition == condition) & (here.repetition >= 1)
             tests = rng.permutation(np.flatnonzero(free))[:TESTS]
             if not len(tests):
                 continue

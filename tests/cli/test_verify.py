@@ -20,7 +20,7 @@ from mvplda.cli import main
 from mvplda.decisions import NAMED_FAR, OperatingPoint
 from mvplda.exceptions import FileFormatError, LabelError
 from mvplda.io.vectors import read_vectors
-from mvplda.voice.audio.folders import list_recordings, read_names, usual_pattern
+from mvplda.voice.audio.folders import default_pattern, label_recordings, list_recordings
 from mvplda.voice.default_model import DEFAULT_MODEL
 from mvplda.voice.profile_file import ProfileBook
 from mvplda.voice.setup import setup_vectors
@@ -228,12 +228,12 @@ def test_one_calibrated_llr_and_probabilities_of_the_same_evidence(place):
     ],
 )
 def test_folders_are_speakers_and_phrases(paths, pattern):
-    assert usual_pattern([path.removesuffix(".wav") for path in paths]) == pattern
+    assert default_pattern([path.removesuffix(".wav") for path in paths]) == pattern
 
 
 def test_names_without_folders_need_a_pattern():
     with pytest.raises(mvplda.exceptions.ParameterError, match="with a pattern such as"):
-        usual_pattern(["a_yes_1", "b_no_1"])
+        default_pattern(["a_yes_1", "b_no_1"])
 
 
 def record(place, people, phrases, takes, seconds=1.2):
@@ -331,17 +331,19 @@ def test_the_words_for_few_people():
 def test_a_pattern_can_be_given(place):
     record(place, 2, 2, 1)
     listed = list_recordings(["recordings"])
-    found, pattern = read_names(listed, "{speaker}/*")
+    found, pattern = label_recordings(listed, "{speaker}/*")
     assert found.labels == {"speaker": ["s0", "s0", "s1", "s1"]}
     assert pattern == "{speaker}/*"
-    some, _ = read_names(listed, "{speaker}/p1/*")
+    some, _ = label_recordings(listed, "{speaker}/p1/*")
     assert some.ids == ["s0/p1/0", "s1/p1/0"]
-    repeated, _ = read_names(replace(listed, ids=["a_a", "a_b", "b_b", "c"]), "{speaker}_{speaker}")
+    repeated, _ = label_recordings(
+        replace(listed, ids=["a_a", "a_b", "b_b", "c"]), "{speaker}_{speaker}"
+    )
     assert repeated.ids == ["a_a", "b_b"]
     with pytest.raises(mvplda.exceptions.ParameterError, match="names no speaker"):
-        read_names(listed, "{phrase}/*")
+        label_recordings(listed, "{phrase}/*")
     with pytest.raises(mvplda.exceptions.DataError, match="no recording fits"):
-        read_names(listed, "{speaker}_*")
+        label_recordings(listed, "{speaker}_*")
 
 
 def test_setup_reads_three_levels_of_folders_as_extract_does(place):

@@ -137,8 +137,8 @@ def test_a_table_lists_segments_of_files(tmp_path):
     (tmp_path / "index.csv").write_text("\n".join(lines) + "\n")
     listing = read_table(tmp_path / "index.csv")
     assert listing.ids[:2].tolist() == ["a-0", "a-100"]
-    assert listing.clips[1].start == 100
-    assert listing.clips[1].length == 100
+    assert listing.files[1].start == 100
+    assert listing.files[1].length == 100
     assert set(listing.fields) >= {"speaker", "phrase", "session"}
     corpus = load_corpus("folder", tmp_path, training=1)
     assert len(corpus.protocol.enrol) == 1
@@ -152,7 +152,7 @@ def test_vectors_with_columns_are_a_corpus(tmp_path):
     X = np.random.default_rng(0).normal(size=(len(ids), 4)).astype(np.float32)
     np.savez(tmp_path / "v.npz", X=X, ids=ids, session=sessions, **labels)
     corpus = load_corpus("vectors", tmp_path / "v.npz", training=1)
-    assert corpus.clips is None
+    assert corpus.files is None
     assert corpus.views == ("speaker", "phrase")
     with pytest.raises(LabelError, match="need labels"):
         load_corpus("vectors", tmp_path / "v.npz", labels={"phrase": "phrase"})
@@ -208,7 +208,7 @@ def test_cvau_enrols_one_session_and_tests_another(tmp_path):
         assert "c5" in trained
         assert len(trained) == 3
         assert not trained & set(corpus.labels["speaker"][protocol.test])
-    assert (corpus.clips is None) == (root.suffix == ".npz")
+    assert (corpus.files is None) == (root.suffix == ".npz")
     with pytest.raises(ParameterError, match="unknown session 'mars'"):
         load_corpus("cvau", tmp_path / "sound", test="mars")
 

@@ -10,7 +10,7 @@ soundfile = pytest.importorskip("soundfile")
 
 from mvplda.exceptions import AudioError  # noqa: E402
 from mvplda.paper.frames import FeatureSet, extract_features, frames_of  # noqa: E402
-from mvplda.voice.audio.decode import Clip  # noqa: E402
+from mvplda.voice.audio.decode import FileSegment  # noqa: E402
 from mvplda.voice.extractors.recipe import Features, Recipe, Samples  # noqa: E402
 
 RECIPE = Recipe(
@@ -67,7 +67,7 @@ def test_unusable_files_are_listed_or_raise(tmp_path):
     soundfile.write(tmp_path / "a.wav", tone(), 16000)
     (tmp_path / "b.wav").write_bytes(b"no sound")
     soundfile.write(tmp_path / "c.wav", tone(hz=500), 16000)
-    clips = [Clip(tmp_path / f"{name}.wav") for name in "abc"]
+    clips = [FileSegment(tmp_path / f"{name}.wav") for name in "abc"]
     extracted = extract_features(list("abc"), clips, RECIPE)
     assert len(extracted.features) == 2
     assert extracted.rows.tolist() == [0, 2]
@@ -83,7 +83,7 @@ def test_workers_do_not_change_frames(tmp_path, monkeypatch):
 
     for k in range(4):
         soundfile.write(tmp_path / f"{k}.wav", tone(hz=200 + 50 * k), 16000)
-    clips = [Clip(tmp_path / f"{k % 4}.wav") for k in range(401)]
+    clips = [FileSegment(tmp_path / f"{k % 4}.wav") for k in range(401)]
     sets = []
     for min_parallel in (1, 1000):  # in several processes, and in this one
         monkeypatch.setattr(frames, "MIN_PARALLEL", min_parallel)

@@ -14,7 +14,7 @@ pytest.importorskip("soundfile")
 from mvplda.serve.model import DEFAULTS, hear
 from mvplda.serve.settings import Settings
 from mvplda.voice.audio.decode import golden_signal
-from mvplda.voice.audio.speech_detection import Part
+from mvplda.voice.audio.speech_detection import SoundSegment
 from mvplda.voice.extractors import load_extractor
 
 RATE = 16000
@@ -42,7 +42,7 @@ def test_the_extractor_gets_the_whole_recording(
 ) -> None:
     lengths: list[float] = []
 
-    def embed(part: Part) -> Any:
+    def embed(part: SoundSegment) -> Any:
         lengths.append(len(part.samples) / part.rate)
         return np.ones(extractor.dimension)
 

@@ -7,7 +7,7 @@ import pytest
 
 from mvplda import load
 from mvplda.exceptions import DataError
-from mvplda.voice.audio.speech_detection import Part, bandwidth_hz
+from mvplda.voice.audio.speech_detection import SoundSegment, bandwidth_hz
 from mvplda.voice.default_model import DEFAULT_MODEL
 from tools.default_model import build as defaults
 from tools.default_model import recordings
@@ -18,16 +18,16 @@ def noise(seconds: float = 1.0) -> np.ndarray:
 
 
 def test_a_telephone_has_a_narrow_band_and_keeps_the_length() -> None:
-    heard = recordings.condition(noise(), "telephone", np.random.default_rng(0))
+    heard = recordings.simulate_condition(noise(), "telephone", np.random.default_rng(0))
     assert heard.shape == noise().shape
-    assert bandwidth_hz(Part(heard, recordings.RATE).spectrum, recordings.RATE) < 4100
-    assert bandwidth_hz(Part(noise(), recordings.RATE).spectrum, recordings.RATE) > 7000
+    assert bandwidth_hz(SoundSegment(heard, recordings.RATE).spectrum, recordings.RATE) < 4100
+    assert bandwidth_hz(SoundSegment(noise(), recordings.RATE).spectrum, recordings.RATE) > 7000
 
 
 @pytest.mark.parametrize("name", ["noise", "room", "mixed"])
 def test_conditions_change_a_recording_and_its_length_not(name: str) -> None:
-    clean = recordings.condition(noise(), "clean", np.random.default_rng(0))
-    heard = recordings.condition(noise(), name, np.random.default_rng(0))
+    clean = recordings.simulate_condition(noise(), "clean", np.random.default_rng(0))
+    heard = recordings.simulate_condition(noise(), name, np.random.default_rng(0))
     assert heard.shape == clean.shape
     assert not np.allclose(heard, clean)
 
@@ -85,9 +85,9 @@ def test_a_copy_of_what_is_enrolled_is_no_test_of_it(tmp_path) -> None:
         columns = dict(zip(recordings.COLUMNS[1:], np.array(rows).T, strict=True))
         vectors = np.arange(len(rows) * 4.0).reshape(-1, 4)
         np.savez(tmp_path / f"{name}.npz", vectors=vectors, **columns)
-    material = recordings.read_material(tmp_path)
+    material = recordings.read_labelled_vectors(tmp_path)
     # the numbers are those of takes a, b and c, in whatever condition
-    assert material.number[:6].tolist() == [0, 0, 1, 1, 2, 2]
+    assert material.repetition[:6].tolist() == [0, 0, 1, 1, 2, 2]
     takes = material.labels()["take"]
     assert len(set(takes)) == len(takes) // 2
     assert takes[0] == takes[1] != takes[2]
@@ -105,7 +105,7 @@ def test_everybody_has_a_phrase_of_their_own_where_there_are_enough() -> None:
 
 def test_vectors_that_are_missing_are_named(tmp_path) -> None:
     with pytest.raises(DataError, match="audiomnist"):
-        recordings.read_material(tmp_path)
+        recordings.read_labelled_vectors(tmp_path)
 
 
 def test_the_default_model_of_the_package_answers_calibrated() -> None:

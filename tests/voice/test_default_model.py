@@ -16,7 +16,7 @@ from mvplda.exceptions import ParameterError
 from mvplda.scoring.question import Question
 from mvplda.training import deploy_on_speakers
 from mvplda.voice import default_model
-from mvplda.voice.extractors.extractor import Extracted
+from mvplda.voice.extractors.extractor import ExtractedVectors
 from mvplda.voice.profile_file import ProfileBook
 from mvplda.voice.setup import setup_vectors
 from mvplda.voice.verification import VoiceModel
@@ -37,8 +37,8 @@ def default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def side(X: np.ndarray) -> Extracted:
-    return Extracted(X.astype(np.float32), list(range(len(X))), [], [])
+def side(X: np.ndarray) -> ExtractedVectors:
+    return ExtractedVectors(X.astype(np.float32), list(range(len(X))), [], [])
 
 
 def people(place: Any, count: int, phrases: int = 3, takes: int = 3) -> tuple[np.ndarray, dict]:

@@ -20,7 +20,7 @@ from mvplda.io.trials import read_scores
 from mvplda.model_files import load_model
 from mvplda.models import find_scorers
 from mvplda.training import COMMITTEE
-from mvplda.voice.extractors.extractor import Extracted
+from mvplda.voice.extractors.extractor import ExtractedVectors
 from mvplda.voice.profile_file import ProfileBook
 from mvplda.voice.verification import VoiceModel
 
@@ -79,8 +79,8 @@ class Product:
         assert answer.calibrated
         return answer.llr
 
-    def side(self, X: np.ndarray) -> Extracted:
-        return Extracted(X, list(range(len(X))), [], [])
+    def side(self, X: np.ndarray) -> ExtractedVectors:
+        return ExtractedVectors(X, list(range(len(X))), [], [])
 
 
 @pytest.fixture(scope="module", params=NAMES)

@@ -38,9 +38,9 @@ from tools.default_model.recordings import (
     CONDITIONS,
     DOMAINS,
     EXTRACTORS,
-    NEARLY,
-    Material,
-    read_material,
+    NEAR_MATCH_DOMAINS,
+    LabelledVectors,
+    read_labelled_vectors,
     write_vectors,
 )
 
@@ -189,7 +189,7 @@ def share_over_people(happened: Mask, speakers: NDArray[Any], rows: Mask) -> lis
 
 def outcomes(
     model: DomainPLDA,
-    material: Material,
+    material: LabelledVectors,
     domain: str,
     deployments: Sequence[tuple[int, int | None]],
     seed: int = 0,
@@ -199,16 +199,16 @@ def outcomes(
 
     named : whether the phrases are enrolled by name, and are then known
     """
-    here = material.take(material.domain == domain)
+    here = material.select(material.domain == domain)
     for people, phrases in deployments:
         rng = np.random.default_rng([seed, people, phrases or 0])
         chosen = rng.permutation(np.unique(here.speaker))[:people]
-        some = here.take(np.isin(here.speaker, chosen))
+        some = here.select(np.isin(here.speaker, chosen))
         clean = some.condition == "clean"
-        takes = 2 if some.number.max() >= 2 and domain not in ONE_TAKE else 1
-        enrol = np.flatnonzero(clean & (some.number < takes))
-        free = some.number >= takes
-        if domain in NEARLY.values():
+        takes = 2 if some.repetition.max() >= 2 and domain not in ONE_TAKE else 1
+        enrol = np.flatnonzero(clean & (some.repetition < takes))
+        free = some.repetition >= takes
+        if domain in NEAR_MATCH_DOMAINS.values():
             is_right = has_several_takes(some)
             enrol = enrol[is_right[enrol]]
             free |= ~is_right
@@ -223,7 +223,7 @@ def outcomes(
             for name in ("clean", *CONDITIONS)
         }
         # people enrol with their phrases; each phrase of a person is tried as a profile of its own
-        enrolled = some.take(enrol)
+        enrolled = some.select(enrol)
         labels = {"phrase": enrolled.phrase} if named else None
         deployed = model.deployed(model.enrol(enrolled.vectors, enrolled.speaker, labels))
         cells = np.char.add(np.char.add(enrolled.speaker, "|"), enrolled.phrase)
@@ -287,30 +287,32 @@ def unit(vectors: Array) -> Array:
     return np.asarray(vectors / np.maximum(lengths, 1e-9))
 
 
-def model_of(material: Material, groups: Sequence[str], matcher: PartMatcher) -> DomainPLDA:
+def model_of(material: LabelledVectors, groups: Sequence[str], matcher: PartMatcher) -> DomainPLDA:
     domains = [domain for group in groups for domain in DOMAINS[group]]
-    some = material.take(np.isin(material.domain, domains))
+    some = material.select(np.isin(material.domain, domains))
     points = {"sounds": asdict(matcher)}
     model = DomainPLDA(BLOCKS, delta=DELTA, factors=FACTORS, points=points)
     return model.fit(some.vectors, some.labels())
 
 
-def matcher_of(material: Material, groups: Sequence[str]) -> PartMatcher:
+def matcher_of(material: LabelledVectors, groups: Sequence[str]) -> PartMatcher:
     """What tells other words, and nearly the right ones, from the right ones in some corpora."""
     matcher = PartMatcher("phrase", POINTS)
     found: dict[str, list[Array]] = {"same": [], "near": [], "other": []}
     rng = np.random.default_rng(0)
-    for domain in [name for group in groups for name in (*DOMAINS[group], NEARLY.get(group))]:
-        here = material.take(material.domain == domain)
-        if not len(here.number):
+    for domain in [
+        name for group in groups for name in (*DOMAINS[group], NEAR_MATCH_DOMAINS.get(group))
+    ]:
+        here = material.select(material.domain == domain)
+        if not len(here.repetition):
             continue
         columns = slice(-BLOCKS["sounds"][0], None)
         points = matcher.project(here.vectors[:, columns])[:, :-1].reshape(-1, POINTS, SOUNDS)
         # a clean take is enrolled, the others are tested
         own = np.equal.outer(here.speaker, here.speaker) & (here.condition == "clean")[:, None]
         equal = np.equal.outer(here.phrase, here.phrase)
-        kinds = {"same": equal & np.not_equal.outer(here.number, here.number)}
-        if domain == NEARLY.get(here.group[0]):
+        kinds = {"same": equal & np.not_equal.outer(here.repetition, here.repetition)}
+        if domain == NEAR_MATCH_DOMAINS.get(here.corpus[0]):
             is_right = has_several_takes(here)
             kinds["near"] = np.logical_and.outer(is_right, ~is_right)
         else:
@@ -322,13 +324,13 @@ def matcher_of(material: Material, groups: Sequence[str]) -> PartMatcher:
     return matcher.fit(*found.values())
 
 
-def has_several_takes(some: Material) -> Mask:
+def has_several_takes(some: LabelledVectors) -> Mask:
     """Rows of phrases that somebody says more than once: where words are replaced, the right ones."""
     cells = np.char.add(np.char.add(some.speaker, "|"), some.phrase)
-    return np.isin(cells, cells[some.number > 0])
+    return np.isin(cells, cells[some.repetition > 0])
 
 
-def left_out(material: Material, groups: Sequence[str], named: bool = True) -> list[Outcome]:
+def left_out(material: LabelledVectors, groups: Sequence[str], named: bool = True) -> list[Outcome]:
     """Trials of every corpus of some, by a model of the others; named: see `outcomes`."""
     trials: list[Outcome] = []
     # some corpora have no phrases that are nearly the same: this part is of all of them
@@ -340,7 +342,7 @@ def left_out(material: Material, groups: Sequence[str], named: bool = True) -> l
     return trials
 
 
-def evaluated(material: Material, group: str) -> list[dict[str, Any]]:
+def evaluated(material: LabelledVectors, group: str) -> list[dict[str, Any]]:
     """What a model that was fitted, calibrated and given its threshold by the other corpora does on one."""
     others = [name for name in DOMAINS if name != group]
     trials = Calibrated(left_out(material, others))
@@ -348,8 +350,8 @@ def evaluated(material: Material, group: str) -> list[dict[str, Any]]:
     model = model_of(material, others, matcher_of(material, others))
     rows = []
     domains = [(domain, JUDGED) for domain in DOMAINS[group]]
-    if group in NEARLY:
-        domains.append((NEARLY[group], ((20, OWN), (5, OWN))))
+    if group in NEAR_MATCH_DOMAINS:
+        domains.append((NEAR_MATCH_DOMAINS[group], ((20, OWN), (5, OWN))))
     for domain, deployments in domains:
         draws: dict[tuple[str, int, int | None], list[Outcome]] = {}
         for seed in DRAWS:
@@ -408,7 +410,7 @@ def result_row(one: Outcome, logs: Mapping[Hypothesis, Array], threshold: float)
     return row
 
 
-def make_bundle(material: Material, extractor: str) -> Bundle:
+def make_bundle(material: LabelledVectors, extractor: str) -> Bundle:
     """The model of all corpora, calibrated and given thresholds by leaving each of them out."""
     groups = list(DOMAINS)
     model = model_of(material, groups, matcher_of(material, groups))
@@ -455,13 +457,13 @@ def model(work: Path, output: Path, results: Path | None) -> None:
     """Fit, calibrate and measure the model of vectors in WORK."""
     command = f"python -m tools.default_model.build model {WORK} -o {WORK}/default.safetensors --results {OUTPUT}"
     record = provenance([work / f"{name}.npz" for name in DOMAINS], command=command)
-    material = read_material(work)
+    material = read_labelled_vectors(work)
     rows = []
     for group in DOMAINS:
         rows += evaluated(material, group)
         click.echo(f"{group} left out: done")
     bundle = make_bundle(material, load_extractor(list(EXTRACTORS)).name)
-    people = {g: len(np.unique(material.speaker[material.group == g])) for g in DOMAINS}
+    people = {g: len(np.unique(material.speaker[material.corpus == g])) for g in DOMAINS}
     about = {"name": "default", "basis": BASIS, "licence": LICENCE}
     bundle.card = {**about, "people": people, "left_out": rows}
     bundle.save(output)

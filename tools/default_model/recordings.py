@@ -23,7 +23,7 @@ from mvplda.exceptions import DataError
 from mvplda.paper.corpora import Corpus, load_corpus
 from mvplda.paper.frames import in_room, over_channel, with_noise
 from mvplda.voice.audio.decode import read_audio
-from mvplda.voice.audio.speech_detection import Part
+from mvplda.voice.audio.speech_detection import SoundSegment
 from mvplda.voice.extractors import Extractor, load_extractor
 
 Samples = NDArray[np.float32]
@@ -37,7 +37,7 @@ DOMAINS = {
     "cvau": ("pass-phrases",),
 }
 """Domains of each corpus. Leaving out a corpus leaves out all its domains."""
-NEARLY = {"audiomnist": "digits, nearly", "speech-commands": "commands, nearly"}
+NEAR_MATCH_DOMAINS = {"audiomnist": "digits, nearly", "speech-commands": "commands, nearly"}
 """Domains of near matches: one phrase per speaker, and its variants with one word replaced. They train the detection of
 replaced words."""
 SPEAKER_STEP = {"audiomnist": 2}
@@ -72,9 +72,9 @@ class JoinedPhrase(NamedTuple):
     repetition: int
 
 
-def recordings_of(corpus: Corpus, rows: IntArray) -> Iterator[Recording]:
+def recordings_of_person(corpus: Corpus, rows: IntArray) -> Iterator[Recording]:
     """Yield all recordings of one speaker, then pass-phrases joined from recordings of single words."""
-    assert corpus.clips is not None
+    assert corpus.files is not None
     assert corpus.sessions is not None
     are_digits = corpus.name == "audiomnist"
     word_domain = DOMAINS[corpus.name][0]
@@ -83,7 +83,7 @@ def recordings_of(corpus: Corpus, rows: IntArray) -> Iterator[Recording]:
         if are_digits and int(corpus.sessions[row]) >= MAX_REPETITIONS:
             continue
         word = str(corpus.labels["phrase"][row])
-        samples = read_audio(corpus.clips[row], RATE)
+        samples = read_audio(corpus.files[row], RATE)
         recordings.setdefault(word, []).append(samples)
         yield Recording(samples, word_domain, word, str(corpus.ids[row]))
 
@@ -93,9 +93,9 @@ def recordings_of(corpus: Corpus, rows: IntArray) -> Iterator[Recording]:
         words = [recordings[word][phrase.repetition] for word in phrase.words]
         if not are_digits:
             # cut the silence around each word: within a phrase, speakers do not pause that long
-            words = [Part(samples, RATE).cut(MIN_WORD_PAUSE_S) for samples in words]
+            words = [SoundSegment(samples, RATE).cut(MIN_WORD_PAUSE_S) for samples in words]
         name = "-".join(phrase.words)
-        yield Recording(joined(words, rng), phrase.domain, name, str(phrase.repetition))
+        yield Recording(join_recordings(words, rng), phrase.domain, name, str(phrase.repetition))
 
 
 def _joined_phrases(
@@ -109,9 +109,9 @@ def _joined_phrases(
         for words in _phrases(corpus, recordings)
         for repetition in repetitions
     ]
-    if corpus in NEARLY:
+    if corpus in NEAR_MATCH_DOMAINS:
         words, variants = _near_match_phrases(recordings, len(repetitions), rng)
-        domain = NEARLY[corpus]
+        domain = NEAR_MATCH_DOMAINS[corpus]
         if words:
             phrases += [JoinedPhrase(domain, words, repetition) for repetition in repetitions]
         phrases += [JoinedPhrase(domain, variant, repetitions[-1]) for variant in variants]
@@ -150,7 +150,7 @@ def _phrases(corpus: str, recordings: dict[str, list[Samples]]) -> list[list[str
     return [[words[(k + step) % len(words)] for step in (0, 1, 2 + k % 2)] for k in range(6)]
 
 
-def joined(clips: Sequence[Samples], rng: Generator) -> Samples:
+def join_recordings(clips: Sequence[Samples], rng: Generator) -> Samples:
     """Concatenate recordings with short random pauses, and add faint background noise."""
     pauses = rng.uniform(0.02, 0.15, len(clips))
     pieces = []
@@ -164,12 +164,12 @@ def joined(clips: Sequence[Samples], rng: Generator) -> Samples:
     return (samples + rng.normal(0, level, len(samples))).astype(np.float32)
 
 
-def condition(samples: Samples, name: str, rng: Generator) -> Samples:
+def simulate_condition(samples: Samples, name: str, rng: Generator) -> Samples:
     """Simulate a recording condition: one of `CONDITIONS`, or "clean"."""
     wave = samples.astype(np.float64)
     wave *= 0.5 / max(float(np.abs(wave).max()), 1e-9)
     if name == "telephone":
-        wave = telephone(wave)
+        wave = over_telephone(wave)
     elif name == "noise":
         wave = with_noise(wave, 20.0, bool(rng.random() < 0.5), rng)
     elif name == "room":
@@ -180,7 +180,7 @@ def condition(samples: Samples, name: str, rng: Generator) -> Samples:
     return wave.astype(np.float32)
 
 
-def telephone(wave: Array) -> Array:
+def over_telephone(wave: Array) -> Array:
     """Simulate a telephone: 300 to 3400 Hz, 8000 samples per second, 8 bits by the mu law (ITU-T G.711)."""
     from scipy.signal import butter, sosfiltfilt
 
@@ -213,9 +213,9 @@ def vectors_of_person(corpus: Corpus, rows: IntArray) -> list[tuple[Any, ...]]:
     rng = np.random.default_rng(int(rows[0]))
     speaker = str(corpus.labels["speaker"][rows[0]])
     table = []
-    for number, recording in enumerate(recordings_of(corpus, rows)):
+    for number, recording in enumerate(recordings_of_person(corpus, rows)):
         for name in ("clean", CONDITIONS[number % len(CONDITIONS)]):
-            vector = _extractor().embed(condition(recording.samples, name, rng))
+            vector = _extractor().embed(simulate_condition(recording.samples, name, rng))
             labels = (recording.domain, speaker, recording.phrase, name, recording.take)
             table.append((vector, *labels))
     return table
@@ -242,37 +242,37 @@ def write_vectors(folder: Path, name: str, root: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Material:
+class LabelledVectors:
     """Vectors of recordings with their labels.
 
     Attributes
     ----------
     vectors : (n, D) vectors
-    group : (n,) name of the corpus
+    corpus : (n,) name of the corpus
     domain, speaker, phrase, condition : (n,) labels
-    number : (n,) index of the recording within its cell of domain, speaker and phrase
+    repetition : (n,) index of the recording within its cell of domain, speaker and phrase
     """
 
     vectors: Array
-    group: Names
+    corpus: Names
     domain: Names
     speaker: Names
     phrase: Names
     condition: Names
-    number: IntArray
+    repetition: IntArray
 
-    def take(self, rows: Names) -> Material:
+    def select(self, rows: Names) -> LabelledVectors:
         """Return the vectors at `rows`, indices or a mask."""
-        return Material(**{name: column[rows] for name, column in vars(self).items()})
+        return LabelledVectors(**{name: column[rows] for name, column in vars(self).items()})
 
     def labels(self) -> dict[str, Names]:
         """Return the labels for training; the view "take" has one class per recording, in all its conditions."""
         labels = {"speaker": self.speaker, "phrase": self.phrase, "domain": self.domain}
-        cells = zip(*labels.values(), self.number.astype(np.str_), strict=True)
+        cells = zip(*labels.values(), self.repetition.astype(np.str_), strict=True)
         return {**labels, "take": np.array(["|".join(cell) for cell in cells])}
 
 
-def read_material(folder: Path) -> Material:
+def read_labelled_vectors(folder: Path) -> LabelledVectors:
     """Read the vectors that `write_vectors` wrote into a folder."""
     tables = []
     for name in DOMAINS:
@@ -292,8 +292,8 @@ def read_material(folder: Path) -> Material:
         cell_of_recording = cells[first_rows]
         first_of_cell = np.searchsorted(cell_of_recording, cell_of_recording)
         number = (np.arange(len(cell_of_recording)) - first_of_cell)[recording]
-        table |= {"number": number, "group": np.full(len(cells), name)}
+        table |= {"repetition": number, "corpus": np.full(len(cells), name)}
         tables.append(table)
     columns = {key: np.concatenate([table[key] for table in tables]) for key in tables[0]}
     columns["vectors"] = columns["vectors"].astype(np.float64)
-    return Material(**columns)
+    return LabelledVectors(**columns)

@@ -189,7 +189,7 @@ def _run(
     if labels:
         options["labels"] = labels
     loaded = load_corpus(name, root, **options)
-    if loaded.clips is None:
+    if loaded.files is None:
         vectors = vectors or (str(root),)
     run_experiment(
         loaded,

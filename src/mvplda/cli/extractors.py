@@ -13,9 +13,9 @@ import click
 from . import COUNT, JSON, QUIET
 
 if TYPE_CHECKING:
-    from ..voice.audio.decode import Clip
+    from ..voice.audio.decode import FileSegment
     from ..voice.audio.quality import Quality
-    from ..voice.extractors.extractor import Extracted, OnError
+    from ..voice.extractors.extractor import ExtractedVectors, OnError
     from . import Texts
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -170,7 +170,7 @@ def extract(
     network = load_extractor(list(extractors))
     unfinished = Path(f"{output}.unfinished")
     made = network.extract(
-        recordings.clips,
+        recordings.files,
         on_error=on_error,
         progress=not quiet,
         workers=workers,
@@ -195,7 +195,11 @@ def extract(
 
 
 def write_labelled(
-    path: str, ids: list[str], made: Extracted, extractor: str, labels: Mapping[str, Sequence[str]]
+    path: str,
+    ids: list[str],
+    made: ExtractedVectors,
+    extractor: str,
+    labels: Mapping[str, Sequence[str]],
 ) -> None:
     """Vectors, and their labels where the format has a place for them."""
     import numpy as np
@@ -216,15 +220,15 @@ def write_labelled(
             write_map(Path(path).with_name(name), named)
 
 
-def recordings_in(sources: Sequence[str]) -> dict[str, str | Clip]:
+def recordings_in(sources: Sequence[str]) -> dict[str, str | FileSegment]:
     """Sound files by their names as given, and those in folders."""
     from ..voice.audio.folders import list_recordings
 
-    listed: dict[str, str | Clip] = {}
+    listed: dict[str, str | FileSegment] = {}
     for source in sources:
         if Path(source).is_dir():
             inner = list_recordings([source])
-            for name, clip in zip(inner.ids, inner.clips, strict=True):
+            for name, clip in zip(inner.ids, inner.files, strict=True):
                 listed[f"{source.rstrip('/')}/{name}"] = clip
         else:
             listed[source] = source
@@ -258,15 +262,15 @@ def quality(files: Texts, as_json: bool) -> None:
       mvplda quality recordings/ --json
     """
     from ..exceptions import AudioError
-    from ..voice.audio.decode import segments
-    from ..voice.audio.quality import measure_parts
+    from ..voice.audio.decode import read_segments
+    from ..voice.audio.quality import measure_segments
 
     failed = False
     if not as_json:
         click.echo(" seconds  speech  peak dB  SNR dB   kHz  clipped  file")
     for path, clip in recordings_in(files).items():
         try:
-            measured = measure_parts(segments(clip, 16000, 30.0), 16000)
+            measured = measure_segments(read_segments(clip, 16000, 30.0), 16000)
         except (AudioError, OSError) as error:
             click.echo(f"mvplda: {' '.join(str(error).split())}", err=True)
             failed = True

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from .._typing import Json
     from ..bundle import Bundle
     from ..decisions import OperatingPoint
-    from ..voice.audio.decode import Clip
-    from ..voice.extractors.extractor import Extracted
+    from ..voice.audio.decode import FileSegment
+    from ..voice.extractors.extractor import ExtractedVectors
     from ..voice.people import Turn
     from ..voice.verification import VoiceModel
     from . import Command, Texts
@@ -64,7 +64,7 @@ NAMED = 3
 """Folders that a warning names."""
 
 
-def _side(voices: VoiceModel, source: str) -> Extracted:
+def _side(voices: VoiceModel, source: str) -> ExtractedVectors:
     """Vectors of a sound file, or of those in a folder, which are taken as one person's."""
     from ..voice.audio.folders import list_recordings
 
@@ -164,7 +164,7 @@ def verify(
     _end(decision.answer, about, lines, as_json)
 
 
-def _plain(side: Extracted) -> list[Json]:
+def _plain(side: ExtractedVectors) -> list[Json]:
     return [quality.to_dict() for quality in side.qualities]
 
 
@@ -402,7 +402,7 @@ def people(
     from ..voice.verification import VoiceModel
 
     listed = list_recordings(list(recordings))
-    clips = dict(zip(listed.ids, listed.clips, strict=True))
+    clips = dict(zip(listed.ids, listed.files, strict=True))
     sounds = _headers(clips)
     turns = []
     for name, sound in sounds.items():
@@ -434,7 +434,7 @@ def people(
     )
 
 
-def _headers(clips: Mapping[str, Clip]) -> dict[str, Any]:
+def _headers(clips: Mapping[str, FileSegment]) -> dict[str, Any]:
     """Length and rate of every recording; one that is no sound is left out."""
     from .._optional import need
 
@@ -449,8 +449,8 @@ def _headers(clips: Mapping[str, Clip]) -> dict[str, Any]:
 
 
 def _stretches(
-    turns: Sequence[Turn], clips: Mapping[str, Clip], sounds: Mapping[str, Any]
-) -> list[Clip]:
+    turns: Sequence[Turn], clips: Mapping[str, FileSegment], sounds: Mapping[str, Any]
+) -> list[FileSegment]:
     """Where the turns lie in their recordings."""
     from ..exceptions import DataError
 
@@ -470,7 +470,9 @@ def _stretches(
     return stretches
 
 
-def _enrol_turns(file: str, network: str, turns: Sequence[Turn], extracted: Extracted) -> None:
+def _enrol_turns(
+    file: str, network: str, turns: Sequence[Turn], extracted: ExtractedVectors
+) -> None:
     """Enrol people by their turns; those of one recording are of one sitting."""
     from ..voice.profile_file import ProfileBook
 

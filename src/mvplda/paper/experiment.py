@@ -19,7 +19,7 @@ from ..metrics.comparison import Comparison
 from ..metrics.evaluation import Evaluation
 from ..metrics.intervals import Intervals
 from ..persistence import write_atomically
-from ..voice.audio.decode import Clip
+from ..voice.audio.decode import FileSegment
 from ..voice.extractors import load_extractor
 from .corpora import Corpus
 from .experiment_settings import BackendSettings, Configuration, EvaluationSettings, to_toml
@@ -173,7 +173,7 @@ def _network_vectors(
 
     recipe = training_recipe(configuration.features)
     echo(f"features of {len(corpus)} utterances")
-    extracted = extract_features(corpus.ids, _clips(corpus), recipe, verbose=verbose)
+    extracted = extract_features(corpus.ids, _files_of(corpus), recipe, verbose=verbose)
     train_rows = np.flatnonzero(np.isin(extracted.rows, corpus.protocol.train))
     labels = corpus.labels_at(extracted.rows[train_rows], corpus.views)
     speakers = len(np.unique(labels[corpus.views[0]]))
@@ -206,7 +206,7 @@ def extract_corpus(
     extractor = load_extractor(list(extractors))
     echo(f"vectors of {len(corpus)} utterances: {extractor.name}")
     extracted = extractor.extract(
-        list(_clips(corpus)),
+        list(_files_of(corpus)),
         on_error="skip",
         progress=verbose,
         workers=cores(),
@@ -222,13 +222,13 @@ def extract_corpus(
     return CorpusVectors(vectors, blocks, skipped)
 
 
-def _clips(corpus: Corpus) -> tuple[Clip, ...]:
+def _files_of(corpus: Corpus) -> tuple[FileSegment, ...]:
     """Return the locations of the recordings, or raise an error for a corpus of vectors."""
-    if corpus.clips is None:
+    if corpus.files is None:
         raise DataError(
             f"{corpus.name} contains no recordings: pass its vectors (--vectors) instead of an extractor"
         )
-    return corpus.clips
+    return corpus.files
 
 
 def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> CorpusVectors:

@@ -18,7 +18,7 @@ from .._typing import Card, Json
 from ..exceptions import FileFormatError, ParameterError
 from ..io.streams import read_bytes
 from ..persistence import toml_pairs
-from ..voice.extractors.recipe import Features, filled
+from ..voice.extractors.recipe import Features, with_values
 
 __all__ = [
     "Configuration",
@@ -193,7 +193,7 @@ class Configuration:
         for values in product(*self.grid.values()):
             chosen = dict(zip(self.grid, values, strict=True))
             name = "".join(f"; {key} {value}" for key, value in chosen.items())
-            yield name, filled(self.backend, chosen, "[grid]")
+            yield name, with_values(self.backend, chosen, "[grid]")
 
     def to_dict(self) -> Json:
         """Return plain values for TOML and JSON."""
@@ -202,7 +202,7 @@ class Configuration:
     @classmethod
     def from_dict(cls, values: Card) -> Configuration:
         """Create a configuration from the values of `to_dict`; omitted settings get their defaults."""
-        return _checked(filled(cls(), values, "a configuration"))
+        return _checked(with_values(cls(), values, "a configuration"))
 
     def with_changes(self, changes: Card) -> Configuration:
         """Return a copy with changed values.
@@ -229,7 +229,7 @@ class Configuration:
             for section in sections:
                 table = table.setdefault(section, {})
             table[name] = value
-        return _checked(filled(self, tables, "a configuration"))
+        return _checked(with_values(self, tables, "a configuration"))
 
 
 def _checked(configuration: Configuration) -> Configuration:

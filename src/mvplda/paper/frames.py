@@ -23,9 +23,9 @@ from .._typing import Array, FloatArray, IntArray, Names
 from ..backend import cores
 from ..distributed.ordered import ordered_map
 from ..exceptions import AudioError
-from ..voice.audio.decode import Clip, read_audio
-from ..voice.audio.speech_detection import Part
-from ..voice.extractors.front_end import make_frames, prepared
+from ..voice.audio.decode import FileSegment, read_audio
+from ..voice.audio.speech_detection import SoundSegment
+from ..voice.extractors.front_end import make_frames, prepare_samples
 from ..voice.extractors.recipe import Recipe
 
 __all__ = ["extract_features"]
@@ -93,13 +93,13 @@ class Extracted(NamedTuple):
 
 def frames_of(samples: FloatArray, recipe: Recipe) -> Frames:
     """Return the (T, D) frames of samples, as an extractor with this recipe computes them."""
-    recording = Part(np.asarray(samples, dtype=np.float32), recipe.rate)
-    return make_frames(prepared(recording, recipe), recipe)
+    recording = SoundSegment(np.asarray(samples, dtype=np.float32), recipe.rate)
+    return make_frames(prepare_samples(recording, recipe), recipe)
 
 
 def extract_features(
     ids: Sequence[str] | Names,
-    clips: Sequence[Clip],
+    clips: Sequence[FileSegment],
     recipe: Recipe,
     *,
     verbose: bool = False,
@@ -138,7 +138,7 @@ def extract_features(
     return Extracted(FeatureSet.of(frames.values()), np.array(list(frames)), tuple(skipped))
 
 
-def _frames_or_reason(recipe: Recipe, clip: Clip) -> Frames | str:
+def _frames_or_reason(recipe: Recipe, clip: FileSegment) -> Frames | str:
     """Return the frames of a recording, or the reason why it is unusable."""
     try:
         return frames_of(read_audio(clip, recipe.rate), recipe)

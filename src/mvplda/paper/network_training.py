@@ -25,7 +25,7 @@ from ..exceptions import FileFormatError, LabelError, NumericalError, ParameterE
 from ..labels import encode_labels
 from ..persistence import write_atomically
 from ..voice.extractors.onnx_network import OnnxNetwork
-from ..voice.extractors.recipe import Features, Network, Recipe, Samples, to_toml
+from ..voice.extractors.recipe import Features, Network, Recipe, Samples, recipe_to_toml
 from .experiment_settings import PaperNetwork, Training
 from .frames import FeatureSet, frames_of
 from .multitask_network import Heads, PaperBody, Tensor, pretrain, stacked_positions, torch
@@ -342,7 +342,7 @@ def write_extractor(trained: TrainedNetwork, recipe: Recipe, path: Path) -> Onnx
         description=f"paper network, trained by mvplda on {sizes}",
     )
     write_atomically(path, _graph(trained.body.cpu().eval()))
-    write_atomically(path.with_suffix(".toml"), to_toml(recipe).encode())
+    write_atomically(path.with_suffix(".toml"), recipe_to_toml(recipe).encode())
     extractor = OnnxNetwork(path)
     rng = np.random.default_rng(0)
     signal = 0.1 * rng.standard_normal(extractor.rate).astype(np.float32)

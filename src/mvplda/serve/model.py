@@ -24,7 +24,7 @@ from ..persistence import fingerprint
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, possible_hypotheses
 from ..voice.audio.decode import read_sound
-from ..voice.audio.quality import Meter, Quality, QualitySettings
+from ..voice.audio.quality import Quality, QualityMeter, QualitySettings
 from ..voice.default_model import (
     DEFAULT_EXTRACTORS,
     DEFAULT_MODEL,
@@ -116,8 +116,8 @@ def hear(extractor: Extractor, data: bytes, settings: Settings) -> Heard:
     limits = QualitySettings(
         speech_s=settings.speech_s, snr_db=settings.snr_db, clipped=settings.clipped
     )
-    meter = Meter(rate, limits)
-    parts = [meter.add(part) for part in extractor.parts(samples, rate)]
+    meter = QualityMeter(rate, limits)
+    parts = [meter.add(part) for part in extractor.segments(samples, rate)]
     quality = meter.quality()
     common: Json = {
         "quality": quality_fields(quality),

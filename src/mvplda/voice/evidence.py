@@ -12,7 +12,7 @@ from ..bundle import Bundle
 from ..scoring.profiles import Profiles, sum_evidence
 from ..scoring.question import Question
 from .domain.posterior import SITTING
-from .extractors.extractor import Extracted
+from .extractors.extractor import ExtractedVectors
 
 PHRASE = "phrase"
 """The view of what is said."""
@@ -30,7 +30,7 @@ MOST_OTHERS = 20
 """A take is compared with at most so many others of its profile."""
 
 
-def _as_profile(bundle: Bundle, side: Extracted, name: str) -> Profiles:
+def _as_profile(bundle: Bundle, side: ExtractedVectors, name: str) -> Profiles:
     """One profile of all vectors of a side, which are of one sitting where none are named."""
     names = [name] * len(side.X)
     labels = sitting_labels(bundle, side.sittings or names) | phrase_labels(bundle, side.phrases)

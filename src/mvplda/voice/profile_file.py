@@ -16,7 +16,7 @@ from ..model_files import PROFILES_FILE, file_in_folder
 from ..persistence import atomic_write
 from ..scoring.profiles import Profiles
 from .evidence import leave_one_out, phrase_labels, sitting_labels, take_weights
-from .extractors.extractor import Extracted
+from .extractors.extractor import ExtractedVectors
 
 MARK = "#"
 """Between the name of a profile and the digest of a recording of it."""
@@ -94,7 +94,7 @@ class ProfileBook:
         """Recordings of every profile."""
         return dict(Counter(self.owners))
 
-    def of(self, name: str) -> Extracted:
+    def of(self, name: str) -> ExtractedVectors:
         """The vectors of one profile, with their sittings."""
         rows = [row for row, owner in enumerate(self.owners) if owner == name]
         if not rows:
@@ -104,7 +104,7 @@ class ProfileBook:
         sittings = self.sittings()
         X = self.vectors.X[rows].astype(np.float32)
         phrases = [self.columns["phrase"][row] for row in rows]
-        return Extracted(X, rows, [], [], [sittings[row] for row in rows], phrases)
+        return ExtractedVectors(X, rows, [], [], [sittings[row] for row in rows], phrases)
 
     def check(self, extractor: str | None) -> None:
         """Refuse an extractor other than the one that made the profiles."""

@@ -22,9 +22,15 @@ from ..io.tables import is_table
 from ..io.vectors import VectorSet
 from ..labels import as_array, is_missing
 from ..model_files import MODEL_FILE, REPORT_FILE, file_in_folder
-from .audio.folders import TABLES, Recordings, list_recordings, read_names, usual_pattern
+from .audio.folders import (
+    TABLE_SUFFIXES,
+    Recordings,
+    default_pattern,
+    label_recordings,
+    list_recordings,
+)
 from .default_model import default_bundle, default_extractor
-from .extractors.extractor import Extracted, load_extractor
+from .extractors.extractor import ExtractedVectors, load_extractor
 from .profile_file import MARK, ProfileBook
 from .setup_report import ADVICE, ENOUGH_PEOPLE, SHOWN, report_lines, skipped_lines
 from .verification import Recorded, VoiceModel
@@ -89,7 +95,7 @@ def setup(
     named, notes = _read_labels(source, pattern)
     if progress:
         Progress("extracting vectors of recordings", len(named.ids)).step(0)
-    extracted = extractor.extract(named.clips, on_error="skip", progress=progress)
+    extracted = extractor.extract(named.files, on_error="skip", progress=progress)
     usable = [place for place, quality in enumerate(extracted.qualities) if quality.usable]
     if not usable:
         raise DataError(f"no recording under {source} can be used: see mvplda quality")
@@ -113,7 +119,7 @@ def setup(
 def has_table(path: PathLike, *columns: str) -> bool:
     """Whether this is a table, or a folder with an index.csv, that has these columns."""
     file = file_in_folder(path, "index.csv")
-    if file.suffix.lower() not in TABLES or not file.is_file():
+    if file.suffix.lower() not in TABLE_SUFFIXES or not file.is_file():
         return False
     return is_table(OnDisk(file), *([name] for name in columns))
 
@@ -124,9 +130,9 @@ def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, lis
     if pattern is None and has_table(source, "file", "speaker"):
         columns = " and ".join(listed.labels)
         return listed, [f"The table has columns of {columns}: {len(listed.ids)} recordings."]
-    pattern = pattern or usual_pattern(listed.ids)
+    pattern = pattern or default_pattern(listed.ids)
     try:
-        named, _ = read_names(listed, pattern)
+        named, _ = label_recordings(listed, pattern)
     except re.error:
         raise ParameterError(
             f"a field of the pattern {pattern!r} is no name: expected letters, as in {{speaker}}/{{phrase}}_*"
@@ -138,7 +144,7 @@ def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, lis
     return named, notes
 
 
-def _left_out(names: Sequence[str], extracted: Extracted) -> list[str]:
+def _left_out(names: Sequence[str], extracted: ExtractedVectors) -> list[str]:
     """Which recordings cannot be used and why, and how many have each fault."""
     lines = [f"Left out: {line}" for line in skipped_lines(names, extracted)]
     faults: Counter[str] = Counter()

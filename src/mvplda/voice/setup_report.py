@@ -10,7 +10,7 @@ from ..decisions import LOWEST_THRESHOLD, OperatingPoint
 from ..kinds import KIND_WORDS, NONTARGET
 from ..scoring.answer import question_key
 from ..scoring.question import Question
-from .extractors.extractor import Extracted
+from .extractors.extractor import ExtractedVectors
 
 ENOUGH_PEOPLE = 10
 """With fewer people than this no model of them is better than the extractor's cosine."""
@@ -26,7 +26,7 @@ SHOWN = 10
 """Lines about recordings that cannot be used."""
 
 
-def skipped_lines(names: Sequence[str], extracted: Extracted) -> list[str]:
+def skipped_lines(names: Sequence[str], extracted: ExtractedVectors) -> list[str]:
     """The name of every recording that has no vector, and why."""
     without = sorted(set(range(len(names))) - set(extracted.rows))
     reasons = [" ".join(reason.split()) for _, reason in extracted.skipped]

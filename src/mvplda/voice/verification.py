@@ -17,10 +17,10 @@ from ..scoring.question import Question
 from .audio.decode import Source
 from .default_model import DEFAULT_MODEL, default_extractor, extractor_names
 from .evidence import _as_profile, speaker_question
-from .extractors.extractor import Extracted, Extractor, load_extractor
+from .extractors.extractor import ExtractedVectors, Extractor, load_extractor
 from .profile_file import ProfileBook
 
-Recorded = Extracted | PathLike | Iterable[Source]
+Recorded = ExtractedVectors | PathLike | Iterable[Source]
 """One side of a comparison: a sound file, several, or what was made of them."""
 
 
@@ -79,9 +79,9 @@ class VoiceModel:
             return self
         return replace(self, bundle=self.bundle.deployed(profiles.enrolled(self.bundle)))
 
-    def side(self, recordings: Recorded) -> Extracted:
+    def side(self, recordings: Recorded) -> ExtractedVectors:
         """Vectors and quality of a sound file, or of several; one that cannot be read is an error."""
-        if isinstance(recordings, Extracted):
+        if isinstance(recordings, ExtractedVectors):
             return recordings
         if isinstance(recordings, (str, os.PathLike)):
             recordings = [recordings]

@@ -10,7 +10,7 @@ import pytest
 from extractor_problems import RATE, network, soundfile, voice, write
 
 from mvplda.exceptions import AudioError, DataError
-from mvplda.voice.audio.decode import read_audio, read_sound, segments
+from mvplda.voice.audio.decode import read_audio, read_segments, read_sound
 from mvplda.voice.extractors import load_extractor
 
 av = pytest.importorskip(
@@ -66,7 +66,7 @@ def test_what_browsers_record_is_read_from_files_and_bytes(tmp_path, kind):
     file = tmp_path / "recorded.wav"  # the suffix lies
     file.write_bytes(data)
     np.testing.assert_array_equal(read_sound(file)[0], samples)
-    np.testing.assert_array_equal(np.concatenate(list(segments(file, RATE, 30.0))), samples)
+    np.testing.assert_array_equal(np.concatenate(list(read_segments(file, RATE, 30.0))), samples)
     one, other = (np.abs(np.fft.rfft(x, 2**16)) for x in (samples, spoken))
     assert np.corrcoef(one, other)[0, 1] > 0.97
     assert np.abs(samples).max() == pytest.approx(np.abs(spoken).max(), rel=0.1)
@@ -169,7 +169,7 @@ def test_parts_of_a_stream_are_those_of_its_sound(tmp_path):
     file = tmp_path / "a.webm"
     file.write_bytes(encoded(voice(7.3), "webm", "libopus"))
     whole = read_sound(file)[0]
-    parts = list(segments(file, RATE, 2.0))
+    parts = list(read_segments(file, RATE, 2.0))
     assert all(len(part) <= 2 * RATE for part in parts)
     assert min(map(len, parts)) > 1.5 * RATE
     np.testing.assert_array_equal(np.concatenate(parts), whole)
@@ -195,7 +195,7 @@ def test_a_stream_that_promises_more_than_there_is_time_is_an_error(tmp_path):
     for share in (0.3, 0.4, 0.5):  # the second begins anew and does not end
         file.write_bytes(whole + whole[: int(share * len(whole))])
         with pytest.raises(AudioError, match="truncated"):
-            list(segments(file, RATE, 30.0))
+            list(read_segments(file, RATE, 30.0))
 
 
 def test_quality_is_measured_of_floats():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mvplda.exceptions import DataError, FileFormatError
-from mvplda.voice.audio.folders import list_recordings, read_names
+from mvplda.voice.audio.folders import label_recordings, list_recordings
 
 
 def _touch(folder, *names):
@@ -19,7 +19,7 @@ def test_two_folders_do_not_collide_and_name_their_speakers(tmp_path):
     listed = list_recordings([tmp_path / "anna", tmp_path / "bob"])
     assert listed.ids == ["anna/1", "bob/1", "bob/2"]
     assert listed.labels == {"speaker": ["anna", "bob", "bob"]}
-    assert [clip.path.name for clip in listed.clips] == ["1.wav", "1.wav", "2.flac"]
+    assert [clip.path.name for clip in listed.files] == ["1.wav", "1.wav", "2.flac"]
 
 
 def test_folders_name_speakers_and_phrases(tmp_path):
@@ -48,7 +48,7 @@ def test_folders_below_the_phrase_have_no_meaning_however_deep(tmp_path):
         "speaker": ["anna", "bob", "bob"],
         "phrase": ["hello", "bye", "hello"],
     }
-    assert read_names(listed)[0] == listed
+    assert label_recordings(listed)[0] == listed
 
 
 def test_links_to_a_folder_that_holds_them_do_not_nest(tmp_path):
@@ -59,7 +59,7 @@ def test_links_to_a_folder_that_holds_them_do_not_nest(tmp_path):
     # a link to what holds the source itself would list it again, too
     (tmp_path / "r" / "bob" / "outside").symlink_to(tmp_path)
     assert list_recordings([tmp_path / "r"]) == plain
-    assert read_names(list_recordings([tmp_path / "r"]))[0] == read_names(plain)[0]
+    assert label_recordings(list_recordings([tmp_path / "r"]))[0] == label_recordings(plain)[0]
 
 
 def test_links_between_two_folders_end(tmp_path):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mvplda.exceptions import AudioError
 from mvplda.voice.audio import quality
-from mvplda.voice.audio.quality import QualitySettings, measure, measure_parts
-from mvplda.voice.audio.speech_detection import SHIFT_S, Part
+from mvplda.voice.audio.quality import QualitySettings, measure, measure_segments
+from mvplda.voice.audio.speech_detection import SHIFT_S, SoundSegment
 from mvplda.voice.extractors import load_extractor
 
 T = np.arange(3 * RATE) / RATE
@@ -69,7 +69,7 @@ def test_thresholds_are_settings():
 
 def test_parts_are_measured_as_a_whole_and_copies_are_known():
     whole = voice(4.0)
-    one, parts = measure(whole, RATE), measure_parts(np.split(whole, 4), RATE)
+    one, parts = measure(whole, RATE), measure_segments(np.split(whole, 4), RATE)
     assert parts.duration_s == one.duration_s
     assert parts.speech_s == pytest.approx(one.speech_s, abs=0.15)
     assert parts.digest == one.digest != measure(voice(4.0, 1.1), RATE).digest
@@ -148,7 +148,7 @@ def test_zeros_change_neither_speech_nor_noise(snr_db):
 
 def test_a_quarter_of_a_second_of_a_voice_decides_nothing():
     whole = voice(3.0)
-    speech = np.flatnonzero(Part(whole, RATE).speech) * round(SHIFT_S * RATE)
+    speech = np.flatnonzero(SoundSegment(whole, RATE).speech) * round(SHIFT_S * RATE)
     for start in speech[: -RATE // 160 : 20]:
         piece = measure(whole[start : start + RATE // 4], RATE)
         assert {"short", "speechless"} & set(piece.warnings)

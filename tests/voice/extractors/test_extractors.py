@@ -24,12 +24,17 @@ from mvplda.exceptions import (
     ParameterError,
 )
 from mvplda.voice.audio.decode import golden_signal
-from mvplda.voice.audio.speech_detection import Part
+from mvplda.voice.audio.speech_detection import SoundSegment
 from mvplda.voice.extractors import Extractor, families
 from mvplda.voice.extractors.download import NAMES, cached_file, get_weights
-from mvplda.voice.extractors.front_end import make_frames, prepared
+from mvplda.voice.extractors.front_end import make_frames, prepare_samples
 from mvplda.voice.extractors.onnx_network import OnnxNetwork
-from mvplda.voice.extractors.recipe import Golden, read_recipe, recipe_from, to_toml
+from mvplda.voice.extractors.recipe import (
+    Golden,
+    read_extractor_recipe,
+    recipe_from,
+    recipe_to_toml,
+)
 
 load_extractor: Any = (
     mvplda.load_extractor
@@ -90,22 +95,22 @@ def test_a_file_that_is_not_understood_prints_what_it_has_and_a_recipe_that_work
 def test_a_recipe_with_a_wrong_key_or_value_names_the_right_one(tmp_path):
     (tmp_path / "a.toml").write_text('[features]\nwindows = "hamming"\n')
     with pytest.raises(FileFormatError, match=r"has no 'windows'; it has .*window, "):
-        read_recipe(tmp_path / "a.toml")
+        read_extractor_recipe(tmp_path / "a.toml")
     (tmp_path / "a.toml").write_text('[features]\nkind = "fbank"\n')
     with pytest.raises(FileFormatError, match="kind is one of kaldi"):
-        read_recipe(tmp_path / "a.toml")
+        read_extractor_recipe(tmp_path / "a.toml")
     (tmp_path / "a.toml").write_text('[features]\nbins = "many"\n')
     with pytest.raises(FileFormatError, match="bins is of type int; got 'many'"):
-        read_recipe(tmp_path / "a.toml")
+        read_extractor_recipe(tmp_path / "a.toml")
     (tmp_path / "a.toml").write_text('family = "wespeeker"\n')
     with pytest.raises(FileFormatError, match="there is no family 'wespeeker'"):
-        read_recipe(tmp_path / "a.toml")
+        read_extractor_recipe(tmp_path / "a.toml")
 
 
 @pytest.mark.parametrize("name", families())
 def test_recipes_survive_being_written(name):
     recipe = families()[name]
-    assert recipe_from(tomllib.loads(to_toml(recipe))) == recipe
+    assert recipe_from(tomllib.loads(recipe_to_toml(recipe))) == recipe
 
 
 @pytest.mark.parametrize(
@@ -163,7 +168,7 @@ def test_a_golden_vector_finds_other_weights_and_another_recipe(tmp_path):
     extractor = load_extractor(file)
     beside = tmp_path / "model.toml"
     golden = tuple(map(float, extractor.networks[0].embed(golden_signal(RATE))))
-    beside.write_text(to_toml(replace(extractor.recipe, golden=Golden(golden))))
+    beside.write_text(recipe_to_toml(replace(extractor.recipe, golden=Golden(golden))))
     assert OnnxNetwork(file).check() == pytest.approx(1.0)
     network(file, seed=1, family=None)
     with pytest.raises(NumericalError, match="other weights, or they want another recipe"):
@@ -201,8 +206,8 @@ GOLDEN_FRAMES = {
 @pytest.mark.parametrize("name", GOLDEN_FRAMES)
 def test_front_ends_make_the_golden_frames(name):
     recipe = families()[name]
-    signal = Part(golden_signal(recipe.rate), recipe.rate)
-    frames = make_frames(prepared(signal, recipe), recipe).astype(np.float64)
+    signal = SoundSegment(golden_signal(recipe.rate), recipe.rate)
+    frames = make_frames(prepare_samples(signal, recipe), recipe).astype(np.float64)
     rows, columns = (np.linspace(0, n - 1, 5).astype(int) for n in frames.shape)
     made = [len(frames), np.sqrt(np.mean(frames**2)), *frames[rows, columns]]
     golden = GOLDEN_FRAMES[name]
@@ -423,7 +428,7 @@ def test_fetched_extractors_agree_with_their_golden_vectors(name):
     assert fetched(name).networks[0].check() > 0.9999
 
 
-def clips(count: int):
+def recordings(count: int):
     if not (DATA / "audiomnist" / "index.csv").is_file():
         pytest.skip(f"there is no {DATA / 'audiomnist'}")
     import csv
@@ -454,7 +459,7 @@ def test_vectors_of_voices_are_those_of_an_independent_run():
     """The other program cuts negative values to 0."""
     extractor = fetched("campplus")
     theirs = independent("audiomnist_campplus.npz", "voice")
-    for key, samples in clips(20):
+    for key, samples in recordings(20):
         assert cosine(np.maximum(extractor(samples, RATE), 0), theirs[key]) > 0.999
 
 
@@ -464,7 +469,7 @@ def test_vectors_of_words_are_those_of_an_independent_run():
     recipe = replace(recipe, samples=replace(recipe.samples, cut=False, pad_s=0.0))
     network = OnnxNetwork(cached_file("words"), recipe)
     theirs = independent("audiomnist_embeddings.npz", "words")
-    for key, samples in clips(20):
+    for key, samples in recordings(20):
         missing = max(0, RATE - len(samples))
         second = np.pad(samples, (missing // 2, missing - missing // 2))
         assert cosine(network.embed(second), theirs[key]) > 0.999

@@ -24,7 +24,7 @@ from mvplda import load
 from mvplda.cli import main
 from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
 from mvplda.voice.extractors import Extractor
-from mvplda.voice.extractors.recipe import to_toml
+from mvplda.voice.extractors.recipe import recipe_to_toml
 
 load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files only
 
@@ -36,7 +36,7 @@ def place(tmp_path, monkeypatch):
     file = network(tmp_path / "net.onnx", dimension=24)
     for name, pitch, seed in (("one", 1.0, 0), ("again", 1.0, 1), ("other", 1.35, 2)):
         write(tmp_path / f"{name}.wav", voice(3.0, pitch, seed))
-    (tmp_path / "net.toml").write_text(to_toml(load_extractor(file).recipe))
+    (tmp_path / "net.toml").write_text(recipe_to_toml(load_extractor(file).recipe))
     return tmp_path
 
 

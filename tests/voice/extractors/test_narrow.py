@@ -10,8 +10,8 @@ from extractor_problems import RATE, network
 
 from mvplda import load_extractor
 from mvplda.exceptions import FetchError, FileFormatError
-from mvplda.voice.audio.speech_detection import Part, bandwidth_hz
-from mvplda.voice.extractors.recipe import families, to_toml
+from mvplda.voice.audio.speech_detection import SoundSegment, bandwidth_hz
+from mvplda.voice.extractors.recipe import families, recipe_to_toml
 
 soxr = pytest.importorskip("soxr", reason="soxr is not installed, which resamples")
 
@@ -22,7 +22,7 @@ def telephone(samples: np.ndarray) -> np.ndarray:
 
 
 def end_of_band(samples: np.ndarray) -> float:
-    return bandwidth_hz(Part(samples, RATE).spectrum, RATE)
+    return bandwidth_hz(SoundSegment(samples, RATE).spectrum, RATE)
 
 
 def test_the_end_of_a_band_is_seen() -> None:
@@ -46,7 +46,7 @@ def test_a_damaged_file_of_a_name_is_to_be_fetched_again(tmp_path, monkeypatch) 
     folder = tmp_path / "extractors" / "words"
     folder.mkdir(parents=True)
     (folder / "words.onnx").write_bytes(b"no network")
-    (folder / "words.toml").write_text(to_toml(families()["words"]))
+    (folder / "words.toml").write_text(recipe_to_toml(families()["words"]))
     with pytest.raises(FileFormatError, match="Fetch it again: mvplda extractor get words"):
         load_extractor("words")
 

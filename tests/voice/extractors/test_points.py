@@ -15,7 +15,7 @@ from extractor_problems import RATE, voice
 from mvplda.exceptions import AudioError, FetchError, FileFormatError, ParameterError
 from mvplda.voice.extractors import families, load_extractor
 from mvplda.voice.extractors.download import NAMES, Wheel, _files, cached_file
-from mvplda.voice.extractors.front_end import stretches
+from mvplda.voice.extractors.front_end import interval_means
 from mvplda.voice.extractors.onnx_network import OnnxNetwork, as_onnx
 from mvplda.voice.extractors.recipe import Recipe, Windows, recipe_from
 
@@ -92,7 +92,7 @@ def brute_force(frames, count: int):
 @pytest.mark.parametrize("total", [1, 2, 3, 10, 23, 24, 25, 47, 48, 101, 240])
 def test_points_are_means_over_equal_stretches(total):
     frames = np.random.default_rng(total).normal(size=(total, 4)).astype(np.float32)
-    np.testing.assert_allclose(stretches(frames, 24), brute_force(frames, 24), atol=1e-12)
+    np.testing.assert_allclose(interval_means(frames, 24), brute_force(frames, 24), atol=1e-12)
 
 
 @pytest.mark.parametrize("samples", [STEP // 2, 3 * STEP, 20 * STEP + 70, 24 * STEP, 20_011])

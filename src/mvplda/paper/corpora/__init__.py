@@ -3,7 +3,7 @@
 Importing a module that defines a corpus registers it in `CORPORA`; `load_corpus` loads a corpus by name.
 """
 
-from ...voice.audio.decode import Clip
+from ...voice.audio.decode import FileSegment
 from . import folder, public  # noqa: F401
 from .corpus import (
     CORPORA,
@@ -18,8 +18,8 @@ from .folder import read_table
 
 __all__ = [
     "CORPORA",
-    "Clip",
     "Corpus",
+    "FileSegment",
     "Protocol",
     "build_corpus",
     "enrolments",

@@ -18,7 +18,7 @@ from ..._typing import BoolArray, Columns, IntArray, Names, PathLike, Views
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.streams import BLANKS, check_ids, repeated
 from ...io.trials import Trials, rows_in
-from ...voice.audio.decode import Clip
+from ...voice.audio.decode import FileSegment
 
 Load = Callable[..., "Corpus"]
 TrainingClasses = float | Sequence[str] | None
@@ -77,7 +77,7 @@ class Corpus:
     name : name of the data set
     ids : (n,) unique ids of the utterances; ids of recordings contain no blanks, which separate ids in lists
     labels : {view: (n,) classes}
-    clips : location of each utterance's samples; None if the corpus consists of vectors
+    files : location of each utterance's samples; None if the corpus consists of vectors
     protocol : training utterances, enrolments and tests
     source : citation
     sessions : (n,) session or repetition of each utterance within its cell; None if unknown
@@ -86,7 +86,7 @@ class Corpus:
     name: str
     ids: Names
     labels: Columns
-    clips: tuple[Clip, ...] | None
+    files: tuple[FileSegment, ...] | None
     protocol: Protocol
     source: str = ""
     sessions: Names | None = None
@@ -95,7 +95,7 @@ class Corpus:
         count, first = repeated(self.ids.tolist())
         if count:
             raise DataError(f"{self.name}: the utterance id {first!r} occurs more than once")
-        if self.clips is not None:
+        if self.files is not None:
             # checked before vectors are extracted, because writing them would fail
             check_ids(self.ids.tolist())
         protocol = self.protocol
@@ -200,7 +200,7 @@ def build_corpus(
     name: str,
     ids: Names,
     labels: Columns,
-    clips: tuple[Clip, ...] | None,
+    files: tuple[FileSegment, ...] | None,
     session: Names | None = None,
     *,
     source: str = "",
@@ -217,7 +217,7 @@ def build_corpus(
     name : name of the data set
     ids : (n,) ids of the utterances
     labels : {view: (n,) classes}, the speaker first
-    clips : locations of the samples; None for a corpus of vectors
+    files : locations of the samples; None for a corpus of vectors
     session : (n,) order of the utterances within a cell; None: their order in `ids`
     source : citation
     training : classes of the first view to train on, as names, or as a number or a share below 1 that is drawn with
@@ -225,13 +225,13 @@ def build_corpus(
     random_state : seed of the draw
     per_model : utterances per enrolment (see `enrolments`)
     """
-    if clips is not None:
+    if files is not None:
         ids = np.array(safe_ids(ids.tolist()))
     train = training_rows(labels, training, random_state)
     rows = np.flatnonzero(~train)
     enrol, test = enrolments(labels, session, rows, per_model)
     protocol = Protocol(np.flatnonzero(train), enrol, test)
-    return Corpus(name, ids, labels, clips, protocol, source, session)
+    return Corpus(name, ids, labels, files, protocol, source, session)
 
 
 def training_rows(labels: Columns, training: TrainingClasses, random_state: int = 0) -> BoolArray:

@@ -16,8 +16,8 @@ from ...exceptions import LabelError, ParameterError
 from ...io.streams import OnDisk, fail
 from ...io.tables import read_table as read_cells
 from ...io.vectors import open_vectors, read_labelled
-from ...voice.audio.decode import Clip
-from ...voice.audio.folders import list_recordings, read_names
+from ...voice.audio.decode import FileSegment
+from ...voice.audio.folders import label_recordings, list_recordings
 from .corpus import Corpus, ProtocolOptions, abbreviated, build_corpus, register_corpus
 
 PATTERN = "{speaker}/{phrase}/*"
@@ -32,12 +32,12 @@ class Listing(NamedTuple):
     """Utterances of a folder, a table or a file of vectors.
 
     ids : (n,) paths without suffix, or the ids of a table
-    clips : location of each utterance's samples; None for vectors
+    files : location of each utterance's samples; None for vectors
     fields : {name: (n,) values} of the pattern or the table: views, and "session" if present
     """
 
     ids: Names
-    clips: tuple[Clip, ...] | None
+    files: tuple[FileSegment, ...] | None
     fields: Columns
 
     def labels(self, views: Sequence[str]) -> Columns:
@@ -55,13 +55,13 @@ class Listing(NamedTuple):
         """Build a corpus with the views speaker and phrase; the field `order` orders the utterances of a cell."""
         labels = self.labels(("speaker", "phrase"))
         sessions = self.fields[order]
-        return build_corpus(name, self.ids, labels, self.clips, sessions, source=source, **protocol)
+        return build_corpus(name, self.ids, labels, self.files, sessions, source=source, **protocol)
 
     def take(self, rows: Any) -> Listing:
         """Return the utterances at `rows`."""
-        clips = self.clips and tuple(self.clips[row] for row in rows)
+        files = self.files and tuple(self.files[row] for row in rows)
         fields = {name: values[rows] for name, values in self.fields.items()}
-        return Listing(self.ids[rows], clips, fields)
+        return Listing(self.ids[rows], files, fields)
 
 
 @register_corpus(
@@ -86,7 +86,7 @@ def folder(
     listing = read_listing(root, pattern)
     session = listing.fields.get("session")
     labels = {name: values for name, values in listing.fields.items() if name not in NOT_VIEWS}
-    return build_corpus(Path(root).stem, listing.ids, labels, listing.clips, session, **protocol)
+    return build_corpus(Path(root).stem, listing.ids, labels, listing.files, session, **protocol)
 
 
 def read_listing(root: PathLike, pattern: str) -> Listing:
@@ -103,7 +103,7 @@ def match_files(root: PathLike, pattern: str) -> Listing:
     Hidden files and folders are skipped. Names that do not match the pattern are skipped with a warning.
     """
     recordings = list_recordings([root])
-    matching, _ = read_names(recordings, re.sub(r"\.\w+$", "", pattern))
+    matching, _ = label_recordings(recordings, re.sub(r"\.\w+$", "", pattern))
     skipped = sorted(set(recordings.ids) - set(matching.ids))
     if skipped:
         log.warning(
@@ -113,7 +113,7 @@ def match_files(root: PathLike, pattern: str) -> Listing:
             abbreviated(skipped),
         )
     fields = {name: np.array(values) for name, values in matching.labels.items()}
-    return Listing(np.array(matching.ids), tuple(matching.clips), fields)
+    return Listing(np.array(matching.ids), tuple(matching.files), fields)
 
 
 def read_table(path: PathLike) -> Listing:
@@ -130,7 +130,7 @@ def read_table(path: PathLike) -> Listing:
         if len(blank):
             row = blank[0] + 1
             fail(path, f"{len(blank)} label(s) of view {view!r} are blank, the first in row {row}")
-    return Listing(np.array(recordings.ids), tuple(recordings.clips), fields)
+    return Listing(np.array(recordings.ids), tuple(recordings.files), fields)
 
 
 @register_corpus(

@@ -97,7 +97,7 @@ def cvau(
     # within a session, the field "take" orders the recordings of a cell
     models, tests = enrolments(labels, listing.fields["take"], rows, per_model, is_test)
     protocol = Protocol(np.flatnonzero(train), models, tests)
-    return Corpus("cvau", listing.ids, labels, listing.clips, protocol, CVAU_SOURCE, session)
+    return Corpus("cvau", listing.ids, labels, listing.files, protocol, CVAU_SOURCE, session)
 
 
 @register_corpus(
@@ -219,7 +219,7 @@ def rsr2015(
     protocol = listed_protocol(ids, models, trials, np.flatnonzero(train))
     labels = listing.labels(VIEWS)
     session = listing.fields["session"]
-    return Corpus("rsr2015", ids, labels, listing.clips, protocol, RSR2015_SOURCE, session)
+    return Corpus("rsr2015", ids, labels, listing.files, protocol, RSR2015_SOURCE, session)
 
 
 def _numbers(texts: Names) -> IntArray:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from soundfile import SoundFile
 
 Sound = NDArray[np.float32]
-File = PathLike | bytes
+AudioFile = PathLike | bytes
 
 CONTAINERS = {
     b"\x1a\x45\xdf\xa3": "matroska",
@@ -59,7 +59,7 @@ _CUT = re.compile(r"^\s*(?:data|SSND) : (\d+) \(should be (\d+)\)", re.M)
 
 
 @dataclass(frozen=True)
-class Clip:
+class FileSegment:
     """Where the samples of an utterance lie: a file, or a stretch of one.
 
     start, length : in samples at the file's own rate; a length of None means to the end
@@ -70,11 +70,11 @@ class Clip:
     length: int | None = None
 
 
-Source = PathLike | FloatArray | Clip
+Source = PathLike | FloatArray | FileSegment
 
 
 def read_sound(
-    source: File | bytearray | memoryview,
+    source: AudioFile | bytearray | memoryview,
     rate: int = 16000,
     *,
     longest_s: float = 600.0,
@@ -107,37 +107,37 @@ def read_sound(
     return _of_file(source, rate, most_s=longest_s, most_bytes=most_bytes), rate
 
 
-def read_audio(source: Clip | PathLike, rate: int = 16000) -> Sound:
+def read_audio(source: FileSegment | PathLike, rate: int = 16000) -> Sound:
     """Samples of a file, or of a stretch of one, however long: one channel, at the rate asked for."""
-    if isinstance(source, Clip):
+    if isinstance(source, FileSegment):
         return _of_file(source.path, rate, source)
     return _of_file(source, rate)
 
 
-def segments(
+def read_segments(
     source: Source, rate: int, longest_s: float, source_rate: int | None = None
 ) -> list[Sound]:
     """The sound in equal parts of at most so many seconds; silent ones are left out.
 
     Parameters
     ----------
-    source : a file, a `Clip` (a stretch of one), or samples of one channel (n,) or several (n, channels), full scale
-        being 1
+    source : a file, a `FileSegment`, or samples (n,) or (n, channels) whose full
+        scale is 1
     rate : samples a second of what comes
     source_rate : of an array
     """
-    if isinstance(source, (Clip, str, os.PathLike)):
+    if isinstance(source, (FileSegment, str, os.PathLike)):
         sound = read_audio(source, rate)
     else:
-        sound = of_array(source, rate, source_rate)
+        sound = sound_from_array(source, rate, source_rate)
     parts = np.array_split(sound, ceil(len(sound) / (longest_s * rate)))
     return [part for part in parts if part.any()]
 
 
 def _of_file(
-    source: File,
+    source: AudioFile,
     rate: int,
-    clip: Clip | None = None,
+    clip: FileSegment | None = None,
     most_s: float = inf,
     most_bytes: float = inf,
 ) -> Sound:
@@ -151,15 +151,17 @@ def _of_file(
         _fail(source, "is empty: it has no bytes")
     if size > most_bytes:
         _fail(source, f"is too large: {size} bytes, at most {most_bytes} are taken")
-    kind = container(head)
-    if kind and (clip is None or clip == Clip(clip.path)):
+    kind = container_format(head)
+    if kind and (clip is None or clip == FileSegment(clip.path)):
         samples, own_rate = _by_av(source, kind, most_s)
     else:
-        samples, own_rate = _by_soundfile(source, head, clip or Clip(Path()), most_s)
+        samples, own_rate = _by_soundfile(source, head, clip or FileSegment(Path()), most_s)
     return _as_sound(samples, source, own_rate, rate)
 
 
-def _by_soundfile(source: File, head: bytes, clip: Clip, most_s: float) -> tuple[Sound, int]:
+def _by_soundfile(
+    source: AudioFile, head: bytes, clip: FileSegment, most_s: float
+) -> tuple[Sound, int]:
     """(n, channels) samples of a stretch and their rate, where header, file and limits do not contradict each other."""
     sphere = sphere_header(head)
     coding = sphere.get("sample_coding", "")
@@ -208,7 +210,7 @@ def sphere_header(head: bytes) -> dict[str, str]:
     return {field[0]: field[2].strip() for field in fields if len(field) == 3}
 
 
-def _open(source: File) -> SoundFile:
+def _open(source: AudioFile) -> SoundFile:
     # names need not be UTF-8
     readable = io.BytesIO(source) if isinstance(source, bytes) else os.fsencode(source)
     try:
@@ -222,7 +224,7 @@ def _open(source: File) -> SoundFile:
         )
 
 
-def container(head: bytes) -> str:
+def container_format(head: bytes) -> str:
     """Which container that libsndfile does not read a file is, by its first bytes; empty for others.
 
     The suffix does not count.
@@ -234,16 +236,16 @@ def container(head: bytes) -> str:
     )
 
 
-def _opened(source: File) -> BinaryIO:
+def _opened(source: AudioFile) -> BinaryIO:
     return io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
 
 
-def _fail(source: File, reason: str, cause: Exception | None = None) -> NoReturn:
+def _fail(source: AudioFile, reason: str, cause: Exception | None = None) -> NoReturn:
     name = "the recording" if isinstance(source, bytes) else os.fspath(source)
     raise AudioError(f"{name} {reason}") from cause
 
 
-def _check_rate(rate: int, source: File) -> None:
+def _check_rate(rate: int, source: AudioFile) -> None:
     """A damaged header may have any rate; a few samples at a very low one would be hours."""
     if not LEAST_RATE <= rate <= MOST_RATE:
         _fail(
@@ -252,7 +254,7 @@ def _check_rate(rate: int, source: File) -> None:
         )
 
 
-def _as_sound(samples: FloatArray, source: File, rate: int, wanted: int) -> Sound:
+def _as_sound(samples: FloatArray, source: AudioFile, rate: int, wanted: int) -> Sound:
     """Samples (n,) or (n, channels), which must hold sound, as one channel at a rate."""
     if not np.isfinite(samples).all():
         _fail(source, "has samples that are not finite")
@@ -276,7 +278,7 @@ def _as_sound(samples: FloatArray, source: File, rate: int, wanted: int) -> Soun
     return sound
 
 
-def of_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
+def sound_from_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
     """Samples (n,) or (n, channels) whose full scale is 1, as one channel at a rate."""
     array = np.asarray(samples)
     if source_rate is None:
@@ -290,7 +292,7 @@ def of_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
     return _as_sound(array, "the sound", source_rate, rate)
 
 
-def _by_av(source: File, kind: str, most_s: float) -> tuple[Sound, int]:
+def _by_av(source: AudioFile, kind: str, most_s: float) -> tuple[Sound, int]:
     """(n,) samples of one channel and their rate, of a container that PyAV reads."""
     av = need("av")
     try:
@@ -309,7 +311,7 @@ def _by_av(source: File, kind: str, most_s: float) -> tuple[Sound, int]:
     return samples, rate
 
 
-def _blocks(source: File, opened: InputContainer, most_s: float) -> tuple[list[Sound], int]:
+def _blocks(source: AudioFile, opened: InputContainer, most_s: float) -> tuple[list[Sound], int]:
     """Blocks of one channel at the file's own rate, and that rate."""
     streams = opened.streams.audio
     # a stream in a codec that is not known has no decoder

@@ -13,15 +13,26 @@ from ...exceptions import DataError, ParameterError
 from ...io.lists import read_map
 from ...io.streams import OnDisk, fail
 from ...io.tables import read_table
-from .decode import HEAD, SUFFIXES, Clip, container
+from .decode import HEAD, SUFFIXES, FileSegment, container_format
 
-SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff", *SUFFIXES)
-TABLES = (".csv", ".tsv")
+SOUND_SUFFIXES = (
+    ".wav",
+    ".flac",
+    ".ogg",
+    ".oga",
+    ".opus",
+    ".mp3",
+    ".sph",
+    ".aif",
+    ".aiff",
+    *SUFFIXES,
+)
+TABLE_SUFFIXES = (".csv", ".tsv")
 VIEWS = ("speaker", "phrase")
 """What folders name, from the outer to the inner one."""
 
 
-Entry = tuple[str, Clip, tuple[str, ...]]
+Entry = tuple[str, FileSegment, tuple[str, ...]]
 """Id of a recording, where it is, and the names of its folders, or its labels."""
 
 
@@ -30,12 +41,12 @@ class Recordings:
     """Recordings by id.
 
     ids : the path without its suffix, as far as it tells recordings apart
-    clips : where each one is
+    files : location of each recording
     labels : by view, in the order of the ids; none where folders do not name them
     """
 
     ids: list[str]
-    clips: list[Clip]
+    files: list[FileSegment]
     labels: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -47,7 +58,7 @@ def list_recordings(sources: Sequence[str | os.PathLike[str]]) -> Recordings:
     followed, except those to a folder that holds the link.
     """
     several = len(sources) > 1
-    found: dict[str, Clip] = {}
+    found: dict[str, FileSegment] = {}
     folders: list[tuple[str, ...]] = []
     for source in sources:
         for name, clip, parents in _listed(Path(source), several):
@@ -61,14 +72,14 @@ def list_recordings(sources: Sequence[str | os.PathLike[str]]) -> Recordings:
     return Recordings(list(found), list(found.values()), _labels(folders))
 
 
-def read_names(listed: Recordings, pattern: str | None = None) -> tuple[Recordings, str]:
+def label_recordings(listed: Recordings, pattern: str | None = None) -> tuple[Recordings, str]:
     """Recordings with the labels that their ids hold, by a pattern such as ``{speaker}/{phrase}/*``; and the pattern.
 
     Recordings whose ids do not fit are left out.
 
-    pattern : fields are views, ``*`` is anything. None: by folders, see `usual_pattern`
+    pattern : fields are views, ``*`` is anything. None: by folders, see `default_pattern`
     """
-    chosen = usual_pattern(listed.ids) if pattern is None else pattern
+    chosen = default_pattern(listed.ids) if pattern is None else pattern
     if "{speaker}" not in chosen:
         raise ParameterError(f"the pattern names no speaker: {{speaker}}/*; got {chosen!r}")
     views = list(dict.fromkeys(re.findall(r"\{(\w+)\}", chosen)))
@@ -84,10 +95,10 @@ def read_names(listed: Recordings, pattern: str | None = None) -> tuple[Recordin
         raise DataError(f"no recording fits {chosen!r}, such as {listed.ids[0]!r}")
     labels = {view: [match[view] for match in fitting.values()] for view in views}
     ids = [listed.ids[row] for row in fitting]
-    return Recordings(ids, [listed.clips[row] for row in fitting], labels), chosen
+    return Recordings(ids, [listed.files[row] for row in fitting], labels), chosen
 
 
-def usual_pattern(names: Sequence[str]) -> str:
+def default_pattern(names: Sequence[str]) -> str:
     """How labels stand in names: folders are speakers, folders in these phrases, what lies deeper is neither.
 
     Examples
@@ -110,22 +121,22 @@ def _listed(path: Path, several: bool) -> list[Entry]:
     """(id, clip, names of folders) of one source."""
     if (path / "index.csv").is_file():
         path = path / "index.csv"
-    if path.suffix.lower() in TABLES and path.is_file():
+    if path.suffix.lower() in TABLE_SUFFIXES and path.is_file():
         return _tabled(path)
     if path.is_dir():
         base = path.resolve().parent if several else path.resolve()
-        files = sorted(file for file in _files_under(path.resolve()) if is_sound(file))
+        files = sorted(file for file in _files_under(path.resolve()) if is_sound_file(file))
         if not files:
             raise DataError(f"there are no sound files under {path}")
         return [_named(file, base) for file in files]
     if not path.exists():
         raise DataError(f"there is no file or folder {path}")
     with path.open("rb") as file:
-        known = path.suffix.lower() in SOUND or container(file.read(HEAD))
+        known = path.suffix.lower() in SOUND_SUFFIXES or container_format(file.read(HEAD))
     if known:
-        return [(path.stem, Clip(path), ())]
+        return [(path.stem, FileSegment(path), ())]
     entries = read_map(path)
-    return [(name, Clip(Path(file)), ()) for name, file in entries.items()]
+    return [(name, FileSegment(Path(file)), ()) for name, file in entries.items()]
 
 
 def _files_under(folder: Path, parents: tuple[Path, ...] = ()) -> Iterator[Path]:
@@ -161,7 +172,7 @@ def _tabled(path: Path) -> list[Entry]:
         file = path.parent / row["file"]
         try:
             length = int(row["length"]) if row.get("length") else None
-            clip = Clip(file, int(row.get("start") or 0), length)
+            clip = FileSegment(file, int(row.get("start") or 0), length)
         except ValueError as error:
             fail(path, f"start and length are whole numbers of samples: {error}", line)
         name = row.get("id") or f"{Path(row['file']).with_suffix('').as_posix()}-{clip.start}"
@@ -169,14 +180,14 @@ def _tabled(path: Path) -> list[Entry]:
     return listed
 
 
-def is_sound(file: Path) -> bool:
+def is_sound_file(file: Path) -> bool:
     """Whether there is a file whose suffix is one of sound."""
-    return file.suffix.lower() in SOUND and file.is_file()
+    return file.suffix.lower() in SOUND_SUFFIXES and file.is_file()
 
 
 def _named(file: Path, base: Path) -> Entry:
     inner = file.relative_to(base)
-    return inner.with_suffix("").as_posix(), Clip(file), inner.parts[:-1]
+    return inner.with_suffix("").as_posix(), FileSegment(file), inner.parts[:-1]
 
 
 def _labels(folders: list[tuple[str, ...]]) -> dict[str, list[str]]:

