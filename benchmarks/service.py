@@ -312,7 +312,7 @@ def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
             if service is None:
                 found = client.identify(vector)
             else:
-                found = service.index.identify(service.take_vector(vector), None, 5, 0.5, SERVICE)
+                found = service.index.identify(service.accept_vector(vector), None, 5, 0.5, SERVICE)
             times.append(time.perf_counter() - began)
             assert found["profilesCount"] == count
             assert len(found["candidates"]) == 5

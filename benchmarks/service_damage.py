@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests" /
 from service_client import Client
 
 from benchmarks.service import PORT, _resident, add, enrolled, speech, start
-from mvplda.serve.model import DEFAULTS
+from mvplda.serve.model import MODEL_FOLDER
 
 SHAPES = (
     "cut",
@@ -124,7 +124,9 @@ def run(count: int, seed: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     found: dict[str, Counter[str]] = {name: Counter() for name in whole}
     with tempfile.TemporaryDirectory() as folder:
         process = start(
-            Path(folder), model=DEFAULTS / "small.safetensors", extractor=DEFAULTS / "small.onnx"
+            Path(folder),
+            model=MODEL_FOLDER / "small.safetensors",
+            extractor=MODEL_FOLDER / "small.onnx",
         )
         sizes: list[float] = []
         try:

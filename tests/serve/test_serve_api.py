@@ -23,7 +23,7 @@ from service_problems import (
 )
 
 from mvplda.serve.app import create_app
-from mvplda.serve.model import Heard
+from mvplda.serve.model import ProcessedRecording
 from mvplda.serve.schemas import VerifyRequest
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
@@ -404,11 +404,13 @@ def test_attempts_on_many_people_at_once_are_decided_as_one_by_one(bench):
         bench.world.say(speaker, 0)[0].astype(np.float32) for speaker in (40, 41, 9, 43, 8, 45)
     ]
     attempts = [
-        Attempt(ME, name, Heard(vector), VerifyRequest())
+        Attempt(ME, name, ProcessedRecording(vector), VerifyRequest())
         for name, vector in zip(names, vectors, strict=True)
     ]
-    attempts[3] = Attempt(ME, "nobody", Heard(vectors[3]), VerifyRequest())
-    attempts[5] = Attempt(ME, names[5], Heard(vectors[5]), VerifyRequest(phrase="close the door"))
+    attempts[3] = Attempt(ME, "nobody", ProcessedRecording(vectors[3]), VerifyRequest())
+    attempts[5] = Attempt(
+        ME, names[5], ProcessedRecording(vectors[5]), VerifyRequest(phrase="close the door")
+    )
     together = bench.service.verify(attempts)
     alone = [bench.service.verify([attempt])[0] for attempt in attempts]
     assert [getattr(outcome, "status_code", 200) for outcome in together] == [200] * 3 + [
@@ -423,7 +425,7 @@ def test_attempts_on_many_people_at_once_are_decided_as_one_by_one(bench):
                 one["llr"] == pytest.approx(other["llr"], rel=1e-5, abs=1e-5) or one["llr"] is None
             )
     # what no extractor makes is refused, and nothing else
-    attempts[0] = Attempt(ME, names[0], Heard(np.nan * vectors[0]), VerifyRequest())
+    attempts[0] = Attempt(ME, names[0], ProcessedRecording(np.nan * vectors[0]), VerifyRequest())
     outcomes = bench.service.verify(attempts)
     assert isinstance(outcomes[0], Exception)
     assert [isinstance(outcome, dict) for outcome in outcomes[1:]] == [

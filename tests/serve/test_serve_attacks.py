@@ -14,8 +14,8 @@ from service_problems import WORDS, decide, make_bench, make_model, sqlite_store
 from mvplda.cli import main
 from mvplda.exceptions import ParameterError
 from mvplda.serve.app import open_service
-from mvplda.serve.keys import Caller, Master
-from mvplda.serve.model import Heard
+from mvplda.serve.keys import Caller, MasterKey
+from mvplda.serve.model import ProcessedRecording
 from mvplda.serve.schemas import Problem, VerifyRequest
 from mvplda.serve.settings import Settings
 
@@ -64,7 +64,9 @@ def test_deletion_leaves_no_name_and_no_key_in_any_file(bench, tmp_path):
 def test_nothing_is_kept_of_the_sound_of_one_who_opted_out(bench):
     name = bench.person(40)
     bench.calls("POST", f"/v1/profiles/{name}/opt-out")
-    heard = Heard(bench.world.say(40, 0)[0].astype(np.float32), {}, None, "a digest", 1.0)
+    heard = ProcessedRecording(
+        bench.world.say(40, 0)[0].astype(np.float32), {}, None, "a digest", 1.0
+    )
     assert decide(bench.service, name, heard, VerifyRequest())["reason"] == "opted_out"
     with bench.service.store.read() as work:
         assert work.all("SELECT * FROM marks") == []
@@ -106,7 +108,7 @@ def test_numbers_too_small_to_be_any_are_refused(bench):
 def test_tries_at_the_same_time_do_not_pass_the_lock(tmp_path):
     with make_bench(sqlite_store(tmp_path), Settings(lock_after=3)) as bench:
         name = bench.person(40)
-        heard = [bench.service.take_vector(vector) for vector in bench.world.say(45, 3, 12)]
+        heard = [bench.service.accept_vector(vector) for vector in bench.world.say(45, 3, 12)]
         said = []
 
         def attempt(one):
@@ -137,7 +139,7 @@ def test_another_challenge_does_not_bring_back_what_was_said_last(bench):
         bench.clock.now += 3600
         drawn = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
         assert drawn["phrases"] != first["phrases"]
-        silence = Heard(None, {}, "not_enough_speech")
+        silence = ProcessedRecording(None, {}, "not_enough_speech")
         decide(bench.service, name, silence, VerifyRequest(challengeId=drawn["challengeId"]))
 
 
@@ -171,7 +173,7 @@ def test_a_phrase_that_was_named_and_never_said_is_not_asked_for(bench):
 
 def test_the_data_folder_is_its_owners_alone(tmp_path, monkeypatch):
     monkeypatch.delenv("MVPLDA_MASTER_KEY", raising=False)
-    Master.find(tmp_path / "data")
+    MasterKey.find(tmp_path / "data")
     assert (tmp_path / "data").stat().st_mode & 0o077 == 0
 
 
@@ -270,7 +272,7 @@ def test_databases_are_their_owners_alone(tmp_path):
 
 def test_a_suspicious_recording_is_rejected_whatever_voice_and_words_are(bench):
     name = bench.person(40)
-    heard = Heard(bench.world.say(40, 0)[0].astype(np.float32))
+    heard = ProcessedRecording(bench.world.say(40, 0)[0].astype(np.float32))
     said = decide(bench.service, name, heard, VerifyRequest(countermeasureLlr=-6.0))
     assert (said["decision"], said["reason"], said["countermeasureLlr"]) == (
         "reject",

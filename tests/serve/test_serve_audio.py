@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("soundfile")
 
-from mvplda.serve.model import DEFAULTS, hear
+from mvplda.serve.model import MODEL_FOLDER, process_recording
 from mvplda.serve.settings import Settings
 from mvplda.voice.audio.decode import golden_signal
 from mvplda.voice.audio.speech_detection import SoundSegment
@@ -46,9 +46,9 @@ def test_the_extractor_gets_the_whole_recording(
         lengths.append(len(part.samples) / part.rate)
         return np.ones(extractor.dimension)
 
-    extractor = load_extractor(DEFAULTS / "small.onnx")
+    extractor = load_extractor(MODEL_FOLDER / "small.onnx")
     monkeypatch.setattr(extractor, "embed", embed)
-    heard = hear(extractor, _recording(before_s, after_s), Settings())
+    heard = process_recording(extractor, _recording(before_s, after_s), Settings())
     assert heard.reason is None
     assert lengths == [pytest.approx(1.5 + before_s + after_s, abs=0.01)]
     assert heard.quality is not None

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from mvplda.serve.app import Runtime, open_store
-from mvplda.serve.keys import Caller, Master
+from mvplda.serve.keys import Caller, MasterKey
 from mvplda.serve.settings import Settings
 
 
@@ -48,7 +48,7 @@ def test_instances_that_start_at_once_share_keys(
     if kind == "postgresql":
         database = request.getfixturevalue("postgres").new_database()
     settings = Settings(data=tmp_path, database=database)
-    master = Master(b"m" * 32, "a test")
+    master = MasterKey(b"m" * 32, "a test")
     together = Barrier(6)
 
     def start(_: int) -> list[str]:

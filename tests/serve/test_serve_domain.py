@@ -115,7 +115,7 @@ def test_the_domain_is_that_of_the_sums_and_is_not_computed_twice(
     assert len(made) <= 4  # one for each recording that was enrolled
     assert not np.array_equal(shift(bench.service), first)
     # beyond the limit, profiles of the first names are the sample
-    monkeypatch.setattr(templates, "MOST_PEOPLE", 3)
+    monkeypatch.setattr(templates, "DOMAIN_PROFILES", 3)
     small = Service(bench.service.store, MASTER_KEY, Model(domain_bundle()), bench.service.settings)
     with small.store.read() as work:
         sample = small.profiles.domain.sample(work)
@@ -148,14 +148,14 @@ def test_a_search_by_inner_products_finds_whom_all_llrs_find(bench: Bench) -> No
     service = bench.service
     with service.store.read() as work:
         model = service.profiles.domain.deployed(work)
-        cells = service.templates.some_cells(work, names)
+        cells = service.templates.cells_by_profile(work, names)
     every = model.side([cells[name] for name in names], True)
     for person in (0, 7, 13, 30):
         vector = place.say(person, 1)[0]
         found = bench.calls(
             "POST", "/v1/identify", json={"vector": vector.tolist(), "top": 4}
         ).json()
-        llrs = model.voices(every, model.share(vector[None])[0])
+        llrs = model.speaker_llrs(every, model.share(vector[None])[0])
         best = np.argsort(-llrs)[:4]
         assert [one["profileId"] for one in found["candidates"]] == [names[i] for i in best]
         shown = [one["llr"] for one in found["candidates"]]
@@ -182,7 +182,7 @@ def bundle_that_knows() -> Bundle:
 def test_who_is_not_in_the_sample_is_decided_by_errors_without_known_phrases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(templates, "MOST_PEOPLE", 2)
+    monkeypatch.setattr(templates, "DOMAIN_PROFILES", 2)
     place = make_place(13, size=0.2)
     with make_bench(sqlite_store(tmp_path), model=Model(bundle_that_knows())) as bench:
         names = {}
@@ -198,7 +198,7 @@ def test_who_is_not_in_the_sample_is_decided_by_errors_without_known_phrases(
         service = bench.service
         with service.store.read() as work:
             model = service.profiles.domain.deployed(work)
-            cells = service.templates.some_cells(work, list(names))
+            cells = service.templates.cells_by_profile(work, list(names))
         for name, vector in names.items():
             answer = bench.calls.verify(name, vector).json()
             assert answer["threshold"] == wanted[name]

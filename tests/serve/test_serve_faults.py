@@ -20,7 +20,7 @@ from service_problems import MASTER_KEY, Calls, make_bench, make_world, running_
 
 from mvplda import load_extractor
 from mvplda.serve.app import create_app
-from mvplda.serve.model import DEFAULTS, Model
+from mvplda.serve.model import MODEL_FOLDER, Model
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
@@ -174,7 +174,7 @@ def small_service(store: Store) -> Service:
     """With the small network, and a model of drawn vectors of its width: what is decided does not matter."""
     from mvplda import Bundle, MultiviewPLDA
 
-    extractor = load_extractor(DEFAULTS / "small.onnx")
+    extractor = load_extractor(MODEL_FOLDER / "small.onnx")
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, extractor.dimension))
     labels = {"speaker": np.arange(80) % 8, "phrase": np.arange(80) // 8 % 5}

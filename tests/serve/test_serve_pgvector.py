@@ -26,7 +26,7 @@ from service_problems import (
 from mvplda.exceptions import ParameterError
 from mvplda.serve import index as index_module
 from mvplda.serve.app import create_app
-from mvplda.serve.keys import Master
+from mvplda.serve.keys import MasterKey
 from mvplda.serve.model import Model
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
@@ -101,8 +101,8 @@ def test_every_scorer_answers_as_in_memory(vectors, name):
 
 def test_whatever_happens_to_profiles_the_answer_is_the_exact_one(vectors, monkeypatch):
     """Enrolments, deletions, uses and expiry in any order, in batches that do not hold all."""
-    monkeypatch.setattr(index_module, "WRITTEN", 4)
-    monkeypatch.setattr(index_module, "CANDIDATES", 3)
+    monkeypatch.setattr(index_module, "WRITE_LIMIT", 4)
+    monkeypatch.setattr(index_module, "CANDIDATE_COUNT", 3)
     rng = np.random.default_rng(0)
     with make_bench(Store(vectors.new_database()), BY_VECTORS) as bench:
         names = [bench.person(30 + k) for k in range(12)]
@@ -126,7 +126,9 @@ def test_whatever_happens_to_profiles_the_answer_is_the_exact_one(vectors, monke
             for row in found["candidates"]:
                 with here.store.read() as work:
                     cells = here.templates.cells(work, here.profiles.row(work, row["profileId"]))
-                alone = model.voices(model.side([cells], False), model.share(heard[None])[0])[0]
+                alone = model.speaker_llrs(model.side([cells], False), model.share(heard[None])[0])[
+                    0
+                ]
                 assert row["llr"] == pytest.approx(alone, abs=1e-5)
 
 
@@ -174,7 +176,7 @@ def test_vectors_go_with_the_person_whoever_erases_and_with_the_master_key(vecto
         with bench.service.store.write() as work:
             work.run("TRUNCATE voice_vectors")
         assert ask(bench.service, heard)["identified"] == expected["identified"]
-        new = Master(b"n" * 32, "test")
+        new = MasterKey(b"n" * 32, "test")
         store = Store(url)
         rotate_database(store, MASTER_KEY, new)
         assert stored(bench.service) == []

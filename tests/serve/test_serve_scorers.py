@@ -27,7 +27,7 @@ from service_problems import (
 from mvplda.decisions import OperatingPoint
 from mvplda.model_files import load_model
 from mvplda.serve.app import create_app
-from mvplda.serve.keys import Master
+from mvplda.serve.keys import MasterKey
 from mvplda.serve.model import Model
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
@@ -59,7 +59,7 @@ def test_every_scorer_is_served(tmp_path, name):
         assert bench.calls.verify(ann, test).json()["llr"] == found["llr"]
         # a new rotation changes nothing
         store = sqlite_store(tmp_path)
-        new = Master(b"n" * 32, "test")
+        new = MasterKey(b"n" * 32, "test")
         rotate_database(store, MASTER_KEY, new)
         store.clock = bench.clock
         turned = Calls(create_app(Service(store, new, Model(bundle)), is_open=True))

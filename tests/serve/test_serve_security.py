@@ -31,11 +31,18 @@ from mvplda import load, load_extractor
 from mvplda.exceptions import ParameterError
 from mvplda.serve.access import JsonLines
 from mvplda.serve.app import create_app
-from mvplda.serve.keys import MASTER, STRETCH, Master, Turn, Vault, rotation
-from mvplda.serve.model import DEFAULTS, NO_POINT, Cell, Model, hear, open_model
+from mvplda.serve.keys import (
+    MASTER,
+    ROTATION_BLOCK,
+    MasterKey,
+    TemplateRotation,
+    Vault,
+    rotation_matrix,
+)
+from mvplda.serve.model import MODEL_FOLDER, NO_POINT, Cell, Model, open_model, process_recording
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
-from mvplda.serve.templates import sweep
+from mvplda.serve.templates import delete_keyless_profiles
 from mvplda.voice.default_model import DEFAULT_MODEL
 
 
@@ -61,7 +68,7 @@ def test_templates_of_two_databases_cannot_be_told_to_be_of_one_person():
     """The cosine of one person's templates under two keys is that of strangers: spread as 1/sqrt(D)."""
     secrets = [bytes([i]) * 32 for i in range(60)]
     vector = np.random.default_rng(0).normal(size=64)
-    turned = np.array([rotation(secret, 64) @ vector for secret in secrets])
+    turned = np.array([rotation_matrix(secret, 64) @ vector for secret in secrets])
     cosines = (turned @ turned.T / (vector @ vector))[np.triu_indices(60, 1)]
     assert abs(cosines.mean()) < 0.02
     assert cosines.std() == pytest.approx(1 / 8, rel=0.1)
@@ -73,25 +80,28 @@ def test_a_rotation_is_the_same_on_every_machine():
         [-0.583681598923982, -0.808617303988442, 0.073850164305899],
         [0.811661401682871, -0.583590588376676, 0.025055821207086],
     ]
-    np.testing.assert_allclose(rotation(b"golden", 3), golden, atol=1e-12)
+    np.testing.assert_allclose(rotation_matrix(b"golden", 3), golden, atol=1e-12)
 
 
 def test_long_sums_are_rotated_stretch_by_stretch():
-    y = np.random.default_rng(0).normal(size=(3, 2 * STRETCH + 7))
-    turn = Turn(b"secret", y.shape[1])
+    y = np.random.default_rng(0).normal(size=(3, 2 * ROTATION_BLOCK + 7))
+    turn = TemplateRotation(b"secret", y.shape[1])
     turned = turn.there(y)
     np.testing.assert_allclose(turn.back(turned), y, atol=1e-12)
     np.testing.assert_allclose(np.linalg.norm(turned, axis=1), np.linalg.norm(y, axis=1))
-    np.testing.assert_allclose(turned[:, :STRETCH], y[:, :STRETCH] @ rotation(b"secret", STRETCH).T)
+    np.testing.assert_allclose(
+        turned[:, :ROTATION_BLOCK],
+        y[:, :ROTATION_BLOCK] @ rotation_matrix(b"secret", ROTATION_BLOCK).T,
+    )
     # no stretch has the matrix of another
-    same = np.tile(y[:, :STRETCH], 2)
-    first, second = np.hsplit(Turn(b"secret", 2 * STRETCH).there(same), 2)
+    same = np.tile(y[:, :ROTATION_BLOCK], 2)
+    first, second = np.hsplit(TemplateRotation(b"secret", 2 * ROTATION_BLOCK).there(same), 2)
     assert np.abs(first - second).max() > 0.1
-    np.testing.assert_array_equal(Turn(b"", y.shape[1]).there(y), y)
+    np.testing.assert_array_equal(TemplateRotation(b"", y.shape[1]).there(y), y)
 
 
 def test_what_is_stored_opens_with_its_key_in_its_place_only():
-    vault = Vault(Master(b"k" * 32, "test"))
+    vault = Vault(MasterKey(b"k" * 32, "test"))
     key = b"d" * 32
     wrapped = vault.wrap(key, "ann")
     assert vault.unwrap(wrapped, "ann") == key
@@ -102,7 +112,7 @@ def test_what_is_stored_opens_with_its_key_in_its_place_only():
         with pytest.raises(ValueError, match="does not open"):
             vault.open(key, wrong[1], wrong[0])
     with pytest.raises(ParameterError, match="another one"):
-        Vault(Master(b"l" * 32, "test")).unwrap(wrapped, "ann")
+        Vault(MasterKey(b"l" * 32, "test")).unwrap(wrapped, "ann")
 
 
 def test_no_voice_lies_in_the_open(tmp_path):
@@ -120,23 +130,23 @@ def test_no_voice_lies_in_the_open(tmp_path):
 
 def test_another_master_key_is_refused(tmp_path):
     with make_bench(sqlite_store(tmp_path)), pytest.raises(ParameterError, match="master key"):
-        Service(sqlite_store(tmp_path), Master(b"o" * 32, "test"), make_model())
+        Service(sqlite_store(tmp_path), MasterKey(b"o" * 32, "test"), make_model())
 
 
 def test_the_master_key_comes_from_outside_or_is_made_once(tmp_path, monkeypatch):
     monkeypatch.delenv(MASTER, raising=False)
     with ThreadPoolExecutor(8) as pool:
-        made = {master.key for master in pool.map(lambda _: Master.find(tmp_path), range(8))}
+        made = {master.key for master in pool.map(lambda _: MasterKey.find(tmp_path), range(8))}
     assert len(made) == 1
     assert (tmp_path / "master.key").stat().st_mode & 0o077 == 0
     monkeypatch.setenv(MASTER, base64.b64encode(b"e" * 32).decode())
-    assert Master.find(None).key == b"e" * 32
+    assert MasterKey.find(None).key == b"e" * 32
     monkeypatch.setenv(MASTER, "short")
     with pytest.raises(ParameterError, match="32 bytes"):
-        Master.find(None)
+        MasterKey.find(None)
     monkeypatch.delenv(MASTER)
     with pytest.raises(ParameterError, match="hosts that share"):
-        Master.find(None)
+        MasterKey.find(None)
 
 
 def test_who_is_deleted_cannot_be_read_from_a_copy(tmp_path):
@@ -155,7 +165,7 @@ def test_who_is_deleted_cannot_be_read_from_a_copy(tmp_path):
         store = sqlite_store(tmp_path)
         with store.keys() as keys:  # of a process that was killed between two databases
             keys.insert("data_keys", profile="nobody", wrapped=b"x")
-        assert sweep(store) == (1, 1)
+        assert delete_keyless_profiles(store) == (1, 1)
         assert store.get_key("nobody") is None
         service = Service(store, MASTER_KEY, bench.service.model)
         calls = Calls(create_app(service, is_open=True))
@@ -199,7 +209,7 @@ def test_without_extractors_nothing_is_served_but_the_demonstration_which_warns(
     assert model.describe()["operatingPoints"]
 
 
-@pytest.mark.parametrize("place", [DEFAULTS / "small.safetensors", DEFAULT_MODEL])
+@pytest.mark.parametrize("place", [MODEL_FOLDER / "small.safetensors", DEFAULT_MODEL])
 def test_default_models_are_small_and_say_what_they_rest_on(place):
     assert place.stat().st_size < 4 * 2**20
     bundle = load(place)
@@ -220,7 +230,7 @@ def test_default_models_are_small_and_say_what_they_rest_on(place):
 
 @pytest.fixture(scope="module")
 def extractor():
-    return load_extractor(DEFAULTS / "small.onnx")
+    return load_extractor(MODEL_FOLDER / "small.onnx")
 
 
 def wav(samples: np.ndarray, rate: int = 16000, **options: str) -> bytes:
@@ -257,12 +267,12 @@ def speechlike(seconds: float = 2.0, seed: int = 0) -> np.ndarray:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_gate_says_why(extractor, data, reason):
-    found = hear(extractor, data, Settings())
+    found = process_recording(extractor, data, Settings())
     assert (found.vector, found.reason) == (None, reason)
 
 
 def test_sound_that_passes_is_a_vector_with_its_quality(extractor):
-    found = hear(extractor, wav(speechlike()), Settings())
+    found = process_recording(extractor, wav(speechlike()), Settings())
     assert found.reason is None
     assert found.vector is not None
     assert found.quality is not None

@@ -39,7 +39,7 @@ def test_sessions_of_enrolment_are_sittings(tmp_path: Path, asked: bool) -> None
         name = bench.calls.create("open the door", "ann")
         for number, take in enumerate(takes):
             if number == 2:
-                bench.clock.now += profiles.SITTING_S + 1
+                bench.clock.now += profiles.SESSION_S + 1
             fields = {"sitting": "the car"} if number == 4 else {}
             answer = bench.calls.enrol(name, take, fields=fields)
             assert answer.status_code == 201, answer.text

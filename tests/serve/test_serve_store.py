@@ -162,7 +162,7 @@ def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp
             for n in there:
                 with here.store.read() as work:
                     cells = here.templates.cells(work, here.profiles.row(work, n))
-                alone = model.voices(model.side([cells], False), share)[0]
+                alone = model.speaker_llrs(model.side([cells], False), share)[0]
                 assert given[n] == pytest.approx(alone, abs=1e-5)
                 # it chooses whom to score exactly: never below the LLR of the voice, calibrated without the words
                 heard_alone = model.side([[Cell("", share, 1)]], False)

@@ -27,24 +27,24 @@ from service_problems import (
 
 from mvplda.exceptions import ParameterError
 from mvplda.serve import templates
-from mvplda.serve.app import Patient, create_app
-from mvplda.serve.keys import Master
-from mvplda.serve.model import Heard
+from mvplda.serve.app import TimeoutProtocol, create_app
+from mvplda.serve.keys import MasterKey
+from mvplda.serve.model import ProcessedRecording
 from mvplda.serve.schemas import Problem, VerifyRequest
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
 from mvplda.serve.templates import rotate_database
 
-NEW_KEY = Master(b"n" * 32, "test")
+NEW_KEY = MasterKey(b"n" * 32, "test")
 
 
 @contextmanager
 def listening(app, settings):
     import uvicorn
 
-    Patient.settings = settings
-    config = uvicorn.Config(app, port=0, log_level="error", http=Patient)
+    TimeoutProtocol.settings = settings
+    config = uvicorn.Config(app, port=0, log_level="error", http=TimeoutProtocol)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -236,7 +236,7 @@ def test_a_new_master_key_makes_the_old_one_worthless_and_changes_no_decision(tm
     with make_bench(sqlite_store(tmp_path)) as bench:
         name = bench.person(40)
         vectors = bench.world.say(40, 0, 2).astype(np.float32)
-        sound = Heard(vectors[0], {}, None, "a digest", 1.0)
+        sound = ProcessedRecording(vectors[0], {}, None, "a digest", 1.0)
         before = decide(bench.service, name, sound, VerifyRequest())
         assert before["decision"] == "accept"
         store = sqlite_store(tmp_path)
@@ -244,14 +244,14 @@ def test_a_new_master_key_makes_the_old_one_worthless_and_changes_no_decision(tm
         assert rotate_database(store, MASTER_KEY, NEW_KEY) == 1
         assert not set(shares) & set(stored(store))
         with pytest.raises(Problem, match="master key"):  # of the service that still runs
-            decide(bench.service, name, Heard(vectors[1]), VerifyRequest())
+            decide(bench.service, name, ProcessedRecording(vectors[1]), VerifyRequest())
         with pytest.raises(Problem, match="restarted"):
             bench.service.change(ME, bench.service.profiles.reset, name)
         with pytest.raises(ParameterError, match="another one"):
             Service(sqlite_store(tmp_path), MASTER_KEY, make_model())
         store.clock = bench.clock
         service = Service(store, NEW_KEY, make_model())
-        again = decide(service, name, Heard(vectors[0]), VerifyRequest())
+        again = decide(service, name, ProcessedRecording(vectors[0]), VerifyRequest())
         assert again["llr"] == pytest.approx(before["llr"], abs=1e-6)
         # recordings from before the rotation are still recognised
         assert decide(service, name, sound, VerifyRequest())["reason"] == "suspected_replay"
@@ -264,7 +264,9 @@ def test_a_new_master_key_makes_the_old_one_worthless_and_changes_no_decision(tm
 def test_sound_by_which_nothing_was_decided_may_come_again(tmp_path):
     with make_bench(sqlite_store(tmp_path)) as bench:
         name = bench.person(40)
-        sound = Heard(bench.world.say(40, 0)[0].astype(np.float32), {}, None, "a digest", 1.0)
+        sound = ProcessedRecording(
+            bench.world.say(40, 0)[0].astype(np.float32), {}, None, "a digest", 1.0
+        )
         mistyped = decide(bench.service, name, sound, VerifyRequest(phrase="open the dor"))
         assert (mistyped["decision"], mistyped["reason"]) == ("inconclusive", "not_enrolled")
         right = decide(bench.service, name, sound, VerifyRequest(phrase="open the door"))
@@ -286,5 +288,8 @@ def test_an_interrupted_rotation_is_finished_by_the_next(tmp_path, monkeypatch):
         store.clock = bench.clock
         service = Service(store, NEW_KEY, make_model())
         vector = bench.world.say(40, 0)[0].astype(np.float32)
-        assert decide(service, name, Heard(vector), VerifyRequest())["decision"] == "accept"
+        assert (
+            decide(service, name, ProcessedRecording(vector), VerifyRequest())["decision"]
+            == "accept"
+        )
         store.close()

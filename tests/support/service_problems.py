@@ -29,8 +29,8 @@ from mvplda.models.base import SCORERS
 from mvplda.preprocessing import LengthNormalisation
 from mvplda.serve import verifier
 from mvplda.serve.app import create_app
-from mvplda.serve.keys import Caller, Master
-from mvplda.serve.model import Heard, Model
+from mvplda.serve.keys import Caller, MasterKey
+from mvplda.serve.model import Model, ProcessedRecording
 from mvplda.serve.schemas import VerifyRequest
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
@@ -196,7 +196,7 @@ class Bench:
 
 
 def decide(
-    service: Service, name: str, heard: Heard, ask: VerifyRequest | None = None
+    service: Service, name: str, heard: ProcessedRecording, ask: VerifyRequest | None = None
 ) -> dict[str, Any]:
     """A verification of what was heard, without HTTP."""
     outcome = service.verify([Attempt(ME, name, heard, ask or VerifyRequest())])[0]
@@ -209,7 +209,7 @@ def sqlite_store(folder: Path) -> Store:
     return Store(f"sqlite:///{folder / 'data.sqlite'}", f"sqlite:///{folder / 'keys.sqlite'}")
 
 
-MASTER_KEY = Master(b"m" * 32, "test")
+MASTER_KEY = MasterKey(b"m" * 32, "test")
 
 
 @contextmanager

@@ -209,5 +209,5 @@ def test_service(product: Product) -> None:
         decision = model.decisions([(profile, test, None, NO_POINT)])[0]
         assert decision.calibrated
         assert decision.llr == pytest.approx(expected[column], abs=1e-4)
-    voices = model.voices(model.side([profile], False), model.share(product.test)[0])
+    voices = model.speaker_llrs(model.side([profile], False), model.share(product.test)[0])
     assert voices[0] == pytest.approx(product.expected("speaker")[0, 0], abs=1e-4)

@@ -144,7 +144,7 @@ def sweep(settings: Settings) -> None:
     Example: mvplda serve sweep
     """
     from ..serve.app import open_store
-    from ..serve.templates import sweep as sweep_people
+    from ..serve.templates import delete_keyless_profiles as sweep_people
 
     with closing(open_store(settings)) as store:
         count = len(store.all_keys())
@@ -169,7 +169,7 @@ def rotate(settings: Settings) -> None:
     Example: mvplda serve rotate
     """
     from ..serve.app import open_master, open_store
-    from ..serve.templates import rotate as rotate_keys
+    from ..serve.templates import rotate_master_key as rotate_keys
 
     with closing(open_store(settings)) as store:
         count = rotate_keys(settings, store, open_master(settings, make=False))

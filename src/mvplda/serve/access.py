@@ -53,7 +53,7 @@ disable_created_metrics()
 ENCODER = json.JSONEncoder(default=str)
 
 
-class Access:
+class AccessMiddleware:
     """The application, with what surrounds every request."""
 
     def __init__(self, app: ASGIApp, settings: Settings, is_open: bool, metrics: Metrics) -> None:
@@ -106,7 +106,7 @@ class Access:
 class Exchange:
     """One request on its way."""
 
-    access: Access
+    access: AccessMiddleware
     scope: Scope
     _receive: Receive
     _send: Send

@@ -29,8 +29,8 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from .. import __version__
 from ..exceptions import ParameterError
-from .access import MULTIPROCESS, Access, JsonLines, Metrics, refuse
-from .keys import Caller, Master
+from .access import MULTIPROCESS, AccessMiddleware, JsonLines, Metrics, refuse
+from .keys import Caller, MasterKey
 from .model import open_model
 from .routes import router
 from .schemas import Json, Problem
@@ -249,7 +249,9 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
     # not by include_router, which looks for the path of every call twice
     app.router.routes += router.routes
     app.mount("/", StaticFiles(directory=PAGE_FOLDER, html=True), name="page")
-    app.add_middleware(Access, settings=settings, is_open=is_open, metrics=runtime.metrics)
+    app.add_middleware(
+        AccessMiddleware, settings=settings, is_open=is_open, metrics=runtime.metrics
+    )
     return app
 
 
@@ -275,9 +277,9 @@ def open_store(settings: Settings) -> Store:
     return store
 
 
-def open_master(settings: Settings, make: bool) -> Master:
+def open_master(settings: Settings, make: bool) -> MasterKey:
     local = settings.database is None or settings.database.startswith("sqlite")
-    return Master.find(settings.data if local else None, make)
+    return MasterKey.find(settings.data if local else None, make)
 
 
 def open_service(settings: Settings) -> Service:
@@ -291,14 +293,14 @@ def open_service(settings: Settings) -> Service:
 # -- the server --------------------------------------------------------------------------
 
 
-class Patient(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
+class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
     """Closes connections whose request does not arrive: after a while, or at once when there are too many.
 
     So half-sent requests never keep others out.
     """
 
     settings: ClassVar[Settings]
-    waiting: ClassVar[dict[int, Patient]] = {}
+    waiting: ClassVar[dict[int, TimeoutProtocol]] = {}
     _timer: Any = None
 
     def connection_made(self, transport: Any) -> None:
@@ -355,7 +357,7 @@ def run(service: Service, settings: Settings) -> None:
     options: Json = {
         "host": settings.host,
         "port": settings.port,
-        "http": Patient,
+        "http": TimeoutProtocol,
         "log_config": None,
         "access_log": False,
         "server_header": False,
@@ -386,7 +388,7 @@ def from_environment() -> Any:
 
 def application(service: Service) -> Any:
     """The application; where there are no keys of callers, none is needed. Logs are lines of JSON."""
-    Patient.settings = service.settings
+    TimeoutProtocol.settings = service.settings
     # what was loaded stays: looking for garbage in it would stop all calls for a tenth of a second
     gc.collect()
     gc.freeze()

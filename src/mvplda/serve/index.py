@@ -18,10 +18,10 @@ from ..exceptions import ParameterError
 from ..scoring.profiles import Profiles as Side
 from ..scoring.search import SearchIndex
 from .keys import Caller
-from .model import VOICE, Cell, Heard, Integers, Model, together
-from .profiles import Profiles
+from .model import VOICE, Cell, Integers, Model, ProcessedRecording, merge_cells
+from .profiles import ProfileStore
 from .schemas import Json
-from .store import DAY, Work, begin, lock_hosts
+from .store import DAY, Transaction, begin, lock_hosts
 
 # The model in its domain, profiles, and LLRs; beyond the profiles, LLRs of others without their names.
 Scores = tuple[Model, list[str], Array]
@@ -29,11 +29,11 @@ Scores = tuple[Model, list[str], Array]
 # Profiles that are read at once.
 BATCH = 10_000
 # Profiles with the best products, whose LLRs are then computed with the phrases and sittings of each apart.
-CANDIDATES = 20
+CANDIDATE_COUNT = 20
 # A block of voices is at most a tenth of the one before it: few blocks, and few times that one is made anew.
 GROWTH = 10
 # Profiles whose vectors are written into the database in one transaction, which locks them for less than a second.
-WRITTEN = 300
+WRITE_LIMIT = 300
 # Transactions that may fail since others wrote the same profiles meanwhile.
 TRIES = 20
 # Of PostgreSQL: another transaction changed what this one reads.
@@ -74,7 +74,7 @@ SELECT 1 AS place, * FROM best UNION ALL SELECT 2, * FROM missing UNION ALL SELE
 COUNTS = "SELECT DISTINCT enrollments FROM profiles WHERE state = 'enrolled' AND model = :model"
 
 
-class Block:
+class VoiceBlock:
     """Voices that are searched by one product; those that left or changed since are not alive."""
 
     def __init__(self, ids: list[str], side: Side) -> None:
@@ -100,17 +100,17 @@ class Block:
         return model.calibrated(largest)
 
 
-class Index:
+class SpeakerSearch:
     """Answers who it is, of profiles that a search by inner products chooses."""
 
-    def __init__(self, people: Profiles) -> None:
+    def __init__(self, people: ProfileStore) -> None:
         self.people = people
         self.settings = people.settings
-        self.search: Memory | Pgvector
+        self.search: VoiceMemory | VectorTable
         if self.settings.search == "pgvector":
-            self.search = Pgvector(people)
+            self.search = VectorTable(people)
         else:
-            self.search = Memory(people)
+            self.search = VoiceMemory(people)
 
     def warm(self) -> None:
         """Search once, which reads or writes all voices, and compute the domain, before the first question comes."""
@@ -121,7 +121,7 @@ class Index:
 
     def identify(
         self,
-        heard: Heard,
+        heard: ProcessedRecording,
         candidates: Sequence[str] | None,
         top: int,
         prior_none: float,
@@ -163,7 +163,7 @@ class Index:
         top: int,
         prior_none: float,
     ) -> tuple[list[Json], Json]:
-        some = max(top, CANDIDATES)
+        some = max(top, CANDIDATE_COUNT)
         model, names, llrs = self.search.scores(test, candidates, some)
         count = int(np.isfinite(llrs).sum())
         best = np.arange(len(names))
@@ -203,31 +203,31 @@ class Index:
     ) -> tuple[dict[str, str | None], dict[str, float]]:
         """Names and LLRs of a few profiles, with the phrases of each apart."""
         with self.people.store.read() as work:
-            cells = self.people.templates.some_cells(work, names)
+            cells = self.people.templates.cells_by_profile(work, names)
             query = "SELECT id, user_id FROM profiles WHERE state = 'enrolled' AND id IN :names"
             people = {row.id: row.user_id for row in work.run(query, names=list(cells))}
         if not people:
             return {}, {}
         own = [cells[name] for name in people]
         several = model.has_phrases and any(len(some) > 1 for some in own)
-        llrs = model.voices(model.side(own, several), test)
+        llrs = model.speaker_llrs(model.side(own, several), test)
         return people, dict(zip(people, llrs.tolist(), strict=True))
 
 
-class Memory:
+class VoiceMemory:
     """Follows the numbers of changes in the database: no clock decides what was seen."""
 
-    def __init__(self, people: Profiles) -> None:
+    def __init__(self, people: ProfileStore) -> None:
         self.people = people
         self.settings = people.settings
         self._lock = threading.Lock()
         self._change = -1
         self._expired_before = 0.0
-        self._blocks: list[Block] = []
-        self._places: dict[str, tuple[Block, int]] = {}
+        self._blocks: list[VoiceBlock] = []
+        self._places: dict[str, tuple[VoiceBlock, int]] = {}
 
     def scores(
-        self, test: Integers, candidates: Sequence[str] | None = None, most: int = CANDIDATES
+        self, test: Integers, candidates: Sequence[str] | None = None, most: int = CANDIDATE_COUNT
     ) -> Scores:
         """All profiles, and LLRs that they are of this voice, by inner products.
 
@@ -249,7 +249,7 @@ class Memory:
             llrs[[name not in wanted for name in names]] = -np.inf
         return model, names, llrs
 
-    def _refresh(self, work: Work) -> None:
+    def _refresh(self, work: Transaction) -> None:
         """Read what changed, and drop those whom time made expired."""
         since = work.now - self.settings.expire_days * DAY
         query = (
@@ -269,8 +269,8 @@ class Memory:
         enrolled = sorted(row.id for row in changed if row.enrolled)
         voices: dict[str, Cell] = {}
         for start in range(0, len(enrolled), BATCH):
-            some = self.people.templates.some_cells(work, enrolled[start : start + BATCH])
-            voices |= {name: together(cells)[0] for name, cells in some.items()}
+            some = self.people.templates.cells_by_profile(work, enrolled[start : start + BATCH])
+            voices |= {name: merge_cells(cells)[0] for name, cells in some.items()}
         if voices:
             self._add(list(voices), *self.people.model.sums(list(voices.values())))
         self._change = max([self._change, *(row.change for row in changed)])
@@ -284,7 +284,7 @@ class Memory:
             y = np.concatenate([before.side.y[kept], y])
             weights = np.concatenate([before.side.weights[kept], weights])
         side = self.people.model.scorer.profiles(y, weights, np.arange(len(y)), ids)
-        block = Block(ids, side)
+        block = VoiceBlock(ids, side)
         self._blocks.append(block)
         self._places |= {name: (block, row) for row, name in enumerate(ids)}
 
@@ -302,13 +302,13 @@ class Version(NamedTuple):
     turn: Array
 
 
-class Pgvector:
+class VectorTable:
     """Vectors of voices in the service's own PostgreSQL, rotated by a secret of the master key.
 
     Profiles that have none for the model in its present domain get theirs before an answer, in its transaction.
     """
 
-    def __init__(self, people: Profiles) -> None:
+    def __init__(self, people: ProfileStore) -> None:
         self.people = people
         self.store = people.store
         self.settings = people.settings
@@ -332,7 +332,7 @@ class Pgvector:
             ) from error
 
     def scores(
-        self, test: Integers, candidates: Sequence[str] | None = None, most: int = CANDIDATES
+        self, test: Integers, candidates: Sequence[str] | None = None, most: int = CANDIDATE_COUNT
     ) -> Scores:
         """The profiles with the best products, and LLRs of these and of all others."""
         conflicts = 0
@@ -350,7 +350,7 @@ class Pgvector:
         return scores
 
     def _scores(
-        self, work: Work, test: Integers, candidates: Sequence[str] | None, most: int
+        self, work: Transaction, test: Integers, candidates: Sequence[str] | None, most: int
     ) -> Scores | None:
         """None where so many vectors were missing that others may be."""
         version = self._version(work)
@@ -364,13 +364,13 @@ class Pgvector:
             "everybody": candidates is None,
             "names": list(candidates or ()),
             "most": most,
-            "written": WRITTEN,
+            "written": WRITE_LIMIT,
         }
         rows = work.run(SEARCH, **values).all()
         missing = [row.id for row in rows if row.product is None]
         if missing:
             # of those whose data keys are destroyed none is written
-            if self._write(work, missing, version) and len(missing) == WRITTEN:
+            if self._write(work, missing, version) and len(missing) == WRITE_LIMIT:
                 return None
             rows = work.run(SEARCH, **values).all()
         rows = [row for row in rows if row.product is not None]
@@ -378,7 +378,7 @@ class Pgvector:
         llrs = model.calibrated(np.array([row.product for row in rows]))
         return model, names, np.repeat(llrs, [row.people for row in rows])
 
-    def _version(self, work: Work) -> Version:
+    def _version(self, work: Transaction) -> Version:
         """That of what the transaction sees: the model in its domain, for as many recordings as profiles have."""
         number = int(work.value("SELECT number FROM changes"))
         current = self._current
@@ -400,17 +400,17 @@ class Pgvector:
         self._current = (number, version)
         return version
 
-    def _write(self, work: Work, names: list[str], version: Version) -> int:
+    def _write(self, work: Transaction, names: list[str], version: Version) -> int:
         """Write vectors of profiles, of as many as have data keys.
 
         Their rows are locked: who leaves meanwhile waits, and then takes the vectors along.
         """
         work.run("SELECT id FROM profiles WHERE id IN :names ORDER BY id FOR UPDATE", names=names)
         work.run("DELETE FROM voice_vectors WHERE profile IN :names", names=names)
-        cells = self.people.templates.some_cells(work, names)
+        cells = self.people.templates.cells_by_profile(work, names)
         if cells:
             ids = list(cells)
-            side = version.model.unlabelled([together(own)[0] for own in cells.values()])
+            side = version.model.unlabelled([merge_cells(own)[0] for own in cells.values()])
             vectors, owners = version.search.encode(side)
             turned = zip(owners.tolist(), (vectors @ version.turn).tolist(), strict=True)
             work.insert_all(

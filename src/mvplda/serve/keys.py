@@ -30,14 +30,14 @@ NEW_MASTER = "MVPLDA_NEW_MASTER_KEY"
 
 
 @dataclass(frozen=True)
-class Master:
+class MasterKey:
     """The key from outside, from which others are derived: for wrapping data keys, for rotating templates."""
 
     key: bytes
     where: str
 
     @classmethod
-    def find(cls, folder: Path | None, make: bool = True) -> Master:
+    def find(cls, folder: Path | None, make: bool = True) -> MasterKey:
         """From the environment, else from a file in the data folder, which is created if it may be."""
         found = cls.from_environment(MASTER)
         if found is not None:
@@ -56,14 +56,14 @@ class Master:
         return cls.from_file(path)
 
     @classmethod
-    def from_environment(cls, name: str) -> Master | None:
+    def from_environment(cls, name: str) -> MasterKey | None:
         text = os.environ.get(name, "")
         if text.startswith("@"):
             return cls.from_file(Path(text[1:]))
         return cls(decode_key(text, name), "environment") if text else None
 
     @classmethod
-    def from_file(cls, path: Path) -> Master:
+    def from_file(cls, path: Path) -> MasterKey:
         return cls(decode_key(path.read_text(encoding="utf-8"), str(path)), str(path))
 
     def derived(self, purpose: str) -> bytes:
@@ -107,7 +107,7 @@ def decode_key(text: str, where: str) -> bytes:
 class Vault:
     """AES-256-GCM: one data key per profile, wrapped by a key that lies elsewhere."""
 
-    def __init__(self, master: Master) -> None:
+    def __init__(self, master: MasterKey) -> None:
         self._cipher = need("cryptography.hazmat.primitives.ciphers.aead").AESGCM
         self._wrapping = master.derived("wrapping")
 
@@ -138,16 +138,16 @@ class Vault:
             ) from error
 
 
-def mark_of(key: bytes, digest: str) -> str:
+def keyed_mark(key: bytes, digest: str) -> str:
     """A keyed hash: equal for equal sound of one profile, and nothing to whoever lacks its data key."""
     return hmac.digest(key, f"mark {digest}".encode(), "sha256").hex()[:32]
 
 
-STRETCH = 320
+ROTATION_BLOCK = 320
 """Numbers of a vector that are rotated together."""
 
 
-def rotation(secret: bytes, dimension: int) -> Array:
+def rotation_matrix(secret: bytes, dimension: int) -> Array:
     """The orthogonal matrix of a secret, uniform among all, the same on every machine; none without a secret."""
     if not secret:
         return np.eye(dimension)
@@ -158,16 +158,16 @@ def rotation(secret: bytes, dimension: int) -> Array:
     return np.asarray(Q * np.sign(np.diagonal(R)))
 
 
-class Turn:
+class TemplateRotation:
     """The rotation of stored sums: stretch by stretch, so that its matrices stay in a processor's cache."""
 
     def __init__(self, secret: bytes, dimension: int) -> None:
         self._parts = []
-        for start in range(0, dimension, STRETCH):
-            width = min(STRETCH, dimension - start)
+        for start in range(0, dimension, ROTATION_BLOCK):
+            width = min(ROTATION_BLOCK, dimension - start)
             # every stretch has a matrix of its own
             own = secret + f" {start}".encode() if secret and start else secret
-            self._parts.append((slice(start, start + width), rotation(own, width)))
+            self._parts.append((slice(start, start + width), rotation_matrix(own, width)))
 
     def there(self, y: Array) -> Array:
         """(n, dimension) rotated."""

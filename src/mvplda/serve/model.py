@@ -34,7 +34,7 @@ from ..voice.default_model import (
 from ..voice.domain.posterior import SITTING
 from ..voice.extractors import load_extractor
 from ..voice.extractors.extractor import Extractor
-from .keys import Turn, rotation
+from .keys import TemplateRotation, rotation_matrix
 from .schemas import Json, Problem
 from .settings import Settings
 
@@ -51,7 +51,7 @@ PHRASE = "phrase"
 BOTH = (SPEAKER, PHRASE)
 # Whose voice is it, whatever was said?
 VOICE = Question(same=SPEAKER)
-DEFAULTS = Path(__file__).with_name("models")
+MODEL_FOLDER = Path(__file__).with_name("models")
 DEMO_NOTICE = (
     "DEMONSTRATION ONLY: a toy network listens here, which was trained on synthetic voices. It must not decide about "
     "people: it accepts most strangers."
@@ -82,7 +82,7 @@ class Cell:
 
 
 @dataclass(frozen=True, eq=False)
-class Heard:
+class ProcessedRecording:
     """What came of one recording.
 
     vector : None where no extractor made one
@@ -104,7 +104,7 @@ NO_POINT = OperatingPoint(0.0)
 Trial = tuple[Sequence[Cell], Cell, float | None, OperatingPoint]
 
 
-def hear(extractor: Extractor, data: bytes, settings: Settings) -> Heard:
+def process_recording(extractor: Extractor, data: bytes, settings: Settings) -> ProcessedRecording:
     """Decode, measure, and make a vector of what is good enough."""
     try:
         samples, rate = read_sound(data, extractor.rate, longest_s=settings.longest_s)
@@ -112,7 +112,7 @@ def hear(extractor: Extractor, data: bytes, settings: Settings) -> Heard:
         causes = {"too long": "too_long", "silent": "no_speech"}
         told = (reason for text, reason in causes.items() if text in str(error))
         reason = next(told, "unreadable")
-        return Heard(None, reason=reason, detail=str(error))
+        return ProcessedRecording(None, reason=reason, detail=str(error))
     limits = QualitySettings(
         speech_s=settings.speech_s, snr_db=settings.snr_db, clipped=settings.clipped
     )
@@ -126,12 +126,12 @@ def hear(extractor: Extractor, data: bytes, settings: Settings) -> Heard:
     }
     for warning in quality.warnings:
         if warning in REASONS:
-            return Heard(None, reason=REASONS[warning], **common)
+            return ProcessedRecording(None, reason=REASONS[warning], **common)
     try:
         vector = extractor.average(parts)
     except (AudioError, NumericalError) as error:
-        return Heard(None, reason="unreadable", detail=str(error), **common)
-    return Heard(vector, **common)
+        return ProcessedRecording(None, reason="unreadable", detail=str(error), **common)
+    return ProcessedRecording(vector, **common)
 
 
 def quality_fields(quality: Quality) -> Json:
@@ -211,11 +211,11 @@ class Model:
     def set_secret(self, secret: bytes) -> None:
         """Rotate what is stored; an empty one does not."""
         self._secret = secret
-        self._turn = Turn(secret, self.rank)
+        self._turn = TemplateRotation(secret, self.rank)
 
     def index_rotation(self, width: int) -> Array:
         """Of vectors for a search in the database, and of the tests: products stay as they are."""
-        return rotation(self._secret and self._secret + b" index", width)
+        return rotation_matrix(self._secret and self._secret + b" index", width)
 
     def deployed(self, people: Sequence[Sequence[Cell]]) -> Model:
         """The model in the domain of some people's stored sums; of nobody's: as it knows domains from training."""
@@ -291,7 +291,7 @@ class Model:
             SITTING in self.bundle.views
             or any(len({cell.sitting for cell in own}) > 1 for own in cells)
         )
-        cells = [together(own, labelled, apart) for own in cells]
+        cells = [merge_cells(own, labelled, apart) for own in cells]
         flat = [cell for own in cells for cell in own]
         owner = np.repeat(np.arange(len(cells)), [len(own) for own in cells])
         labels: dict[str, list[str]] = {}
@@ -345,7 +345,7 @@ class Model:
             decisions |= zip(numbers, decide_each(answer, points), strict=True)
         return [decisions[number] for number in range(len(trials))]
 
-    def voices(self, side: Profiles, test: Integers) -> Array:
+    def speaker_llrs(self, side: Profiles, test: Integers) -> Array:
         """(P,) LLRs that it is the speaker of each profile, whatever was said."""
         answer = self.bundle.answer(side, self.side([[Cell("", test, 1)]], False), VOICE)
         return np.asarray(answer.llr[:, 0], dtype=np.float64)
@@ -393,7 +393,7 @@ class Model:
         }
 
 
-def together(cells: Sequence[Cell], phrases: bool = False, apart: bool = False) -> list[Cell]:
+def merge_cells(cells: Sequence[Cell], phrases: bool = False, apart: bool = False) -> list[Cell]:
     """Recordings of a profile as one cell, or as one for each of its phrases, or of its sittings, or of both."""
     if len(cells) == 1:
         return list(cells)
@@ -447,8 +447,8 @@ def point_fields(point: OperatingPoint) -> Json:
 def open_model(settings: Settings) -> Model:
     """The model of the settings with its extractors, the default one, or that of the demonstration."""
     if settings.demo:
-        extractor = load_extractor(DEFAULTS / "small.onnx", threads=1)
-        return Model(load_model(DEFAULTS / "small.safetensors"), extractor, notice=DEMO_NOTICE)
+        extractor = load_extractor(MODEL_FOLDER / "small.onnx", threads=1)
+        return Model(load_model(MODEL_FOLDER / "small.safetensors"), extractor, notice=DEMO_NOTICE)
     if settings.model is not None:
         bundle = load_model(settings.model)
         # a model of setup names its extractors; one that names none takes vectors only

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from .model import Cell, Heard, Model, label_of
+from .model import Cell, Model, ProcessedRecording, label_of
 from .schemas import Json, Problem
-from .store import DAY, Work, iso, page
-from .templates import Domain, Templates
+from .store import DAY, Transaction, iso, page
+from .templates import DomainCache, Templates
 
 # Columns of a profile that has no recording.
 NOTHING = {
@@ -31,7 +31,7 @@ KEPT_TO_SEARCH = (
     " Numbers by which the database finds whose voice it is: rotated, and not encrypted."
 )
 # Seconds after which a recording is of another sitting than the one before.
-SITTING_S = 3600.0
+SESSION_S = 3600.0
 REFUSED = "refuse-enrolment"
 # Why a recording is refused; what cannot be read has a sentence of its own.
 SENTENCES = {
@@ -47,23 +47,23 @@ SENTENCES = {
 }
 
 
-class Profiles:
-    """Rows of profiles and their recordings. Methods that take a `Work` are parts of its transaction."""
+class ProfileStore:
+    """Rows of profiles and their recordings. Methods that take a `Transaction` are parts of its transaction."""
 
     def __init__(self, templates: Templates, model: Model) -> None:
         self.store = templates.store
         self.templates = templates
         self.settings = templates.settings
         self.model = model
-        self.domain = Domain(model, templates)
+        self.domain = DomainCache(model, templates)
 
     # -- rows ----------------------------------------------------------------
 
-    def row(self, work: Work, name: str) -> Json:
+    def row(self, work: Transaction, name: str) -> Json:
         """A profile, if it is there."""
         return self.checked(work.first("SELECT * FROM profiles WHERE id = :name", name=name))
 
-    def locked(self, work: Work, names: Sequence[str]) -> dict[str, Json]:
+    def locked(self, work: Transaction, names: Sequence[str]) -> dict[str, Json]:
         """Profiles that no other transaction changes, with the number of the last change of any.
 
         Locks are taken in one order, so that no two transactions wait for each other.
@@ -80,7 +80,7 @@ class Profiles:
             work.now = float(rows[0]["now"])
         return {row["id"]: row for row in rows}
 
-    def locked_one(self, work: Work, name: str) -> Json:
+    def locked_one(self, work: Transaction, name: str) -> Json:
         return self.checked(self.locked(work, [name]).get(name))
 
     def checked(self, row: Json | None) -> Json:
@@ -92,7 +92,7 @@ class Profiles:
             raise Problem(410, "deleted", f"the profile was deleted at {iso(row['updated'])}")
         return row
 
-    def state(self, work: Work, row: Json) -> str:
+    def state(self, work: Transaction, row: Json) -> str:
         """The stored state, or what time or a new model made of it."""
         state = str(row["state"])
         if state not in ("enrolling", "enrolled"):
@@ -106,21 +106,21 @@ class Profiles:
     def _expires(self, row: Json) -> float:
         return float(row["last_used"] or row["created"]) + self.settings.expire_days * DAY
 
-    def update(self, work: Work, row: Json, **values: Any) -> None:
+    def update(self, work: Transaction, row: Json, **values: Any) -> None:
         """Change a profile: sums are cached by its version, 1:N follows its number."""
         values |= {"version": row["version"] + 1, "updated": work.now}
         row |= values
         work.changed.add(row["id"])
         work.update("profiles", row["id"], **values)
 
-    def described(self, work: Work, *rows: Json) -> list[Json]:
+    def described(self, work: Transaction, *rows: Json) -> list[Json]:
         """Profiles as callers see them: never a vector."""
         query = "SELECT profile, phrase FROM enrollments WHERE profile IN :names"
         takes = work.run(query, names=[row["id"] for row in rows])
         counts = Counter((row.profile, row.phrase) for row in takes)
         return [self._described(work, row, counts) for row in rows]
 
-    def _described(self, work: Work, row: Json, counts: Counter[tuple[str, str]]) -> Json:
+    def _described(self, work: Transaction, row: Json, counts: Counter[tuple[str, str]]) -> Json:
         state = self.state(work, row)
         required = self.settings.enrolments
         remaining = {}
@@ -147,7 +147,9 @@ class Profiles:
             "lockedUntil": iso(locked),
         }
 
-    def _settle(self, work: Work, row: Json, action: str, detail: Json, **values: Any) -> Json:
+    def _settle(
+        self, work: Transaction, row: Json, action: str, detail: Json, **values: Any
+    ) -> Json:
         """Store what became of a profile, with its recordings counted; as callers see it."""
         rows = self.templates.enrolled(work, row["id"])
         most = max(Counter(entry["phrase"] for entry in rows).values(), default=0)
@@ -168,7 +170,9 @@ class Profiles:
 
     # -- coming and going ----------------------------------------------------
 
-    def create(self, work: Work, user: str | None, phrase: str | None, consent: Json) -> Json:
+    def create(
+        self, work: Transaction, user: str | None, phrase: str | None, consent: Json
+    ) -> Json:
         if not consent.get("given"):
             detail = "Nothing is stored of a person without consent: consent.given must be true."
             raise Problem(422, "no-consent", detail)
@@ -193,7 +197,7 @@ class Profiles:
         work.note("create", name)
         return self.described(work, row)[0]
 
-    def leave(self, work: Work, name: str, state: str) -> Json:
+    def leave(self, work: Transaction, name: str, state: str) -> Json:
         """Opt out or be deleted: at once, from any state."""
         row = self.locked_one(work, name)
         # first the key: whatever happens then, nothing can be decrypted any more
@@ -206,7 +210,7 @@ class Profiles:
         action = "delete" if state == "deleted" else "opt-out"
         return self._settle(work, row, action, {}, **values)
 
-    def export(self, work: Work, name: str) -> Json:
+    def export(self, work: Transaction, name: str) -> Json:
         """What is stored of a person, in words; that there are vectors, and not the vectors."""
         row = self.row(work, name)
         entries = [
@@ -257,9 +261,9 @@ class Profiles:
 
     def enrol(
         self,
-        work: Work,
+        work: Transaction,
         name: str,
-        heard: Heard,
+        heard: ProcessedRecording,
         phrase: str | None,
         sitting: str | None = None,
     ) -> Json | Problem:
@@ -292,15 +296,15 @@ class Profiles:
         described = self._settle(work, row, "enrol", detail, **values, **self._made_with())
         return {**described, **detail, **llrs}
 
-    def _sitting(self, work: Work, name: str) -> str:
+    def _sitting(self, work: Transaction, name: str) -> str:
         """Where none is named: recordings that come within an hour of each other are of one."""
         query = "SELECT sitting, created FROM enrollments WHERE profile = :name ORDER BY number DESC LIMIT 1"
         last = work.first(query, name=name)
-        if last is not None and work.now < last["created"] + SITTING_S:
+        if last is not None and work.now < last["created"] + SESSION_S:
             return str(last["sitting"])
         return str(iso(work.now))
 
-    def _open_row(self, work: Work, name: str) -> Json:
+    def _open_row(self, work: Transaction, name: str) -> Json:
         """A profile that takes one more recording."""
         row = self.locked_one(work, name)
         state = self.current(work, row)
@@ -314,7 +318,12 @@ class Profiles:
         return row
 
     def _fitting(
-        self, work: Work, row: Json, heard: Heard, cells: Sequence[Cell], new: Cell
+        self,
+        work: Transaction,
+        row: Json,
+        heard: ProcessedRecording,
+        cells: Sequence[Cell],
+        new: Cell,
     ) -> dict[str, float | None]:
         """LLRs of a new recording against those before it; copies are refused."""
         if self.templates.is_copy(work, row["id"], heard):
@@ -323,7 +332,7 @@ class Profiles:
         return model.consistency(cells, new)
 
     def _misfit(
-        self, work: Work, name: str, takes: int, llrs: dict[str, float | None]
+        self, work: Transaction, name: str, takes: int, llrs: dict[str, float | None]
     ) -> str | None:
         """Why a recording is refused that does not fit those before it, if it is.
 
@@ -344,7 +353,7 @@ class Profiles:
                     return None
         return "wrong_phrase"
 
-    def remove(self, work: Work, name: str, number: int) -> Json:
+    def remove(self, work: Transaction, name: str, number: int) -> Json:
         """Take one recording out, exactly."""
         row = self.locked_one(work, name)
         out = "DELETE FROM enrollments WHERE profile = :name AND number = :number"
@@ -352,7 +361,7 @@ class Profiles:
             raise Problem(404, "not-found", f"there is no enrolment {number} of this profile")
         return self._settle(work, row, "remove-enrolment", {"enrollmentId": number})
 
-    def reset(self, work: Work, name: str) -> Json:
+    def reset(self, work: Transaction, name: str) -> Json:
         """Take all recordings out; the person's name, phrase and consent stay."""
         row = self.locked_one(work, name)
         if row["state"] == "opted_out":
@@ -361,7 +370,7 @@ class Profiles:
         values = {**NOTHING, "failures": 0, "locked_until": None}
         return self._settle(work, row, "reset", {}, **values)
 
-    def unlock(self, work: Work, name: str) -> Json:
+    def unlock(self, work: Transaction, name: str) -> Json:
         """Let attempts in again after rejections; nothing is erased."""
         row = self.locked_one(work, name)
         work.update("profiles", name, failures=0, locked_until=None, rate_until=None)
@@ -370,7 +379,7 @@ class Profiles:
 
     # -- a changed model -----------------------------------------------------
 
-    def current(self, work: Work, row: Json) -> str:
+    def current(self, work: Transaction, row: Json) -> str:
         """The state of a profile, of which a stale one is enrolled again where its vectors were kept."""
         state = self.state(work, row)
         if state != "stale":
@@ -399,6 +408,6 @@ def audit_entry(row: Json) -> Json:
     }
 
 
-def refused(reason: str, heard: Heard, **more: Any) -> Problem:
+def refused(reason: str, heard: ProcessedRecording, **more: Any) -> Problem:
     detail = heard.detail or SENTENCES.get(reason, reason)
     return Problem(422, "refused", detail, reason=reason, quality=heard.quality, **more)

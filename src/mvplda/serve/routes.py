@@ -15,8 +15,8 @@ from pydantic_core import to_json
 from .. import __version__
 from . import schemas
 from .keys import Caller
-from .model import DEMO_NOTICE, Heard
-from .schemas import Json, Problem, Recording, problems, recording_body
+from .model import DEMO_NOTICE, ProcessedRecording
+from .schemas import Json, Problem, RecordingRequest, problems, recording_body
 from .verifier import Attempt
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ router = APIRouter(
 )
 SOUND_TYPES = ("application/octet-stream", "video/webm", "application/ogg")
 VECTOR = {"vector": [0.01, -0.02], "phrase": schemas.PASS_PHRASE}
-Fields = TypeVar("Fields", bound=Recording)
+Fields = TypeVar("Fields", bound=RecordingRequest)
 
 
 def runtime_of(request: Request) -> Runtime:
@@ -50,7 +50,7 @@ App = Annotated["Runtime", Depends(shared)]
 # -- what comes in -----------------------------------------------------------------------
 
 
-class Needs(APIKeyHeader):
+class RequiredRole(APIKeyHeader):
     """A call with a key that has a role."""
 
     def __init__(self, role: str) -> None:
@@ -66,7 +66,7 @@ class Needs(APIKeyHeader):
         return found
 
 
-class Direct(APIRoute):
+class DirectRoute(APIRoute):
     """Called with the request, its path and its caller: what FastAPI does to find these takes longer than a score."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -78,13 +78,15 @@ class Direct(APIRoute):
         return handle
 
 
-MAY_VERIFY = Needs("verify")
+MAY_VERIFY = RequiredRole("verify")
 VERIFY = Depends(MAY_VERIFY)
-ENROL = Depends(Needs("enrol"))
-ADMIN = Depends(Needs("admin"))
+ENROL = Depends(RequiredRole("enrol"))
+ADMIN = Depends(RequiredRole("admin"))
 
 
-async def recording(request: Request, wanted: type[Fields], *admit: Any) -> tuple[Heard, Fields]:
+async def recording(
+    request: Request, wanted: type[Fields], *admit: Any
+) -> tuple[ProcessedRecording, Fields]:
     """What a call brought: sound, which is the body, with other fields in the query; or JSON with a vector.
 
     admit : what says why sound is not heard at all, with its arguments
@@ -101,7 +103,7 @@ async def recording(request: Request, wanted: type[Fields], *admit: Any) -> tupl
             raise Problem(422, "body", "send sound as the body itself, or JSON with a vector")
         if not app.settings.vectors:
             raise Problem(422, "vectors", "this service takes sound, and no vectors")
-        return app.service.take_vector(asked.vector), asked
+        return app.service.accept_vector(asked.vector), asked
     if not kind.startswith("audio/") and kind not in SOUND_TYPES:
         detail = f"send audio/*, application/octet-stream or application/json; got {kind[:50]!r}"
         raise Problem(415, "media-type", detail)
@@ -132,15 +134,15 @@ router.add_api_route(
     "/v1/profiles/{profile_id}/verify",
     verify,
     methods=["POST"],
-    response_model=schemas.Decision,
+    response_model=schemas.VerifyReply,
     openapi_extra=recording_body(schemas.VerifyRequest, VECTOR),
-    route_class_override=Direct,
+    route_class_override=DirectRoute,
 )
 
 
 @router.post(
     "/v1/identify",
-    response_model=schemas.Ranking,
+    response_model=schemas.IdentifyReply,
     openapi_extra=recording_body(schemas.IdentifyRequest, {"vector": [0.01, -0.02], "top": 3}),
 )
 async def identify(request: Request, app: App, caller: Caller = VERIFY) -> Json:
@@ -219,7 +221,7 @@ async def get_audit(
 # -- profiles ----------------------------------------------------------------------------
 
 
-@router.post("/v1/profiles", status_code=201, response_model=schemas.Profile)
+@router.post("/v1/profiles", status_code=201, response_model=schemas.ProfileReply)
 async def create_profile(app: App, body: schemas.NewProfile, caller: Caller = ENROL) -> Json:
     """Make a profile of a person who has agreed to it."""
     create = app.service.profiles.create
@@ -242,7 +244,7 @@ async def get_profiles(
     return await app.run(app.service.profiles.find, top, after, userId, search)
 
 
-@router.get("/v1/profiles/{profile_id}", response_model=schemas.Profile)
+@router.get("/v1/profiles/{profile_id}", response_model=schemas.ProfileReply)
 async def get_profile(app: App, profile_id: str, caller: Caller = VERIFY) -> Json:
     """State, counts and times of a profile; never a vector."""
     return await app.run(app.service.profiles.get, profile_id)
@@ -251,7 +253,7 @@ async def get_profile(app: App, profile_id: str, caller: Caller = VERIFY) -> Jso
 @router.post(
     "/v1/profiles/{profile_id}/enrollments",
     status_code=201,
-    response_model=schemas.Enrolment,
+    response_model=schemas.EnrolReply,
     openapi_extra=recording_body(schemas.EnrolRequest, VECTOR),
 )
 async def enrol(request: Request, app: App, profile_id: str, caller: Caller = ENROL) -> Json:
@@ -265,7 +267,9 @@ async def enrol(request: Request, app: App, profile_id: str, caller: Caller = EN
     return answer
 
 
-@router.delete("/v1/profiles/{profile_id}/enrollments/{number}", response_model=schemas.Profile)
+@router.delete(
+    "/v1/profiles/{profile_id}/enrollments/{number}", response_model=schemas.ProfileReply
+)
 async def remove_enrolment(app: App, profile_id: str, number: int, caller: Caller = ENROL) -> Json:
     """Take a recording out of the profile, exactly."""
     if not 0 < number < 2**31:
@@ -274,27 +278,27 @@ async def remove_enrolment(app: App, profile_id: str, number: int, caller: Calle
     return await app.change(caller, remove, profile_id, number)
 
 
-@router.post("/v1/profiles/{profile_id}/reset", response_model=schemas.Profile)
+@router.post("/v1/profiles/{profile_id}/reset", response_model=schemas.ProfileReply)
 async def reset(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
     """Take all recordings out."""
     reset = app.service.profiles.reset
     return await app.change(caller, reset, profile_id)
 
 
-@router.post("/v1/profiles/{profile_id}/unlock", response_model=schemas.Profile)
+@router.post("/v1/profiles/{profile_id}/unlock", response_model=schemas.ProfileReply)
 async def unlock(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
     """Let attempts in again after rejections locked the profile; nothing is erased."""
     unlock = app.service.profiles.unlock
     return await app.change(caller, unlock, profile_id)
 
 
-@router.post("/v1/profiles/{profile_id}/opt-out", response_model=schemas.Profile)
+@router.post("/v1/profiles/{profile_id}/opt-out", response_model=schemas.ProfileReply)
 async def opt_out(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
     """Erase the voice at once, and keep the name as one who does not want to be verified."""
     return await app.run(app.service.leave, profile_id, "opted_out", caller)
 
 
-@router.delete("/v1/profiles/{profile_id}", response_model=schemas.Profile)
+@router.delete("/v1/profiles/{profile_id}", response_model=schemas.ProfileReply)
 async def delete_profile(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
     """Erase everything at once; what stays is that there was a profile, and when it went."""
     return await app.run(app.service.leave, profile_id, "deleted", caller)

@@ -55,13 +55,13 @@ class NewChallenge(Body):
     profileId: Id = Field(max_length=64)
 
 
-class Recording(Body):
+class RecordingRequest(Body):
     """Fields beside a recording: in JSON, or in the query where the body is the recording."""
 
     vector: list[float] | None = Field(default=None, max_length=20_000)
 
 
-class EnrolRequest(Recording):
+class EnrolRequest(RecordingRequest):
     phrase: Phrase | None = None
     sitting: str | None = Field(
         default=None,
@@ -71,7 +71,7 @@ class EnrolRequest(Recording):
     )
 
 
-class VerifyRequest(Recording):
+class VerifyRequest(RecordingRequest):
     phrase: Phrase | None = None
     challengeId: str | None = Field(default=None, max_length=64)
     far: float | None = Field(default=None, gt=0, lt=1)
@@ -80,7 +80,7 @@ class VerifyRequest(Recording):
     )
 
 
-class IdentifyRequest(Recording):
+class IdentifyRequest(RecordingRequest):
     candidates: list[str] | None = Field(default=None, max_length=10_000)
     top: int = Field(default=5, ge=1, le=100)
     priorNone: float = Field(default=0.5, gt=0, lt=1)
@@ -110,7 +110,7 @@ class Ready(Reply):
     modelVersion: Version
 
 
-class Point(Reply):
+class OperatingPointReply(Reply):
     """Thresholds, and the errors that were measured there on people who were held out."""
 
     wantedFar: Share | None
@@ -140,7 +140,7 @@ class ModelInfo(Reply):
     calibration: Json
     calibrated: bool
     largestLlr: float | None
-    operatingPoints: list[Point]
+    operatingPoints: list[OperatingPointReply]
     data: Json
     knownPhrases: list[Phrase] = Field(description="Of training, which need no enrolment")
     notice: str | None
@@ -153,7 +153,7 @@ class Page(Reply):
     next: str | None = Field(description="`after` of the next page")
 
 
-class Profile(Reply):
+class ProfileReply(Reply):
     profileId: Id
     userId: User
     state: State
@@ -171,10 +171,10 @@ class Profile(Reply):
 
 
 class ProfilePage(Page):
-    items: list[Profile]
+    items: list[ProfileReply]
 
 
-class Quality(Reply):
+class QualityReply(Reply):
     durationS: float
     speechS: float
     peakDb: float
@@ -185,14 +185,14 @@ class Quality(Reply):
     warnings: list[str]
 
 
-class Enrolment(Profile):
+class EnrolReply(ProfileReply):
     enrollmentId: int
-    quality: Quality | None
+    quality: QualityReply | None
     phraseLlr: Number | None
     consistencyLlr: Number | None
 
 
-class KeptEnrolment(Reply):
+class StoredEnrolment(Reply):
     enrollmentId: int
     phrase: str
     created: Time
@@ -216,14 +216,14 @@ class AuditPage(Page):
 
 
 class Export(Reply):
-    profile: Profile
+    profile: ProfileReply
     consent: Json | None
-    enrollments: list[KeptEnrolment]
+    enrollments: list[StoredEnrolment]
     record: list[AuditEntry]
     kept: str
 
 
-class Decision(Reply):
+class VerifyReply(Reply):
     resultId: Id
     decision: Verdict
     reason: str | None = Field(examples=["wrong_phrase"])
@@ -240,8 +240,8 @@ class Decision(Reply):
     llrPhrase: Number | None
     calibrated: bool | None
     countermeasureLlr: float | None
-    operatingPoint: Point | None
-    quality: Quality | None
+    operatingPoint: OperatingPointReply | None
+    quality: QualityReply | None
     modelVersion: Version
     notice: str | None
 
@@ -253,7 +253,7 @@ class Candidate(Reply):
     probability: float
 
 
-class Ranking(Reply):
+class IdentifyReply(Reply):
     resultId: Id
     candidates: list[Candidate]
     identified: Id | None = Field(
@@ -262,7 +262,7 @@ class Ranking(Reply):
     noneOfThem: float
     profilesCount: int
     reason: str | None
-    quality: Quality | None
+    quality: QualityReply | None
     modelVersion: Version
     notice: str | None
 
@@ -326,7 +326,7 @@ def problems(*statuses: int) -> dict[int | str, Json]:
     }
 
 
-def recording_body(model: type[Recording], example: Json) -> Json:
+def recording_body(model: type[RecordingRequest], example: Json) -> Json:
     """A call with sound as the body itself (audio/* or octets), or with a vector in JSON."""
     schema = model.model_json_schema()
     fields = {name: field for name, field in schema["properties"].items() if name != "vector"}

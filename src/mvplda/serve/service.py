@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from .index import Index
-from .keys import Caller, Master, Vault
-from .model import Heard, Model, hear
-from .profiles import Profiles, audit_entry
+from .index import SpeakerSearch
+from .keys import Caller, MasterKey, Vault
+from .model import Model, ProcessedRecording, process_recording
+from .profiles import ProfileStore, audit_entry
 from .schemas import Json, Problem
 from .settings import Settings
 from .store import DAY, SERVICE, Store, page
@@ -27,7 +27,7 @@ class Service:
     def __init__(
         self,
         store: Store,
-        master: Master,
+        master: MasterKey,
         model: Model,
         settings: Settings | None = None,
     ) -> None:
@@ -38,22 +38,22 @@ class Service:
         self.model = model
         self.settings = settings
         self.templates = Templates(store, Vault(master), settings)
-        self.profiles = Profiles(self.templates, model)
+        self.profiles = ProfileStore(self.templates, model)
         self.verifier = Verifier(self.profiles)
-        self.index = Index(self.profiles)
+        self.index = SpeakerSearch(self.profiles)
         self._sweep_at = 0.0
 
     # -- what comes in -------------------------------------------------------
 
-    def hear(self, data: bytes) -> Heard:
+    def hear(self, data: bytes) -> ProcessedRecording:
         """The vector of a recording, or why there is none."""
         extractor = self.model.extractor
         if extractor is None:
             raise Problem(422, "no-extractor", "this service has no extractor: send vectors")
-        return hear(extractor, data, self.settings)
+        return process_recording(extractor, data, self.settings)
 
-    def take_vector(self, vector: Any) -> Heard:
-        return Heard(self.model.take(vector))
+    def accept_vector(self, vector: Any) -> ProcessedRecording:
+        return ProcessedRecording(self.model.take(vector))
 
     # -- transactions --------------------------------------------------------
 

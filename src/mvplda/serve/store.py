@@ -64,7 +64,7 @@ SPEND = (
 SERVICE = Caller("service", "admin")
 
 
-class Work:
+class Transaction:
     """One transaction, for one caller.
 
     ``now`` is the time of the database where several hosts share it: their own clocks may differ. Profiles that were
@@ -203,9 +203,9 @@ class Store:
             connection.exec_driver_sql(KEY_TABLES)
 
     @contextmanager
-    def write(self, caller: Caller = SERVICE) -> Iterator[Work]:
+    def write(self, caller: Caller = SERVICE) -> Iterator[Transaction]:
         with begin(self.engine) as connection:
-            work = Work(connection, self.clock, caller)
+            work = Transaction(connection, self.clock, caller)
             yield work
             if work.notes:
                 work.insert_all("audit", work.notes)
@@ -213,11 +213,11 @@ class Store:
                 self._number(work)
 
     @contextmanager
-    def read(self, caller: Caller = SERVICE) -> Iterator[Work]:
+    def read(self, caller: Caller = SERVICE) -> Iterator[Transaction]:
         with self.engine.connect() as connection:
-            yield Work(connection, self.clock, caller)
+            yield Transaction(connection, self.clock, caller)
 
-    def _number(self, work: Work) -> None:
+    def _number(self, work: Transaction) -> None:
         """Give changed profiles the next number.
 
         The row of the counter stays locked until the transaction ends, so that numbers are committed in their order:
@@ -243,7 +243,7 @@ class Store:
             work.run("UPDATE changes SET master = :master", master=master)
         self.master = master
 
-    def meta(self, name: str, work: Work | None = None) -> str | None:
+    def meta(self, name: str, work: Transaction | None = None) -> str | None:
         """What the table `meta` has of a name."""
         if work is None:
             with self.read() as work:
@@ -303,22 +303,22 @@ class Store:
     # -- data keys -----------------------------------------------------------
 
     @contextmanager
-    def keys(self, work: Work | None = None) -> Iterator[Work]:
+    def keys(self, work: Transaction | None = None) -> Iterator[Transaction]:
         """The database of data keys: a part of the transaction where they lie with the data, else at once."""
         if work is not None and self.key_engine is self.engine:
             yield work
         else:
             with begin(self.key_engine) as connection:
-                yield Work(connection)
+                yield Transaction(connection)
 
-    def get_key(self, profile: str, work: Work | None = None) -> bytes | None:
+    def get_key(self, profile: str, work: Transaction | None = None) -> bytes | None:
         with self.keys(work) as keys:
             found: bytes | None = keys.value(
                 "SELECT wrapped FROM data_keys WHERE profile = :profile", profile=profile
             )
         return found
 
-    def destroy_key(self, profile: str, work: Work | None = None) -> None:
+    def destroy_key(self, profile: str, work: Transaction | None = None) -> None:
         with self.keys(work) as keys:
             keys.run("DELETE FROM data_keys WHERE profile = :profile", profile=profile)
 
@@ -330,7 +330,10 @@ class Store:
             query += " WHERE profile IN :names"
             values["names"] = names
         with self.key_engine.connect() as connection:
-            return {row["profile"]: row["wrapped"] for row in Work(connection).all(query, **values)}
+            return {
+                row["profile"]: row["wrapped"]
+                for row in Transaction(connection).all(query, **values)
+            }
 
     def settle_files(self) -> None:
         """Empty SQLite's log of changes, which still has what was erased.

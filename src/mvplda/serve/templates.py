@@ -11,19 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import ParameterError
-from .keys import NEW_MASTER, Master, Turn, Vault, make_key_file, mark_of
-from .model import Cell, Heard, Integers, Model, together
+from .keys import NEW_MASTER, MasterKey, TemplateRotation, Vault, keyed_mark, make_key_file
+from .model import Cell, Integers, Model, ProcessedRecording, merge_cells
 from .schemas import Json, Problem
 from .settings import Settings
-from .store import DAY, Store, Work, rotated
+from .store import DAY, Store, Transaction, rotated
 
 # Cosine from which on a vector is a copy of another: two takes of one phrase stay below 0.99, what another
 # codec makes of one recording lies above.
-NEAR = 0.99995
+COPY_COSINE = 0.99995
 # Profiles whose sums stay in memory.
 CACHED = 20_000
 # Profiles that the domain is computed from: more make no difference.
-MOST_PEOPLE = 200
+DOMAIN_PROFILES = 200
 
 
 def to_bytes(numbers: Integers) -> bytes:
@@ -47,7 +47,7 @@ class Templates:
         self._lock = threading.Lock()
         self._cache: OrderedDict[str, tuple[int, list[Cell]]] = OrderedDict()
 
-    def data_key(self, work: Work, name: str) -> bytes:
+    def data_key(self, work: Transaction, name: str) -> bytes:
         wrapped = self.store.get_key(name, work)
         if wrapped is None:
             detail = "the profile is opted_out: nothing is stored of it"
@@ -59,17 +59,17 @@ class Templates:
 
     # -- recordings ----------------------------------------------------------
 
-    def enrolled(self, work: Work, name: str) -> list[Json]:
+    def enrolled(self, work: Transaction, name: str) -> list[Json]:
         """Rows of a profile's recordings, in their order."""
         query = "SELECT * FROM enrollments WHERE profile = :name ORDER BY number"
         return work.all(query, name=name)
 
     def put(
         self,
-        work: Work,
+        work: Transaction,
         row: Json,
         cell: Cell,
-        heard: Heard,
+        heard: ProcessedRecording,
         extractor: str | None,
     ) -> None:
         """Store a recording of a profile."""
@@ -93,7 +93,7 @@ class Templates:
             created=work.now,
         )
 
-    def replace(self, work: Work, row: Json, share: Integers, key: bytes) -> None:
+    def replace(self, work: Transaction, row: Json, share: Integers, key: bytes) -> None:
         """Put another share in the place of that of a recording."""
         where = f"{row['profile']} {row['number']}"
         sealed = self.vault.seal(key, to_bytes(share), where)
@@ -109,14 +109,14 @@ class Templates:
         """The kept vector of a recording."""
         return np.frombuffer(self.opened(row, "vector", key), dtype="<f4")
 
-    def wipe(self, work: Work, name: str) -> None:
+    def wipe(self, work: Transaction, name: str) -> None:
         self.forget(name)
         work.run("DELETE FROM enrollments WHERE profile = :name", name=name)
         work.run("DELETE FROM marks WHERE profile = :name", name=name)
 
     # -- sums ----------------------------------------------------------------
 
-    def cells(self, work: Work, row: Json) -> list[Cell]:
+    def cells(self, work: Transaction, row: Json) -> list[Cell]:
         """Sums of a profile, by phrase."""
         name = row["id"]
         with self._lock:
@@ -138,7 +138,7 @@ class Templates:
         with self._lock:
             self._cache.pop(name, None)
 
-    def some_cells(self, work: Work, names: Sequence[str]) -> dict[str, list[Cell]]:
+    def cells_by_profile(self, work: Transaction, names: Sequence[str]) -> dict[str, list[Cell]]:
         """Sums of several profiles; nothing of those whose data keys are destroyed."""
         rows: dict[str, list[Json]] = {}
         for row in work.all("SELECT * FROM enrollments WHERE profile IN :names", names=names):
@@ -153,32 +153,32 @@ class Templates:
         for row in rows:
             share = to_numbers(self.opened(row, "share", key))
             takes.append(Cell(row["phrase"], share, 1, row["sitting"]))
-        return together(takes, phrases=True, apart=True)
+        return merge_cells(takes, phrases=True, apart=True)
 
     # -- recordings that come again ------------------------------------------
 
-    def is_copy(self, work: Work, name: str, heard: Heard) -> bool:
+    def is_copy(self, work: Transaction, name: str, heard: ProcessedRecording) -> bool:
         """Whether this sound, or what another codec makes of it, came before."""
         if not heard.digest or heard.vector is None:
             return False
         key = self.data_key(work, name)
         query = "SELECT at FROM marks WHERE profile = :name AND mark = :mark"
-        if work.value(query, name=name, mark=mark_of(key, heard.digest)) is not None:
+        if work.value(query, name=name, mark=keyed_mark(key, heard.digest)) is not None:
             return True
         return any(
-            cosine(self.vector(row, key), heard.vector) > NEAR
+            cosine(self.vector(row, key), heard.vector) > COPY_COSINE
             for row in self.enrolled(work, name)
             if row["vector"] is not None
         )
 
-    def put_mark(self, work: Work, name: str, heard: Heard) -> None:
+    def put_mark(self, work: Transaction, name: str, heard: ProcessedRecording) -> None:
         if not heard.digest:
             return
         oldest = work.now - self.settings.marks_days * DAY
         old = "DELETE FROM marks WHERE profile = :name AND at < :oldest"
         work.run(old, name=name, oldest=oldest)
         new = "INSERT INTO marks (profile, mark, at) VALUES (:name, :mark, :at) ON CONFLICT DO NOTHING"
-        mark = mark_of(self.data_key(work, name), heard.digest)
+        mark = keyed_mark(self.data_key(work, name), heard.digest)
         work.run(new, name=name, mark=mark, at=work.now)
 
 
@@ -188,7 +188,7 @@ def cosine(a: NDArray[Any], b: NDArray[Any]) -> float:
     return float(a @ b / np.sqrt(a @ a * (b @ b)))
 
 
-class Domain:
+class DomainCache:
     """The service's model, deployed on the sums that are stored; computed anew when these change.
 
     The sums are those of the first profiles in the order of their names, which are random, and of the model in use.
@@ -204,7 +204,7 @@ class Domain:
         self._sample: list[tuple[str, int]] = []
         self._deployed = model
 
-    def deployed(self, work: Work, number: int | None = None) -> Model:
+    def deployed(self, work: Transaction, number: int | None = None) -> Model:
         """The model in the domain of the profiles that a transaction sees.
 
         number : of the last change, where it was read already
@@ -220,7 +220,7 @@ class Domain:
             deployed = self._deployed
             if sample != self._sample:
                 names = [name for name, _ in sample]
-                cells = self.templates.some_cells(work, names)
+                cells = self.templates.cells_by_profile(work, names)
                 deployed = self.model.deployed([cells[name] for name in names if name in cells])
             if work.changed:  # not committed yet: others do not see it
                 return deployed
@@ -229,20 +229,20 @@ class Domain:
             self._deployed = deployed
         return deployed
 
-    def sample(self, work: Work) -> list[tuple[str, int]]:
+    def sample(self, work: Transaction) -> list[tuple[str, int]]:
         """(profile, version) of those whose sums are in use."""
         query = (
             "SELECT id, version FROM profiles WHERE model = :model AND enrollments > 0 "
             "ORDER BY id LIMIT :most"
         )
-        rows = work.run(query, model=self.model.fingerprint, most=MOST_PEOPLE)
+        rows = work.run(query, model=self.model.fingerprint, most=DOMAIN_PROFILES)
         return [(row.id, row.version) for row in rows]
 
 
 # -- keys that are gone, and a new master key ----------------------------------------------
 
 
-def sweep(store: Store) -> tuple[int, int]:
+def delete_keyless_profiles(store: Store) -> tuple[int, int]:
     """Mark people as deleted whose data keys are not here, as after a copy of the database was restored.
 
     Their names and consents are erased with what cannot be decrypted any more. Data keys of nobody, which a crash may
@@ -266,7 +266,7 @@ def sweep(store: Store) -> tuple[int, int]:
     return len(gone), len(orphans)
 
 
-def rotate(settings: Settings, store: Store, old: Master) -> int:
+def rotate_master_key(settings: Settings, store: Store, old: MasterKey) -> int:
     """Change the master key: data keys are wrapped anew, templates get the rotation of the new key.
 
     Whoever has the old key and a copy of the database from before still reads that copy; what the database holds now
@@ -274,7 +274,7 @@ def rotate(settings: Settings, store: Store, old: Master) -> int:
     interrupted rotation is finished by the next call.
     How many profiles there are.
     """
-    new = Master.from_environment(NEW_MASTER)
+    new = MasterKey.from_environment(NEW_MASTER)
     waiting = settings.data / "master.key.new"
     if new is None:
         if old.where == "environment":
@@ -283,7 +283,7 @@ def rotate(settings: Settings, store: Store, old: Master) -> int:
                 "rotate, then start services with it"
             )
         make_key_file(waiting)
-        new = Master.from_file(waiting)
+        new = MasterKey.from_file(waiting)
     if new.key == old.key:
         raise ParameterError("the new master key is the old one")
     count = rotate_database(store, old, new)
@@ -292,7 +292,7 @@ def rotate(settings: Settings, store: Store, old: Master) -> int:
     return count
 
 
-def rotate_database(store: Store, old: Master, new: Master) -> int:
+def rotate_database(store: Store, old: MasterKey, new: MasterKey) -> int:
     mark = store.meta("master")
     if mark not in (None, old.mark, new.mark):
         raise ParameterError(
@@ -332,15 +332,17 @@ def _rewrap(store: Store, before: Vault, after: Vault) -> dict[str, bytes]:
 
 
 def _turn(
-    work: Work, templates: Templates, keys: dict[str, bytes], old: Master, new: Master
+    work: Transaction, templates: Templates, keys: dict[str, bytes], old: MasterKey, new: MasterKey
 ) -> None:
     """Rotate all shares from the old rotation to the new one."""
-    turns: dict[int, tuple[Turn, Turn]] = {}
+    turns: dict[int, tuple[TemplateRotation, TemplateRotation]] = {}
     for row in work.all("SELECT * FROM enrollments"):
         key = keys[row["profile"]]
         share = to_numbers(templates.opened(row, "share", key))
         if len(share) not in turns:
-            before, after = (Turn(one.derived("rotation"), len(share)) for one in (old, new))
+            before, after = (
+                TemplateRotation(one.derived("rotation"), len(share)) for one in (old, new)
+            )
             turns[len(share)] = before, after
         before, after = turns[len(share)]
         turned = after.there(before.back(share[None].astype(np.float64)))[0]

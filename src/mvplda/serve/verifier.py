@@ -14,10 +14,10 @@ import numpy as np
 from ..decisions import Decision, OperatingPoint
 from ..exceptions import ParameterError
 from .keys import Caller
-from .model import NO_POINT, PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
-from .profiles import Profiles
+from .model import NO_POINT, PHRASE, SPEAKER, Cell, ProcessedRecording, label_of, point_fields
+from .profiles import ProfileStore
 from .schemas import Json, Problem, VerifyRequest
-from .store import MINUTE, Work, iso
+from .store import MINUTE, Transaction, iso
 
 # Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words.
 KINDS = {"speaker+phrase": "TC", "speaker": "TW", "phrase": "IC", "nothing": "IW"}
@@ -43,7 +43,7 @@ class Attempt:
 
     caller: Caller
     name: str
-    heard: Heard
+    heard: ProcessedRecording
     ask: VerifyRequest
     row: Json = field(default_factory=dict)
     point: OperatingPoint = NO_POINT
@@ -55,13 +55,13 @@ class Attempt:
 class Verifier:
     """Decides, in one transaction that has the locks of the profiles, and writes what was decided into the audit."""
 
-    def __init__(self, profiles: Profiles) -> None:
+    def __init__(self, profiles: ProfileStore) -> None:
         self.profiles = profiles
         self.templates = profiles.templates
         self.settings = profiles.settings
         self._points = lru_cache(100)(self._point)
 
-    def verify(self, work: Work, attempts: Sequence[Attempt]) -> list[Json | Problem]:
+    def verify(self, work: Transaction, attempts: Sequence[Attempt]) -> list[Json | Problem]:
         """Decide attempts on different profiles together; a refusal of one leaves the others as they are."""
         rows = self.profiles.locked(work, [attempt.name for attempt in attempts])
         outcomes: dict[str, Json | Problem] = {}
@@ -83,7 +83,7 @@ class Verifier:
             work.update_all("profiles", counted)
         return [outcomes[attempt.name] for attempt in attempts]
 
-    def admit(self, work: Work, name: str) -> Problem | None:
+    def admit(self, work: Transaction, name: str) -> Problem | None:
         """Why an attempt would be refused, before its sound is heard."""
         try:
             self._check_limits(work, self.profiles.row(work, name))
@@ -91,7 +91,7 @@ class Verifier:
             return noted(work, name, problem)
         return None
 
-    def _check_limits(self, work: Work, row: Json) -> None:
+    def _check_limits(self, work: Transaction, row: Json) -> None:
         until = row["locked_until"]
         if until is not None and until > work.now:
             detail = f"after {row['failures']} rejections the profile is locked for a while"
@@ -100,7 +100,7 @@ class Verifier:
         if wait > 0:
             raise Problem(429, "rate", "there are too many attempts on this profile", wait=wait)
 
-    def _rate_until(self, work: Work, row: Json) -> float:
+    def _rate_until(self, work: Transaction, row: Json) -> float:
         """When this attempt and those before it are paid off: each costs its part of a minute."""
         rate = self.settings.profile_rate
         if not rate:
@@ -110,7 +110,7 @@ class Verifier:
             until = work.now
         return float(until + MINUTE / rate)
 
-    def _prepare(self, work: Work, attempt: Attempt) -> None:
+    def _prepare(self, work: Transaction, attempt: Attempt) -> None:
         """What an attempt is decided by; raises where it is refused."""
         ask = attempt.ask
         self._check_limits(work, attempt.row)
@@ -120,7 +120,7 @@ class Verifier:
             attempt.wanted = self._use(work, attempt.name, ask.challengeId)
         attempt.reason = self._obstacle(work, attempt)
 
-    def _decided(self, work: Work, attempts: Sequence[Attempt]) -> Iterator[Json]:
+    def _decided(self, work: Transaction, attempts: Sequence[Attempt]) -> Iterator[Json]:
         """Decisions with their evidence: all that can be scored in one call."""
         scored = [attempt for attempt in attempts if attempt.reason is None]
         decisions: Iterator[Decision] = iter([])
@@ -144,7 +144,7 @@ class Verifier:
             decision = "reject" if attempt.reason == "suspected_replay" else "inconclusive"
             yield {"decision": decision, "reason": attempt.reason, **dict.fromkeys(UNDECIDED)}
 
-    def _settled(self, work: Work, attempt: Attempt, result: Json) -> Json:
+    def _settled(self, work: Transaction, attempt: Attempt, result: Json) -> Json:
         """The answer, and its entry in the audit."""
         point = attempt.point
         model = self.profiles.model
@@ -163,7 +163,7 @@ class Verifier:
         work.note("verify", attempt.name, made, **result)
         return {"resultId": made, **result, "quality": attempt.heard.quality}
 
-    def _counted(self, work: Work, attempt: Attempt, decision: str) -> Json:
+    def _counted(self, work: Transaction, attempt: Attempt, decision: str) -> Json:
         """What a profile keeps of an attempt: rejections in a row lock it, others note that it was used."""
         row = attempt.row
         names = ("id", "failures", "locked_until", "last_used", "last_phrase")
@@ -180,7 +180,7 @@ class Verifier:
                 values["locked_until"] = work.now + self.settings.lock_s * 2.0 ** min(over, 16)
         return values
 
-    def _obstacle(self, work: Work, attempt: Attempt) -> str | None:
+    def _obstacle(self, work: Transaction, attempt: Attempt) -> str | None:
         """Why nothing can be decided, whatever was said; else the sums to decide by are set."""
         state = self.profiles.current(work, attempt.row)
         if state != "enrolled":
@@ -199,7 +199,7 @@ class Verifier:
             return "not_enrolled"
         return None
 
-    def _complete(self, work: Work, row: Json) -> list[Cell]:
+    def _complete(self, work: Transaction, row: Json) -> list[Cell]:
         """Sums of phrases that have as many recordings as are wanted: others do not count."""
         cells = self.templates.cells(work, row)
         counts: Counter[str] = Counter()
@@ -229,7 +229,7 @@ class Verifier:
 
     # -- challenges ----------------------------------------------------------
 
-    def challenge(self, work: Work, name: str) -> Json:
+    def challenge(self, work: Transaction, name: str) -> Json:
         """A phrase to be said now, once, so that a recording of last time has the wrong words."""
         row = self.profiles.locked_one(work, name)
         state = self.profiles.current(work, row)
@@ -257,7 +257,7 @@ class Verifier:
             "expires": iso(expires),
         }
 
-    def _use(self, work: Work, name: str, challenge: str) -> str:
+    def _use(self, work: Transaction, name: str, challenge: str) -> str:
         """The phrase that was asked for; the challenge is used up by this."""
         out = "DELETE FROM challenges WHERE id = :id AND profile = :name RETURNING phrase, expires"
         row = work.first(out, id=challenge, name=name)
@@ -271,7 +271,7 @@ class Verifier:
         return str(row["phrase"])
 
 
-def noted(work: Work, name: str, problem: Problem) -> Problem:
+def noted(work: Transaction, name: str, problem: Problem) -> Problem:
     """A refusal, in the audit if it is for too many attempts."""
     if problem.status_code == 429:
         work.note("refuse", name, reason=problem.kind)
