@@ -18,17 +18,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from mvplda import MultiviewPLDA
 from mvplda.paper.provenance import provenance, write_results
 from mvplda.scoring.cuda import JointScorer, best_rows
-from mvplda.scoring.log_sums import LogSum, Product, Terms
+from mvplda.scoring.log_sums import AssignmentSum, LogRatios, TermProduct
 
 WIDTHS = (40, 20, 20)
 STRIPS = (4, 8, 16)
 
 
-def random_terms(rows: int, columns: int, dtype: torch.dtype, seed: int = 0) -> Terms:
+def random_terms(rows: int, columns: int, dtype: torch.dtype, seed: int = 0) -> LogRatios:
     """Factors of the size that real models have: terms between about -100 and 50."""
     generator = torch.Generator(device="cuda").manual_seed(seed)
 
-    def factors(width: int) -> Product:
+    def factors(width: int) -> TermProduct:
         def draw(n: int) -> torch.Tensor:
             return torch.randn((n, width), generator=generator, device="cuda", dtype=torch.float64)
 
@@ -36,10 +36,10 @@ def random_terms(rows: int, columns: int, dtype: torch.dtype, seed: int = 0) -> 
         row, column = -0.4 * (e**2).sum(1, keepdim=True), -0.4 * (t**2).sum(1, keepdim=True)
         left = torch.cat([e, row, torch.ones_like(row)], dim=1)
         right = torch.cat([t, torch.ones_like(column), column], dim=1)
-        return Product(left.to(dtype), right.to(dtype))
+        return TermProduct(left.to(dtype), right.to(dtype))
 
     n, a, b = (factors(w) for w in WIDTHS)
-    return Terms(LogSum((n,)), LogSum((a, b), 0.0))
+    return LogRatios(AssignmentSum((n,)), AssignmentSum((a, b), 0.0))
 
 
 def milliseconds(work, repeats: int = 7) -> float:

@@ -35,9 +35,16 @@ from .persistence import (
 from .preprocessing import Step
 from .scoring.answer import Answer, question_key
 from .scoring.engine import Comparison
-from .scoring.pair_terms import Forms
-from .scoring.profiles import Profiles, SideLike
-from .scoring.question import Hypothesis, Logs, Near, Question, make_question, with_near
+from .scoring.pair_terms import PairTerms
+from .scoring.profiles import Profiles, ProfilesLike
+from .scoring.question import (
+    Hypothesis,
+    LogLikelihoods,
+    NearMatches,
+    Question,
+    make_question,
+    with_near_matches,
+)
 
 
 class Bundle(BaseScorer, BaseEstimator):
@@ -115,8 +122,8 @@ class Bundle(BaseScorer, BaseEstimator):
         """(n, r) what every raw vector adds to the sum that a profile is."""
         return self._scorer().evidence(self.prepare(X))
 
-    def forms(self) -> Forms:
-        return self.fitted_scorer.forms()
+    def pair_terms(self) -> PairTerms:
+        return self.fitted_scorer.pair_terms()
 
     def known_names(self, view: str) -> Names:
         return self.fitted_scorer.known_names(view)
@@ -139,7 +146,7 @@ class Bundle(BaseScorer, BaseEstimator):
         return self.fitted_scorer._key()
 
     def _compare(
-        self, enrol: SideLike, test: SideLike, *asked: Setting, **options: Setting
+        self, enrol: ProfilesLike, test: ProfilesLike, *asked: Setting, **options: Setting
     ) -> Comparison:
         # by the scorer, which keeps what it made for earlier questions
         return self.fitted_scorer._compare(*self._sides(enrol, test), *asked, **options)
@@ -148,8 +155,8 @@ class Bundle(BaseScorer, BaseEstimator):
 
     def answer(
         self,
-        enrol: SideLike,
-        test: SideLike,
+        enrol: ProfilesLike,
+        test: ProfilesLike,
         question: Question | Json | None = None,
         pairs: ArrayLike | None = None,
     ) -> Answer:
@@ -173,7 +180,7 @@ class Bundle(BaseScorer, BaseEstimator):
         ratio = asked.ratio(self.views, asked.labelled(profiles.labels, tests.labels))
         trials = TrialSet(profiles, tests, listed)
         # the ratios of other views stay as they are, whatever is nearly the same
-        near = self.near(profiles, tests, listed, tuple(asked.same or self.views))
+        near_matches = self.near_matches(profiles, tests, listed, tuple(asked.same or self.views))
         logs = {h: np.empty(trials.shape) for h in ratio.hypotheses}
         keys = np.empty(len(profiles), dtype=object)
         is_calibrated = np.zeros(len(profiles), dtype=bool)
@@ -181,7 +188,9 @@ class Bundle(BaseScorer, BaseEstimator):
             part, where = trials.of(rows)
             keys[rows] = question_key(informed, self.views)
             is_calibrated[rows] = self.calibration(informed) is not None
-            for h, values in self._logs(informed, part, _near_of(near, where)).items():
+            for h, values in self._logs(
+                informed, part, _select_near_matches(near_matches, where)
+            ).items():
                 if h in logs:
                     logs[h][where] = values
         countermeasure = None
@@ -200,10 +209,12 @@ class Bundle(BaseScorer, BaseEstimator):
             trials.by_profile(is_calibrated),
             countermeasure,
             claims,
-            near,
+            near_matches,
         )
 
-    def _logs(self, question: Question, trials: TrialSet, near: Near | None) -> Logs:
+    def _logs(
+        self, question: Question, trials: TrialSet, near_matches: NearMatches | None
+    ) -> LogLikelihoods:
         """Log-likelihoods of the hypotheses, calibrated where there is a calibration for the question."""
         calibrator = self.calibration(question)
         # Also hypotheses that are given to be false: a calibrator needs each view alone.
@@ -214,13 +225,13 @@ class Bundle(BaseScorer, BaseEstimator):
         )
         logs: dict[Hypothesis, Array] = {h: to_host(values) for h, values in raw.items()}
         if calibrator is not None:
-            return calibrator.transform(logs, near)
-        return with_near(logs, near)
+            return calibrator.transform(logs, near_matches)
+        return with_near_matches(logs, near_matches)
 
-    def near(
+    def near_matches(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
-    ) -> Near | None:
-        return self.fitted_scorer.near(enrol, test, pairs, views)
+    ) -> NearMatches | None:
+        return self.fitted_scorer.near_matches(enrol, test, pairs, views)
 
     def informed(
         self, question: Question | None = None, profiles: Profiles | None = None
@@ -490,12 +501,14 @@ class TrialSet:
         return np.asarray(values[self.pairs[:, 1]])
 
 
-def _near_of(near: Near | None, where: slice | IntArray) -> Near | None:
+def _select_near_matches(
+    near_matches: NearMatches | None, where: slice | IntArray
+) -> NearMatches | None:
     """The evidence of some trials."""
-    if near is None:
+    if near_matches is None:
         return None
-    view, *columns = near
-    return Near(view, *(column[where] for column in columns))
+    view, *columns = near_matches
+    return NearMatches(view, *(column[where] for column in columns))
 
 
 def _all_known(profiles: Profiles, view: str, names: Names) -> BoolArray:

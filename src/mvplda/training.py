@@ -35,7 +35,7 @@ from .models.heldout import held_out_trials
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
 from .scoring.answer import question_key
 from .scoring.profiles import Profiles
-from .scoring.question import Hypothesis, Logs, Near, Question
+from .scoring.question import Hypothesis, LogLikelihoods, NearMatches, Question
 
 COMMITTEE = "committee"
 
@@ -336,18 +336,18 @@ class HeldOutModels:
         agrees = [set(same) <= set(shared) for shared in self.trials[0].hypotheses]
         return np.take(agrees, self.truth)
 
-    def evidence(self, known: Sequence[str] = ()) -> tuple[Logs, Near | None]:
+    def evidence(self, known: Sequence[str] = ()) -> tuple[LogLikelihoods, NearMatches | None]:
         """Log-likelihoods {hypothesis: (n,)}, to be calibrated, and what is nearly the same.
 
         known : views in which a profile claims its class
         """
         logs = []
-        nears = []
+        near_match_lists = []
         for model, sides, question, pairs in self._asked(None, known, ()):
             logs.append(model.fitted_scorer.log_likelihoods(*sides, question, pairs=pairs))
-            nears.append(model.near(*sides, pairs, model.views))
+            near_match_lists.append(model.near_matches(*sides, pairs, model.views))
         every = {h: np.concatenate([one[h] for one in logs]) for h in logs[0]}
-        return every, Near.together(nears)
+        return every, NearMatches.together(near_match_lists)
 
     def llrs(self, same: Sequence[str] | None, named: Sequence[str]) -> Array:
         """(n,) as the models answer.
@@ -446,20 +446,22 @@ def calibrate_on_held_out(
         asked[views[1:]] = [views]
     for known, questions in asked.items():
         try:
-            logs, near = held.evidence(known)
+            logs, near_matches = held.evidence(known)
         except LabelError:
             # the scorer keeps no classes; or phrases of one person are in no model without that person
             if not known:
                 raise
             continue
         calibrator = HypothesisCalibrator(errors=OUTLIER_PRIOR)
-        calibrator.fit(logs, held.truth, speakers=held.people[0], near=near)
+        calibrator.fit(logs, held.truth, speakers=held.people[0], near_matches=near_matches)
         for same in questions:
             question = Question(same, known=known or None)
             key = question_key(question, views)
             calibrations[key] = calibrator
             # as in `Bundle.answer`
-            nearly = near if near is not None and near.view in same else None
+            nearly = (
+                near_matches if near_matches is not None and near_matches.view in same else None
+            )
             scores[key] = (same, question.ratio(views).of(calibrator.transform(logs, nearly)))
     bundle.calibrations = calibrations
     bundle.points, measured = held.measure(scores, fars)

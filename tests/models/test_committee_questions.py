@@ -63,7 +63,7 @@ def test_known_classes_follow_their_profiles_into_lists_and_bands(monkeypatch):
         rows, columns = np.transpose(pairs)
         found = committee.llr_trials(profiles, T, pairs, **asked)
         np.testing.assert_allclose(found, matrix[rows, columns], atol=1e-9)
-    monkeypatch.setattr("mvplda.scoring.log_sums.SCATTER_ELEMENTS", 4)  # one profile a band
+    monkeypatch.setattr("mvplda.scoring.log_sums.BAND_NUMBERS", 4)  # one profile a band
     best = committee.identify(profiles, T, top=1, **asked)
     np.testing.assert_allclose(best.scores[:, 0], matrix.max(axis=0), atol=1e-9)
 

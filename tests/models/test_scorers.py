@@ -25,7 +25,7 @@ from mvplda.models import BaseScorer
 from mvplda.persistence import Persistent, fingerprint
 from mvplda.preprocessing import standard_chain
 from mvplda.scoring import log_sums as blocks
-from mvplda.scoring.pair_terms import ScoreForms
+from mvplda.scoring.pair_terms import ScoreTerms
 from mvplda.statistics import SufficientStatistics
 from mvplda.voice.domain.estimator import DomainPLDA
 
@@ -57,10 +57,10 @@ class DistanceScorer(BaseScorer, BaseEstimator):
     def project(self, vectors: Any) -> Any:
         return vectors * 1.0
 
-    def forms(self, scoring: str = "exact") -> ScoreForms:
+    def pair_terms(self, scoring: str = "exact") -> ScoreTerms:
         """-scale |e - t|^2 = 2 scale e.t - scale |e|^2 - scale |t|^2."""
         size = (2 * self.scale) ** 0.5
-        return ScoreForms(("class",), lambda total, count: size * total / count, -0.5)
+        return ScoreTerms(("class",), lambda total, count: size * total / count, -0.5)
 
     def _key(self) -> str:
         check_is_fitted(self)
@@ -130,7 +130,7 @@ def test_matrix_list_and_best_agree(scorer: Any, monkeypatch: pytest.MonkeyPatch
     listed = scorer.llr_trials(profiles, X[TEST], pairs)
     np.testing.assert_allclose(listed, whole[pairs[:, 0], pairs[:, 1]], atol=tolerance(whole))
     for elements in (2**22, 100):  # at once, and a few profiles at a time
-        monkeypatch.setattr(blocks, "SCATTER_ELEMENTS", elements)
+        monkeypatch.setattr(blocks, "BAND_NUMBERS", elements)
         best = scorer.identify(profiles, X[TEST], top=3)
         np.testing.assert_allclose(
             best.scores, -np.sort(-whole.T, axis=1)[:, :3], atol=tolerance(whole)

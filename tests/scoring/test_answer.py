@@ -19,7 +19,7 @@ from mvplda.decisions import OperatingPoint, decide
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.scoring.answer import question_key
 from mvplda.scoring.profiles import Profiles
-from mvplda.scoring.question import Near
+from mvplda.scoring.question import NearMatches
 
 VIEWS = ("speaker", "phrase")
 BOTH = VIEWS
@@ -335,7 +335,7 @@ def test_values_that_are_not_those_of_the_trials_are_refused(bundle: Bundle, dat
     with pytest.raises(DataError, match="keys has shape"):
         replace(answer, keys=np.array(["speaker"]))
     with pytest.raises(DataError, match="near llr has shape"):
-        replace(answer, near=Near("phrase", answer.llr, np.zeros(3), answer.llr))
+        replace(answer, near_matches=NearMatches("phrase", answer.llr, np.zeros(3), answer.llr))
     with pytest.raises(DataError, match="has 2 numbers"):
         answer.take(1)
     with pytest.raises(DataError, match="one number per test"):

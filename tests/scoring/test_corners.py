@@ -10,9 +10,8 @@ import pytest
 
 from mvplda import MultiviewPLDA, Question, load
 from mvplda.exceptions import DataError
-from mvplda.scoring import engine
+from mvplda.scoring import engine, pair_terms
 from mvplda.scoring import latent_terms as latents
-from mvplda.scoring import pair_terms as forms
 from mvplda.voice.domain.estimator import DomainPLDA
 
 RNG = np.random.default_rng(0)
@@ -41,9 +40,13 @@ def test_weights_may_be_a_list(model):
 
 
 def test_threads_that_clear_what_is_kept(model, monkeypatch):
-    for module, name in ((engine, "KEPT_HALVES"), (engine, "KEPT_WORLDS"), (forms, "KEPT_APPLIED")):
+    for module, name in (
+        (engine, "MAX_CACHED_FACTORS"),
+        (engine, "MAX_CACHED_TABLE_PAIRS"),
+        (pair_terms, "MAX_CACHED_CALLS"),
+    ):
         monkeypatch.setattr(module, name, 1)
-    monkeypatch.setattr(latents, "KEPT_NUMBERS", 10)
+    monkeypatch.setattr(latents, "MAX_CACHED_NUMBERS", 10)
     profiles, tests = model.enrol(X[:12], np.arange(12) // 3), model.enrol(X[50:53])
     questions = [
         Question(),

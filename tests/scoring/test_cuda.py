@@ -16,7 +16,7 @@ if importlib.util.find_spec("triton") is None:
 
 SCRIPT = """
 import torch
-from mvplda.scoring.log_sums import LogSum, Product, Terms
+from mvplda.scoring.log_sums import AssignmentSum, LogRatios, TermProduct
 from mvplda.scoring.cuda import JointScorer, best_rows, fits
 
 generator = torch.Generator().manual_seed(0)
@@ -29,8 +29,8 @@ def factors(width, dtype):
 
 sides = [factors(w, torch.float64) for w in (12, 7, 5)]
 exact, single = (
-    Terms(LogSum((f[0],)), LogSum((f[1], f[2]), 0.0))
-    for f in ([Product(e.to(d), t.to(d)) for e, t in sides] for d in (torch.float64, torch.float32))
+    LogRatios(AssignmentSum((f[0],)), AssignmentSum((f[1], f[2]), 0.0))
+    for f in ([TermProduct(e.to(d), t.to(d)) for e, t in sides] for d in (torch.float64, torch.float32))
 )
 assert fits(single) and not fits(exact)
 whole = slice(None)

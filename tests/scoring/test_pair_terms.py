@@ -9,17 +9,17 @@ import pytest
 
 from mvplda import MultiviewPLDA
 from mvplda.exceptions import ParameterError
-from mvplda.scoring import assignments as worlds_module
-from mvplda.scoring.assignments import Table, group_profiles
+from mvplda.scoring import assignments
+from mvplda.scoring.assignments import CellTable, group_profiles
 from mvplda.scoring.latent_terms import (
+    EvidenceReduction,
     LatentSpace,
     Layout,
-    Reduction,
     latent_term,
     reduce_evidence,
     vector_term,
 )
-from mvplda.scoring.log_sums import Several
+from mvplda.scoring.log_sums import OffsetSum
 from mvplda.scoring.pair_terms import multiply
 
 
@@ -99,7 +99,7 @@ def test_worlds_that_share_a_product_are_added_up_with_care(wide: bool) -> None:
         single = {**asked, "known": {"phrase": ["xyzxyz"[i]]}}
         one[i, j] = model.llr(E[[i]], T[[j]], **single)[0, 0]
     np.testing.assert_allclose(whole, one, rtol=1e-9, atol=1e-6)
-    some = Several(np.array([[0.0, -900.0]]), np.array([[-900.0, 0.0], [0.0, -900.0]]))
+    some = OffsetSum(np.array([[0.0, -900.0]]), np.array([[-900.0, 0.0], [0.0, -900.0]]))
     expected = [[-900 + np.log(2), 0.0]]
     np.testing.assert_allclose(some.block(slice(None), slice(None)), expected)
     np.testing.assert_allclose(some.pairs(np.array([0, 0]), np.array([0, 1])), expected[0])
@@ -116,9 +116,9 @@ def test_too_many_possibilities_are_refused_and_as_many_as_allowed_are_not(
         return model.llr(E, T)
 
     # "same in every view" leaves 3 x 2 pairs of cells
-    monkeypatch.setattr(worlds_module, "MOST_WORLDS", 6)
+    monkeypatch.setattr(assignments, "MAX_ASSIGNMENTS", 6)
     assert np.isfinite(score()).all()
-    monkeypatch.setattr(worlds_module, "MOST_WORLDS", 5)
+    monkeypatch.setattr(assignments, "MAX_ASSIGNMENTS", 5)
     with pytest.raises(ParameterError, match="6 possibilities"):
         score()
 
@@ -130,7 +130,7 @@ def several_cells(ranks: dict[str, int]) -> Layout:
     """Five cells of one speaker: three phrases, two recordings, of which two cells weigh the same."""
     base = ("speaker", "phrase", "recording")
     classes = ((0,) * 5, (0, 0, 1, 1, 2), (0, 1, 0, 1, 1))
-    table = Table(base, (2.0, 1.0, 2.0, 0.5, 1.5), classes, ((-1,), (-1,) * 3, (-1,) * 2))
+    table = CellTable(base, (2.0, 1.0, 2.0, 0.5, 1.5), classes, ((-1,), (-1,) * 3, (-1,) * 2))
     gram = LatentSpace.of(random_model(6, ranks).parameters_).gram
     return Layout(table, ranks, gram)
 
@@ -140,7 +140,7 @@ def test_evidence_is_reduced_cell_by_cell_as_it_is_at_once(seed: int) -> None:
     rng = np.random.default_rng(seed)
     layout = several_cells(CELLS)
     keep = rng.permutation(layout.width)[: rng.integers(1, layout.width + 1)]
-    kept, reduction = Reduction.of(layout.cells, layout, keep)
+    kept, reduction = EvidenceReduction.of(layout.cells, layout, keep)
     expected, M = reduce_evidence(layout.precision, keep)
     np.testing.assert_allclose(kept, expected, atol=1e-12)
     y = rng.normal(size=(4, layout.width))
@@ -174,13 +174,15 @@ def test_no_matrix_of_a_form_is_as_wide_as_a_profile_of_many_cells() -> None:
     rng = np.random.default_rng(9)
     phrases = [f"p{i}" for i in range(12)]
     profile = model.enrol(rng.normal(size=(12, 20)), ["a"] * 12, {"phrase": phrases})
-    forms = model.forms()
-    (group,) = group_profiles(profile, forms.base, {})
-    enrol = forms.side(group.table, group.gather(profile.y))
-    test = forms.side(Table.plain(forms.base, 1.0), rng.normal(size=(1, 1, 60)))
-    (form,) = forms.form(enrol, test, group.table.unread(), (((0, -1),), ((3, -1),)))
+    pair_terms = model.pair_terms()
+    (group,) = group_profiles(profile, pair_terms.base, {})
+    enrol = pair_terms.side(group.table, group.gather(profile.y))
+    test = pair_terms.side(CellTable.single_cell(pair_terms.base, 1.0), rng.normal(size=(1, 1, 60)))
+    (term,) = pair_terms.assignment_terms(
+        enrol, test, group.table.without_training_classes(), (((0, -1),), ((3, -1),))
+    )
     width = enrol.layout.width
     assert width == 20 + 12 * 40
-    arrays = [form.left, form.right, form.row.values, form.row.matrix, form.column.matrix]
+    arrays = [term.left, term.right, term.row.values, term.row.matrix, term.column.matrix]
     assert all(width not in np.shape(array) for array in arrays)
     assert "precision" not in vars(enrol.layout)

@@ -14,7 +14,7 @@ from dense_scoring import (
 
 from mvplda import PLDA, MultiviewPLDA
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
-from mvplda.scoring.log_sums import LogSum, Product, Terms, fill_matrix
+from mvplda.scoring.log_sums import AssignmentSum, LogRatios, TermProduct, fill_matrix
 
 D = 4
 STRUCTURES = [
@@ -333,7 +333,7 @@ def test_blocks_threads_and_out_change_nothing(rng, monkeypatch):
     whole = model.llr(profiles, b, threads=1)
     monkeypatch.setattr("mvplda.scoring.log_sums.BLOCK", 7)
     monkeypatch.setattr("mvplda.backend.THREADED_FROM", 1)
-    monkeypatch.setattr("mvplda.scoring.log_sums.SCATTER_ELEMENTS", 200)
+    monkeypatch.setattr("mvplda.scoring.log_sums.BAND_NUMBERS", 200)
     monkeypatch.setattr("mvplda.scoring.engine.PAIR_CHUNK", 7)
     out = np.empty((25, 70), dtype=np.float32)
     assert model.llr(profiles, b, threads=3, out=out) is out
@@ -367,11 +367,11 @@ def test_sums_over_hypotheses_however_far_the_terms_lie(
         cross = [rng.normal(size=(n, rank)) * np.sqrt(scale) / rank**0.25 for n in shape]
         left = np.column_stack([cross[0], np.full(P, away), np.ones(P)])
         right = np.column_stack([cross[1], np.ones(T), rng.normal(size=T)])
-        return Product(left.astype(dtype), right.astype(dtype))
+        return TermProduct(left.astype(dtype), right.astype(dtype))
 
     n, a, b = factors(5), factors(3), factors(2)
     out = np.full(shape, np.nan, dtype=dtype)
-    fill_matrix(Terms(LogSum((n,)), LogSum((a, b), 0.0)), [out], threads=1)
+    fill_matrix(LogRatios(AssignmentSum((n,)), AssignmentSum((a, b), 0.0)), [out], threads=1)
     big = [f.left.astype(np.longdouble) @ f.right.T.astype(np.longdouble) for f in (n, a, b)]
     exact = big[0] - np.logaddexp(np.logaddexp(big[1], big[2]), 0.0)
     largest = max(1.0, *(np.abs(term).max() for term in big))
@@ -384,7 +384,7 @@ def test_sums_over_hypotheses_however_far_the_terms_lie(
 @pytest.mark.parametrize("trials", [1, 30, 400])
 def test_short_and_long_lists_are_entries_of_the_matrix(views, trials, rng, monkeypatch):
     monkeypatch.setattr("mvplda.scoring.engine.PAIR_CHUNK", 50)
-    monkeypatch.setattr("mvplda.scoring.log_sums.GATHERED", 7)
+    monkeypatch.setattr("mvplda.scoring.log_sums.GATHER_CHUNK", 7)
     model = any_model(views)
     enrol, test = rng.normal(size=(21, D)) + 3, rng.normal(size=(17, D)) + 3
     pairs = np.stack([rng.integers(0, 21, trials), rng.integers(0, 17, trials)], axis=1)

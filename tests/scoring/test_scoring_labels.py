@@ -415,7 +415,7 @@ def test_more_possibilities_than_can_be_summed_are_refused(monkeypatch: pytest.M
     model = any_model({"a": 2, "b": 2})
     X = np.random.default_rng(0).normal(size=(4, D))
     profile = model.enrol(X, [0] * 4, labels={"b": ["x", "y", "z", "x"]})
-    monkeypatch.setattr("mvplda.scoring.assignments.MOST_WORLDS", 1)
+    monkeypatch.setattr("mvplda.scoring.assignments.MAX_ASSIGNMENTS", 1)
     with pytest.raises(ParameterError, match="possibilities of which class is which"):
         model.llr(profile, X)
     monkeypatch.undo()

@@ -44,9 +44,9 @@ def assert_same(one: Answer, other: Answer, tolerance: float) -> None:
     assert (one.countermeasure is None) == (other.countermeasure is None)
     if one.countermeasure is not None:
         np.testing.assert_array_equal(one.countermeasure, other.countermeasure)
-    assert (one.near is None) == (other.near is None)
-    if one.near is not None and other.near is not None:
-        for column, expected in zip(one.near[1:], other.near[1:], strict=True):
+    assert (one.near_matches is None) == (other.near_matches is None)
+    if one.near_matches is not None and other.near_matches is not None:
+        for column, expected in zip(one.near_matches[1:], other.near_matches[1:], strict=True):
             np.testing.assert_allclose(column, expected, atol=tolerance)
     point = OperatingPoint(1.0)
     assert decide(one, point).answer == decide(other, point).answer

@@ -12,7 +12,7 @@ from mvplda import Bundle
 from mvplda.calibration.hypotheses import PARTS, HypothesisCalibrator
 from mvplda.exceptions import DataError, NumericalError, ParameterError
 from mvplda.io.onnx import write_onnx
-from mvplda.scoring.question import Near, Question, with_near
+from mvplda.scoring.question import NearMatches, Question, with_near_matches
 from mvplda.training import OUTLIER_PRIOR, HeldOutModels, _fold_model, train
 from mvplda.voice.domain.estimator import DomainPLDA
 from mvplda.voice.phrases import LEAST_S, LIMIT, PRIOR, WINDOW, PartMatcher
@@ -84,10 +84,10 @@ def test_near_of_lists_and_matrices_and_sums(rng):
     X, labels = recordings(rng, 24, seconds=1.0)
     profiles = scorer.enrol(X[:12], labels["speaker"][:12], {"phrase": labels["phrase"][:12]})
     tests = scorer.enrol(X[12:])
-    every = scorer.near(profiles, tests, None, ("speaker", "phrase"))
+    every = scorer.near_matches(profiles, tests, None, ("speaker", "phrase"))
     assert every.llr.shape == (4, 12)
     pairs = np.array([[3, 0], [0, 7], [2, 11]])
-    some = scorer.near(profiles, tests, pairs, ("phrase",))
+    some = scorer.near_matches(profiles, tests, pairs, ("phrase",))
     np.testing.assert_allclose(some.llr, every.llr[pairs[:, 0], pairs[:, 1]])
     # by hand: the best of the profile's phrases
     points = unit(X[:, 9:-1].reshape(24, POINTS, WIDTH))
@@ -105,9 +105,9 @@ def test_near_of_lists_and_matrices_and_sums(rng):
     np.testing.assert_array_equal(some.same, every.same[pairs[:, 0], pairs[:, 1]])
     # half way between one word and a phrase
     np.testing.assert_allclose(every.prior, PRIOR * (1.0 - LEAST_S) / 0.4)
-    near = scorer.deployed(profiles).near(profiles, tests, None, ("phrase",))
-    np.testing.assert_array_equal(near.llr, every.llr)
-    assert scorer.near(profiles, tests, None, ("speaker",)) is None
+    near_matches = scorer.deployed(profiles).near_matches(profiles, tests, None, ("phrase",))
+    np.testing.assert_array_equal(near_matches.llr, every.llr)
+    assert scorer.near_matches(profiles, tests, None, ("speaker",)) is None
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_the_prior_of_near_matches_is_that_of_the_mathematics(rng, seconds, prio
     scorer = model(rng)
     X, labels = recordings(rng, 24, seconds=seconds)
     profiles = scorer.enrol(X[:12], labels["speaker"][:12])
-    near = scorer.near(profiles, scorer.enrol(X[12:]), None, ("phrase",))
-    np.testing.assert_allclose(near.prior, prior, atol=1e-9)
+    near_matches = scorer.near_matches(profiles, scorer.enrol(X[12:]), None, ("phrase",))
+    np.testing.assert_allclose(near_matches.prior, prior, atol=1e-9)
 
 
 def test_sittings_do_not_change_what_parts_tell(rng):
@@ -127,15 +127,15 @@ def test_sittings_do_not_change_what_parts_tell(rng):
     X, labels = recordings(rng, 24)
     phrase = {"phrase": labels["phrase"][:12]}
     tests = scorer.enrol(X[12:])
-    plain = scorer.near(
+    plain = scorer.near_matches(
         scorer.enrol(X[:12], labels["speaker"][:12], phrase), tests, None, ("phrase",)
     )
     apart = {**phrase, "recording": np.arange(12).astype(str)}
     profiles = scorer.enrol(X[:12], labels["speaker"][:12], apart)
     assert len(profiles.owner) == 12
-    near = scorer.near(profiles, tests, None, ("phrase",))
-    np.testing.assert_allclose(near.llr, plain.llr)
-    np.testing.assert_allclose(near.same, plain.same)
+    near_matches = scorer.near_matches(profiles, tests, None, ("phrase",))
+    np.testing.assert_allclose(near_matches.llr, plain.llr)
+    np.testing.assert_allclose(near_matches.same, plain.same)
 
 
 def test_a_calibration_of_numbers_that_are_none_is_refused(rng):
@@ -154,8 +154,8 @@ def test_a_claimed_phrase_is_compared_with_its_own(rng):
         X[:12], np.char.add(labels["speaker"][:12], names[:12]), {"phrase": names[:12]}
     )
     tests = scorer.enrol(X[12:], labels={"phrase": names[12:]})
-    claimed = scorer.near(profiles, tests, None, ("phrase",)).llr
-    alone = scorer.near(single, scorer.enrol(X[12:]), None, ("phrase",)).llr
+    claimed = scorer.near_matches(profiles, tests, None, ("phrase",)).llr
+    alone = scorer.near_matches(single, scorer.enrol(X[12:]), None, ("phrase",)).llr
     for k, who in enumerate(profiles.ids):
         for t in range(12):
             place = list(single.ids).index(who + names[12 + t])
@@ -165,14 +165,16 @@ def test_a_claimed_phrase_is_compared_with_its_own(rng):
 def test_the_mixture_is_that_of_densities(rng):
     every = [("speaker", "phrase"), ("speaker",), ("phrase",), ()]
     logs = {h: rng.normal(size=6) for h in every}
-    near = Near("phrase", rng.uniform(0, 0.5, 6), *rng.normal(size=(2, 6)))
-    mixed = with_near(logs, near)
+    near_matches = NearMatches("phrase", rng.uniform(0, 0.5, 6), *rng.normal(size=(2, 6)))
+    mixed = with_near_matches(logs, near_matches)
     for h, same in ((("speaker",), ("speaker", "phrase")), ((), ("phrase",))):
-        density = (1 - near.prior) * np.exp(logs[h]) + near.prior * np.exp(logs[same] - near.llr)
+        density = (1 - near_matches.prior) * np.exp(logs[h]) + near_matches.prior * np.exp(
+            logs[same] - near_matches.llr
+        )
         np.testing.assert_allclose(mixed[h], np.log(density))
     for h in (("speaker", "phrase"), ("phrase",)):
         np.testing.assert_array_equal(mixed[h], logs[h])
-    assert with_near(logs, None) == logs
+    assert with_near_matches(logs, None) == logs
 
 
 def test_an_answer_has_the_mixture_and_a_question_about_the_voice_has_not(rng):
@@ -183,14 +185,14 @@ def test_an_answer_has_the_mixture_and_a_question_about_the_voice_has_not(rng):
     tests = bundle.enrol(X[12:])
     answer = bundle.answer(profiles, tests)
     logs = scorer.log_likelihoods(profiles, tests)
-    mixed = with_near(logs, scorer.near(profiles, tests, None, ("phrase",)))
+    mixed = with_near_matches(logs, scorer.near_matches(profiles, tests, None, ("phrase",)))
     expected = Question().ratio(("speaker", "phrase")).of(mixed)
     np.testing.assert_allclose(answer.llr, expected)
     assert (np.abs(expected - Question().ratio(("speaker", "phrase")).of(logs)) > 1e-6).any()
     voice = bundle.answer(profiles, tests, {"same": "speaker"})
     np.testing.assert_allclose(voice.llr, scorer.llr(profiles, tests, same="speaker"), atol=1e-4)
-    assert voice.near is None
-    assert check_trials(bundle, profiles, tests).near is not None
+    assert voice.near_matches is None
+    assert check_trials(bundle, profiles, tests).near_matches is not None
     said = np.where(np.arange(12) % 3, labels["phrase"][:12], "another")
     named = bundle.enrol(X[:12], labels["speaker"][:12], {"phrase": said})
     claims = bundle.enrol(X[12:], np.arange(12), {"phrase": labels["phrase"][12:]})
@@ -200,11 +202,11 @@ def test_an_answer_has_the_mixture_and_a_question_about_the_voice_has_not(rng):
 
 def test_fitting_tells_same_from_nearly(rng):
     same = np.exp(rng.normal([-4.0, -3.5, -3.0], 0.3, (200, 3)))
-    near = np.exp(rng.normal([-3.8, -3.2, -2.0], 0.3, (300, 3)))
+    near_matches = np.exp(rng.normal([-3.8, -3.2, -2.0], 0.3, (300, 3)))
     other = np.exp(rng.normal([-2.0, -3.2, -2.0], 0.3, (100, 3)))
-    fitted = MATCHER.fit([same], [near], [other])
+    fitted = MATCHER.fit([same], [near_matches], [other])
     for kind, columns, line in (
-        (near, slice(1, 3), fitted.part),
+        (near_matches, slice(1, 3), fitted.part),
         (other, slice(0, 1), fitted.whole),
     ):
         scores = [line[0] + np.log(part[:, columns]) @ line[1:] for part in (same, kind)]
@@ -229,9 +231,9 @@ def test_points_of_zeros_and_settings_that_do_not_fit_are_refused(rng):
 def test_the_scale_of_a_vector_does_not_matter(rng):
     scorer = model(rng)
     X, _ = recordings(rng, 8)
-    plain = scorer.near(scorer.enrol(X), scorer.enrol(X), None, ("phrase",))
+    plain = scorer.near_matches(scorer.enrol(X), scorer.enrol(X), None, ("phrase",))
     small = scorer.enrol(1e-6 * X)
-    tiny = scorer.near(small, small, None, ("phrase",))
+    tiny = scorer.near_matches(small, small, None, ("phrase",))
     np.testing.assert_allclose(tiny.prior, plain.prior)
     np.testing.assert_allclose(tiny.llr, plain.llr, atol=1e-6)
     np.testing.assert_allclose(tiny.same, plain.same, atol=1e-6)
@@ -253,11 +255,11 @@ def test_calibration_of_held_out_people_is_that_of_the_answers(rng):
         warnings.simplefilter("ignore")
         bundle = train(X, labels, blocks=blocks, default=default, folds=2)
         held = HeldOutModels(partial(_fold_model, bundle), X, labels, 1, 2)
-        logs, near = held.evidence()
-    assert near is not None
+        logs, near_matches = held.evidence()
+    assert near_matches is not None
     calibrator = bundle.calibrations["speaker+phrase"]
     again = HypothesisCalibrator(errors=OUTLIER_PRIOR)
-    again.fit(logs, held.truth, speakers=held.people[0], near=near)
+    again.fit(logs, held.truth, speakers=held.people[0], near_matches=near_matches)
     assert PARTS in again.factors_
     assert again.factors_ == pytest.approx(calibrator.factors_, rel=1e-3)
 
@@ -300,12 +302,12 @@ def test_a_calibration_weighs_parts_before_its_doubt(rng):
     calibrator.factors_ = {"speaker": 0.5, "phrase": 0.7, "together": 1.0, PARTS: 0.4}
     calibrator.constants_ = {}
     calibrator.doubt_ = 0.02
-    near = Near("phrase", np.full(200, 0.3), *rng.normal(0, 4, (2, 200)))
-    said = 0.7 * words + 0.4 * near.same
+    near_matches = NearMatches("phrase", np.full(200, 0.3), *rng.normal(0, 4, (2, 200)))
+    said = 0.7 * words + 0.4 * near_matches.same
     told = {h: 0.5 * voice * ("speaker" in h) + said * ("phrase" in h) for h in every}
-    mixed = with_near(told, near)
+    mixed = with_near_matches(told, near_matches)
     total = np.logaddexp.reduce(list(mixed.values()), axis=0)
-    for h, values in calibrator.transform(logs, near).items():
+    for h, values in calibrator.transform(logs, near_matches).items():
         np.testing.assert_allclose(values, np.log(0.98 * np.exp(mixed[h] - total) + 0.005))
 
 
@@ -318,8 +320,10 @@ def test_a_calibration_learns_what_parts_are_worth(rng):
     voice = rng.normal(np.where(truth < 2, 2.0, -2.0), 2.0)
     silent = np.zeros(4000)
     logs = dict(zip(every, (voice, voice, silent, silent), strict=True))
-    near = Near("phrase", silent, silent, same)
-    fitted = HypothesisCalibrator().fit(logs, truth, speakers=np.arange(4000), near=near)
+    near_matches = NearMatches("phrase", silent, silent, same)
+    fitted = HypothesisCalibrator().fit(
+        logs, truth, speakers=np.arange(4000), near_matches=near_matches
+    )
     assert fitted.factors_[PARTS] == pytest.approx(1.0, abs=0.1)
     assert fitted.factors_["speaker"] == pytest.approx(1.0, abs=0.1)
 
@@ -335,7 +339,7 @@ def test_an_answer_that_is_calibrated_has_what_parts_tell(rng):
     calibrator.doubt_ = 0.02
     calibrator.n_speakers_ = 4
     bundle = Bundle(None, scorer, calibrations={"speaker+phrase": calibrator})
-    near = scorer.near(profiles, tests, None, ("phrase",))
-    logs = calibrator.transform(scorer.log_likelihoods(profiles, tests), near)
+    near_matches = scorer.near_matches(profiles, tests, None, ("phrase",))
+    logs = calibrator.transform(scorer.log_likelihoods(profiles, tests), near_matches)
     expected = Question().ratio(("speaker", "phrase")).of(logs)
     np.testing.assert_allclose(bundle.answer(profiles, tests).llr, expected)

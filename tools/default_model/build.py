@@ -29,7 +29,7 @@ from mvplda.metrics import eer
 from mvplda.metrics.curves import min_cllr
 from mvplda.paper.provenance import OUTPUT, WORK, provenance, with_provenance, write_results
 from mvplda.scoring.answer import question_key
-from mvplda.scoring.question import Hypothesis, Near, Question
+from mvplda.scoring.question import Hypothesis, NearMatches, Question
 from mvplda.voice.default_model import DEFAULT_MODEL
 from mvplda.voice.domain.estimator import DomainPLDA
 from mvplda.voice.extractors import load_extractor
@@ -96,7 +96,7 @@ IMPOSTORS = {VIEWS: (1, 2, 3), ("speaker",): (2, 3), ("phrase",): (1, 3)}
 class Outcome:
     """Trials of one deployment in one condition: log-likelihoods of hypotheses, kinds, people, and two cosines.
 
-    near : whether other words are nearly the same
+    near_matches : whether other words are nearly the same
     """
 
     domain: str
@@ -107,11 +107,11 @@ class Outcome:
     truth: IntArray
     speaker: NDArray[Any]
     cosines: Mapping[str, Array]
-    near: Near | None = None
+    near_matches: NearMatches | None = None
 
     def calibrated(self, calibrator: HypothesisCalibrator) -> dict[Hypothesis, Array]:
         """As in `Bundle.answer`."""
-        return calibrator.transform(self.logs, self.near)
+        return calibrator.transform(self.logs, self.near_matches)
 
 
 class Calibrated:
@@ -130,9 +130,13 @@ class Calibrated:
         self.domain = np.repeat([one.domain for one in trials], [len(one.truth) for one in trials])
         self.calibrator = HypothesisCalibrator()
         if "phrase" not in views:
-            every = replace(every, near=None)
+            every = replace(every, near_matches=None)
         self.calibrator.fit(
-            every.logs, self.truth, speakers=self.speaker, corpora=self.domain, near=every.near
+            every.logs,
+            self.truth,
+            speakers=self.speaker,
+            corpora=self.domain,
+            near_matches=every.near_matches,
         )
         if len(views) == 1:
             silent = [part for part in (*VIEWS, TOGETHER) if part not in views]
@@ -241,7 +245,7 @@ def outcomes(
             places = [rng.permutation(np.flatnonzero(truth == kind))[:TRIALS] for kind in range(4)]
             kept = np.concatenate(places)
             pairs = np.stack(np.unravel_index(kept, truth.shape), axis=1)
-            near = deployed.near(profiles, against, pairs, VIEWS)
+            near_matches = deployed.near_matches(profiles, against, pairs, VIEWS)
             logs = deployed.log_likelihoods(profiles, against, question)
             cosines = _cosines(profiles.y, against.y)
             yield Outcome(
@@ -253,7 +257,7 @@ def outcomes(
                 truth.ravel()[kept],
                 np.repeat(owner, len(rows))[kept],
                 {view: values.ravel()[kept] for view, values in cosines.items()},
-                near,
+                near_matches,
             )
 
 
@@ -373,7 +377,7 @@ def together(draws: Sequence[Outcome]) -> Outcome:
         truth=np.concatenate([one.truth for one in draws]),
         speaker=np.concatenate([one.speaker for one in draws]),
         cosines={v: np.concatenate([one.cosines[v] for one in draws]) for v in draws[0].cosines},
-        near=Near.together([one.near for one in draws]),
+        near_matches=NearMatches.together([one.near_matches for one in draws]),
     )
 
 

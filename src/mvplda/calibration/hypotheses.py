@@ -20,7 +20,7 @@ from ..exceptions import DataError, NumericalError
 from ..labels import as_array
 from ..persistence import Persistent, check_answers
 from ..scoring.answer import hypothesis_name
-from ..scoring.question import Hypothesis, Logs, Near, with_near
+from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches, with_near_matches
 
 TOGETHER = "together"
 """Names the factor of what is known of several views at once, beyond what is known of each."""
@@ -44,9 +44,9 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         C(h) = sum over v in h of f_v L(v)  +  f_together (L(h) - sum over v in h of L(v))  +  f_parts s(h)  +  c_h
         calibrated(h) = log((1 - doubt) exp C(h) / sum exp C  +  doubt / n)
 
-    The factors f are at least 0; s(h) is what parts of the recordings tell of a view of h (`Near.same`), where there is
-    such a thing. The doubt limits what any trial can claim: however many trials there are, few speakers cannot show
-    that errors are rare, and it is hardly below ``errors`` / speakers.
+    The factors f are at least 0; s(h) is the evidence of parts of the recordings about a view of h
+    (`NearMatches.same`), if there is any. The doubt limits what any trial can claim: however many trials there are,
+    few speakers cannot show that errors are rare, and it is hardly below ``errors`` / speakers.
 
     All are learnt by multinomial logistic regression on trials of people who were held out. Each hypothesis weighs
     the same, however many trials it has. Few speakers leave factors near 1 and constants near 0.
@@ -91,12 +91,12 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
 
     def fit(
         self,
-        logs: Logs,
+        logs: LogLikelihoods,
         truth: ArrayLike,
         *,
         speakers: ArrayLike,
         corpora: ArrayLike | None = None,
-        near: Near | None = None,
+        near_matches: NearMatches | None = None,
     ) -> Self:
         """Fit to trials of people who were held out.
 
@@ -106,10 +106,10 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         truth : (n,) place of the true hypothesis of every trial among the keys of `logs`
         speakers : (n,) speaker of every trial's enrolment
         corpora : (n,) where every trial comes from: all corpora then weigh the same. None: one corpus
-        near : of the trials, what parts of the recordings tell
+        near_matches : of the trials, what parts of the recordings tell
         """
         hypotheses = list(logs)
-        inputs, names = _parts_of_evidence(logs, near)
+        inputs, names = _parts_of_evidence(logs, near_matches)
         if not np.isfinite(inputs).all():
             raise NumericalError("some log-likelihoods are NaN or infinite: leave these trials out")
         truth = np.asarray(truth)
@@ -136,17 +136,19 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
             self.constants_[hypothesis_name(hypotheses[place])] = constant
         return self
 
-    def transform(self, logs: Logs, near: Near | None = None) -> dict[Hypothesis, Array]:
+    def transform(
+        self, logs: LogLikelihoods, near_matches: NearMatches | None = None
+    ) -> dict[Hypothesis, Array]:
         """Calibrated log-likelihoods; those of the views alone must be among `logs`.
 
-        near : whether what differs may be nearly the same, which C(h) is told before the doubt
+        near_matches : whether what differs may be nearly the same, which C(h) is told before the doubt
         """
         check_is_fitted(self, "factors_")
-        inputs, names = _parts_of_evidence(logs, near)
+        inputs, names = _parts_of_evidence(logs, near_matches)
         factors = np.array([self.factors_.get(name, 1.0) for name in names])
         constants = [self.constants_.get(hypothesis_name(h), 0.0) for h in logs]
         evidence = inputs @ factors + np.array(constants)
-        every = with_near({h: evidence[..., k] for k, h in enumerate(logs)}, near)
+        every = with_near_matches({h: evidence[..., k] for k, h in enumerate(logs)}, near_matches)
         raw = np.stack(list(every.values()), axis=-1)
         share = raw - np.logaddexp.reduce(raw, axis=-1, keepdims=True)
         uniform = np.log(self.doubt_ / len(constants))
@@ -175,7 +177,9 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         }
 
 
-def _parts_of_evidence(logs: Logs, near: Near | None) -> tuple[Array, list[str]]:
+def _parts_of_evidence(
+    logs: LogLikelihoods, near_matches: NearMatches | None
+) -> tuple[Array, list[str]]:
     """(..., hypotheses, parts) what factors multiply, and its names: the views, all together, parts of recordings."""
     views = list(dict.fromkeys(view for h in logs for view in h))
     missing = [view for view in views if (view,) not in logs]
@@ -190,11 +194,11 @@ def _parts_of_evidence(logs: Logs, near: Near | None) -> tuple[Array, list[str]]
         if len(h) > 1:
             together = values - sum((arrays[view,] for view in h), nothing)
         columns = [*alone, together] if len(views) > 1 else alone
-        if near is not None:
-            columns.append(near.same if near.view in h else nothing)
+        if near_matches is not None:
+            columns.append(near_matches.same if near_matches.view in h else nothing)
         rows.append(np.stack(columns, axis=-1))
     names = [*views, TOGETHER] if len(views) > 1 else views
-    if near is not None:
+    if near_matches is not None:
         names.append(PARTS)
     return np.stack(rows, axis=-2), names
 

@@ -1,7 +1,7 @@
 """Export of a fitted scorer as an ONNX graph of preprocessing, likelihood ratio and calibration.
 
-The graph is recorded by tracing: a `Traced` object takes the place of an array, and records the operations of the code
-that scores arrays. Every scorer can therefore be exported.
+The graph is recorded: `Traced` stands for an array whose values come later, and the code that scores arrays (a scorer's
+`project`, its pair terms) is run with it. Whatever scores can therefore be written.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -24,8 +24,8 @@ from ..models.committee import scorer_of
 from ..persistence import write_atomically
 from ..preprocessing import Centring, LengthNormalisation, RectifiedRoot, Step
 from ..scoring.answer import hypothesis_name
-from ..scoring.assignments import Naming, Table, worlds
-from ..scoring.pair_terms import TOGETHER, multiply
+from ..scoring.assignments import CellTable, ViewLabels, possible_assignments
+from ..scoring.pair_terms import JOINT_WEIGHT, multiply
 from ..scoring.question import Hypothesis, Question, possible_hypotheses
 
 __all__ = ["write_onnx"]
@@ -66,7 +66,7 @@ def write_onnx(
     if not isinstance(bundle, Bundle):
         bundle = Bundle(None, bundle)
     probe = bundle.enrol(np.ones((1, bundle.width_in)))
-    if bundle.near(probe, probe, None, bundle.views) is not None:
+    if bundle.near_matches(probe, probe, None, bundle.views) is not None:
         raise ParameterError(
             "this model also compares points in time, which a graph cannot contain: score with mvplda or its service"
         )
@@ -124,7 +124,7 @@ class _Graph:
 
 
 class Traced:
-    """An array of a graph, whose operations become nodes. It supports the operations of the pair terms.
+    """An array of a graph: what is done to it becomes a node. It does what `scoring.pair_terms` requires of arrays.
 
     width : length of the last axis, if known
     """
@@ -250,13 +250,13 @@ def _preprocess(x: Traced, step: Step) -> Traced:
 
 
 def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Question) -> Traced:
-    """Return the LLRs (profiles, tests), of calibrated log-likelihoods if the bundle has a calibration."""
-    forms = bundle.fitted_scorer.forms()
-    base = forms.base
-    several = Table.plain(base, float(enrolled))
-    one = Table.plain(base, 1.0)
-    of_enrol = forms.side(several, enrol[:, None])
-    of_test = forms.side(one, test[:, None])
+    """(profiles, tests) the likelihood ratio, of calibrated log-likelihoods where there is a calibration."""
+    pair_terms = bundle.fitted_scorer.pair_terms()
+    base = pair_terms.base
+    several = CellTable.single_cell(base, float(enrolled))
+    one = CellTable.single_cell(base, 1.0)
+    of_enrol = pair_terms.side(several, enrol[:, None])
+    of_test = pair_terms.side(one, test[:, None])
     ratio = question.ratio(bundle.views)
     calibrator = bundle.calibration(question)
     nothing = (enrol.sum(1) * 0.0)[:, None] + (test.sum(1) * 0.0)[None, :]
@@ -265,14 +265,16 @@ def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Quest
     if calibrator is not None:
         hypotheses = tuple(possible_hypotheses(bundle.views, {}))
     for h in hypotheses:
-        # of one cell on either side, a hypothesis leaves one world
-        (world,) = worlds(h, several, one, dict.fromkeys(base, Naming()))
+        # with one cell per side a hypothesis leaves one assignment
+        (assignment,) = possible_assignments(h, several, one, dict.fromkeys(base, ViewLabels()))
         logs[h] = nothing
-        for form in forms.form(of_enrol, of_test, one.unread(), world.matches):
-            left = multiply(form.row.values, form.left)
-            cross = left @ multiply(form.column.values, form.right).T
-            row = form.row.evaluate({})[:, None]
-            logs[h] = logs[h] + cross * form.factor + row + form.column.evaluate({})[None, :]
+        for term in pair_terms.assignment_terms(
+            of_enrol, of_test, one.without_training_classes(), assignment.matches
+        ):
+            left = multiply(term.row.values, term.left)
+            cross = left @ multiply(term.column.values, term.right).T
+            row = term.row.evaluate({})[:, None]
+            logs[h] = logs[h] + cross * term.weight + row + term.column.evaluate({})[None, :]
     if calibrator is not None:
         logs = _calibrated(logs, calibrator)
     above = _log_sum([logs[h] + weight for h, weight in ratio.numerator.items()])
@@ -284,7 +286,7 @@ def _calibrated(
 ) -> dict[Hypothesis, Traced]:
     """Return calibrated log-likelihoods, as `HypothesisCalibrator.transform` does."""
     factors = calibrator.factors_
-    together = factors.get(TOGETHER, 1.0)
+    together = factors.get(JOINT_WEIGHT, 1.0)
     raw = {}
     for h, values in logs.items():
         raw[h] = values * 0.0 + calibrator.constants_.get(hypothesis_name(h), 0.0)

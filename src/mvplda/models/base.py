@@ -1,6 +1,6 @@
 """Scorer: what everything around a back-end has of it, and what back-ends have in common.
 
-A scorer makes evidence of vectors and pair forms of worlds. Likelihood ratios, lists, the best profiles and
+A scorer makes evidence of vectors and the pair terms of assignments. Likelihood ratios, lists, the best profiles and
 posteriors of hypotheses are made of these once, here, for all of them.
 """
 
@@ -31,33 +31,33 @@ from ..backend import (
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import check_view_names, label_columns
 from ..persistence import Persistent, check_finite, check_width, ordinary_vectors
-from ..scoring.assignments import Naming, Role
+from ..scoring.assignments import LabelRole, ViewLabels
 from ..scoring.engine import (
     Comparison,
-    Memory,
-    Side,
+    ComparisonSide,
+    ScoringCache,
     best_profiles,
-    fill,
+    fill_results,
     log_likelihoods,
     score_pairs,
 )
-from ..scoring.pair_terms import Forms
+from ..scoring.pair_terms import PairTerms
 from ..scoring.profiles import (
     Enrolment,
     Profiles,
-    SideLike,
+    ProfilesLike,
     enrolled_names,
     from_sums,
     match_names,
     sum_evidence,
 )
-from ..scoring.question import Logs, Near, Question, Ratio, make_question
+from ..scoring.question import LikelihoodRatio, LogLikelihoods, NearMatches, Question, make_question
 from ..scoring.search import SearchIndex
 
 M = TypeVar("M")
 
 ScoringMethod = str
-"""Which forms a model gives: "exact", or "paper" where a model has those as published."""
+"""Pair terms of a model: "exact", or "paper" for those as published."""
 
 
 class Identification(NamedTuple):
@@ -84,8 +84,8 @@ class BaseScorer(Persistent):
     score are profiles, or arrays of single vectors. A question is a `Question`, or the keyword
     arguments that make one; what a scorer cannot be asked, it refuses.
 
-    A new scorer is one file: a class with `fit`, `views_`, `width_in`, `project`, `forms` and `_key`, and a line in
-    ``mvplda/models/__init__.py`` that imports it, or an entry point. ``tests/models/test_scorers.py`` has one, and
+    A new scorer is one file: a class with `fit`, `views_`, `width_in`, `project`, `pair_terms` and `_key`, and a line
+    in ``mvplda/models/__init__.py`` that imports it, or an entry point. ``tests/models/test_scorers.py`` has one, and
     what every scorer promises.
     """
 
@@ -158,9 +158,9 @@ class BaseScorer(Persistent):
         """The scorers of which this one is made, and the columns that each sees: their evidence stands side by side."""
         return ()
 
-    def near(
+    def near_matches(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
-    ) -> Near | None:
+    ) -> NearMatches | None:
         """Of a list of trials, or of all, whether what differs in one of some views may be nearly the same.
 
         Of scorers that this one is made of, the first that tells; None: nobody does.
@@ -170,24 +170,24 @@ class BaseScorer(Persistent):
             columns = slice(stop, stop + scorer.width_out)
             stop = columns.stop
             one, other = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
-            made = scorer.near(one, other, pairs, views)
+            made = scorer.near_matches(one, other, pairs, views)
             if made is not None:
                 return made
         return None
 
-    def forms(self) -> Forms:
-        """What the scorer has to say of worlds: see `mvplda.scoring.pair_terms`."""
+    def pair_terms(self) -> PairTerms:
+        """Return the pair terms of the scorer, see `mvplda.scoring.pair_terms`."""
         raise NotImplementedError
 
-    def published_forms(self) -> Forms:
-        """The same as the paper has it, of ``scoring="paper"``."""
+    def published_pair_terms(self) -> PairTerms:
+        """Return the pair terms as published in the paper, for ``scoring="paper"``."""
         raise ParameterError("scoring='paper' is for a model of two views")
 
     def known_names(self, view: str) -> Names:
         """Names of the training classes of a view, by number; LabelError where the scorer keeps none."""
         raise LabelError(f"a {type(self).__name__} keeps no classes of a view {view!r}")
 
-    def near_classes(self, view: str) -> IntArray | None:
+    def nearest_classes(self, view: str) -> IntArray | None:
         """(classes, k) training classes that may be meant instead of every one; None: all."""
         return None
 
@@ -235,7 +235,7 @@ class BaseScorer(Persistent):
         method : "exact" keeps the count of vectors; "average" scores their mean as one vector
         weights : (n,) above 0: the noise of a vector is the model's, divided by its weight
         """
-        base = self.forms().base
+        base = self.pair_terms().base
         return sum_evidence(
             self.evidence(X),
             ids,
@@ -259,7 +259,7 @@ class BaseScorer(Persistent):
         ids : names of the profiles; None: their numbers
         labels : {view: (R,) labels of the cells}
         """
-        base = self.forms().base
+        base = self.pair_terms().base
         return from_sums(y, weights, owner, ids, labels, base, self.width_out, self._key())
 
     @property
@@ -279,8 +279,8 @@ class BaseScorer(Persistent):
 
     def llr(
         self,
-        enrol: SideLike,
-        test: SideLike,
+        enrol: ProfilesLike,
+        test: ProfilesLike,
         question: Question | None = None,
         *,
         scoring: ScoringMethod = "exact",
@@ -312,15 +312,15 @@ class BaseScorer(Persistent):
                 f"out holds {dtype_name(result)}, which would cut the scores off: give a float array"
             )
         # the result of `out` is written in place, so that a memory map will do
-        fill(comparison, comparison.ratio.sums, [result], threads)
+        fill_results(comparison, comparison.ratio.sums, [result], threads)
         if question.countermeasure is not None:
             result[:] = question.with_spoofs(result, shape)
         return result
 
     def llr_trials(
         self,
-        enrol: SideLike,
-        test: SideLike,
+        enrol: ProfilesLike,
+        test: ProfilesLike,
         pairs: ArrayLike,
         question: Question | None = None,
         *,
@@ -338,7 +338,7 @@ class BaseScorer(Persistent):
     def identify(
         self,
         profiles: Profiles,
-        test: SideLike,
+        test: ProfilesLike,
         question: Question | None = None,
         *,
         top: int = 10,
@@ -382,19 +382,19 @@ class BaseScorer(Persistent):
         probe = self.profiles(cell, [takes], [0])
         return SearchIndex(compare, profiles, probe)
 
-    def queries(self, tests: SideLike, index: SearchIndex) -> NDArray[np.float32]:
+    def queries(self, tests: ProfilesLike, index: SearchIndex) -> NDArray[np.float32]:
         """Vectors of tests, whose products with those of an index are LLRs or bounds of them."""
         return index.queries(tests if isinstance(tests, Profiles) else self.enrol(tests))
 
     def log_likelihoods(
         self,
-        enrol: SideLike,
-        test: SideLike,
+        enrol: ProfilesLike,
+        test: ProfilesLike,
         question: Question | None = None,
         *,
         pairs: ArrayLike | None = None,
         **asked: Any,
-    ) -> Logs:
+    ) -> LogLikelihoods:
         """Natural-log likelihood of every hypothesis that is possible, relative to the last: nothing is shared.
 
         {views that are the same: (profiles, tests)} in float64, or (n,) of a list of trials; see `hypotheses`. What
@@ -408,13 +408,13 @@ class BaseScorer(Persistent):
 
     def hypotheses(
         self,
-        enrol: SideLike,
-        test: SideLike,
+        enrol: ProfilesLike,
+        test: ProfilesLike,
         question: Question | None = None,
         *,
         dtype: DTypeLike = np.float32,
         **asked: Any,
-    ) -> Logs:
+    ) -> LogLikelihoods:
         """Posterior probability of every hypothesis, {views that are the same: (profiles, tests)}.
 
         For views speaker and phrase: ("speaker", "phrase") is TC, ("speaker",) is TW,
@@ -432,7 +432,7 @@ class BaseScorer(Persistent):
 
     # -- from sides and a question to a comparison ----------------------------------
 
-    def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
+    def _sides(self, enrol: ProfilesLike, test: ProfilesLike) -> tuple[Profiles, Profiles]:
         if not hasattr(self, "views_"):
             check_is_fitted(self)
         # single vectors are profiles of one vector each
@@ -455,8 +455,8 @@ class BaseScorer(Persistent):
 
     def _compare(
         self,
-        enrol: SideLike,
-        test: SideLike,
+        enrol: ProfilesLike,
+        test: ProfilesLike,
         question: Question,
         dtype: DTypeLike,
         scoring: ScoringMethod = "exact",
@@ -471,20 +471,20 @@ class BaseScorer(Persistent):
         profiles, tests = self._sides(enrol, test)
         if scoring not in ("exact", "paper"):
             raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
-        forms = self.forms() if scoring == "exact" else self.published_forms()
+        pair_terms = self.pair_terms() if scoring == "exact" else self.published_pair_terms()
         # names on both sides leave nothing to be found out, unless they are what is asked about
         labelled = question.labelled(profiles.labels, tests.labels)
         labelled = [view for view in labelled if view not in self.nuisance_views]
-        base = [view for view in forms.base if view not in self.nuisance_views]
+        base = [view for view in pair_terms.base if view not in self.nuisance_views]
         if every:
             facts = [view for view in labelled if view not in (question.same or ())]
-            ratio = Ratio(question.alternatives(base, facts), {})
+            ratio = LikelihoodRatio(question.alternatives(base, facts), {})
         else:
             ratio = question.ratio(base, labelled)
         if question.countermeasure is not None:
             question.traces(len(tests))
             # a similarity and a ratio are not on one scale
-            if not forms.is_llr and not every:
+            if not pair_terms.is_llr and not every:
                 raise ParameterError(
                     f"the scores of a {type(self).__name__} are no likelihood ratios, and cannot be combined with "
                     "countermeasure=: calibrate them first"
@@ -496,11 +496,17 @@ class BaseScorer(Persistent):
                     "scoring='paper' asks for both views or for one of them, and has no given=, labels or known="
                 )
         # a scorer that was fitted again, or whose views were changed, starts afresh
-        parts = (profiles.model, repr(self.views_), repr(forms.base))
-        memory = kept(self, "memory", parts, Memory)
-        namings = dict.fromkeys(forms.base, Naming())
+        parts = (profiles.model, repr(self.views_), repr(pair_terms.base))
+        cache = kept(self, "scoring cache", parts, ScoringCache)
+        view_labels = dict.fromkeys(pair_terms.base, ViewLabels())
         comparison = Comparison(
-            ratio, Side(profiles, {}), Side(tests, {}), forms, memory, namings, dtype
+            ratio,
+            ComparisonSide(profiles, {}),
+            ComparisonSide(tests, {}),
+            pair_terms,
+            cache,
+            view_labels,
+            dtype,
         )
         self._name_classes(comparison, question, labelled)
         return comparison
@@ -516,17 +522,17 @@ class BaseScorer(Persistent):
             # names are matched as text or numbers: both sides and training share one numbering
             carried = enrolled_names(profiles, view, question.claims(view))
             tested = tests.labels.get(view)
-            near = None if training is None else self.near_classes(view)
+            near_matches = None if training is None else self.nearest_classes(view)
             numbers, own_numbers, trained = match_names(view, carried, tested, training)
             comparison.enrol.names[view] = numbers
             if tested is not None:
                 comparison.test.names[view] = own_numbers
             # labels of both sides are facts, unless the hypotheses are about them
-            role: Role = "plain"
+            role: LabelRole = "plain"
             if view in labelled:
                 is_asked = any(view in h for h in comparison.ratio.hypotheses)
                 role = "claim" if is_asked else "fact"
-            comparison.namings[view] = Naming(role, trained, near)
+            comparison.view_labels[view] = ViewLabels(role, trained, near_matches)
 
 
 _KEPT: WeakKeyDictionary[BaseScorer, dict[str, tuple[tuple[object, ...], object]]] = (
@@ -538,14 +544,14 @@ _KEPT: WeakKeyDictionary[BaseScorer, dict[str, tuple[tuple[object, ...], object]
 def kept(scorer: BaseScorer, name: str, parts: tuple[object, ...], make: Callable[[], M]) -> M:
     """Return a cached value; recompute it if any of `parts` was replaced.
 
-    `parts` holds everything that the value depends on: read-only arrays and forms, which are compared by identity
+    `parts` holds everything that the value depends on: read-only arrays and pair terms, which are compared by identity
     (see `frozen`), and text, which is compared by value.
     """
     here = _KEPT.setdefault(scorer, {})
     before, made = here.get(name, ((), None))
     is_same = len(before) == len(parts)
     for a, b in zip(before, parts, strict=False):
-        # arrays and forms are what they were as long as they are the same objects
+        # arrays and pair terms are what they were as long as they are the same objects
         is_same = is_same and (a is b or (isinstance(a, str) and a == b))
     if not is_same:
         made = make()
@@ -561,7 +567,7 @@ def frozen(*arrays: Array) -> tuple[Array, ...]:
 
 
 def release_caches(scorer: BaseScorer) -> None:
-    """Drop what was made of a scorer, and of those that it is made of: large models have hundreds of MB of forms."""
+    """Drop the caches of a scorer and of its parts: pair terms of large models take hundreds of MB."""
     _KEPT.pop(scorer, None)
     inner = getattr(scorer, "fitted_scorer", None)
     for part in [inner] if inner is not None else [part for part, _ in scorer.parts()]:

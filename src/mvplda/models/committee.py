@@ -16,12 +16,12 @@ from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names
 from ..backend import as_vectors, check_feature_names
 from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
 from ..labels import base_columns
-from ..persistence import State, Tensors
-from ..scoring.engine import Memory, log_likelihoods
-from ..scoring.pair_terms import TOGETHER, ExpertTerms, JointForms, class_numbers
+from ..persistence import Tensors
+from ..scoring.engine import ScoringCache, log_likelihoods
+from ..scoring.pair_terms import JOINT_WEIGHT, ExpertTerms, JointTerms, expert_class_numbers
 from ..scoring.profiles import Profiles
-from ..scoring.question import Question, names_of
-from .base import BaseScorer, concatenate_columns, kept, require_labels
+from ..scoring.question import Question, view_names
+from .base import BaseScorer, kept, require_labels, concatenate_columns
 from .heldout import held_out_trials
 
 ExpertWeights = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
@@ -34,9 +34,9 @@ STORED_NAMES = {"weights": "factors", "weights_": "factors_"}
 class Committee(BaseScorer, BaseEstimator):
     """Scorers that each see a part of the columns, and may each model some views only.
 
-    Every expert has a pair form for every world (which classes two profiles share). What the experts say is
-    multiplied by their weights and added up in each world, and a question is answered by the sum over worlds. A
-    network of voices and one of words are two experts. An expert has a weight for every view that it models, and
+    Every expert has a pair term per assignment (which classes two profiles share). What the experts say is
+    multiplied by their factors and added up per assignment, and a question is answered by the sum over assignments. A
+    network of voices and one of words are two experts. An expert has a factor for every view that it models, and
     one for what it says of several views together beyond that: a network of words may count for the phrase and hardly
     for the speaker. With all weights 1 a committee is one model whose loadings have a block for every expert.
 
@@ -181,7 +181,7 @@ class Committee(BaseScorer, BaseEstimator):
     def _parts_of(self, name: str) -> tuple[str, ...]:
         """What an expert has weights for."""
         may = self._may(name)
-        return (*may, TOGETHER) if len(may) > 1 else may
+        return (*may, JOINT_WEIGHT) if len(may) > 1 else may
 
     def _may(self, name: str) -> tuple[str, ...]:
         """Views that an expert is about."""
@@ -205,8 +205,8 @@ class Committee(BaseScorer, BaseEstimator):
             fold = clone(self).set_params(weights=None)
             fold.fit(X[trials.train], {v: column[trials.train] for v, column in labels.items()})
             profiles = fold.enrol(X[trials.enrol], trials.ids)
-            # weights are learnt for trials as they will be asked
-            claims = {view: labels[view][trials.profiles] for view in names_of(self.known)}
+            # factors are learnt for trials as they will be asked
+            claims = {view: labels[view][trials.profiles] for view in view_names(self.known)}
             question = Question(known=claims or None)
             said.append(fold._said(profiles, X[trials.test], question, trials.pairs))
             kinds.append(trials.kinds)
@@ -234,9 +234,11 @@ class Committee(BaseScorer, BaseEstimator):
         every = comparison.ratio.hypotheses
         said = []
         for name, part in self._places():
-            weights = {one: float(one == part) for one in self._parts_of(name)}
-            # nothing is kept of other forms
-            one = replace(comparison, forms=self._joint_forms({name: weights}), memory=Memory())
+            factors = {one: float(one == part) for one in self._parts_of(name)}
+            # a cache of its own, because the pair terms differ
+            one = replace(
+                comparison, pair_terms=self._joint_terms({name: factors}), cache=ScoringCache()
+            )
             said.append(np.stack(list(log_likelihoods(one, every, pairs).values()), axis=1))
         return np.stack(said, axis=2)
 
@@ -252,14 +254,14 @@ class Committee(BaseScorer, BaseEstimator):
         every = {view for expert in experts for view in base_columns(tuple(expert.views_))}
         # in the order of the labels, whatever the experts have
         self.views_ = dict.fromkeys([view for view in columns if view in every] or columns, 0)
-        for view in names_of(self.known):
+        for view in view_names(self.known):
             if view not in self.views_:
                 raise ParameterError(f"known names {view!r}; there are {list(self.views_)}")
         for name in self.experts_:
             if not self._may(name):
                 raise ParameterError(f"expert {name!r} has no view of the labels: leave it out")
 
-    # -- evidence and forms ----------------------------------------------------
+    # -- evidence and pair terms ----------------------------------------------------
 
     def project(self, vectors: AnyArray) -> AnyArray:
         """Evidence of every expert, side by side."""
@@ -274,20 +276,20 @@ class Committee(BaseScorer, BaseEstimator):
     def _columns_of(self, name: str) -> tuple[int, int]:
         return (self.columns or {}).get(name, (0, self.width_))
 
-    def forms(self) -> JointForms:
+    def pair_terms(self) -> JointTerms:
         if not hasattr(self, "experts_"):
             check_is_fitted(self, "experts_")
-        parts = [scorer_of(expert).forms() for expert in self.experts_.values()]
+        parts = [scorer_of(expert).pair_terms() for expert in self.experts_.values()]
         classes = [
             names for own in map(_classes_of, self.experts_.values()) for names in own.values()
         ]
         # small dicts may be changed in place, so they are compared by value
         plain = (list(self.experts_), self.weights_, self.views_, self.nuisance_views)
         key = (repr(plain), *parts, *classes)
-        return kept(self, "forms", key, lambda: self._joint_forms(self.weights_))
+        return kept(self, "pair terms", key, lambda: self._joint_terms(self.factors_))
 
-    def _joint_forms(self, weights: Mapping[str, Mapping[str, float]]) -> JointForms:
-        """The forms of some experts, with these weights."""
+    def _joint_terms(self, factors: Mapping[str, Mapping[str, float]]) -> JointTerms:
+        """Return the pair terms of the experts that have factors."""
         classes = self.classes_
         parts = []
         start = 0
@@ -298,9 +300,11 @@ class Committee(BaseScorer, BaseEstimator):
             if not any(weights.get(name, {}).values()):
                 continue
             own = _classes_of(scorer)
-            numbers = {v: class_numbers(classes[v], own[v]) for v in self._may(name) if v in own}
-            parts.append(ExpertTerms(scorer.forms(), columns, weights[name], numbers))
-        return JointForms((*self.views_, *self.nuisance_views), parts)
+            numbers = {
+                v: expert_class_numbers(classes[v], own[v]) for v in self._may(name) if v in own
+            }
+            parts.append(ExpertTerms(scorer.pair_terms(), columns, factors[name], numbers))
+        return JointTerms((*self.views_, *self.nuisance_views), parts)
 
     @property
     def nuisance_views(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -15,7 +15,7 @@ from ..backend import as_vectors, check_feature_names, like
 from ..exceptions import DataError
 from ..labels import are_named, base_columns, check_view_names, label_columns
 from ..persistence import fingerprint
-from ..scoring.pair_terms import ScoreForms, row_products
+from ..scoring.pair_terms import ScoreTerms, row_products
 from .base import BaseScorer, check_setting_names
 
 # -- what a multi-view model has to beat -----------------------------
@@ -77,9 +77,9 @@ class CosineScorer(BaseScorer, BaseEstimator):
     def typical_vectors(self) -> Array:
         return self.mean_ + super().typical_vectors()
 
-    def forms(self) -> ScoreForms:
+    def pair_terms(self) -> ScoreTerms:
         check_is_fitted(self, "mean_")
-        return ScoreForms(tuple(self.views_), unit_length)
+        return ScoreTerms(tuple(self.views_), unit_length)
 
     @property
     def width_in(self) -> int:

@@ -1,4 +1,4 @@
-"""MultiviewPLDA and PLDA: what is set, how they are trained, their evidence and forms, and their files."""
+"""MultiviewPLDA and PLDA: what is set, how they are trained, their evidence and pair terms, and their files."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -36,7 +36,7 @@ from ..labels import (
     names_from_file,
 )
 from ..persistence import State, Tensors, fingerprint
-from ..scoring.latent_terms import LatentForms, LatentSpace
+from ..scoring.latent_terms import LatentSpace, LatentTerms
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
@@ -344,11 +344,11 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             X += (latents @ loading.T)[table.codes[view]]
         return X + p.sigma.draw(len(table), rng)
 
-    # -- evidence and forms ----------------------------------------------------------
+    # -- evidence and pair terms ----------------------------------------------------------
 
     def project(self, vectors: AnyArray) -> AnyArray:
         # evidence is linear: sums of vectors and sums of evidence are the same thing
-        space = self.forms().space
+        space = self.pair_terms().space
         if not isinstance(vectors, np.ndarray) or vectors.dtype == np.float64:
             return vectors @ like(space.projection, vectors) - like(space.offset, vectors)
         # float32 vectors are made float64 a chunk at a time: a copy of all of them may not fit
@@ -356,13 +356,13 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         y = [chunk.astype(np.float64) @ space.projection for chunk in chunks]
         return np.concatenate(y) - space.offset
 
-    def forms(self) -> LatentForms:
+    def pair_terms(self) -> LatentTerms:
         return self._state()[1]
 
-    def published_forms(self) -> LatentForms:
+    def published_pair_terms(self) -> LatentTerms:
         if len(self.views_) != 2 or any(":" in view for view in self.views_):
             raise ParameterError("scoring='paper' is for two views without interaction")
-        return self.forms().as_published()
+        return self.pair_terms().as_published()
 
     @property
     def explained_variance_ratio_(self) -> dict[str, float]:
@@ -394,21 +394,21 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
             )
         names = self.classes_[view]
         means, covariances = frozen(self.class_means_[view], covariances)
-        self.forms().learn(view, means, covariances, len(names))
+        self.pair_terms().learn(view, means, covariances, len(names))
         return names
 
-    def _state(self) -> tuple[str, LatentForms]:
-        """Fingerprint and forms, made anew where the parameters are others."""
+    def _state(self) -> tuple[str, LatentTerms]:
+        """Fingerprint and pair terms, computed again where the parameters are others."""
         if not hasattr(self, "mean_"):
             check_is_fitted(self, "mean_")
         arrays = frozen(self.mean_, self.noise_, *self.loadings_.values())
         return kept(self, "state", (repr(self.views_), *arrays), self._make_state)
 
-    def _make_state(self) -> tuple[str, LatentForms]:
+    def _make_state(self) -> tuple[str, LatentTerms]:
         arrays = (self.mean_, self.noise_, *self.loadings_.values())
         # profiles carry the fingerprint: those of another model are refused
         key = fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
-        return key, LatentForms(LatentSpace.of(self.parameters_), self.views_)
+        return key, LatentTerms(LatentSpace.of(self.parameters_), self.views_)
 
     def _key(self) -> str:
         return self._state()[0]

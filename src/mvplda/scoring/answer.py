@@ -12,7 +12,15 @@ import numpy as np
 from .._typing import Array, BoolArray, Names, Views
 from ..exceptions import DataError, LabelError
 from ..kinds import SPOOF
-from .question import Hypothesis, Logs, Near, Question, Ratio, Weights, with_countermeasure
+from .question import (
+    Hypothesis,
+    HypothesisWeights,
+    LikelihoodRatio,
+    LogLikelihoods,
+    NearMatches,
+    Question,
+    with_countermeasure,
+)
 
 V = TypeVar("V")
 
@@ -53,21 +61,21 @@ class Answer:
     is_calibrated : whether each trial is calibrated for its question
     countermeasure : LLR of a person's voice against a spoof, per trial; None: no countermeasure
     claims : {view: class that the question names for the trial's profile}
-    near : evidence of near matches, per trial; already part of `logs`
+    near_matches : evidence of near matches, per trial; already part of `logs`
 
     Attributes
     ----------
     llr : natural-log likelihood ratio that answers the question, spoofs included
     """
 
-    logs: Logs
-    ratio: Ratio
+    logs: LogLikelihoods
+    ratio: LikelihoodRatio
     question: Question
     keys: Names
     is_calibrated: BoolArray
     countermeasure: Array | None = None
     claims: Mapping[str, Names] = field(default_factory=dict)
-    near: Near | None = None
+    near_matches: NearMatches | None = None
     llr: Array = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,8 +99,11 @@ class Answer:
         }
         if self.countermeasure is not None:
             parts["countermeasure"] = self.countermeasure
-        if self.near is not None:
-            parts |= {f"near {name}": getattr(self.near, name) for name in ("prior", "llr", "same")}
+        if self.near_matches is not None:
+            parts |= {
+                f"near {name}": getattr(self.near_matches, name)
+                for name in ("prior", "llr", "same")
+            }
         for name, values in parts.items():
             if np.shape(values) != shape:
                 raise DataError(
@@ -116,7 +127,7 @@ class Answer:
         return bool(np.all(self.is_calibrated))
 
     @property
-    def weights(self) -> Weights:
+    def weights(self) -> HypothesisWeights:
         """Prior weight of every hypothesis: even odds for and against the question."""
         both = self.ratio.numerator | self.ratio.denominator
         return {h: math.exp(weight) / 2 for h, weight in both.items()}
@@ -184,10 +195,10 @@ class Answer:
         countermeasure = None
         if self.countermeasure is not None:
             countermeasure = np.asarray(self.countermeasure[index])
-        near = None
-        if self.near is not None:
-            view, *columns = self.near
-            near = Near(view, *(np.asarray(column[index]) for column in columns))
+        near_matches = None
+        if self.near_matches is not None:
+            view, *columns = self.near_matches
+            near_matches = NearMatches(view, *(np.asarray(column[index]) for column in columns))
         return replace(
             self,
             logs={h: np.asarray(values[index]) for h, values in self.logs.items()},
@@ -196,7 +207,7 @@ class Answer:
             is_calibrated=np.asarray(self.is_calibrated[index]),
             countermeasure=countermeasure,
             claims=claims,
-            near=near,
+            near_matches=near_matches,
         )
 
 

@@ -25,12 +25,12 @@ from ..exceptions import ParameterError
 from .profiles import Profiles
 from .question import Hypothesis
 
-Reading = tuple[tuple[int, ...], ...]
+TrainingClasses = tuple[tuple[int, ...], ...]
 """Training class of every class of a side, by base view; -1 where there is none."""
 
 
 @dataclass(frozen=True)
-class Table:
+class CellTable:
     """What profiles that are scored together have in common.
 
     base : base views
@@ -45,23 +45,23 @@ class Table:
     names: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def plain(cls, base: Views, weight: float) -> Table:
+    def single_cell(cls, base: Views, weight: float) -> CellTable:
         """Of profiles with one cell and no names."""
         return cls(base, (weight,), ((0,),) * len(base), ((-1,),) * len(base))
 
-    def unread(self) -> Reading:
+    def without_training_classes(self) -> TrainingClasses:
         """No class is a training class."""
         return tuple((-1,) * len(names) for names in self.names)
 
 
 @dataclass(frozen=True)
-class Group:
+class ProfileGroup:
     """Profiles with one table: their numbers (p,), and (p, cells) rows of y.
 
     whole : these are all profiles, in their order, of one cell each
     """
 
-    table: Table
+    table: CellTable
     profiles: IntArray
     rows: IntArray
     whole: bool = False
@@ -72,9 +72,9 @@ class Group:
             return y[:, None]
         return y[like(self.rows, y)]
 
-    def cut(self, which: slice) -> Group:
+    def cut(self, which: slice) -> ProfileGroup:
         """Some of the profiles."""
-        return Group(self.table, self.profiles[which], self.rows[which])
+        return ProfileGroup(self.table, self.profiles[which], self.rows[which])
 
     def places(self, numbers: IntArray) -> IntArray:
         """Where profiles stand in the group; -1 for those of other groups."""
@@ -87,7 +87,7 @@ class Group:
 
 def group_profiles(
     profiles: Profiles, base: Views, names: Mapping[str, IntArray]
-) -> Iterator[Group]:
+) -> Iterator[ProfileGroup]:
     """Groups of profiles with equal tables.
 
     names : {view: (R,) number of every cell's class name, the same on both sides of a comparison}, of the
@@ -97,10 +97,12 @@ def group_profiles(
     if not profiles.labels and not names and (weights == weights[0]).all():
         # one cell each, in which nothing but its weight could differ
         every = np.arange(len(weights))
-        yield Group(Table.plain(base, float(weights[0])), every, every[:, None], whole=True)
+        yield ProfileGroup(
+            CellTable.single_cell(base, float(weights[0])), every, every[:, None], whole=True
+        )
         return
     # cells are put in one order, so that equal tables look equal
-    codes = {view: _own_codes(profiles, view) for view in base}
+    codes = {view: _profile_codes(profiles, view) for view in base}
     order = np.lexsort([*codes.values(), weights, *names.values(), profiles.owner])
     starts = np.searchsorted(profiles.owner, np.arange(len(profiles) + 1))
     lengths = np.diff(starts)
@@ -117,7 +119,9 @@ def group_profiles(
         # few profiles at a time are often of one kind, and to sort them takes longer than to score them
         if not (key == key[0]).all():
             _, examples, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
-        for example, some in zip(examples, _members(kind.reshape(-1), len(examples)), strict=True):
+        for example, some in zip(
+            examples, _group_members(kind.reshape(-1), len(examples)), strict=True
+        ):
             classes = []
             called = []
             for view, leaders in zip(base, first, strict=True):
@@ -130,11 +134,11 @@ def group_profiles(
                     known = names[view][rows[example, leading]].tolist()
                 called.append(tuple(known))
             own_weights = tuple(weights[rows[example]].tolist())
-            table = Table(base, own_weights, tuple(classes), tuple(called))
-            yield Group(table, numbers[some], rows[some])
+            table = CellTable(base, own_weights, tuple(classes), tuple(called))
+            yield ProfileGroup(table, numbers[some], rows[some])
 
 
-def _own_codes(profiles: Profiles, view: str) -> IntArray:
+def _profile_codes(profiles: Profiles, view: str) -> IntArray:
     """Codes that tell the classes of a profile apart: missing labels are classes of their own."""
     if view not in profiles.labels:
         return np.zeros(len(profiles.owner), dtype=np.int64)
@@ -142,54 +146,54 @@ def _own_codes(profiles: Profiles, view: str) -> IntArray:
     return np.where(codes < 0, -1 - np.arange(len(codes)), codes)
 
 
-def _members(kind: IntArray, size: int) -> list[IntArray]:
+def _group_members(kind: IntArray, size: int) -> list[IntArray]:
     """Members of every kind, 0 to size - 1, in their order."""
     order = np.argsort(kind, kind="stable")
     return np.split(order, np.searchsorted(kind[order], np.arange(1, size)))
 
 
-Role = Literal["plain", "fact", "claim"]
+LabelRole = Literal["plain", "fact", "claim"]
 """plain: named on one side at most; fact: named on both; claim: named on both, and asked about."""
 
-Match = tuple[int, int]
+ClassMatch = tuple[int, int]
 """Of a class of the test: the class of the enrolment that it is, and its training class; -1 for none."""
 
-Matches = tuple[tuple[Match, ...], ...]
+ClassMatches = tuple[tuple[ClassMatch, ...], ...]
 """By base view, of every class of the test."""
 
-FRESH: Match = (-1, -1)
+NEW_CLASS: ClassMatch = (-1, -1)
 """A class that is neither one of the enrolment's nor a training class."""
 
-MOST_WORLDS = 2**13
+MAX_ASSIGNMENTS = 2**13
 
 
 @dataclass(frozen=True)
-class Naming:
+class ViewLabels:
     """What is known of the classes' names in one base view.
 
     role : what labels on both sides mean
     training : (names,) training class of every name, -1: not seen; None: training plays no part in this view
-    near : (classes, k) the training classes that may be meant instead of every one; None: all
+    nearest : (classes, k) the training classes that may be meant instead of every one; None: all
     """
 
-    role: Role = "plain"
+    role: LabelRole = "plain"
     training: IntArray | None = None
-    near: IntArray | None = None
+    nearest: IntArray | None = None
 
     @property
     def key(self) -> tuple[Hashable, ...]:
         """Key of the worlds that this leaves possible."""
         # digests: with thousands of known classes each kept key would hold hundreds of kB
-        return self.role, _digest(self.training), _digest(self.near)
+        return self.role, _digest(self.training), _digest(self.nearest)
 
     def others(self, said: Sequence[int]) -> IntArray:
         """Numbers of the known names that may be meant instead of some."""
         assert self.training is not None
         numbers = np.flatnonzero(self.training >= 0)
-        if self.near is not None:
+        if self.nearest is not None:
             classes = [self.seen(name) for name in said]
-            near = self.near[[number for number in classes if number >= 0]]
-            numbers = numbers[np.isin(self.training[numbers], near)]
+            nearest = self.nearest[[number for number in classes if number >= 0]]
+            numbers = numbers[np.isin(self.training[numbers], nearest)]
         return np.setdiff1d(numbers, said)
 
     def seen(self, name: int) -> int:
@@ -206,46 +210,48 @@ def _digest(numbers: IntArray | None) -> tuple[Hashable, ...] | None:
 
 
 @dataclass(frozen=True)
-class World:
+class Assignment:
     """One possibility: the match of every class of the test, by base view, and the log of its weight."""
 
-    matches: Matches
+    matches: ClassMatches
     log_weight: float
 
     @cached_property
-    def own(self) -> Reading:
+    def own(self) -> TrainingClasses:
         """What the world makes of a test by itself: its training classes."""
-        return reading_of(self.matches)
+        return training_classes_of(self.matches)
 
 
-def reading_of(matches: Matches) -> Reading:
+def training_classes_of(matches: ClassMatches) -> TrainingClasses:
     """Training class of every class of the test."""
     return tuple(tuple(known for _, known in classes) for classes in matches)
 
 
-def enrolled_reading(table: Table, namings: Mapping[str, Naming]) -> Reading:
+def enrolled_training_classes(
+    table: CellTable, view_labels: Mapping[str, ViewLabels]
+) -> TrainingClasses:
     """Training class of every class of an enrolled profile."""
     by_view = zip(table.base, table.names, strict=True)
-    return tuple(tuple(namings[view].seen(name) for name in names) for view, names in by_view)
+    return tuple(tuple(view_labels[view].seen(name) for name in names) for view, names in by_view)
 
 
-def worlds(
-    hypothesis: Hypothesis, enrol: Table, test: Table, namings: Mapping[str, Naming]
-) -> list[World]:
+def possible_assignments(
+    hypothesis: Hypothesis, enrol: CellTable, test: CellTable, view_labels: Mapping[str, ViewLabels]
+) -> list[Assignment]:
     """Everything that a hypothesis leaves possible; the weights add up to 1."""
     base = enrol.base
-    options: list[Sequence[tuple[Match, ...]] | None] = []
+    options: list[Sequence[tuple[ClassMatch, ...]] | None] = []
     for i, view in enumerate(base):
-        naming = namings[view]
+        naming = view_labels[view]
         sides = enrol.names[i], test.names[i], naming
         if naming.role == "fact" or (naming.role == "claim" and view in hypothesis):
-            options.append([_by_name(*sides)])
+            options.append([_matches_by_name(*sides)])
         elif naming.role == "claim":
-            options.append(_otherwise(*sides))
+            options.append(_false_claims(*sides))
         elif view in hypothesis:
             options.append(None)
         else:
-            options.append(_outside(*sides))
+            options.append(_different_classes(*sides))
     met = [i for i, option in enumerate(options) if option is None]
     # the test meets the enrolment in one pair of cells, in all views of the hypothesis at once
     meetings = Counter(
@@ -255,57 +261,59 @@ def worlds(
     )
     sizes = [len(option) for option in options if option is not None]
     possibilities = len(meetings) * float(np.prod(sizes))
-    if possibilities > MOST_WORLDS:
+    if possibilities > MAX_ASSIGNMENTS:
         raise ParameterError(
-            f"a trial leaves {possibilities:.0f} possibilities of which class is which, more than {MOST_WORLDS}: "
+            f"a trial leaves {possibilities:.0f} possibilities of which class is which, more than {MAX_ASSIGNMENTS}: "
             "ask about fewer labelled vectors at once, or leave the labelled view out of same= so that labels are facts"
         )
-    times_of: Counter[Matches] = Counter()
+    times_of: Counter[ClassMatches] = Counter()
     for meeting, times in meetings.items():
         chosen = list(options)
         for i, (e, t) in zip(met, meeting, strict=True):
-            match = (e, namings[base[i]].seen(enrol.names[i][e]))
-            chosen[i] = [tuple(match if c == t else FRESH for c in range(len(test.names[i])))]
+            match = (e, view_labels[base[i]].seen(enrol.names[i][e]))
+            chosen[i] = [tuple(match if c == t else NEW_CLASS for c in range(len(test.names[i])))]
         for matches in product(*(option for option in chosen if option is not None)):
             times_of[matches] += times
     # meetings are equally likely; some lead to the same world
     total = sum(times_of.values())
-    return [World(matches, float(np.log(n / total))) for matches, n in times_of.items()]
+    return [Assignment(matches, float(np.log(n / total))) for matches, n in times_of.items()]
 
 
-def _by_name(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> tuple[Match, ...]:
+def _matches_by_name(
+    enrolled: Sequence[int], tested: Sequence[int], naming: ViewLabels
+) -> tuple[ClassMatch, ...]:
     """Equal names are the same class."""
     at = {name: e for e, name in enumerate(enrolled) if name >= 0}
     return tuple((at.get(name, -1), naming.seen(name)) for name in tested)
 
 
-def _otherwise(
-    enrolled: Sequence[int], tested: Sequence[int], naming: Naming
-) -> list[tuple[Match, ...]]:
+def _false_claims(
+    enrolled: Sequence[int], tested: Sequence[int], naming: ViewLabels
+) -> list[tuple[ClassMatch, ...]]:
     """Not all labels of the test are true.
 
     One class is in truth another enrolled or known one, or none of them; or all are none of them.
     """
-    truth = _by_name(enrolled, tested, naming)
+    truth = _matches_by_name(enrolled, tested, naming)
     names = {name: e for e, name in enumerate(enrolled) if name >= 0}
     if naming.training is not None:
         for name in naming.others(tested):
             names.setdefault(int(name), -1)
     # whoever it is instead: nobody known, or one of the others
-    others = [FRESH]
+    others = [NEW_CLASS]
     others += [(e, naming.seen(name)) for name, e in names.items() if name not in tested]
     claimed = [c for c, name in enumerate(tested) if name >= 0]
     ways = [(*truth[:c], other, *truth[c + 1 :]) for c in claimed for other in others]
     if len(claimed) > 1:
-        ways.append(tuple(FRESH if c in claimed else match for c, match in enumerate(truth)))
+        ways.append(tuple(NEW_CLASS if c in claimed else match for c, match in enumerate(truth)))
     return ways or [truth]
 
 
-def _outside(
-    enrolled: Sequence[int], tested: Sequence[int], naming: Naming
-) -> list[tuple[Match, ...]]:
+def _different_classes(
+    enrolled: Sequence[int], tested: Sequence[int], naming: ViewLabels
+) -> list[tuple[ClassMatch, ...]]:
     """The test's classes are none of the enrolled: another known class where that is known, or a new one."""
-    fresh = (FRESH,) * len(tested)
+    fresh = (NEW_CLASS,) * len(tested)
     unknown = all(naming.seen(name) < 0 for name in enrolled)
     if naming.training is None or len(tested) > 1 or unknown:
         return [fresh]

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .log_sums import Product, Terms
+from .log_sums import LogRatios, TermProduct
 
 ROWS, COLUMNS = 64, 32
 """Of a tile."""
@@ -103,7 +103,7 @@ class JointScorer:
     exchanged : rows and columns of the terms change places
     """
 
-    def __init__(self, terms: Terms, strip: int = 4, *, exchanged: bool = False) -> None:
+    def __init__(self, terms: LogRatios, strip: int = 4, *, exchanged: bool = False) -> None:
         self.parts = []
         for product in terms.products:
             left, right = torch.as_tensor(product.left), torch.as_tensor(product.right)
@@ -159,13 +159,13 @@ class JointScorer:
         return first[..., None] + COLUMNS * torch.arange(self.strip, device=lanes.device)
 
 
-def fits(terms: Terms) -> bool:
+def fits(terms: LogRatios) -> bool:
     """Whether the kernel can score these terms: two views, float32, and not too wide."""
     widths = [product.left.shape[1] for product in terms.products]
     return terms.shape == (1, 2) and terms.dtype == "float32" and 3 * (max(widths) - 2) <= WIDEST
 
 
-def best_rows(terms: Terms, top: int) -> tuple[torch.Tensor, torch.Tensor]:
+def best_rows(terms: LogRatios, top: int) -> tuple[torch.Tensor, torch.Tensor]:
     """(columns, top) numbers and LLRs of the best rows of every column; the matrix is never written.
 
     The best LLR of every lane of rows tells which lanes can hold the best rows; those are scored again.
@@ -190,5 +190,5 @@ def best_rows(terms: Terms, top: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat(numbers), torch.cat(scores)
 
 
-def _dots(product: Product, some: slice, rows: torch.Tensor) -> torch.Tensor:
+def _dots(product: TermProduct, some: slice, rows: torch.Tensor) -> torch.Tensor:
     return torch.einsum("crw,cw->cr", product.left[rows], product.right[some])

@@ -28,13 +28,13 @@ from ..backend import NUMPY, empty, like
 from ..exceptions import NumericalError
 from ..inference.parameters import Parameters
 from ..labels import base_columns, parts_of
-from .assignments import Matches, Reading, Table, reading_of
-from .pair_terms import PairForm, Quadratic, multiply
+from .assignments import CellTable, ClassMatches, TrainingClasses, training_classes_of
+from .pair_terms import PairTerm, QuadraticTerm, multiply
 
-KEPT_NUMBERS = 2**24
+MAX_CACHED_NUMBERS = 2**24
 """Matrices of forms are kept up to this many numbers (128 MiB)."""
 
-KEPT_LAYOUTS = 2**12
+MAX_CACHED_LAYOUTS = 2**12
 """Layouts of latents are kept for this many tables."""
 
 
@@ -89,7 +89,7 @@ class Layout:
     cells : (r, r) evidence matrix of every cell; cells of equal weight share one
     """
 
-    def __init__(self, table: Table, views: Mapping[str, int], gram: Array) -> None:
+    def __init__(self, table: CellTable, views: Mapping[str, int], gram: Array) -> None:
         self.table = table
         self.is_cell = len(table.weights) == 1
         # tells precisions apart
@@ -221,7 +221,7 @@ class LatentSide:
         return self.y @ like(self.space.unfold / self.layout.table.weights[0], self.y)
 
 
-class Elimination(NamedTuple):
+class LatentElimination(NamedTuple):
     """Latents that are integrated out, those that they are coupled with, and y_coupled -= y_gone gain."""
 
     gone: IntArray
@@ -230,7 +230,7 @@ class Elimination(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Reduction:
+class EvidenceReduction:
     """The map from evidence on all latents of a side to that on some, as a chain of eliminations (V2).
 
     A cell's own latents, such as those of its phrase, are coupled with latents of that cell only: they are integrated
@@ -240,7 +240,7 @@ class Reduction:
     loading : (kept, w) what the kept evidence is multiplied by in the end; None is I
     """
 
-    steps: tuple[Elimination, ...]
+    steps: tuple[LatentElimination, ...]
     keep: IntArray
     scale: Array | None = None
     loading: Array | None = None
@@ -263,7 +263,9 @@ class Reduction:
         return sum(gains.values()) + sum(own)
 
     @classmethod
-    def of(cls, cells: Sequence[Array], layout: Layout, keep: IntArray) -> tuple[Array, Reduction]:
+    def of(
+        cls, cells: Sequence[Array], layout: Layout, keep: IntArray
+    ) -> tuple[Array, EvidenceReduction]:
         """(rho, rho) evidence on kept latents when the others are integrated out, and the way there.
 
         cells : (r, r) evidence matrix of every cell
@@ -286,14 +288,14 @@ class Reduction:
             gain, more = made[key]
             coupled = place[~own]
             if gain is not None:
-                steps.append(Elimination(place[own], coupled, gain))
+                steps.append(LatentElimination(place[own], coupled, gain))
             where = position[coupled]
             rest[np.ix_(where, where)] += more
         # what several cells have in common, and is not kept
         is_common = ~is_kept[left]
         gain, kept = _eliminate(rest, is_common)
         if gain is not None:
-            steps.append(Elimination(left[is_common], left[~is_common], gain))
+            steps.append(LatentElimination(left[is_common], left[~is_common], gain))
         # in the order that was asked for
         order = np.searchsorted(left[~is_common], keep)
         return _symmetric(kept[np.ix_(order, order)]), cls(tuple(steps), keep)
@@ -313,7 +315,7 @@ def _eliminate(N: Array, is_gone: BoolArray) -> tuple[Array | None, Array]:
 # -- the matrices of a form: once from latents, once from vectors, once as published -------------------------
 
 
-class PairTerm(NamedTuple):
+class PairTermMatrices(NamedTuple):
     """log p(e, t | world) - log p(e) - log p(t) as a quadratic form of the two sides' evidence.
 
     value = (y_e left)(y_t right)' + y_e row y_e' + y_t column y_t' + constant
@@ -328,11 +330,11 @@ class PairTerm(NamedTuple):
     column: Array
     constant: float
 
-    def scaled(self, of_e: Array, of_t: Array) -> PairTerm:
+    def scaled(self, of_e: Array, of_t: Array) -> PairTermMatrices:
         """The term of y_e and y_t where this one is of y_e of_e and y_t of_t."""
         row = of_e @ self.row @ of_e.T
         column = of_t @ self.column @ of_t.T
-        return PairTerm(of_e @ self.left, of_t @ self.right, row, column, self.constant)
+        return PairTermMatrices(of_e @ self.left, of_t @ self.right, row, column, self.constant)
 
 
 def log_evidence_matrix(N: Array) -> tuple[Array, float]:
@@ -360,7 +362,7 @@ def reduce_evidence(N: Array, keep: IntArray) -> tuple[Array, Array]:
     return _symmetric(kept), M
 
 
-def latent_term(N_e: Array, N_t: Array, keep_e: IntArray, keep_t: IntArray) -> PairTerm:
+def latent_term(N_e: Array, N_t: Array, keep_e: IntArray, keep_t: IntArray) -> PairTermMatrices:
     """The term of sharing latents keep_e of one side, which are latents keep_t of the other, and no others."""
     # What is not shared is integrated out side by side (V2). What is left adds up where both sides have the same
     # latents: log p(e, t) has W of the sum, log p(e) and log p(t) have their own, and the cross term is 2 y_e W y_t'.
@@ -371,7 +373,7 @@ def latent_term(N_e: Array, N_t: Array, keep_e: IntArray, keep_t: IntArray) -> P
     own_t, k_t = log_evidence_matrix(kept_t)
     # a root on either side keeps the factors thin, and the product of equal size
     root = NUMPY.cholesky(2 * joint)
-    return PairTerm(  # (V3)
+    return PairTermMatrices(  # (V3)
         M_e @ root,
         M_t @ root,
         M_e @ (joint - own_e) @ M_e.T,
@@ -380,7 +382,7 @@ def latent_term(N_e: Array, N_t: Array, keep_e: IntArray, keep_t: IntArray) -> P
     )
 
 
-def vector_term(A: Array, B: Array, R: Array) -> PairTerm:
+def vector_term(A: Array, B: Array, R: Array) -> PairTermMatrices:
     """The same for two vectors with covariances A and B, of which R is what they share: p(e | t) against p(e)."""
     lower_e = NUMPY.cholesky(A)
     lower_t = NUMPY.cholesky(B)
@@ -391,19 +393,19 @@ def vector_term(A: Array, B: Array, R: Array) -> PairTerm:
     row = (NUMPY.inverse(lower_e) - NUMPY.inverse(lower)) / 2
     column = -gain @ cross / 2
     constant = float(np.log(lower_e.diagonal()).sum() - np.log(lower.diagonal()).sum())
-    return PairTerm(cross, np.ones(len(B)), row, _symmetric(column), constant)  # (V12)
+    return PairTermMatrices(cross, np.ones(len(B)), row, _symmetric(column), constant)  # (V12)
 
 
-def reduced_term(kept_e: Array, kept_t: Array) -> PairTerm:
+def reduced_term(kept_e: Array, kept_t: Array) -> PairTermMatrices:
     """`latent_term` of evidence that was reduced to the shared latents on both sides."""
     joint, k_joint = log_evidence_matrix(kept_e + kept_t)
     own_e, k_e = log_evidence_matrix(kept_e)
     own_t, k_t = log_evidence_matrix(kept_t)
     root = NUMPY.cholesky(2 * joint)
-    return PairTerm(root, root, joint - own_e, joint - own_t, k_joint - k_e - k_t)  # (V3)
+    return PairTermMatrices(root, root, joint - own_e, joint - own_t, k_joint - k_e - k_t)  # (V3)
 
 
-def predictive_term(kept: Array, shared: Array, B: Array) -> tuple[PairTerm, Array]:
+def predictive_term(kept: Array, shared: Array, B: Array) -> tuple[PairTermMatrices, Array]:
     """The term of a profile of several cells and one vector, and the loading (rho, D) of the profile's evidence.
 
     With z ~ N(0, I) the shared latents and shared z what they add to the vector, of which B is the covariance: the
@@ -420,11 +422,13 @@ def predictive_term(kept: Array, shared: Array, B: Array) -> tuple[PairTerm, Arr
     precision = _symmetric(NUMPY.inverse(lower))
     column = (NUMPY.inverse(lower_t) - precision) / 2
     constant = float(np.log(lower_t.diagonal()).sum() - np.log(lower.diagonal()).sum())
-    term = PairTerm(precision, np.ones(len(B)), -precision / 2, _symmetric(column), constant)
+    term = PairTermMatrices(
+        precision, np.ones(len(B)), -precision / 2, _symmetric(column), constant
+    )
     return term, loading  # (V2), (V12)
 
 
-def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTerm:
+def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTermMatrices:
     """The paper's covariance of a half-shared hypothesis, as published.
 
     The doubled view's covariance stands twice, and all of it in all four blocks
@@ -435,10 +439,10 @@ def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTerm:
     own_t, k_t = log_evidence_matrix(N_t)
     joint = scale[:, None] * joint * scale
     root = NUMPY.cholesky(2 * joint)
-    return PairTerm(root, root, joint - own_e, joint - own_t, k_joint - k_e - k_t)  # (V8)
+    return PairTermMatrices(root, root, joint - own_e, joint - own_t, k_joint - k_e - k_t)  # (V8)
 
 
-class _Made(NamedTuple):
+class _TermRecipe(NamedTuple):
     """The form of a world for all profiles of two tables: key, matrices, linear parts.
 
     in_vectors : whether it is of the whitened means of the enrolment, of the test; else of their evidence
@@ -446,27 +450,27 @@ class _Made(NamedTuple):
     """
 
     key: Hashable
-    term: PairTerm
+    term: PairTermMatrices
     row: Array | None
     column: Array | None
     constant: float
     in_vectors: tuple[bool, bool]
-    reductions: tuple[Reduction | None, Reduction | None] = (None, None)
+    reductions: tuple[EvidenceReduction | None, EvidenceReduction | None] = (None, None)
 
 
-class _Reduced(NamedTuple):
+class _ReducedTerm(NamedTuple):
     """A term of sides of which one has several cells, whose evidence is reduced first.
 
     A test of one cell stays as it is, for an index takes the same vector of it for all terms: test is then None.
     """
 
-    term: PairTerm
-    enrol: Reduction
-    test: Reduction | None
+    term: PairTermMatrices
+    enrol: EvidenceReduction
+    test: EvidenceReduction | None
     test_in_vectors: bool = False
 
 
-class LatentForms:
+class LatentTerms:
     """Forms of one model of latents, which keeps the matrices that it has made.
 
     views : with their ranks
@@ -481,14 +485,14 @@ class LatentForms:
         self.base = base_columns(tuple(views))
         self.published = False
         self.known: dict[str, KnownClasses] = {}
-        self._layouts: dict[Table, Layout] = {}
-        self._made: dict[Hashable, _Made | None] = {}
-        self._terms: dict[Hashable, PairTerm] = {}
-        self._reduced: dict[Hashable, _Reduced] = {}
+        self._layouts: dict[CellTable, Layout] = {}
+        self._made: dict[Hashable, _TermRecipe | None] = {}
+        self._terms: dict[Hashable, PairTermMatrices] = {}
+        self._reduced: dict[Hashable, _ReducedTerm] = {}
         self._alone: dict[Hashable, tuple[Array, float]] = {}
         self._kept = 0
 
-    def as_published(self) -> LatentForms:
+    def as_published(self) -> LatentTerms:
         """The same with the covariances that the paper gives to half-shared hypotheses."""
         other = copy(self)
         other.published = True
@@ -514,35 +518,41 @@ class LatentForms:
         self._alone.clear()
         self._kept = 0
 
-    def side(self, table: Table, y: AnyArray) -> LatentSide:
+    def side(self, table: CellTable, y: AnyArray) -> LatentSide:
         layout = self._layouts.get(table)
         if layout is None:
             # forms are kept by layout: they go with it
-            if len(self._layouts) >= KEPT_LAYOUTS:
+            if len(self._layouts) >= MAX_CACHED_LAYOUTS:
                 self._layouts.clear()
                 self._forget()
             layout = Layout(table, self.views, self.space.gram)
             self._layouts[table] = layout
         return LatentSide(layout, layout.gather(y), self.space)
 
-    def alone(self, side: LatentSide, reading: Reading) -> list[Quadratic]:
-        known = self._substitution(side.layout, reading)
+    def side_terms(
+        self, side: LatentSide, training_classes: TrainingClasses
+    ) -> list[QuadraticTerm]:
+        known = self._substitution(side.layout, training_classes)
         if not known.alike:
             return []
-        nothing = self._substitution(side.layout, side.layout.table.unread())
+        nothing = self._substitution(side.layout, side.layout.table.without_training_classes())
         return [self._density(side, known, 1.0), self._density(side, nothing, -1.0)]
 
-    def form(
-        self, enrol: LatentSide, test: LatentSide, reading: Reading, matches: Matches
-    ) -> list[PairForm]:
-        name = (enrol.layout, test.layout, reading, matches, self.published)
+    def assignment_terms(
+        self,
+        enrol: LatentSide,
+        test: LatentSide,
+        training_classes: TrainingClasses,
+        matches: ClassMatches,
+    ) -> list[PairTerm]:
+        name = (enrol.layout, test.layout, training_classes, matches, self.published)
         made = self._made.get(name)
         if made is None:
-            made = self._make(enrol.layout, test.layout, reading, matches)
+            made = self._make(enrol.layout, test.layout, training_classes, matches)
             if made is not None:
                 self._kept += len(made.term.row) + len(made.term.column)
             # all at once: what is needed comes back within one call
-            if self._kept > KEPT_NUMBERS:
+            if self._kept > MAX_CACHED_NUMBERS:
                 self._forget()
             self._made[name] = made
         if made is None:
@@ -555,20 +565,20 @@ class LatentForms:
         for i, reduction in enumerate(made.reductions):
             if reduction is not None:
                 values[i] = reduction.apply(values[i])
-        row = Quadratic((key, "row"), values[0], term.row, made.row, made.constant)
-        column = Quadratic((key, "column"), values[1], term.column, made.column)
-        return [PairForm(key, term.left, term.right, row, column)]
+        row = QuadraticTerm((key, "row"), values[0], term.row, made.row, made.constant)
+        column = QuadraticTerm((key, "column"), values[1], term.column, made.column)
+        return [PairTerm(key, term.left, term.right, row, column)]
 
     def _make(
-        self, enrol: Layout, test: Layout, reading: Reading, matches: Matches
-    ) -> _Made | None:
+        self, enrol: Layout, test: Layout, training_classes: TrainingClasses, matches: ClassMatches
+    ) -> _TermRecipe | None:
         # what is not shared is in no cross term
         keep_e, keep_t = self._shared_latents(enrol, test, matches)
         if len(keep_e) == 0:
             return None
         in_vectors = enrol.is_cell and test.is_cell and self.space.is_wide and not self.published
-        of_e = self._substitution(enrol, reading)
-        of_t = self._substitution(test, reading_of(matches))
+        of_e = self._substitution(enrol, training_classes)
+        of_t = self._substitution(test, training_classes_of(matches))
         doubled: list[str] = []
         if self.published:
             pairs = zip(self.base, matches, strict=True)
@@ -598,11 +608,11 @@ class LatentForms:
             self._kept += sum(matrix.size for matrix in term[:4])
         # without training classes all means are 0, and forms have no linear part
         if not of_e.alike and not of_t.alike:
-            return _Made(key, term, None, None, term.constant, (in_vectors, in_vectors))
+            return _TermRecipe(key, term, None, None, term.constant, (in_vectors, in_vectors))
         o_e = self._mean(enrol, of_e, in_vectors)
         o_t = self._mean(test, of_t, in_vectors)
-        row, column, constant = _about(term, o_e, o_t)
-        return _Made(key, term, row, column, constant, (in_vectors, in_vectors))
+        row, column, constant = _centred_term(term, o_e, o_t)
+        return _TermRecipe(key, term, row, column, constant, (in_vectors, in_vectors))
 
     def _make_reduced(
         self,
@@ -613,7 +623,7 @@ class LatentForms:
         keep_e: IntArray,
         keep_t: IntArray,
         key: Hashable,
-    ) -> _Made:
+    ) -> _TermRecipe:
         """The form where a side has several cells: of its evidence on what is shared."""
         reduced = self._reduced.get(key)
         if reduced is None:
@@ -624,13 +634,13 @@ class LatentForms:
         term, reduce_e, reduce_t, test_in_vectors = reduced
         places = ((False, test_in_vectors), (reduce_e, reduce_t))
         if not of_e.alike and not of_t.alike:
-            return _Made(key, term, None, None, term.constant, *places)
+            return _TermRecipe(key, term, None, None, term.constant, *places)
         o_e = reduce_e.apply(self._mean(enrol, of_e, False)[None])[0]
         o_t = self._mean(test, of_t, test_in_vectors)
         if reduce_t is not None:
             o_t = reduce_t.apply(o_t[None])[0]
-        row, column, constant = _about(term, o_e, o_t)
-        return _Made(key, term, row, column, constant, *places)
+        row, column, constant = _centred_term(term, o_e, o_t)
+        return _TermRecipe(key, term, row, column, constant, *places)
 
     def _reduce(
         self,
@@ -640,28 +650,28 @@ class LatentForms:
         of_t: Substitution,
         keep_e: IntArray,
         keep_t: IntArray,
-    ) -> _Reduced:
-        kept_e, reduce_e = Reduction.of(of_e.cells(enrol), enrol, keep_e)
+    ) -> _ReducedTerm:
+        kept_e, reduce_e = EvidenceReduction.of(of_e.cells(enrol), enrol, keep_e)
         if of_e.alike:
             reduce_e = replace(reduce_e, scale=of_e.scale)
         if test.is_cell and self.space.is_wide:
             # fewer columns than latents: the test is a vector
             shared = self.space.whitened @ of_t.scale[:, keep_t]
             term, loading = predictive_term(kept_e, shared, self._covariance(test, of_t.scale))
-            return _Reduced(term, replace(reduce_e, loading=loading), None, True)
+            return _ReducedTerm(term, replace(reduce_e, loading=loading), None, True)
         if test.is_cell:
             kept_t, M = reduce_evidence(of_t.apply(test.precision), keep_t)
             if of_t.alike:
                 M = of_t.scale @ M
             term = reduced_term(kept_e, kept_t)
             column = _symmetric(M @ term.column @ M.T)
-            return _Reduced(term._replace(right=M @ term.right, column=column), reduce_e, None)
-        kept_t, reduce_t = Reduction.of(of_t.cells(test), test, keep_t)
+            return _ReducedTerm(term._replace(right=M @ term.right, column=column), reduce_e, None)
+        kept_t, reduce_t = EvidenceReduction.of(of_t.cells(test), test, keep_t)
         if of_t.alike:
             reduce_t = replace(reduce_t, scale=of_t.scale)
-        return _Reduced(reduced_term(kept_e, kept_t), reduce_e, reduce_t)
+        return _ReducedTerm(reduced_term(kept_e, kept_t), reduce_e, reduce_t)
 
-    def _density(self, side: LatentSide, known: Substitution, factor: float) -> Quadratic:
+    def _density(self, side: LatentSide, known: Substitution, factor: float) -> QuadraticTerm:
         """Log density as certain training classes, up to a constant that all readings share."""
         layout = side.layout
         in_vectors = layout.is_cell and self.space.is_wide
@@ -683,16 +693,16 @@ class LatentForms:
         linear = -2.0 * matrix @ mean
         constant -= 0.5 * float(mean @ linear)
         if in_vectors:
-            return Quadratic(key, side.vectors, matrix, linear, constant, factor)
+            return QuadraticTerm(key, side.vectors, matrix, linear, constant, factor)
         constant -= 0.5 * float(known.shift @ mean)
-        return Quadratic(key, side.y, matrix, linear + known.shift, constant, factor)  # (V6)
+        return QuadraticTerm(key, side.y, matrix, linear + known.shift, constant, factor)  # (V6)
 
-    def _substitution(self, layout: Layout, reading: Reading) -> Substitution:
+    def _substitution(self, layout: Layout, training_classes: TrainingClasses) -> Substitution:
         alike = []
         roots = []
         shift = np.zeros(layout.width)
         for view, known in self.known.items():
-            for number, c in enumerate(reading[self.base.index(view)]):
+            for number, c in enumerate(training_classes[self.base.index(view)]):
                 block = layout.blocks.get((layout.views.index(view), (number,)))
                 if c >= 0 and block is not None:
                     alike.append((block.start, int(known.alike[c])))
@@ -711,7 +721,7 @@ class LatentForms:
         return loading @ loading.T + np.eye(len(loading)) / layout.table.weights[0]
 
     def _shared_latents(
-        self, enrol: Layout, test: Layout, matches: Matches
+        self, enrol: Layout, test: Layout, matches: ClassMatches
     ) -> tuple[IntArray, IntArray]:
         """Numbers of the latents that the two sides share: in the enrolment, and the same ones in the test."""
         keep_e: list[int] = []
@@ -727,7 +737,7 @@ class LatentForms:
         return np.asarray(keep_e, dtype=np.int64), np.asarray(keep_t, dtype=np.int64)
 
 
-def _about(term: PairTerm, o_e: Array, o_t: Array) -> tuple[Array, Array, float]:
+def _centred_term(term: PairTermMatrices, o_e: Array, o_t: Array) -> tuple[Array, Array, float]:
     """Linear parts and constant of a term of (e - o_e) and (t - o_t): both about the means of training classes."""
     cross_e = o_e @ term.left
     cross_t = multiply(o_t, term.right)

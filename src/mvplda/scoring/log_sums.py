@@ -24,24 +24,24 @@ BLOCK = 512
 
 LOG2_E = 1.0 / math.log(2.0)
 
-HIGHEST = 80.0
+MAX_EXPONENT = 80.0
 """The power of a larger exponent is no float32 number, that of a lower one than minus this none of full precision."""
 
-TINY = 1e-280
+MIN_RELIABLE_SUM = 1e-280
 """Sums of powers below this may have lost some of them."""
 
-SCATTER_ELEMENTS = 2**22
+BAND_NUMBERS = 2**22
 """Numbers of a band of rows that is made at a time, where a matrix is not written in place."""
 
-GATHERED = 2**11
+GATHER_CHUNK = 2**11
 """Trials of which rows are gathered at a time, while they are in the cache."""
 
-Index = slice | AnyArray
+RowIndex = slice | AnyArray
 """Some rows: a slice, or their numbers."""
 
 
 @dataclass(frozen=True)
-class Several:
+class OffsetSum:
     """Worlds of one product that differ by what they add to rows and columns: log sum of exp(row + column).
 
     rows, columns : (P, worlds), (T, worlds) in float64, at most 0
@@ -50,14 +50,14 @@ class Several:
     rows: AnyArray
     columns: AnyArray
 
-    def block(self, rows: Index, columns: Index) -> AnyArray:
+    def block(self, rows: RowIndex, columns: RowIndex) -> AnyArray:
         """Of all pairs of some rows and columns."""
         a = self.rows[rows]
         b = self.columns[columns]
         xp = namespace(a)
         # one product instead of a sum over worlds for every pair: both factors are at most 1
         total = xp.exp(a) @ xp.exp(b).T
-        lost = total < TINY
+        lost = total < MIN_RELIABLE_SUM
         total[lost] = 1.0
         logs = xp.log(total)
         if bool(lost.any()):
@@ -66,7 +66,7 @@ class Several:
             logs[lost] = _log_sum_rows(a[i] + b[j])
         return logs
 
-    def pairs(self, rows: Index, columns: Index) -> AnyArray:
+    def pairs(self, rows: RowIndex, columns: RowIndex) -> AnyArray:
         """Of a list of pairs."""
         return _log_sum_rows(self.rows[rows] + self.columns[columns])
 
@@ -78,7 +78,7 @@ def _log_sum_rows(values: AnyArray) -> AnyArray:
 
 
 @dataclass(frozen=True)
-class Product:
+class TermProduct:
     """One pair form over all pairs of two groups of profiles: left @ right'.
 
     left, right : (P, rho + 2), (T, rho + 2)
@@ -87,9 +87,9 @@ class Product:
 
     left: AnyArray
     right: AnyArray
-    several: Several | None = None
+    several: OffsetSum | None = None
 
-    def block(self, rows: Index, columns: Index) -> AnyArray:
+    def block(self, rows: RowIndex, columns: RowIndex) -> AnyArray:
         value = self.left[rows] @ self.right[columns].T
         if self.several is not None:
             value += cast(self.several.block(rows, columns), dtype_name(value))
@@ -102,32 +102,32 @@ class Product:
             value += cast(self.several.pairs(rows, columns), dtype_name(value))
         return value
 
-    def rows(self, rows: slice) -> Product:
+    def rows(self, rows: slice) -> TermProduct:
         several = self.several and replace(self.several, rows=self.several.rows[rows])
-        return Product(self.left[rows], self.right, several)
+        return TermProduct(self.left[rows], self.right, several)
 
 
 @dataclass(frozen=True)
-class LogSum:
+class AssignmentSum:
     """log of the sum of exp(products), and of exp(constant) where there is one: worlds that share nothing."""
 
-    products: tuple[Product, ...]
+    products: tuple[TermProduct, ...]
     constant: float | None = None
 
-    def evaluate(self, each: Callable[[Product], AnyArray]) -> AnyArray | float:
+    def evaluate(self, each: Callable[[TermProduct], AnyArray]) -> AnyArray | float:
         if not self.products:
             # a side of the ratio without any world is impossible
             return -math.inf if self.constant is None else self.constant
         return log_sum([each(product) for product in self.products], self.constant)
 
 
-class Terms:
+class LogRatios:
     """Log sums over worlds of two groups of profiles; the last is what all others are relative to.
 
     A likelihood ratio has two of them. The log-likelihoods of hypotheses have one for each.
     """
 
-    def __init__(self, *sums: LogSum) -> None:
+    def __init__(self, *sums: AssignmentSum) -> None:
         self.sums = sums
         self.products = tuple(product for one in sums for product in one.products)
 
@@ -147,12 +147,12 @@ class Terms:
             return None
         return len(numerator.products), len(denominator.products)
 
-    def rows(self, rows: slice) -> Terms:
+    def rows(self, rows: slice) -> LogRatios:
         """The terms of some rows."""
         made = [replace(s, products=tuple(p.rows(rows) for p in s.products)) for s in self.sums]
-        return Terms(*made)
+        return LogRatios(*made)
 
-    def ratios(self, each: Callable[[Product], AnyArray]) -> list[AnyArray | float]:
+    def ratios(self, each: Callable[[TermProduct], AnyArray]) -> list[AnyArray | float]:
         """All sums but the last, relative to it, of whatever pairs `each` gives the products."""
         *values, reference = [one.evaluate(each) for one in self.sums]
         if isinstance(reference, float) and reference == 0.0:
@@ -161,7 +161,7 @@ class Terms:
             values[k] -= reference  # (V4)
         return values
 
-    def block(self, rows: Index, columns: Index) -> list[AnyArray | float]:
+    def block(self, rows: RowIndex, columns: RowIndex) -> list[AnyArray | float]:
         return self.ratios(lambda product: product.block(rows, columns))
 
     def pairs(self, rows: AnyArray, columns: AnyArray) -> list[AnyArray | float]:
@@ -176,9 +176,9 @@ def _row_dots(of_left: AnyArray, of_right: AnyArray, rows: Any, columns: Any) ->
     right = np.asarray(of_right)
     dots = np.empty(len(rows), dtype=left.dtype)
     # gathered rows are overwritten again and again, so that they stay in the cache
-    space = np.empty((2, min(GATHERED, len(rows)), left.shape[1]), dtype=left.dtype)
-    for start in range(0, len(rows), GATHERED):
-        some = slice(start, start + GATHERED)
+    space = np.empty((2, min(GATHER_CHUNK, len(rows)), left.shape[1]), dtype=left.dtype)
+    for start in range(0, len(rows), GATHER_CHUNK):
+        some = slice(start, start + GATHER_CHUNK)
         a, b = space[:, : len(rows[some])]
         # the pairs are checked; to check them again takes a copy
         left.take(rows[some], 0, out=a, mode="clip")
@@ -199,9 +199,13 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
         return xp.logsumexp(xp.stack([*arrays, *more]), 0)
     values = [np.asarray(array) for array in arrays]
     top: Any = 0.0
-    if constant is not None and constant > -20.0 and max(array.max() for array in values) < HIGHEST:
+    if (
+        constant is not None
+        and constant > -20.0
+        and max(array.max() for array in values) < MAX_EXPONENT
+    ):
         # beside the constant small powers count for nothing, and none overflows; an array, for scalars are slower
-        floor = np.full_like(first, -HIGHEST)
+        floor = np.full_like(first, -MAX_EXPONENT)
         total: Any = math.exp(constant)
         for array in values:
             np.maximum(array, floor, out=array)
@@ -230,7 +234,7 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
 # -- matrices ------------------------------------------------------------------------------------------------
 
 
-def fill_matrix(terms: Terms, outs: Sequence[AnyArray], threads: int | None = None) -> None:
+def fill_matrix(terms: LogRatios, outs: Sequence[AnyArray], threads: int | None = None) -> None:
     """Write what the terms are of every row and column, block by block: one result for each sum but the last."""
     n_rows, n_columns = outs[0].shape
     if is_torch(outs[0]):
@@ -266,7 +270,7 @@ def fill_matrix(terms: Terms, outs: Sequence[AnyArray], threads: int | None = No
 # -- the best rows -------------------------------------------------------------------------------------------
 
 
-class Best:
+class BestRows:
     """The best rows of every column of a matrix that is made some rows at a time.
 
     numbers, scores : (columns, top), best first; -1 and minus infinity where there are not so many
@@ -276,7 +280,7 @@ class Best:
         self.numbers: IntArray = np.full((n_columns, top), -1)
         self.scores: FloatArray = np.full((n_columns, top), -np.inf)
 
-    def add(self, scores: AnyArray, rows: IntArray, columns: Index = slice(None)) -> None:
+    def add(self, scores: AnyArray, rows: IntArray, columns: RowIndex = slice(None)) -> None:
         """Take in the scores (rows, columns) of some rows and columns."""
         values = to_host(scores).T
         top = self.numbers.shape[1]
@@ -287,7 +291,7 @@ class Best:
             values = np.take_along_axis(values, places, axis=1)
         self.merge(rows[places], values, columns)
 
-    def merge(self, numbers: IntArray, scores: FloatArray, columns: Index = slice(None)) -> None:
+    def merge(self, numbers: IntArray, scores: FloatArray, columns: RowIndex = slice(None)) -> None:
         every = np.concatenate([self.scores[columns], scores], axis=1)
         # equal scores keep the order of the profiles, whatever the bands are
         order = np.argsort(-every, axis=1, kind="stable")[:, : self.numbers.shape[1]]
@@ -296,7 +300,7 @@ class Best:
         self.numbers[columns] = np.take_along_axis(names, order, axis=1)
 
 
-def bands(n_rows: int, n_columns: int, least: int = 1) -> list[slice]:
+def row_bands(n_rows: int, n_columns: int, least: int = 1) -> list[slice]:
     """Rows of a matrix, as many at a time as may be held."""
-    step = max(least, SCATTER_ELEMENTS // max(n_columns, 1))
+    step = max(least, BAND_NUMBERS // max(n_columns, 1))
     return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]

@@ -60,7 +60,7 @@ class Profiles:
 
     def number(self, ids: ArrayLike) -> IntArray:
         """Positions of some ids."""
-        wanted = _plain_ids([ids] if np.ndim(ids) == 0 else ids).tolist()
+        wanted = _as_ids([ids] if np.ndim(ids) == 0 else ids).tolist()
         # of ids that occur twice the first counts
         place = {name: number for number, name in reversed(list(enumerate(self.ids.tolist())))}
         for name in wanted:
@@ -99,7 +99,7 @@ class Profiles:
         )
 
 
-SideLike = Profiles | ArrayLike
+ProfilesLike = Profiles | ArrayLike
 """One side of a score: profiles, or single vectors (n, D)."""
 
 
@@ -125,14 +125,14 @@ def sum_evidence(
     n = len(y)
     names = owner = cell = np.arange(n)
     if ids is not None:
-        names, owner = number_ids(ids, n)
+        names, owner = encode_ids(ids, n)
         cell = owner
     owners = np.arange(len(names))
     carried: dict[str, CellLabels] = {}
     if labels is not None:
         if method == "average":
             raise ParameterError("enrolment with labels is exact: use method='exact'")
-        first, cell, carried = _cells(owner, labels, base)
+        first, cell, carried = _find_cells(owner, labels, base)
         owners = owner[first]
     # a profile of one vector is its evidence: nothing is added up
     total = y
@@ -161,12 +161,12 @@ def from_sums(
     if tuple(y.shape) != (n, width):
         raise DataError(f"evidence of {n} cells has shape {(n, width)}; got {tuple(y.shape)}")
     each = _check_weights(weights, n, "cells")
-    if n == 0 or owners.dtype.kind not in "iu" or not _numbers_all(owners):
+    if n == 0 or owners.dtype.kind not in "iu" or not _is_consecutive(owners):
         raise DataError(
             "owner numbers the profile of every cell: 0, 1, ... in order, each at least once"
         )
     n_profiles = int(owners[-1]) + 1
-    names = np.arange(n_profiles) if ids is None else _plain_ids(ids)
+    names = np.arange(n_profiles) if ids is None else _as_ids(ids)
     if len(names) != n_profiles:
         raise LabelError(f"there are {n_profiles} profiles and {len(names)} ids")
     # sums may be of weighted vectors: a count is of at least one
@@ -186,7 +186,7 @@ def _check_weights(weights: ArrayLike, n: int, what: str) -> Array:
     return each.astype(np.float64)
 
 
-def _numbers_all(owner: IntArray) -> bool:
+def _is_consecutive(owner: IntArray) -> bool:
     """Whether cells are in the order of their profiles, of which none is left out."""
     steps = np.diff(owner)
     return bool(owner[0] == 0 and steps.min(initial=0) >= 0 and steps.max(initial=0) <= 1)
@@ -208,9 +208,9 @@ def as_cell_labels(view: str, array: Names, n: int) -> CellLabels:
     return CellLabels(names, numbers)
 
 
-def number_ids(ids: ArrayLike, n: int) -> tuple[Names, IntArray]:
+def encode_ids(ids: ArrayLike, n: int) -> tuple[Names, IntArray]:
     """Ids in order of first appearance, and the number of every vector's id."""
-    array = _plain_ids(ids)
+    array = _as_ids(ids)
     if array.shape != (n,):
         raise LabelError(
             f"there are {n} vectors and ids of shape {array.shape}: give one id a vector"
@@ -221,7 +221,7 @@ def number_ids(ids: ArrayLike, n: int) -> tuple[Names, IntArray]:
     return names[order], np.argsort(order)[inverse.reshape(-1)]
 
 
-def _plain_ids(ids: Labels) -> Names:
+def _as_ids(ids: Labels) -> Names:
     """Ids as text or numbers."""
     array = as_array(ids)
     if array.dtype == object:
@@ -238,7 +238,7 @@ def _plain_ids(ids: Labels) -> Names:
     return array.astype(np.str_) if array.dtype.kind == "S" else array
 
 
-def _cells(
+def _find_cells(
     owner: IntArray, labels: Labels, base: Views
 ) -> tuple[IntArray, IntArray, dict[str, CellLabels]]:
     """First vector of every cell, cell of every vector, and the cells' labels; cells are in order of profiles."""
@@ -290,8 +290,8 @@ def match_names(
     named = {names.dtype.kind == "U": names for names in sources if len(names)}
     if len(named) > 1:
         raise LabelError(
-            f"classes of view {view!r} are named by text, like {_some(named[True])} and numbers, like "
-            f"{_some(named[False])}: give all names as one type"
+            f"classes of view {view!r} are named by text, like {_examples(named[True])} and numbers, like "
+            f"{_examples(named[False])}: give all names as one type"
         )
     # all names one after the other, none changed by the types of the others
     every = np.unique(exact_names(name for names in sources for name in names.tolist()))
@@ -303,11 +303,11 @@ def match_names(
     if training is not None:
         trained = np.full(len(every), -1)
         trained[np.searchsorted(every, training.astype(every.dtype))] = np.arange(len(training))
-        _check_seen(view, every, np.unique(np.concatenate(numbers)), trained)
+        _check_training_names(view, every, np.unique(np.concatenate(numbers)), trained)
     return numbers[0], numbers[-1], trained
 
 
-def _check_seen(view: str, every: Names, carried: IntArray, trained: IntArray) -> None:
+def _check_training_names(view: str, every: Names, carried: IntArray, trained: IntArray) -> None:
     """Refuse names of which training has seen none, and warn of those that it has not."""
     carried = carried[carried >= 0]
     if len(carried) == 0:
@@ -318,16 +318,16 @@ def _check_seen(view: str, every: Names, carried: IntArray, trained: IntArray) -
     if len(unseen) == len(carried):
         raise LabelError(
             f"none of the classes named in view {view!r} was seen in training: they are called like "
-            f"{_some(unseen)}, the training classes like {_some(every[trained >= 0])}"
+            f"{_examples(unseen)}, the training classes like {_examples(every[trained >= 0])}"
         )
     if len(unseen):
         warnings.warn(
             f"{len(unseen)} of {len(carried)} classes named in view {view!r} were not seen in training, "
-            f"such as {_some(unseen)}: they are taken as new classes",
+            f"such as {_examples(unseen)}: they are taken as new classes",
             UnknownClassWarning,
             stacklevel=6,
         )
 
 
-def _some(names: Names) -> str:
+def _examples(names: Names) -> str:
     return ", ".join(repr(name) for name in names[:3].tolist())

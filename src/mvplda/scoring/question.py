@@ -22,10 +22,10 @@ from .log_sums import log_sum
 Hypothesis = tuple[str, ...]
 """The base views that two sides share, in the model's order."""
 
-Logs = Mapping[Hypothesis, AnyArray]
+LogLikelihoods = Mapping[Hypothesis, AnyArray]
 """Log-likelihoods of hypotheses: (profiles, tests), or (trials,)."""
 
-Weights = dict[Hypothesis, float]
+HypothesisWeights = dict[Hypothesis, float]
 """Of hypotheses."""
 
 
@@ -67,9 +67,9 @@ class Question:
     def __post_init__(self) -> None:
         keep = partial(object.__setattr__, self)
         if self.same is not None:
-            keep("same", names_of(self.same))
+            keep("same", view_names(self.same))
         if self.known is not None and not isinstance(self.known, Mapping):
-            keep("known", names_of(self.known))
+            keep("known", view_names(self.known))
         if self.countermeasure is not None:
             keep("countermeasure", np.asarray(self.countermeasure, dtype=np.float64))
             if np.isnan(self.countermeasure).any():
@@ -101,7 +101,7 @@ class Question:
         """What is asked: the keyword arguments that make the question."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
-    def ratio(self, base: Sequence[str], labelled: Iterable[str] = ()) -> Ratio:
+    def ratio(self, base: Sequence[str], labelled: Iterable[str] = ()) -> LikelihoodRatio:
         """The likelihood ratio that answers this question.
 
         labelled : views in which both sides have labels. Where one is asked about by name, its labels are claims;
@@ -125,7 +125,7 @@ class Question:
             raise ParameterError(
                 "there is nothing to ask: every view is given, or labelled on both sides"
             )
-        sides: list[Weights] = [{}, {}]
+        sides: list[HypothesisWeights] = [{}, {}]
         possible = possible_hypotheses(free, given)
         weights = self._weights(possible, free, facts)
         for side, is_for in zip(sides, (True, False), strict=True):
@@ -137,9 +137,9 @@ class Question:
                 which = "the hypotheses that say same" if is_for else "the others"
                 raise ParameterError(f"priors give no weight to {which}: {here}")
             side |= {h: float(np.log(w / total)) for h, w in named.items() if w > 0}
-        return Ratio(*sides)
+        return LikelihoodRatio(*sides)
 
-    def alternatives(self, base: Sequence[str], labelled: Iterable[str] = ()) -> Weights:
+    def alternatives(self, base: Sequence[str], labelled: Iterable[str] = ()) -> HypothesisWeights:
         """Every hypothesis that is possible, with its weight: equal ones, where `priors` name none."""
         free = [view for view in base if view not in labelled]
         possible = possible_hypotheses(free, self._check_given(base, labelled))
@@ -165,11 +165,11 @@ class Question:
 
     def _weights(
         self, possible: Sequence[Hypothesis], free: Sequence[str], facts: Iterable[str]
-    ) -> Weights:
+    ) -> HypothesisWeights:
         """The priors that are named, by hypothesis."""
-        weights: Weights = {}
+        weights: HypothesisWeights = {}
         for key, weight in (self.priors or {}).items():
-            views = names_of(key)
+            views = view_names(key)
             for view in sorted(set(views) & set(facts)):
                 raise ParameterError(
                     f"priors name view {view!r}, of which the labels of both sides tell: leave it out"
@@ -214,7 +214,7 @@ class Question:
             traces = traces[pairs[:, 1]]
         return with_countermeasure(llrs, traces, self.spoof_share)
 
-    def posteriors(self, logs: Logs, weights: Weights) -> Logs:
+    def posteriors(self, logs: LogLikelihoods, weights: HypothesisWeights) -> LogLikelihoods:
         """Posterior probability of every hypothesis, a spoof of the first among them where there is a countermeasure.
 
         logs : log-likelihoods, (profiles, tests), up to what all of them share
@@ -257,24 +257,24 @@ def make_question(question: Question | Json | None, asked: Json) -> Question:
 
 
 @dataclass(frozen=True)
-class Ratio:
+class LikelihoodRatio:
     """A likelihood ratio: weighted hypotheses for and against.
 
     numerator, denominator : hypotheses with their log weights, normalised on either side
     """
 
-    numerator: Weights
-    denominator: Weights
+    numerator: HypothesisWeights
+    denominator: HypothesisWeights
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         return (*self.numerator, *self.denominator)
 
     @property
-    def sums(self) -> tuple[Weights, Weights]:
+    def sums(self) -> tuple[HypothesisWeights, HypothesisWeights]:
         return self.numerator, self.denominator
 
-    def of(self, logs: Logs) -> Array:
+    def of(self, logs: LogLikelihoods) -> Array:
         """The log-likelihood ratio, from log-likelihoods of its hypotheses."""
         above = [logs[h] + weight for h, weight in self.numerator.items()]
         below = [logs[h] + weight for h, weight in self.denominator.items()]
@@ -298,7 +298,7 @@ def check_view(view: str, base: Sequence[str], where: str) -> None:
         raise LabelError(f"{where} names no view of the model: {view!r}; it has {list(base)}")
 
 
-def names_of(views: str | Iterable[str]) -> Views:
+def view_names(views: str | Iterable[str]) -> Views:
     """Names of views, of which one may stand alone."""
     return (views,) if isinstance(views, str) else tuple(views)
 
@@ -337,7 +337,7 @@ def with_countermeasure(llr: Any, countermeasure: ArrayLike, spoof_prior: float 
     return -xp.logaddexp(np.log1p(-spoof_prior) - scores, np.log(spoof_prior) - traces)  # (V13)
 
 
-class Near(NamedTuple):
+class NearMatches(NamedTuple):
     """Of trials, what parts of recordings tell of a view beside vectors of the whole.
 
     prior : how likely nearly the same class is beforehand
@@ -351,16 +351,18 @@ class Near(NamedTuple):
     same: Array
 
     @classmethod
-    def together(cls, nears: Sequence[Near | None]) -> Near | None:
+    def together(cls, near_match_lists: Sequence[NearMatches | None]) -> NearMatches | None:
         """Of trials one after the other."""
-        told = [near for near in nears if near is not None]
+        told = [near_matches for near_matches in near_match_lists if near_matches is not None]
         if not told:
             return None
         views, *columns = zip(*told, strict=True)
         return cls(views[0], *(np.concatenate(column) for column in columns))
 
 
-def with_near(logs: Logs, near: Near | None) -> dict[Hypothesis, Array]:
+def with_near_matches(
+    logs: LogLikelihoods, near_matches: NearMatches | None
+) -> dict[Hypothesis, Array]:
     """Log-likelihoods where what is not the same may be nearly the same.
 
     With L(h) of a hypothesis without the view and L(h+) of the same with it, p the prior and m the LLR of the same
@@ -368,12 +370,14 @@ def with_near(logs: Logs, near: Near | None) -> dict[Hypothesis, Array]:
     nearly the same words from the same.
     """
     changed = dict(logs)
-    if near is None:
+    if near_matches is None:
         return changed
     with np.errstate(divide="ignore"):
-        likelier = np.log(near.prior) - near.llr
+        likelier = np.log(near_matches.prior) - near_matches.llr
     for h in logs:
-        same = next((one for one in logs if set(one) == {*h, near.view}), h)
-        if near.view not in h and same != h:
-            changed[h] = np.logaddexp(np.log1p(-near.prior) + logs[h], likelier + logs[same])
+        same = next((one for one in logs if set(one) == {*h, near_matches.view}), h)
+        if near_matches.view not in h and same != h:
+            changed[h] = np.logaddexp(
+                np.log1p(-near_matches.prior) + logs[h], likelier + logs[same]
+            )
     return changed

@@ -27,19 +27,19 @@ from numpy.typing import NDArray
 
 from .._typing import Array, BoolArray, FloatArray, IntArray
 from ..exceptions import DataError, ParameterError
-from .assignments import FRESH, Matches, Table
-from .engine import Comparison, Possible, Seen, score_pairs
-from .pair_terms import PairForm, multiply
+from .assignments import NEW_CLASS, CellTable, ClassMatches
+from .engine import Comparison, GroupSide, Possible, score_pairs
+from .pair_terms import PairTerm, multiply
 from .profiles import Profiles
 
 Compare = Callable[[Profiles, Profiles], Comparison]
 """Puts the question of an index to profiles and tests."""
 
-Rows = NDArray[np.float32]
-Kind = tuple[Table, int]
+FloatRows = NDArray[np.float32]
+ProfileKind = tuple[CellTable, int]
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The best profiles for every test, best first: their numbers and exact LLRs, both (tests, top).
 
     certified : (tests,) whether no profile beyond the candidates can be better than the last of these
@@ -50,10 +50,10 @@ class Found(NamedTuple):
     certified: BoolArray
 
 
-class Bound(NamedTuple):
+class LlrBound(NamedTuple):
     """Forms whose sum and a constant is log (A_i / C_i); is_exact: this is the LLR itself."""
 
-    forms: list[PairForm]
+    terms: list[PairTerm]
     constant: float
     is_exact: bool
 
@@ -78,25 +78,25 @@ class SearchIndex:
         self.exact = True
         self.own = 0
         # where the vectors x stand that the forms take, by kind of profiles and bound
-        self._columns: dict[Kind, list[slice]] = {}
+        self._columns: dict[ProfileKind, list[slice]] = {}
         taken: dict[int, slice] = {}
         examples: list[int] = []
         for kind, bound, side, _ in self._bounds(profiles, probe):
             examples.append(int(side.group.profiles[0]))
             self.exact &= bound.is_exact
-            for form in bound.forms:
-                x = form.column.values
+            for term in bound.terms:
+                x = term.column.values
                 if id(x) not in taken:
                     taken[id(x)] = slice(self.own, self.own + x.shape[1])
                     self.own += x.shape[1]
-            self._columns[kind] = [taken[id(form.column.values)] for form in bound.forms]
+            self._columns[kind] = [taken[id(term.column.values)] for term in bound.terms]
         self.examples = profiles.take(list(dict.fromkeys(examples)))
         self.vectors, self.owners = self.encode(profiles)
-        self._largest: tuple[Rows, Array] | None = None
+        self._largest: tuple[FloatRows, Array] | None = None
 
-    def encode(self, profiles: Profiles) -> tuple[Rows, IntArray]:
+    def encode(self, profiles: Profiles) -> tuple[FloatRows, IntArray]:
         """Rows of more profiles, of kinds that the index has, and the number of the profile of each."""
-        made: list[Rows] = []
+        made: list[FloatRows] = []
         owners: list[IntArray] = []
         for kind, bound, side, _ in self._bounds(profiles, self._probe):
             if kind not in self._columns:
@@ -104,16 +104,16 @@ class SearchIndex:
                     f"the index has no profile of {kind[0].weights} vectors: make it of profiles with these, too"
                 )
             rows = np.zeros((len(side.group.profiles), self.own + 1 + len(self._columns)))
-            for form, columns in zip(bound.forms, self._columns[kind], strict=True):
-                left = form.factor * multiply(form.row.values, form.left)
-                rows[:, columns] += multiply(left, form.right.T)
-            rows[:, self.own] = side.own(bound.forms) + bound.constant
+            for term, columns in zip(bound.terms, self._columns[kind], strict=True):
+                left = term.weight * multiply(term.row.values, term.left)
+                rows[:, columns] += multiply(left, term.right.T)
+            rows[:, self.own] = side.own(bound.terms) + bound.constant
             rows[:, self._place(kind)] = 1.0
             made.append(rows.astype(np.float32))
             owners.append(side.group.profiles)
         return np.concatenate(made), np.concatenate(owners)
 
-    def queries(self, tests: Profiles) -> Rows:
+    def queries(self, tests: Profiles) -> FloatRows:
         """(tests, width) vectors whose products with those of the profiles are LLRs, or bounds of them."""
         if (tests.weights != self._probe.weights[0]).any() or len(tests.weights) > len(tests):
             raise DataError(
@@ -122,9 +122,9 @@ class SearchIndex:
         rows = np.zeros((len(tests), self.own + 1 + len(self._columns)))
         rows[:, self.own] = 1.0
         for kind, bound, _, test in self._bounds(self.examples, tests):
-            for form, columns in zip(bound.forms, self._columns[kind], strict=True):
-                rows[:, columns] = form.column.values
-            rows[:, self._place(kind)] = test.own(bound.forms)
+            for term, columns in zip(bound.terms, self._columns[kind], strict=True):
+                rows[:, columns] = term.column.values
+            rows[:, self._place(kind)] = test.own(bound.terms)
         return rows.astype(np.float32)
 
     def error(self, queries: FloatArray, decoded: FloatArray | None = None) -> FloatArray:
@@ -158,7 +158,7 @@ class SearchIndex:
         candidates: IntArray,
         unseen: FloatArray | None = None,
         top: int = 10,
-    ) -> Found:
+    ) -> SearchResult:
         """The best of some candidates by their exact LLRs, and whether they are the best of all.
 
         candidates : (tests, n) numbers of profiles, as an engine gives them; -1 for none
@@ -180,40 +180,40 @@ class SearchIndex:
         certified = np.bincount(test, minlength=len(llrs)) == len(profiles)
         if unseen is not None:
             certified |= scores[:, -1] >= unseen
-        return Found(np.take_along_axis(ordered, best, axis=1), scores, certified)
+        return SearchResult(np.take_along_axis(ordered, best, axis=1), scores, certified)
 
-    def _place(self, kind: Kind) -> int:
+    def _place(self, kind: ProfileKind) -> int:
         return self.own + 1 + list(self._columns).index(kind)
 
     def _bounds(
         self, profiles: Profiles, tests: Profiles
-    ) -> Iterator[tuple[Kind, Bound, Seen, Seen]]:
+    ) -> Iterator[tuple[ProfileKind, LlrBound, GroupSide, GroupSide]]:
         """All kinds of profiles with their bounds, and both sides as the scorer sees them."""
         comparison = self._compare(profiles, tests)
         (group,) = comparison.groups(comparison.test)
-        test = Seen(comparison, comparison.test, group)
+        test = GroupSide(comparison, comparison.test, group)
         for group in comparison.groups(comparison.enrol):
-            side = Seen(comparison, comparison.enrol, group)
+            side = GroupSide(comparison, comparison.enrol, group)
             sums = comparison.possible(side, test, comparison.ratio.sums)
-            above, below = (_distinct(some) for some in sums)
-            for i, bound in enumerate(_pair_worlds(above, below)):
+            above, below = (_merge_equal_terms(some) for some in sums)
+            for i, bound in enumerate(_pair_assignments(above, below)):
                 yield (group.table, i), bound, side, test
 
 
-def _pair_worlds(above: Possible, below: Possible) -> list[Bound]:
+def _pair_assignments(above: Possible, below: Possible) -> list[LlrBound]:
     """Every world above with one below that has most in common with it: what is in both cancels."""
-    partners = [_nearest(world.matches, below) for _, world, _ in above]
+    partners = [_most_similar(world.matches, below) for _, world, _ in above]
     times = Counter(partners)
-    bounds: dict[object, Bound] = {}
-    for (weight, _, forms), partner in zip(above, partners, strict=True):
+    bounds: dict[object, LlrBound] = {}
+    for (weight, _, terms), partner in zip(above, partners, strict=True):
         other, _, against = below[partner]
-        common = {form.key for form in forms} & {form.key for form in against}
-        own = [form for form in forms if form.key not in common]
-        own += [form.times("less", -1.0) for form in against if form.key not in common]
+        common = {term.key for term in terms} & {term.key for term in against}
+        own = [term for term in terms if term.key not in common]
+        own += [term.weighted("less", -1.0) for term in against if term.key not in common]
         # a world below that stands for several above is divided among them
         constant = weight - other + float(np.log(times[partner]))
         is_paired = len(times) == len(below) == len(above)
-        bounds[tuple(form.key for form in own), round(constant, 12)] = Bound(
+        bounds[tuple(term.key for term in own), round(constant, 12)] = LlrBound(
             own, constant, is_paired
         )
     return [
@@ -221,23 +221,23 @@ def _pair_worlds(above: Possible, below: Possible) -> list[Bound]:
     ]
 
 
-def _distinct(possible: Possible) -> Possible:
+def _merge_equal_terms(possible: Possible) -> Possible:
     """Worlds with equal forms as one, with the sum of their weights."""
     together: dict[object, Possible] = {}
     for one in possible:
-        together.setdefault(tuple(form.key for form in one[2]), []).append(one)
+        together.setdefault(tuple(term.key for term in one[2]), []).append(one)
     return [
         (float(np.logaddexp.reduce([weight for weight, _, _ in some])), *some[0][1:])
         for some in together.values()
     ]
 
 
-def _nearest(matches: Matches, below: Possible) -> int:
+def _most_similar(matches: ClassMatches, below: Possible) -> int:
     """Which of the worlds below agrees in most of what it shares."""
 
     def agreement(place: int) -> int:
         pairs = zip(matches, below[place][1].matches, strict=True)
         shared = [(a, b) for one, other in pairs for a, b in zip(one, other, strict=True)]
-        return sum(1 if a == b else -1 for a, b in shared if b != FRESH)
+        return sum(1 if a == b else -1 for a, b in shared if b != NEW_CLASS)
 
     return max(range(len(below)), key=agreement)

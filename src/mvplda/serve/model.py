@@ -186,7 +186,7 @@ class Model:
                 f"the service needs a model with a view {SPEAKER!r}; got one with {list(bundle.views)}"
             )
         self.has_phrases = PHRASE in bundle.views
-        self.has_sittings = SITTING in bundle.forms().base
+        self.has_sittings = SITTING in bundle.pair_terms().base
         self.width = bundle.width_in
         self.extractor_name = bundle.extractor
         if extractor is not None:

@@ -39,7 +39,7 @@ def _as_profile(bundle: Bundle, side: ExtractedVectors, name: str) -> Profiles:
 
 def sitting_labels(bundle: Bundle, sittings: ArrayLike) -> dict[str, ArrayLike]:
     """Labels of vectors by their sittings; none for a model that has no such view."""
-    return {SITTING: sittings} if SITTING in bundle.forms().base else {}
+    return {SITTING: sittings} if SITTING in bundle.pair_terms().base else {}
 
 
 def phrase_labels(bundle: Bundle, phrases: Sequence[str]) -> dict[str, ArrayLike]:
@@ -66,7 +66,7 @@ def leave_one_out(
 
     def enrol(rows: IntArray, owner: IntArray) -> Profiles:
         labels = sitting_labels(bundle, recorded[rows]) if labelled else None
-        return sum_evidence(y[rows], owner, labels, bundle.forms().base, bundle._key())
+        return sum_evidence(y[rows], owner, labels, bundle.pair_terms().base, bundle._key())
 
     # a few at a time: the evidence of all others of all takes would not fit into memory
     counts = np.array([len(others[row]) for row in tested])

@@ -19,7 +19,7 @@ from ..backend import namespace, sum_rows, to_host
 from ..exceptions import DataError
 from ..scoring.pair_terms import row_products
 from ..scoring.profiles import Profiles
-from ..scoring.question import Near
+from ..scoring.question import NearMatches
 
 WINDOW = 4
 """Points in a row that are missing where a word was replaced. This and the two below were chosen on corpora that were
@@ -88,14 +88,14 @@ class PartMatcher:
         return np.stack(found, axis=1).clip(SMALLEST)
 
     def fit(
-        self, same: Sequence[Array], near: Sequence[Array], other: Sequence[Array]
+        self, same: Sequence[Array], near_matches: Sequence[Array], other: Sequence[Array]
     ) -> PartMatcher:
         """By logistic regression on distances (n, 3) of the same, nearly the same and other words, by domain."""
         whole = _line([one[:, :1] for one in same], [one[:, :1] for one in other])
-        part = _line([one[:, 1:] for one in same], [one[:, 1:] for one in near])
+        part = _line([one[:, 1:] for one in same], [one[:, 1:] for one in near_matches])
         return replace(self, whole=whole, part=part)
 
-    def near(self, enrol: Profiles, test: Profiles, listed: IntArray | None) -> Near:
+    def near_matches(self, enrol: Profiles, test: Profiles, listed: IntArray | None) -> NearMatches:
         """Of a list of trials, or of all: (profiles, tests).
 
         A profile of several phrases is compared by the one that fits best, or by the one that is claimed.
@@ -138,7 +138,7 @@ class PartMatcher:
         longer = (seconds / counts)[pairs[:, 1]] - LEAST_S
         prior = PRIOR * np.clip(longer / LONGER_S, 0.0, 1.0)
         shape = (len(enrol), len(test)) if listed is None else (len(pairs),)
-        return Near(self.view, prior.reshape(shape), llr.reshape(shape), same.reshape(shape))
+        return NearMatches(self.view, prior.reshape(shape), llr.reshape(shape), same.reshape(shape))
 
     def _is_claimed(
         self, enrol: Profiles, test: Profiles, codes: IntArray, tested: IntArray

@@ -529,9 +529,9 @@ def test_alternatives_of_a_phrase_are_the_nearest_ones() -> None:
     means[:, 0], means[:, 1] = np.cos(angles), np.sin(angles)
     model.class_means_ = {"phrase": 0.9 * means}
     model.class_doubts_ = {"phrase": np.full(n, 0.01)}
-    near = model.near_classes("phrase")
-    assert near.shape == (n, NEAREST)
-    for number, row in enumerate(near):
+    near_matches = model.nearest_classes("phrase")
+    assert near_matches.shape == (n, NEAREST)
+    for number, row in enumerate(near_matches):
         distances = np.linalg.norm(means - means[number], axis=1)
         expected = np.argsort(distances)[1 : NEAREST + 1]
         # ends of equal distance may come in either order
@@ -545,7 +545,7 @@ def test_alternatives_of_a_phrase_are_the_nearest_ones() -> None:
     spoken[6:] = centre + 0.5 * model.class_means_["phrase"][1]
     llr = model.llr(profile, spoken[None], same="phrase", known=["phrase"], dtype=np.float64)
     far = deepcopy(model)
-    far.near_classes = lambda view: np.argsort(
+    far.nearest_classes = lambda view: np.argsort(
         -np.linalg.norm(means[:, None] - means, axis=2), axis=1
     )[:, :NEAREST]
     with_far = far.llr(profile, spoken[None], same="phrase", known=["phrase"], dtype=np.float64)

@@ -35,14 +35,14 @@ from ...exceptions import DataError, LabelError, ParameterError
 from ...labels import check_view_names, exact_names, names_from_file
 from ...models.base import BaseScorer, concatenate_columns, frozen, kept, require_labels
 from ...persistence import fingerprint
-from ...scoring.pair_terms import ExpertTerms, JointForms, row_products
+from ...scoring.pair_terms import ExpertTerms, JointTerms, row_products
 from ...scoring.profiles import Profiles
-from ...scoring.question import Near
+from ...scoring.question import NearMatches
 from ..phrases import PartMatcher
 from .known_classes import MOST_CELLS, _blocks, _sample
 from .moments import VARIANCES, channels, moments
 from .posterior import SITTING, SITTINGS, Classes, Enrolled, Place, about, mean_square
-from .unit_terms import KNOWN_NOISE, LARGEST, Spreads, UnitForms
+from .unit_terms import KNOWN_NOISE, LARGEST, Spreads, UnitTerms
 
 SLACK = 1e-9
 """Names of classes are believed unless that fits worse than classes of their own, by more than rounding."""
@@ -71,7 +71,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     factors : dict of {name: share of a block's columns that count}
         The noise of columns hangs together: as evidence they are worth fewer.
     points : dict of {name: settings of a `PartMatcher`}
-        Blocks of points in time, which tell nearly the same from the same (`near`), and nothing else.
+        Blocks of points in time, which tell nearly the same from the same (`near_matches`), and nothing else.
 
     Attributes
     ----------
@@ -343,7 +343,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             raise LabelError(f"nothing that is enrolled has names of the view {view!r}")
         return self.classes_[view]
 
-    def near_classes(self, view: str) -> IntArray:
+    def nearest_classes(self, view: str) -> IntArray:
         parts = frozen(self.class_means_[view])
         return kept(self, f"near {view}", parts, lambda: self._nearest(view))
 
@@ -361,10 +361,10 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     # -- scoring -----------------------------------------------------------------
 
-    def forms(self) -> JointForms:
+    def pair_terms(self) -> JointTerms:
         if not hasattr(self, "mean_"):
             check_is_fitted(self, "mean_")
-        # the forms hold terms that are expensive to compute: reuse them until an input changes
+        # pair terms are expensive to compute: reuse them until an input changes
         arrays = frozen(
             self.mean_, self.shift_, *self.class_means_.values(), *self.class_doubts_.values()
         )
@@ -379,9 +379,9 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             self.doubt_,
             sizes,
         )
-        return kept(self, "forms", (repr(plain), *arrays), self._make_forms)
+        return kept(self, "pair terms", (repr(plain), *arrays), self._make_pair_terms)
 
-    def _make_forms(self) -> JointForms:
+    def _make_pair_terms(self) -> JointTerms:
         parts = []
         for name, columns, view in self._columns():
             centre = (self.mean_ + self.shift_)[columns]
@@ -393,23 +393,23 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             if view in self.names_:
                 known = self.class_means_[view], self.class_doubts_[view]
                 numbers = {view: range(len(self.names_[view]))}
-            forms = UnitForms(view, centre, spreads, known)
+            pair_terms = UnitTerms(view, centre, spreads, known)
             factor = (self.factors or {}).get(name, 1.0)
-            parts.append(ExpertTerms(forms, columns, {view: factor}, numbers))
-        return JointForms((*self.views_, SITTING), parts)
+            parts.append(ExpertTerms(pair_terms, columns, {view: factor}, numbers))
+        return JointTerms((*self.views_, SITTING), parts)
 
     @property
     def width_in(self) -> int:
         return len(self.mean_)
 
-    def near(
+    def near_matches(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
-    ) -> Near | None:
+    ) -> NearMatches | None:
         for name, matcher in self._matchers().items():
             if matcher.view in views:
                 columns = self._places()[name]
                 one, other = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
-                return matcher.near(one, other, pairs)
+                return matcher.near_matches(one, other, pairs)
         return None
 
     def _check_views(self) -> None:

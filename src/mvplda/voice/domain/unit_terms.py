@@ -9,15 +9,15 @@ import numpy as np
 
 from ..._typing import AnyArray, Array
 from ...backend import like
-from ...scoring.assignments import Matches, Reading, Table
-from ...scoring.pair_terms import PairForm, Quadratic
+from ...scoring.assignments import CellTable, ClassMatches, TrainingClasses
+from ...scoring.pair_terms import PairTerm, QuadraticTerm
 from .posterior import SITTING, SITTINGS, about
 
 LARGEST = 4.0
 """No variance of vectors of length 1 is larger."""
 
 KEPT_TERMS = 2**10
-"""Terms of forms that are kept, one for every known class and all counts of takes."""
+"""Maximum number of cached terms, one for every known class and all counts of takes."""
 
 KNOWN_NOISE = 1.5
 """Tests of known classes are so much noisier than training: chosen on corpora that were left out."""
@@ -52,8 +52,8 @@ class Spreads(NamedTuple):
         return self.other / side.sittings + noise * self.take / side.takes
 
 
-class UnitForms:
-    """Pair forms of one block about its own view, in a domain that is known up to a variance.
+class UnitTerms:
+    """Pair terms of one block about its own view, in a domain that is known up to a variance.
 
     A test of a known class c has the mean m_c; where the profile's own takes e are of the class, too, it is expected
     at m_c + g (e - m_c), for people have their own way of saying a phrase: g = cell / (variance of e about its class).
@@ -75,13 +75,13 @@ class UnitForms:
         self.centre = centre
         self.spreads = spreads
         self.known = known
-        # unlike a number, it is never that of other forms
+        # unlike a number, it is never that of another instance
         self._name = object()
         self._ones = np.ones(len(centre))
         # terms by their keys: most trials have the same counts of takes
-        self._terms: dict[Hashable, Term] = {}
+        self._terms: dict[Hashable, UnitTerm] = {}
 
-    def side(self, table: Table, y: AnyArray) -> list[UnitSide]:
+    def side(self, table: CellTable, y: AnyArray) -> list[UnitSide]:
         """By class of the view."""
         sides = []
         for c in range(len(table.names[0])):
@@ -94,10 +94,12 @@ class UnitForms:
             sides.append(UnitSide(scaled, count, count**2 / float(by_sitting @ by_sitting)))
         return sides
 
-    def alone(self, side: list[UnitSide], reading: Reading) -> list[Quadratic]:
+    def side_terms(
+        self, side: list[UnitSide], training_classes: TrainingClasses
+    ) -> list[QuadraticTerm]:
         """log N(x; m, v) - log N(x; 0, u): as known classes, against nothing known."""
         made = []
-        for one, number in zip(side, reading[0], strict=True):
+        for one, number in zip(side, training_classes[0], strict=True):
             if self.known is None or number < 0:
                 continue
             m = self.known[0][number]
@@ -107,18 +109,22 @@ class UnitForms:
             constant = 0.5 * (len(m) * np.log(u / v) - float(m @ m) / v)
             squares = np.full(len(m), 0.5 / u - 0.5 / v)
             key = (self._name, number, *one[1:])
-            made.append(Quadratic(key, one.vectors, squares, m / v, float(constant)))
+            made.append(QuadraticTerm(key, one.vectors, squares, m / v, float(constant)))
         return made
 
-    def form(
-        self, enrol: list[UnitSide], test: list[UnitSide], reading: Reading, matches: Matches
-    ) -> list[PairForm]:
-        forms = []
+    def assignment_terms(
+        self,
+        enrol: list[UnitSide],
+        test: list[UnitSide],
+        training_classes: TrainingClasses,
+        matches: ClassMatches,
+    ) -> list[PairTerm]:
+        terms = []
         for number, (met, _) in enumerate(matches[0]):
             if met < 0:
                 continue
             e, t = enrol[met], test[number]
-            trained = reading[0][met]
+            trained = training_classes[0][met]
             key = (self._name, trained, *e[1:], *t[1:])
             term = self._terms.get(key)
             if term is None:
@@ -127,17 +133,19 @@ class UnitForms:
                 # other threads may clear it again
                 term = self._terms[key] = self._make_term(e, t, trained)
             ones = self._ones
-            row = Quadratic((met, key), e.vectors, term.row * ones, term.enrolled, term.constant)
-            column = Quadratic((number, key), t.vectors, term.column * ones, term.tested)
-            forms.append(PairForm((met, number, key), term.product * ones, ones, row, column))
-        return forms
+            row = QuadraticTerm(
+                (met, key), e.vectors, term.row * ones, term.enrolled, term.constant
+            )
+            column = QuadraticTerm((number, key), t.vectors, term.column * ones, term.tested)
+            terms.append(PairTerm((met, number, key), term.product * ones, ones, row, column))
+        return terms
 
-    def _make_term(self, e: UnitSide, t: UnitSide, trained: int) -> Term:
+    def _make_term(self, e: UnitSide, t: UnitSide, trained: int) -> UnitTerm:
         if self.known is not None and trained >= 0:
             return self._own_takes(e, t, self.known[0][trained], self.known[1][trained])
         return self._term(e, t)
 
-    def _term(self, e: UnitSide, t: UnitSide) -> Term:
+    def _term(self, e: UnitSide, t: UnitSide) -> UnitTerm:
         """Sharing a class and the domain, less sharing the domain alone, which strangers share."""
         own, *_, doubt = self.spreads
         A = own + doubt + self.spreads.within(e)
@@ -145,9 +153,9 @@ class UnitForms:
         D = len(self.centre)
         both, apart = shared(A, B, own + doubt, D), shared(A, B, doubt, D)
         product, row, column, constant = (a - b for a, b in zip(both, apart, strict=True))
-        return Term(product, row, column, constant)
+        return UnitTerm(product, row, column, constant)
 
-    def _own_takes(self, e: UnitSide, t: UnitSide, m: Array, doubt: float) -> Term:
+    def _own_takes(self, e: UnitSide, t: UnitSide, m: Array, doubt: float) -> UnitTerm:
         """log N(t; m + g (e - m), s) - log N(t; m, v): the profile's own takes, against the class alone."""
         cell = self.spreads.cell / e.sittings
         g = cell / self.spreads.within(e, KNOWN_NOISE)
@@ -159,10 +167,10 @@ class UnitForms:
         enrolled = -g * (1.0 - g) / s * m
         tested = ((1.0 - g) / s - 1.0 / v) * m
         squares = -0.5 * g**2 / s, 0.5 / v - 0.5 / s
-        return Term(g / s, *squares, float(constant), enrolled, tested)
+        return UnitTerm(g / s, *squares, float(constant), enrolled, tested)
 
 
-class Term(NamedTuple):
+class UnitTerm(NamedTuple):
     """product e . t + row |e|^2 + column |t|^2 + constant + enrolled . e + tested . t"""
 
     product: float
