@@ -176,8 +176,10 @@ def test_no_matrix_of_a_form_is_as_wide_as_a_profile_of_many_cells() -> None:
     profile = model.enrol(rng.normal(size=(12, 20)), ["a"] * 12, {"phrase": phrases})
     pair_terms = model.pair_terms()
     (group,) = group_profiles(profile, pair_terms.base, {})
-    enrol = pair_terms.side(group.table, group.gather(profile.y))
-    test = pair_terms.side(CellTable.single_cell(pair_terms.base, 1.0), rng.normal(size=(1, 1, 60)))
+    enrol = pair_terms.prepare(group.table, group.gather(profile.y))
+    test = pair_terms.prepare(
+        CellTable.single_cell(pair_terms.base, 1.0), rng.normal(size=(1, 1, 60))
+    )
     (term,) = pair_terms.assignment_terms(
         enrol, test, group.table.without_training_classes(), (((0, -1),), ((3, -1),))
     )

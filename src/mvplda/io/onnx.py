@@ -255,8 +255,8 @@ def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Quest
     base = pair_terms.base
     several = CellTable.single_cell(base, float(enrolled))
     one = CellTable.single_cell(base, 1.0)
-    of_enrol = pair_terms.side(several, enrol[:, None])
-    of_test = pair_terms.side(one, test[:, None])
+    of_enrol = pair_terms.prepare(several, enrol[:, None])
+    of_test = pair_terms.prepare(one, test[:, None])
     ratio = question.ratio(bundle.views)
     calibrator = bundle.calibration(question)
     nothing = (enrol.sum(1) * 0.0)[:, None] + (test.sum(1) * 0.0)[None, :]

@@ -122,7 +122,7 @@ class GroupSide:
         self.group = group
         y = group.gather(side.profiles.y)
         self.zeros: AnyArray = 0.0 * y[:, 0, 0]
-        self.side = comparison.pair_terms.side(group.table, y)
+        self.side = comparison.pair_terms.prepare(group.table, y)
         self.training_classes: TrainingClasses = enrolled_training_classes(
             group.table, comparison.view_labels
         )

@@ -518,7 +518,7 @@ class LatentTerms:
         self._alone.clear()
         self._kept = 0
 
-    def side(self, table: CellTable, y: AnyArray) -> LatentSide:
+    def prepare(self, table: CellTable, y: AnyArray) -> LatentSide:
         layout = self._layouts.get(table)
         if layout is None:
             # forms are kept by layout: they go with it

@@ -1,11 +1,12 @@
-"""Pair forms: the log-ratio of a profile and a test in one world.
+"""Pair terms: the log-ratio of a profile and a test under one assignment of classes.
 
-For profile e, test t and a world w every scorer has a log-ratio against "nothing shared, nothing known" of
-one shape (docs/math.md, section 9.3)::
+For profile e, test t and an assignment w, the log-ratio against "nothing shared, no known class" has the same shape
+in every scorer (docs/math.md, section 9.3)::
 
     F_w(e, t) = c + a(e) + b(t) + l(e) . r(t)
 
-which is written as a sum of `PairTerm`. Forms of scorers that see different columns add up in each world.
+A scorer returns it as a list of `PairTerm`, which are added up. Scorers of different columns are combined by
+concatenating their lists, with a weight per scorer.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,16 +23,18 @@ from .._typing import AnyArray, Array, Names, Views
 from ..backend import like, namespace
 from .assignments import NEW_CLASS, CellTable, ClassMatches, TrainingClasses
 
+T = TypeVar("T")
+
 JOINT_WEIGHT = "together"
-"""Names the factor of what an expert has for several views at once, beyond what it has for each."""
+"""Key of the weight of joint evidence: what an expert adds for several views beyond the sum over single views."""
 
 
 class QuadraticTerm(NamedTuple):
-    """factor (x M x' + x . linear + constant) of the vectors x of one side.
+    """weight * (x M x' + x . linear + constant), for every vector x of one side.
 
-    key : quadratics of one side with equal keys have equal values and matrices
-    values : (n, w) x
-    matrix : (w, w), or (w,) where there is a diagonal only; None is 0
+    key : terms of one side with equal keys have equal values and matrices
+    values : (n, w) vectors x
+    matrix : (w, w) M, or its diagonal (w,); None is 0
     linear : (w,); None is 0
     """
 
@@ -42,17 +45,17 @@ class QuadraticTerm(NamedTuple):
     constant: float = 0.0
     weight: float = 1.0
 
-    def weighted(self, k: Hashable, weight: float) -> QuadraticTerm:
-        """As part of a larger scorer, where its key needs a prefix."""
-        return self._replace(key=(k, self.key), weight=weight * self.weight)
+    def weighted(self, expert: Hashable, weight: float) -> QuadraticTerm:
+        """Return the term as part of a committee: weighted, with the expert as a prefix of its key."""
+        return self._replace(key=(expert, self.key), weight=weight * self.weight)
 
     def evaluate(self, squares: dict[Hashable, AnyArray]) -> AnyArray:
-        """(n,) values.
+        """Return the (n,) values of the term.
 
-        squares : x M x' by key, which the worlds of a comparison share: their known classes move `linear` only
+        squares : cache of x M x' by key. All assignments of a comparison share it, because their training classes
+            change `linear` and `constant` only.
         """
         x = self.values
-        # worlds of many known classes ask for the same squares again
         if self.key not in squares:
             squares[self.key] = 0.0 * x[:, 0]
             if self.matrix is not None:
@@ -64,10 +67,11 @@ class QuadraticTerm(NamedTuple):
 
 
 class PairTerm(NamedTuple):
-    """factor (x left)(y right)' + row(x) + column(y) of the vectors x, y of two sides.
+    """weight * (x left) (y right)' + row(x) + column(y), for vectors x of the enrolment and y of the test.
 
-    key : forms of the same sides with equal keys differ in nothing but the linear parts of row and column
-    left, right : (w, rho), or the diagonal (w,) of a matrix that has nothing else
+    key : terms of the same sides with equal keys differ only in the linear and constant parts of row and column
+    left, right : (w, rho), or the diagonal (w,) of a diagonal matrix
+    row, column : one-sided terms, which hold the vectors x and y
     """
 
     key: Hashable
@@ -77,33 +81,34 @@ class PairTerm(NamedTuple):
     column: QuadraticTerm
     weight: float = 1.0
 
-    def weighted(self, k: Hashable, weight: float) -> PairTerm:
+    def weighted(self, expert: Hashable, weight: float) -> PairTerm:
+        """Return the term as part of a committee: weighted, with the expert as a prefix of its key."""
         return PairTerm(
-            (k, weight, self.key),
+            (expert, weight, self.key),
             self.left,
             self.right,
-            self.row.weighted(k, weight),
-            self.column.weighted(k, weight),
+            self.row.weighted(expert, weight),
+            self.column.weighted(expert, weight),
             weight * self.weight,
         )
 
 
 def multiply(x: AnyArray, matrix: Array) -> AnyArray:
-    """x @ matrix, where the matrix may be given by its diagonal."""
-    there = like(matrix, x)
-    return x * there if matrix.ndim == 1 else x @ there
+    """Return x @ matrix; a vector stands for a diagonal matrix."""
+    factor = like(matrix, x)
+    return x * factor if matrix.ndim == 1 else x @ factor
 
 
 def row_products(a: AnyArray, b: AnyArray) -> AnyArray:
-    """(n,) products of the rows of two (n, m), without an array of their size."""
+    """Return the (n,) dot products of the rows of two (n, m) arrays, without an (n, m) temporary."""
     return namespace(a).einsum("ij,ij->i", a, b)
 
 
 class PairTerms(Protocol):
-    """The forms of a scorer. What it makes of one side, `side`, is its own affair.
+    """Source of a scorer's pair terms. Its type of prepared sides is private to it.
 
     base : base views
-    is_llr : whether its answers are likelihood ratios
+    is_llr : whether the scores are likelihood ratios
     """
 
     base: Views
@@ -111,26 +116,32 @@ class PairTerms(Protocol):
     @property
     def is_llr(self) -> bool: ...
 
-    def side(self, table: CellTable, y: AnyArray) -> Any:
-        """Profiles with one table, from their cells' evidence (profiles, cells, r)."""
+    def prepare(self, table: CellTable, y: AnyArray) -> Any:
+        """Return a prepared side: profiles with one table, from their evidence y of (profiles, cells, r)."""
         ...
 
     def side_terms(self, side: Any, training_classes: TrainingClasses) -> list[QuadraticTerm]:
-        """Log-likelihood as certain training classes against "nothing known": a sum, empty where it is 0."""
+        """Return the log-likelihood of a side as these training classes, against "no known class".
+
+        The result is a sum of terms; it is empty if the sum is 0.
+        """
         ...
 
     def assignment_terms(
         self, enrol: Any, test: Any, training_classes: TrainingClasses, matches: ClassMatches
     ) -> list[PairTerm]:
-        """The form of a world where the enrolment has these training classes: a sum, empty where it is 0."""
+        """Return the terms of one assignment, given the training classes of the enrolment.
+
+        The result is a sum of terms; it is empty if the sum is 0.
+        """
         ...
 
 
 @dataclass
 class ScoreTerms:
-    """A score e . t + square (|e|^2 + |t|^2), which counts in worlds where all views are shared.
+    """Pair terms of a score e . t + square (|e|^2 + |t|^2), which counts where all views are shared.
 
-    encode : gives of the sums of profiles' evidence (n, r) and of how many vectors they are the vectors (n, w)
+    encode : maps sums of evidence (n, r) and the number of vectors per sum to vectors (n, w)
     """
 
     base: Views
@@ -138,7 +149,7 @@ class ScoreTerms:
     square: float = 0.0
     is_llr: ClassVar[bool] = False
 
-    def side(self, table: CellTable, y: AnyArray) -> AnyArray:
+    def prepare(self, table: CellTable, y: AnyArray) -> AnyArray:
         return self.encode(y.sum(1), sum(table.weights))
 
     def side_terms(self, side: AnyArray, training_classes: TrainingClasses) -> list[QuadraticTerm]:
@@ -153,19 +164,19 @@ class ScoreTerms:
     ) -> list[PairTerm]:
         if any(match[0] < 0 for classes in matches for match in classes):
             return []
-        # a score is a bare product of the two sides
         identity = np.ones(enrol.shape[1])
         squares = self.square * identity if self.square else None
         row = QuadraticTerm("row", enrol, squares)
-        return [PairTerm("score", identity, identity, row, QuadraticTerm("column", test, squares))]
+        column = QuadraticTerm("column", test, squares)
+        return [PairTerm("score", identity, identity, row, column)]
 
 
 @dataclass(frozen=True, eq=False)
 class ExpertTerms:
-    """One expert of several: its forms, the columns of y that are its own, and its factors.
+    """Pair terms of one expert of a committee, with its columns of y and its weights.
 
-    weights : {view that it is about, or "together": weight}
-    numbers : {view: (classes,) its own number of every training class of the joint scorer, -1: it has not seen it}
+    weights : {view of the expert, or `JOINT_WEIGHT`: weight}
+    class_numbers : {view: (classes,)} the expert's number of each training class of the committee; -1: unseen
     """
 
     pair_terms: PairTerms
@@ -173,78 +184,93 @@ class ExpertTerms:
     weights: Mapping[str, float]
     class_numbers: Mapping[str, Sequence[int]]
 
-    def number(self, view: str, trained: int) -> int:
-        """The expert's own number of a training class."""
-        if trained < 0 or view not in self.class_numbers or view not in self.weights:
+    def number(self, view: str, training_class: int) -> int:
+        """Return the expert's number of a training class of the committee; -1: none."""
+        if training_class < 0 or view not in self.class_numbers or view not in self.weights:
             return -1
-        return int(self.class_numbers[view][trained])
+        return int(self.class_numbers[view][training_class])
 
-    def apply(self, rows: Any, nothing: Any) -> Iterator[tuple[Any, float]]:
-        """Of what is the case in every view: what is put to the expert, and the factor of its answer (V10)."""
+    def split_by_view(
+        self, classes: tuple[tuple[T, ...], ...], neutral: T
+    ) -> Iterator[tuple[tuple[tuple[T, ...], ...], float]]:
+        """Yield (classes restricted to some views, weight): the sum in (V10).
+
+        classes : per base view, the training class or the match of each class
+        neutral : value of a class outside the restriction
+        """
         base = self.pair_terms.base
         views = [
             view
-            for view, row in zip(base, rows, strict=True)
-            if view in self.weights and any(one != nothing for one in row)
+            for view, row in zip(base, classes, strict=True)
+            if view in self.weights and any(value != neutral for value in row)
         ]
         weighted = [([view], self.weights[view]) for view in views]
-        # what is said of views together counts beyond what is said of each, with a factor of its own
+        # alpha_v l(v) + alpha_+ (l(h) - sum of l(v)) = (alpha_v - alpha_+) l(v) + alpha_+ l(h)
         if len(views) > 1:
             joint_weight = self.weights[JOINT_WEIGHT]
-            weighted = [(some, weight - joint_weight) for some, weight in weighted]
+            weighted = [(single, weight - joint_weight) for single, weight in weighted]
             weighted.append((views, joint_weight))
-        for some, weight in weighted:
-            if weight != 0:
-                pairs = zip(base, rows, strict=True)
-                yield tuple(r if v in some else (nothing,) * len(r) for v, r in pairs), weight
+        for subset, weight in weighted:
+            if weight == 0:
+                continue
+            rows = zip(base, classes, strict=True)
+            yield (
+                tuple(row if view in subset else (neutral,) * len(row) for view, row in rows),
+                weight,
+            )
 
 
-ExpertCall = tuple[int, TrainingClasses, ClassMatches, float]
-"""Number of an expert, what is put to it of training classes and of matches, and the factor of its answer."""
+class ExpertCall(NamedTuple):
+    """Arguments and weight of one call of an expert's pair terms."""
+
+    expert: int
+    training_classes: TrainingClasses
+    matches: ClassMatches
+    weight: float
+
 
 MAX_CACHED_CALLS = 2**12
+"""Number of assignments whose expert calls are cached."""
 
 
 class JointTerms:
-    """Forms of experts that see different columns: they add up in each world, each with its factors (9.8).
+    """Pair terms of a committee: weighted sums over experts that see different columns (docs/math.md, section 9.8).
 
-    An expert has a factor for every view, and one for several views together beyond that. Where a world is about
-    views V, with G(S) the expert's form when only what is the case in S is applied,
+    An expert has a weight per view, and one for several views together. For an assignment about views V, with G(S)
+    the expert's term restricted to the views S, the committee's term is
 
-        F = sum of factor[v] G({v}) over v in V  +  together (G(V) - sum of G({v}))
+        F = sum of weight[v] G({v}) over v in V  +  joint weight (G(V) - sum of G({v}))  (V10)
     """
 
     def __init__(self, base: Sequence[str], experts: Sequence[ExpertTerms]) -> None:
         self.base = tuple(base)
         self.experts = tuple(experts)
-        self._places = [
-            [self.base.index(view) for view in part.pair_terms.base] for part in experts
+        self._view_numbers = [
+            [self.base.index(view) for view in expert.pair_terms.base] for expert in experts
         ]
-        # what worlds mean to the experts, which comes again in every call
-        self._applied: dict[Hashable, list[ExpertCall]] = {}
+        # the same assignments recur in every scoring call
+        self._calls: dict[Hashable, list[ExpertCall]] = {}
 
     @property
     def is_llr(self) -> bool:
-        return all(part.pair_terms.is_llr for part in self.experts)
+        return all(expert.pair_terms.is_llr for expert in self.experts)
 
-    def side(self, table: CellTable, y: AnyArray) -> list[Any]:
+    def prepare(self, table: CellTable, y: AnyArray) -> list[Any]:
+        """Return one prepared side per expert."""
         sides = []
-        for part, places in zip(self.experts, self._places, strict=True):
-            classes = tuple(table.classes[i] for i in places)
-            names = tuple(table.names[i] for i in places)
-            own = CellTable(part.pair_terms.base, table.weights, classes, names)
-            sides.append(part.pair_terms.side(own, y[:, :, part.columns]))
+        for expert, view_numbers in zip(self.experts, self._view_numbers, strict=True):
+            classes = tuple(table.classes[i] for i in view_numbers)
+            names = tuple(table.names[i] for i in view_numbers)
+            expert_table = CellTable(expert.pair_terms.base, table.weights, classes, names)
+            sides.append(expert.pair_terms.prepare(expert_table, y[:, :, expert.columns]))
         return sides
 
     def side_terms(self, side: list[Any], training_classes: TrainingClasses) -> list[QuadraticTerm]:
-        total = []
-        # an expert may count less for a view than for another, also where classes are known
-        for k, read, _, weight in self._apply(training_classes, None):
-            total += [
-                one.weighted(k, weight)
-                for one in self.experts[k].pair_terms.side_terms(side[k], read)
-            ]
-        return total
+        terms = []
+        for k, expert_classes, _, weight in self._expert_calls(training_classes, None):
+            expert_terms = self.experts[k].pair_terms.side_terms(side[k], expert_classes)
+            terms += [term.weighted(k, weight) for term in expert_terms]
+        return terms
 
     def assignment_terms(
         self,
@@ -253,46 +279,56 @@ class JointTerms:
         training_classes: TrainingClasses,
         matches: ClassMatches,
     ) -> list[PairTerm]:
-        total = []
-        for k, read, met, weight in self._apply(training_classes, matches):
-            # of one expert the worlds differ by which views are applied: the key says which
-            pair_terms = self.experts[k].pair_terms.assignment_terms(enrol[k], test[k], read, met)
-            total += [one.weighted(k, weight) for one in pair_terms]
-        return total
+        terms = []
+        for k, expert_classes, expert_matches, weight in self._expert_calls(
+            training_classes, matches
+        ):
+            expert_terms = self.experts[k].pair_terms.assignment_terms(
+                enrol[k], test[k], expert_classes, expert_matches
+            )
+            terms += [term.weighted(k, weight) for term in expert_terms]
+        return terms
 
-    def _apply(
+    def _expert_calls(
         self, training_classes: TrainingClasses, matches: ClassMatches | None
     ) -> list[ExpertCall]:
-        """What is put to the experts, and the factors of their answers; without matches, of one side alone."""
+        """Return the calls of all experts for one assignment; without matches, those for one side."""
         key = (training_classes, matches)
-        made = self._applied.get(key)
-        if made is None:
-            if len(self._applied) >= MAX_CACHED_CALLS:
-                self._applied.clear()
-            made = []
-            for k, (part, places) in enumerate(zip(self.experts, self._places, strict=True)):
-                read = tuple(
-                    tuple(part.number(view, c) for c in training_classes[i])
-                    for view, i in zip(part.pair_terms.base, places, strict=True)
-                )
-                if matches is None:
-                    made += [(k, some, (), weight) for some, weight in part.apply(read, -1)]
-                    continue
-                met = tuple(
-                    tuple((e, part.number(view, c)) for e, c in matches[i])
-                    for view, i in zip(part.pair_terms.base, places, strict=True)
-                )
-                for some, weight in part.apply(met, NEW_CLASS):
-                    # where no class is shared there is no form
-                    if any(e >= 0 for classes in some for e, _ in classes):
-                        made.append((k, read, some, weight))
-            self._applied[key] = made
-        return made
+        calls = self._calls.get(key)
+        if calls is None:
+            if len(self._calls) >= MAX_CACHED_CALLS:
+                self._calls.clear()
+            calls = []
+            for k in range(len(self.experts)):
+                calls += self._calls_of_expert(k, training_classes, matches)
+            self._calls[key] = calls
+        return calls
+
+    def _calls_of_expert(
+        self, k: int, training_classes: TrainingClasses, matches: ClassMatches | None
+    ) -> Iterator[ExpertCall]:
+        """Yield the calls of one expert, with classes and matches in its own views and class numbers."""
+        expert = self.experts[k]
+        views = list(zip(expert.pair_terms.base, self._view_numbers[k], strict=True))
+        expert_classes = tuple(
+            tuple(expert.number(view, c) for c in training_classes[i]) for view, i in views
+        )
+        if matches is None:
+            for subset, weight in expert.split_by_view(expert_classes, -1):
+                yield ExpertCall(k, subset, (), weight)
+            return
+        expert_matches = tuple(
+            tuple((e, expert.number(view, c)) for e, c in matches[i]) for view, i in views
+        )
+        for restricted, weight in expert.split_by_view(expert_matches, NEW_CLASS):
+            # without a shared class the term is 0
+            if any(e >= 0 for classes in restricted for e, _ in classes):
+                yield ExpertCall(k, expert_classes, restricted, weight)
 
 
-def expert_class_numbers(every: Names, own: Names) -> Sequence[int]:
-    """An expert's own number of every class; -1 where it has not seen it."""
-    if np.array_equal(every, own):
-        return range(len(own))
-    places = {name: i for i, name in enumerate(own.tolist())}
-    return [places.get(name, -1) for name in every.tolist()]
+def expert_class_numbers(names: Names, expert_names: Names) -> Sequence[int]:
+    """Return the expert's number of each named class; -1: a class that it has not seen."""
+    if np.array_equal(names, expert_names):
+        return range(len(expert_names))
+    numbers = {name: i for i, name in enumerate(expert_names.tolist())}
+    return [numbers.get(name, -1) for name in names.tolist()]

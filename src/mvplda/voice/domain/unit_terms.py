@@ -81,7 +81,7 @@ class UnitTerms:
         # terms by their keys: most trials have the same counts of takes
         self._terms: dict[Hashable, UnitTerm] = {}
 
-    def side(self, table: CellTable, y: AnyArray) -> list[UnitSide]:
+    def prepare(self, table: CellTable, y: AnyArray) -> list[UnitSide]:
         """By class of the view."""
         sides = []
         for c in range(len(table.names[0])):
