@@ -16,12 +16,12 @@ from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names
 from ..backend import as_vectors, check_feature_names
 from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
 from ..labels import base_columns
-from ..persistence import Tensors
+from ..persistence import State, Tensors
 from ..scoring.engine import ScoringCache, log_likelihoods
 from ..scoring.pair_terms import JOINT_WEIGHT, ExpertTerms, JointTerms, expert_class_numbers
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, view_names
-from .base import BaseScorer, kept, require_labels, concatenate_columns
+from .base import BaseScorer, concatenate_columns, kept, require_labels
 from .heldout import held_out_trials
 
 ExpertWeights = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
@@ -43,8 +43,9 @@ class Committee(BaseScorer, BaseEstimator):
     Experts that hear the same thing say it twice, and each is overconfident where it was trained on few classes.
     Weights are therefore learnt from classes that were held out, by logistic regression over hypotheses, in which a
     few trials may tell nothing: likelihood ratios are those of recordings that tell something. A bundle's calibration
-    adds how often one does not (`mvplda.training.calibrate_on_held_out`). A score that is no likelihood ratio, such as the cosine,
-    may be among the experts: made one on the same trials, it counts for hypotheses that share all its views.
+    adds how often one does not (`mvplda.training.calibrate_on_held_out`). A score that is no likelihood ratio, such as
+    the cosine, may be among the experts: made one on the same trials, it counts for hypotheses that share all its
+    views.
 
     Parameters
     ----------
@@ -286,10 +287,10 @@ class Committee(BaseScorer, BaseEstimator):
         # small dicts may be changed in place, so they are compared by value
         plain = (list(self.experts_), self.weights_, self.views_, self.nuisance_views)
         key = (repr(plain), *parts, *classes)
-        return kept(self, "pair terms", key, lambda: self._joint_terms(self.factors_))
+        return kept(self, "pair terms", key, lambda: self._joint_terms(self.weights_))
 
-    def _joint_terms(self, factors: Mapping[str, Mapping[str, float]]) -> JointTerms:
-        """Return the pair terms of the experts that have factors."""
+    def _joint_terms(self, weights: Mapping[str, Mapping[str, float]]) -> JointTerms:
+        """Return the pair terms of the experts that have weights."""
         classes = self.classes_
         parts = []
         start = 0
@@ -303,7 +304,7 @@ class Committee(BaseScorer, BaseEstimator):
             numbers = {
                 v: expert_class_numbers(classes[v], own[v]) for v in self._may(name) if v in own
             }
-            parts.append(ExpertTerms(scorer.pair_terms(), columns, factors[name], numbers))
+            parts.append(ExpertTerms(scorer.pair_terms(), columns, weights[name], numbers))
         return JointTerms((*self.views_, *self.nuisance_views), parts)
 
     @property
