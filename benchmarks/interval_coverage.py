@@ -21,7 +21,7 @@ from scipy.special import ndtr
 from mvplda.costs import detection_costs
 from mvplda.metrics import compare_systems, evaluate, speaker_intervals, trial_kinds
 from mvplda.metrics.catalogue import Interval
-from mvplda.metrics.curves import Hull, pool
+from mvplda.metrics.curves import Hull, hull_corners
 
 COSTS = detection_costs(("default", "sre21", "1,1,0.001", "1,1,0.1"))
 FARS = (0.01, 0.001)
@@ -113,7 +113,7 @@ def truth_of(targets: Mixture, others: Mixture, scale: tuple[float, float]) -> d
         sum(share * ndtr((x - mean) / deviation) for share, mean, deviation in mixture)
         for mixture in (targets, others)
     )
-    hull = Hull(*pool(np.array([[0.0, *y, 1.0] for y in (of_targets, of_others)])))
+    hull = Hull(*hull_corners(np.array([[0.0, *y, 1.0] for y in (of_targets, of_others)])))
     z = np.linspace(-8, 8, 20_001)
     density = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
     cllr = 0.0

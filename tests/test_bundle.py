@@ -107,7 +107,7 @@ def repack(path: Path, change: Any) -> None:
     """Change tensors and description, and pack the file again as if all were well."""
     tensors, about = persistence.unpack(path)
     change(tensors, about)
-    path.write_bytes(b"".join(persistence.packed_pieces(tensors, about)))
+    path.write_bytes(b"".join(persistence.packed_chunks(tensors, about)))
 
 
 def _narrow(tensors: Any, about: Any) -> None:

@@ -10,14 +10,14 @@ import pytest
 
 from mvplda import Question
 from mvplda.decisions import (
-    NAMED_FAR,
+    NAMING_FAR,
     OperatingPoint,
     decide,
     decide_each,
     distinct_points,
     name_among,
+    naming_options,
     point_for,
-    wanted_to_name,
 )
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.scoring.answer import Answer
@@ -144,7 +144,7 @@ def test_no_decision_contradicts_its_own_evidence(
         # rounding: llr and probability of the same trial
         if decision.answer == "reject":
             assert decision.llr < 1e-9
-            assert "likely with the same" not in decision.sentence()
+            assert ":1 for the same" not in decision.sentence()
             assert target < 0.5 + 1e-9
         if decision.answer == "accept":
             assert decision.reason is None
@@ -182,7 +182,7 @@ def test_halves_that_exclude_each_other_decide_neither() -> None:
     decision = decide(answer(0.0, 1.0, 1.0, -9.0), OperatingPoint(0.0))
     assert (decision.answer, decision.reason) == ("reject", "either")
     assert decision.views == dict.fromkeys(BOTH, "inconclusive")
-    assert "the voice or the words do not fit" in decision.sentence()
+    assert "wrong speaker or wrong phrase, unclear which" in decision.sentence()
 
 
 def test_a_spoof_that_is_the_likeliest_alternative_is_suspected() -> None:
@@ -227,14 +227,14 @@ def test_nothing_that_is_more_likely_the_same_is_rejected() -> None:
 
 def test_a_name_is_given_by_probabilities_that_add_up() -> None:
     llrs = np.array([9.0, -3.0, -np.inf])
-    for doubt in (0.0, 0.02):
-        naming = name_among(llrs, OperatingPoint(3.0), doubt=doubt)
+    for outlier_probability in (0.0, 0.02):
+        naming = name_among(llrs, OperatingPoint(3.0), outlier_probability=outlier_probability)
         assert naming.probabilities.sum() + naming.none == pytest.approx(1.0)
         assert naming.best == 0
         # nobody in question has a prior, and the doubt leaves every prior as it is
         assert naming.probabilities[2] == 0.0
-        assert naming.probabilities[1] >= doubt * 0.25
-        assert naming.none >= doubt * 0.5
+        assert naming.probabilities[1] >= outlier_probability * 0.25
+        assert naming.none >= outlier_probability * 0.5
     # a prior of one half each, and evidence that says nothing
     even = name_among([0.0, 0.0], OperatingPoint(0.0), none=0.5)
     np.testing.assert_allclose([*even.probabilities, even.none], [0.25, 0.25, 0.5])
@@ -242,7 +242,7 @@ def test_a_name_is_given_by_probabilities_that_add_up() -> None:
     # as likely as each other: neither is named, however large the LLRs are
     assert name_among([9.0, 9.0], OperatingPoint(3.0)).best is None
     # profiles that are in question and not among the LLRs
-    some = name_among([9.0, -3.0], OperatingPoint(3.0), count=10, doubt=0.02)
+    some = name_among([9.0, -3.0], OperatingPoint(3.0), count=10, outlier_probability=0.02)
     assert some.probabilities.sum() + some.none == pytest.approx(1.0)
 
 
@@ -299,9 +299,9 @@ def test_points_with_equal_thresholds_become_the_strictest() -> None:
         assert point_for(distinct, far=far).threshold == 0.0
     assert point_for(distinct, far=0.004).threshold == 2.5
     assert point_for(distinct).threshold == point_for(points).threshold
-    assert wanted_to_name(distinct, far=None) == {"far": NAMED_FAR}
-    assert wanted_to_name(distinct[1:], far=0.3) == {"far": 0.3}
-    assert wanted_to_name([OperatingPoint(1.0, far=0.05)], far=None) == {"far": None}
+    assert naming_options(distinct, far=None) == {"far": NAMING_FAR}
+    assert naming_options(distinct[1:], far=0.3) == {"far": 0.3}
+    assert naming_options([OperatingPoint(1.0, far=0.05)], far=None) == {"far": None}
     # a point that rejects at another limit is another point
     apart = [OperatingPoint(0.0, far=0.01), OperatingPoint(0.0, -1.0, far=0.05)]
     assert distinct_points(apart) == apart
@@ -310,16 +310,16 @@ def test_points_with_equal_thresholds_become_the_strictest() -> None:
 
 def test_rates_that_were_measured_below_the_lowest_threshold_are_refused() -> None:
     measured = {"far": {"IC": [0.05, 0.0, 0.1]}, "frr": [0.0, 0.0, 0.1]}
-    with pytest.raises(ParameterError, match=r"measured at the threshold -1\.5 are not those"):
+    with pytest.raises(ParameterError, match=r"measured at the threshold -1\.5, but the lowest"):
         OperatingPoint(-1.5, far=0.05, measured=measured)
     assert OperatingPoint(0.0, far=0.05, measured=measured).threshold == 0.0
 
 
-@pytest.mark.parametrize("doubt", [0.0, 0.1])
+@pytest.mark.parametrize("outlier_probability", [0.0, 0.1])
 @pytest.mark.parametrize("none", [0.5, 0.2])
 @pytest.mark.parametrize("count", [None, 7])
 def test_probabilities_of_names_are_those_of_bayes(
-    doubt: float, none: float, count: int | None
+    outlier_probability: float, none: float, count: int | None
 ) -> None:
     """By hand: with the doubt the recording tells nothing, else each profile has its likelihood ratio."""
     ratios = np.array([1.5, -0.5, 0.3, 0.0])
@@ -327,22 +327,31 @@ def test_probabilities_of_names_are_those_of_bayes(
     number = count or 3
     prior = np.append(asked * (1 - none) / number, none)
     weights = prior * np.append(np.exp(ratios), 1.0)
-    expected = (1 - doubt) * weights / weights.sum() + doubt * prior / prior.sum()
-    share = (1 - doubt) / (1 + np.exp(-ratios)) + doubt / 2
+    expected = (
+        1 - outlier_probability
+    ) * weights / weights.sum() + outlier_probability * prior / prior.sum()
+    share = (1 - outlier_probability) / (1 + np.exp(-ratios)) + outlier_probability / 2
     llrs = np.where(asked, np.log(share) - np.log1p(-share), -np.inf)
-    naming = name_among(llrs, OperatingPoint(0.5), none=none, count=count, doubt=doubt)
+    naming = name_among(
+        llrs, OperatingPoint(0.5), none=none, count=count, outlier_probability=outlier_probability
+    )
     np.testing.assert_allclose(naming.probabilities, expected[:-1], atol=1e-12)
     assert naming.none == pytest.approx(expected[-1])
     assert naming.probabilities[3] == 0
 
 
-@pytest.mark.parametrize("doubt", [0.0, 0.05])
-def test_the_threshold_of_names_rises_by_the_logarithm_of_their_number(doubt: float) -> None:
+@pytest.mark.parametrize("outlier_probability", [0.0, 0.05])
+def test_the_threshold_of_names_rises_by_the_logarithm_of_their_number(
+    outlier_probability: float,
+) -> None:
     threshold = 2.0
     for margin, named in ((-0.01, None), (0.01, 0)):
         true = np.array([threshold + np.log(20) + margin, *[-8.0] * 19])
-        share = (1 - doubt) / (1 + np.exp(-true)) + doubt / 2
+        share = (1 - outlier_probability) / (1 + np.exp(-true)) + outlier_probability / 2
         limited = np.log(share) - np.log1p(-share)
-        share = (1 - doubt) / (1 + np.exp(-threshold)) + doubt / 2
+        share = (1 - outlier_probability) / (1 + np.exp(-threshold)) + outlier_probability / 2
         point = OperatingPoint(float(np.log(share) - np.log1p(-share)))
-        assert name_among(limited, point, none=0.1, doubt=doubt).best == named
+        assert (
+            name_among(limited, point, none=0.1, outlier_probability=outlier_probability).best
+            == named
+        )

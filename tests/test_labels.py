@@ -22,7 +22,7 @@ from mvplda import (
     load,
     train,
 )
-from mvplda.calibration.hypotheses import PARTS, TOGETHER
+from mvplda.calibration.hypotheses import JOINT_EVIDENCE, NEAR_MATCH_EVIDENCE
 from mvplda.exceptions import LabelError
 from mvplda.labels import (
     RESERVED_VIEWS,
@@ -298,6 +298,13 @@ def test_other_names_of_views_are_kept(name: str, tmp_path: Path) -> None:
 
 
 def test_every_name_that_results_use_is_reserved() -> None:
-    names = {TOGETHER, PARTS, kinds.SPOOF, kinds.NOTHING_SAME, hypothesis_name(()), "noise"}
+    names = {
+        JOINT_EVIDENCE,
+        NEAR_MATCH_EVIDENCE,
+        kinds.SPOOF,
+        kinds.NOTHING_SAME,
+        hypothesis_name(()),
+        "noise",
+    }
     names |= {kind.lower() for kind in (*kinds.TARGETS, *kinds.NONTARGETS)}
     assert names == set(RESERVED_VIEWS)

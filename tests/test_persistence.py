@@ -17,7 +17,7 @@ import mvplda
 from mvplda import persistence, preprocessing
 from mvplda.calibration import hypotheses, scores
 from mvplda.exceptions import FileFormatError, LabelError, MvpldaError
-from mvplda.persistence import REGISTRY, Persistent, load, packed_pieces, state_of
+from mvplda.persistence import REGISTRY, Persistent, load, packed_chunks, state_of
 
 SPEAKERS = np.repeat(np.arange(8), 6)
 PHRASES = np.tile(np.arange(3), 16)
@@ -196,7 +196,7 @@ def changed_values(about: dict[str, Any]) -> Iterator[Any]:
 
 
 def write(path: Path, arrays: Any, about: Any) -> None:
-    path.write_bytes(b"".join(packed_pieces(arrays, about)))
+    path.write_bytes(b"".join(packed_chunks(arrays, about)))
 
 
 def try_it(path: Path, what: Any) -> bool:

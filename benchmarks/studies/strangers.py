@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.report import study_command
 from mvplda.bundle import Bundle
-from mvplda.decisions import NAMED_FAR, OperatingPoint, name_among
+from mvplda.decisions import NAMING_FAR, OperatingPoint, name_among
 from mvplda.paper.provenance import WORK
 from mvplda.scoring.question import Question
 from tools.default_model import build as defaults
@@ -39,7 +39,7 @@ def bundle_without(material: LabelledVectors, group: str) -> tuple[Bundle, Opera
     matcher = defaults.matcher_of(material, others)
     bundle = Bundle(None, defaults.model_of(material, others, matcher))
     bundle.calibrations = {"speaker": trials.calibrator}
-    return bundle, trials.point(NAMED_FAR)
+    return bundle, trials.point(NAMING_FAR)
 
 
 def study(folder: Path) -> dict[str, Any]:
@@ -77,7 +77,9 @@ def rows(
                 continue
             llrs = deployed.answer(plain, here.vectors[tests], VOICE).llr
             for row, one in zip(tests, llrs.T, strict=True):
-                best = name_among(one, point, doubt=deployed.doubt(VOICE)).best
+                best = name_among(
+                    one, point, outlier_probability=deployed.outlier_probability(VOICE)
+                ).best
                 is_owner = bool(np.isin(here.speaker[row], owners))
                 is_right = best is not None and plain.ids[best] == here.speaker[row]
                 found.append((is_owner, best is not None, bool(is_right)))

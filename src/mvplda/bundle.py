@@ -26,11 +26,11 @@ from .persistence import (
     State,
     Tensors,
     check_finite,
+    check_same_extractor,
     check_width,
-    compare_extractors,
-    get_part,
+    get_component,
     ordinary_vectors,
-    put_part,
+    put_component,
 )
 from .preprocessing import Step
 from .scoring.answer import Answer, question_key
@@ -306,12 +306,12 @@ class Bundle(BaseScorer, BaseEstimator):
         """The calibration for a question, if there is one."""
         return (self.calibrations or {}).get(question_key(question or Question(), self.views))
 
-    def doubt(self, question: Question | None = None) -> float:
+    def outlier_probability(self, question: Question | None = None) -> float:
         """Of the calibration for a question: the probability that the model tells nothing about a trial."""
         calibration = self.calibration(question)
         if calibration is None:
             return 0.0
-        return calibration.doubt_
+        return calibration.outlier_probability_
 
     def operating_points(self, question: Question | None = None) -> list[OperatingPoint]:
         """The points that were measured for a question; none where nothing was."""
@@ -352,15 +352,15 @@ class Bundle(BaseScorer, BaseEstimator):
     def get_state(self) -> State:
         arrays: Tensors = {}
         steps = [
-            [name, put_part(arrays, f"preprocessing/{i}", step, Step)]
+            [name, put_component(arrays, f"preprocessing/{i}", step, Step)]
             for i, (name, step) in enumerate(self._steps())
         ]
         values: Json = {
             "preprocessing": steps or None,
             "extractor": self.extractor,
-            "scorer": put_part(arrays, "scorer", self._scorer(), BaseScorer),
+            "scorer": put_component(arrays, "scorer", self._scorer(), BaseScorer),
             "calibrations": {
-                key: put_part(arrays, f"calibrations/{key}", one, HypothesisCalibrator)
+                key: put_component(arrays, f"calibrations/{key}", one, HypothesisCalibrator)
                 for key, one in (self.calibrations or {}).items()
             },
             "points": self._plain_points(),
@@ -392,15 +392,15 @@ class Bundle(BaseScorer, BaseEstimator):
     @classmethod
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
         steps = [
-            (name, get_part(arrays, f"preprocessing/{i}", about, Step))
+            (name, get_component(arrays, f"preprocessing/{i}", about, Step))
             for i, (name, about) in enumerate(values["preprocessing"] or ())
         ]
         return cls(
             Pipeline(steps) if steps else None,
-            get_part(arrays, "scorer", values["scorer"], BaseScorer),
+            get_component(arrays, "scorer", values["scorer"], BaseScorer),
             values["extractor"],
             {
-                key: get_part(arrays, f"calibrations/{key}", about, HypothesisCalibrator)
+                key: get_component(arrays, f"calibrations/{key}", about, HypothesisCalibrator)
                 for key, about in values["calibrations"].items()
             },
             {
@@ -413,7 +413,7 @@ class Bundle(BaseScorer, BaseEstimator):
     def check_extractor(self, extractor: str | None, where: str) -> None:
         """Refuse vectors that another extractor than the scorer's made; warn where it is not known what made them."""
         if self.extractor is not None:
-            compare_extractors("the model", self.extractor, where, extractor)
+            check_same_extractor("the model", self.extractor, where, extractor)
 
     def describe(self) -> Json:
         """What is in the bundle, in plain values: what stands around the scorer, and the scorer."""

@@ -56,7 +56,7 @@ SPELLINGS = {
 """What lists of trials write, in small letters, and the kind that they mean."""
 
 
-def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
+def kinds_by_pattern(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
     """The kind of every pattern of same and different, all the same first."""
     names = {}
     for same in product((True, False), repeat=len(views)):
@@ -69,7 +69,7 @@ def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
     return names
 
 
-def kinds_among(names: Iterable[str]) -> set[str]:
+def recognised_kinds(names: Iterable[str]) -> set[str]:
     """Which of some names are kinds: target, TC, spoof ..., patterns such as ``speaker+channel``, and their views."""
     listed = set(names)
     shared = {name for name in listed if "+" in name or name == NOTHING_SAME}
@@ -104,7 +104,7 @@ def trial_kinds(enrol: Labels, test: Labels) -> dict[str, BoolArray]:
             f"every view must label every trial; got shapes {[mask.shape for mask in same]} of {views}"
         )
     kinds = {}
-    for pattern, kind in patterns(views).items():
+    for pattern, kind in kinds_by_pattern(views).items():
         agreed = [wanted == mask for wanted, mask in zip(pattern, same, strict=True)]
         kinds[kind] = np.logical_and.reduce(agreed)
     return kinds

@@ -1,6 +1,6 @@
 """Files of this package: ``.safetensors`` with a version and a fingerprint, whole or not there. No pickle.
 
-Below stand `packed_pieces` and `unpack`, from arrays and plain values to a file and back, and the one writer of whole
+Below stand `packed_chunks` and `unpack`, from arrays and plain values to a file and back, and the one writer of whole
 files. On them stands `Persistent`: a class that inherits from it enters itself in the registry, gives its state as
 arrays and plain values, and is restored by `load`.
 
@@ -46,23 +46,23 @@ Tensors = dict[str, NDArray[Any]]
 State = tuple[Tensors, Json]
 """Arrays by name, and values that JSON can hold."""
 
-FORMAT, WHAT = "mvplda", "object"
+FORMAT, DESCRIPTION_KEY = "mvplda", "object"
 """Of all files, and of the description in them."""
 FEATURE_NAMES = "feature_names_in_"
 """Attribute of estimators that were fitted to a table: the names of its columns, as scikit-learn keeps them."""
 VERSION = 1
-TYPES = {
+SAFETENSORS_TYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
 GZIP = b"\x1f\x8b"
-WIDEST = 2**20
+MAX_WIDTH = 2**20
 """Columns of vectors that a file may speak of."""
 STANDARD = "-"
 """Stands for standard input or output."""
 EXTRACTOR_SUFFIX = ".extractor"
 """A file of this name beside vectors says what made them."""
-KINDS = {
+FILE_SIGNATURES = {
     b"PAR1": "a Parquet file",
     b"\x93NUMPY": "a NumPy array (.npy)",
     b"PK\x03\x04": "a NumPy archive (.npz)",
@@ -80,7 +80,7 @@ DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
 """Names of open descriptors: links that lead to no name that could be replaced."""
 
 
-def packed_pieces(tensors: Tensors, about: Json) -> Iterator[bytes | memoryview]:
+def packed_chunks(tensors: Tensors, about: Json) -> Iterator[bytes | memoryview]:
     """The bytes of a file, piece by piece: tensors, a description, version and fingerprint.
 
     The same contents always give the same bytes. The library of safetensors writes its
@@ -90,7 +90,7 @@ def packed_pieces(tensors: Tensors, about: Json) -> Iterator[bytes | memoryview]
         "__metadata__": {
             "format": FORMAT,
             "version": str(VERSION),
-            WHAT: json.dumps(about),
+            DESCRIPTION_KEY: json.dumps(about),
             "fingerprint": fingerprint(tensors, about),
         }
     }
@@ -101,7 +101,7 @@ def packed_pieces(tensors: Tensors, about: Json) -> Iterator[bytes | memoryview]
         array = tensors[name]
         stop = start + array.nbytes
         header[name] = {
-            "dtype": TYPES[array.dtype.name],
+            "dtype": SAFETENSORS_TYPES[array.dtype.name],
             "shape": list(array.shape),
             "data_offsets": [start, stop],
         }
@@ -114,7 +114,7 @@ def packed_pieces(tensors: Tensors, about: Json) -> Iterator[bytes | memoryview]
 
 
 def unpack(path: PathLike) -> State:
-    """The tensors and the description that `packed_pieces` put in a file, checked."""
+    """The tensors and the description that `packed_chunks` put in a file, checked."""
     tensors, metadata = read_tensors(path)
     found = metadata.get("format")
     if found != FORMAT:
@@ -128,10 +128,10 @@ def unpack(path: PathLike) -> State:
             f"{path} has format version {version!r}, this mvplda reads up to {VERSION}: upgrade it"
         )
     try:
-        about = json.loads(metadata[WHAT], parse_constant=_refuse_constant)
+        about = json.loads(metadata[DESCRIPTION_KEY], parse_constant=_refuse_constant)
         whole = metadata["fingerprint"] == fingerprint(tensors, about)
     except (KeyError, ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path} lacks parts of an {WHAT}: {error}") from error
+        raise FileFormatError(f"{path} lacks parts of an {DESCRIPTION_KEY}: {error}") from error
     if not whole:
         raise FileFormatError(f"{path} is damaged: its contents do not match its fingerprint")
     return tensors, about
@@ -142,9 +142,9 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"a value is {name}")
 
 
-def kind_of(head: bytes) -> str:
+def file_type(head: bytes) -> str:
     """What a file is that begins with these bytes, where that can be seen; else nothing."""
-    return next((what for start, what in KINDS.items() if head.startswith(start)), "")
+    return next((what for start, what in FILE_SIGNATURES.items() if head.startswith(start)), "")
 
 
 def read_metadata(path: PathLike) -> dict[str, str]:
@@ -166,7 +166,7 @@ def read_tensors(path: PathLike, metadata_only: bool = False) -> tuple[Tensors, 
     except (SafetensorError, OSError) as error:
         with path.open("rb") as opened:
             head = opened.read(8)
-        came = kind_of(head) or f"a file that begins with {head!r}"
+        came = file_type(head) or f"a file that begins with {head!r}"
         raise FileFormatError(
             f"{path} is truncated or not a safetensors file, which was expected: it is {came}"
         ) from error
@@ -291,7 +291,10 @@ class Persistent:
     FITTED: ClassVar[tuple[str, ...]] = ()
     """Attributes that a fit leaves."""
 
-    PARTS: ClassVar[tuple[str, ...]] = ()
+    STORED_KEYS: ClassVar[dict[str, str]] = {}
+    """Keys in files of those attributes of `FITTED` that are stored under another name."""
+
+    COMPONENTS: ClassVar[tuple[str, ...]] = ()
     """Attributes that a fit leaves, and which are dicts of objects that a file can keep themselves."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -305,7 +308,7 @@ class Persistent:
 
     def get_state(self) -> State:
         """Arrays and plain values from which `from_state` makes this object again."""
-        settings = plain_settings(self.get_params(deep=False))  # type: ignore[attr-defined]
+        settings = json_settings(self.get_params(deep=False))  # type: ignore[attr-defined]
         arrays: Tensors = {}
         values: Json = {}
         for attribute in self.FITTED:
@@ -314,18 +317,19 @@ class Persistent:
                     f"the {type(self).__name__} is not fitted: it has no {attribute}"
                 )
             value = getattr(self, attribute)
+            stored = self.STORED_KEYS.get(attribute, attribute)
             named = value if isinstance(value, dict) else {}
             if isinstance(value, np.ndarray):
-                arrays[attribute] = np.ascontiguousarray(value)
+                arrays[stored] = np.ascontiguousarray(value)
             elif any(isinstance(part, np.ndarray) for part in named.values()):
-                arrays |= {f"{attribute}/{key}": part for key, part in named.items()}
+                arrays |= {f"{stored}/{key}": part for key, part in named.items()}
             else:
-                values[attribute] = value.item() if isinstance(value, np.generic) else value
+                values[stored] = value.item() if isinstance(value, np.generic) else value
         state: Json = {"settings": settings, "values": values}
-        for attribute in self.PARTS:
+        for attribute in self.COMPONENTS:
             parts = getattr(self, attribute).items()
             state[attribute] = {
-                name: put_part(arrays, f"{attribute}/{i}", part, Persistent)
+                name: put_component(arrays, f"{attribute}/{i}", part, Persistent)
                 for i, (name, part) in enumerate(parts)
             }
         return arrays, state
@@ -340,12 +344,13 @@ class Persistent:
             if slash:
                 fitted.setdefault(attribute, {})[key] = array
         for attribute in cls.FITTED:
-            if attribute not in fitted:
-                raise FileFormatError(f"the {cls.__name__} has no {attribute}")
-            setattr(part, attribute, fitted[attribute])
-        for attribute in cls.PARTS:
+            stored = cls.STORED_KEYS.get(attribute, attribute)
+            if stored not in fitted:
+                raise FileFormatError(f"the {cls.__name__} has no {stored}")
+            setattr(part, attribute, fitted[stored])
+        for attribute in cls.COMPONENTS:
             parts = {
-                name: get_part(arrays, f"{attribute}/{i}", about, Persistent)
+                name: get_component(arrays, f"{attribute}/{i}", about, Persistent)
                 for i, (name, about) in enumerate(values[attribute].items())
             }
             setattr(part, attribute, parts)
@@ -358,7 +363,7 @@ class Persistent:
         """Write this to a ``.safetensors`` file, all or nothing."""
         arrays, about = state_of(self, Persistent)
         with atomic_write(path) as (part,), part.open("wb") as file:
-            file.writelines(packed_pieces(arrays, about))
+            file.writelines(packed_chunks(arrays, about))
 
     @classmethod
     def load(cls, path: PathLike) -> Self:
@@ -466,9 +471,9 @@ def check_answers(part: Any, answer: Callable[[Array], Any], width: int) -> None
 
 def check_width(part: Any, width: int) -> None:
     """Refuse an object whose vectors would have no column, or more than any extractor gives."""
-    if not 0 < width <= WIDEST:
+    if not 0 < width <= MAX_WIDTH:
         raise FileFormatError(
-            f"a {type(part).__name__} takes vectors of 1 to {WIDEST} columns; this one has a width of {width}"
+            f"a {type(part).__name__} takes vectors of 1 to {MAX_WIDTH} columns; this one has a width of {width}"
         )
 
 
@@ -483,15 +488,15 @@ def ordinary_vectors(width: int) -> Array:
     return np.linspace(0.31, 1.73, 2 * width).reshape(2, width)
 
 
-def put_part(arrays: Tensors, prefix: str, part: Any, kind: type[Any]) -> Json:
+def put_component(arrays: Tensors, prefix: str, part: Any, kind: type[Any]) -> Json:
     """Put the arrays of a part among those of the whole, under a prefix; gives its values."""
     own, about = state_of(part, kind)
     arrays.update({f"{prefix}/{name}": array for name, array in own.items()})
     return about
 
 
-def get_part(arrays: Tensors, prefix: str, about: Json, kind: type[Any]) -> Any:
-    """The part that `put_part` put under a prefix."""
+def get_component(arrays: Tensors, prefix: str, about: Json, kind: type[Any]) -> Any:
+    """The part that `put_component` put under a prefix."""
     own = {
         name[len(prefix) + 1 :]: array
         for name, array in arrays.items()
@@ -500,7 +505,7 @@ def get_part(arrays: Tensors, prefix: str, about: Json, kind: type[Any]) -> Any:
     return restore(own, about, kind)
 
 
-def plain_settings(settings: Json) -> Json:
+def json_settings(settings: Json) -> Json:
     """The settings that a text can hold; callbacks and random generators are left out."""
     plain = {}
     for name, value in settings.items():
@@ -510,7 +515,7 @@ def plain_settings(settings: Json) -> Json:
     return plain
 
 
-def compare_extractors(one: str, of_one: str | None, other: str, of_other: str | None) -> None:
+def check_same_extractor(one: str, of_one: str | None, other: str, of_other: str | None) -> None:
     """Refuse what different extractors made; warn where only one of them is known.
 
     Parameters

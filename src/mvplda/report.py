@@ -190,13 +190,13 @@ def notes_list(notes: Iterable[str], style: str = "notes") -> str:
     return f'<ul class="{style}">{items}</ul>'
 
 
-def words_list(words: Mapping[str, str]) -> str:
+def definition_list(words: Mapping[str, str]) -> str:
     """Names and what they mean."""
     rows = [f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in words.items()]
     return f'<dl class="kinds">{"".join(rows)}</dl>'
 
 
-def fold_away(summary: str, text: str) -> str:
+def collapsible(summary: str, text: str) -> str:
     """Text that shows when it is asked for."""
     return f"<details><summary>{html.escape(summary)}</summary><pre>{html.escape(text)}</pre></details>"
 
@@ -204,7 +204,9 @@ def fold_away(summary: str, text: str) -> str:
 def tables(result: Evaluation, intervals: Intervals | None) -> str:
     """What one system reached: finding, advice, thresholds, and every table by kind of trial."""
     body = f'<p class="finding">{html.escape(finding(result, intervals))}</p>'
-    body += words_list({k: w for k, w in KIND_WORDS.items() if k in (result.target, *result.rows)})
+    body += definition_list(
+        {k: w for k, w in KIND_WORDS.items() if k in (result.target, *result.rows)}
+    )
     body += f"<h2>What to do next</h2>{notes_list(advice(result, intervals), 'advice')}"
     body += thresholds_table(result, intervals)
     for title, metrics in result.tables().items():

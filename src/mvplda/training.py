@@ -21,9 +21,15 @@ from ._progress import Progress
 from ._typing import Array, BoolArray, Card, Columns, IntArray, Json, Labels, Names, Ranks, Setting
 from .bundle import Bundle
 from .calibration.hypotheses import HypothesisCalibrator
-from .decisions import LOWEST_THRESHOLD, OperatingPoint, distinct_points
+from .decisions import (
+    LOWEST_THRESHOLD,
+    MeasuredRates,
+    OperatingPoint,
+    RateInterval,
+    distinct_points,
+)
 from .exceptions import DataError, LabelError, MvpldaWarning, ParameterError
-from .kinds import TARGET, patterns
+from .kinds import TARGET, kinds_by_pattern
 from .labels import encode_labels
 from .metrics import cllr, eer, threshold_for
 from .metrics.curves import min_cllr
@@ -324,9 +330,9 @@ class HeldOutModels:
         """(2, n) who speaks on either side."""
 
     def kinds(self) -> Names:
-        """Kind of every trial (n,), by the names of `mvplda.kinds.patterns`: TC, TW, IC, IW of two views."""
+        """Kind of every trial (n,), by the names of `mvplda.kinds.kinds_by_pattern`: TC, TW, IC, IW of two views."""
         views = list(self.labels)
-        names = patterns(views)
+        names = kinds_by_pattern(views)
         hypotheses = self.trials[0].hypotheses
         named = [names[tuple(view in shared for view in views)] for shared in hypotheses]
         return np.take(named, self.truth)
@@ -405,12 +411,15 @@ class HeldOutModels:
         """The threshold for a share of false acceptances of the worst kind of impostor, and the errors there."""
         point = threshold_for(llrs, kinds, far, *self.people, lowest=LOWEST_THRESHOLD)
         people = len(np.unique(self.people))
-        measured = {
-            "far": {kind: [one.estimate, one.low, one.high] for kind, one in point.far.items()},
-            "frr": [point.frr.estimate, point.frr.low, point.frr.high],
-            # in the words of those who were held out, not of how many they are worth
-            "warning": replace(point, speakers=people).warning(),
-        }
+        measured = MeasuredRates(
+            far={
+                kind: RateInterval(rate.estimate, rate.low, rate.high)
+                for kind, rate in point.far.items()
+            },
+            frr=RateInterval(point.frr.estimate, point.frr.low, point.frr.high),
+            # The warning names the number of held-out people, not their effective number.
+            warning=replace(point, speakers=people).warning(),
+        )
         return OperatingPoint(point.threshold, 0.0, far, measured, people, HELD_OUT)
 
 

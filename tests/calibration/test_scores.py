@@ -368,7 +368,7 @@ def brute_force_fit(
         return scale * theta[1:4], scale * constants, float(1 / (1 + np.exp(-theta[-1])))
 
     def cost(theta: np.ndarray) -> float:
-        factors, constants, doubt = values_of(theta)
+        factors, constants, outlier_probability = values_of(theta)
         alone = factors[0] * voice, factors[1] * words
         every = np.stack(
             [sum(alone) + factors[2] * (together - voice - words), *alone, none], axis=1
@@ -376,10 +376,10 @@ def brute_force_fit(
         evidence = every[:, occurring] + constants
         odds = np.exp(evidence - evidence.max(axis=1, keepdims=True))
         right = odds[np.arange(len(truth)), np.searchsorted(occurring, truth)] / odds.sum(axis=1)
-        likelihood = (1 - doubt) * right + doubt / len(occurring)
+        likelihood = (1 - outlier_probability) * right + outlier_probability / len(occurring)
         prior = 0.5 * (theta[0] / 3.0) ** 2
         prior += 0.5 * np.sum(((theta[1:4] - 1.0) / 0.5) ** 2)
-        prior += 0.5 * np.sum(theta[4:-1] ** 2) - errors * np.log(doubt)
+        prior += 0.5 * np.sum(theta[4:-1] ** 2) - errors * np.log(outlier_probability)
         return float(prior / speakers - mass @ np.log(likelihood))
 
     start = np.array([-0.5, 0.8, 0.8, 0.8, *np.zeros(len(occurring) - 1), -3.0])
@@ -414,19 +414,19 @@ def test_hypotheses_are_calibrated_as_by_brute_force(
         for kind in kinds:
             rows = (corpus == place) & (truth == kind)
             mass[rows] = 1 / rows.sum() / len(kinds) / len(np.unique(corpus))
-    factors, constants, doubt = brute_force_fit(logs, truth, mass, speakers, errors)
+    factors, constants, outlier_probability = brute_force_fit(logs, truth, mass, speakers, errors)
     calibrator = HypothesisCalibrator(errors=errors)
     calibrator.fit(
         logs, truth, speakers=np.arange(n) % speakers, corpora=corpus if corpora else None
     )
     assert calibrator.n_speakers_ == speakers
-    assert list(calibrator.factors_) == ["speaker", "phrase", "together"]
-    np.testing.assert_allclose([*calibrator.factors_.values()], factors, atol=2e-3)
+    assert list(calibrator.weights_) == ["speaker", "phrase", "together"]
+    np.testing.assert_allclose([*calibrator.weights_.values()], factors, atol=2e-3)
     names = ["speaker+phrase", "speaker", "phrase", "nothing"]
     occurring = [names[k] for k in np.unique(truth)]
     found = [calibrator.constants_[name] for name in occurring]
     np.testing.assert_allclose(found, constants, atol=1e-2)
-    assert calibrator.doubt_ == pytest.approx(doubt, rel=2e-2)
+    assert calibrator.outlier_probability_ == pytest.approx(outlier_probability, rel=2e-2)
     # a hypothesis of which there are no trials is left as it is
     assert all(calibrator.constants_[name] == 0 for name in names if name not in occurring)
 
@@ -438,17 +438,17 @@ def test_a_factor_is_not_negative() -> None:
     turned["phrase",] *= -1
     turned["speaker", "phrase"] = turned["speaker",] + turned["phrase",]
     calibrator = HypothesisCalibrator().fit(turned, truth, speakers=np.arange(800))
-    assert calibrator.factors_["phrase"] == 0
-    assert calibrator.factors_["speaker"] > 0
+    assert calibrator.weights_["phrase"] == 0
+    assert calibrator.weights_["speaker"] > 0
 
 
 def test_calibrated_log_likelihoods_by_hand() -> None:
     rng = np.random.default_rng(3)
     logs, _ = hypothesis_trials(rng, (5, 5, 5, 5))
     calibrator = HypothesisCalibrator()
-    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.8}  # "together" has a factor of 1
+    calibrator.weights_ = {"speaker": 0.5, "phrase": 0.8}  # "together" has a factor of 1
     calibrator.constants_ = {"speaker+phrase": -1.0, "speaker": 0.5, "phrase": 0.2, "nothing": 0.0}
-    calibrator.doubt_ = 0.04
+    calibrator.outlier_probability_ = 0.04
     calibrator.n_speakers_ = 20
     together, voice, words, none = logs.values()
     alone = 0.5 * voice, 0.8 * words
@@ -458,12 +458,12 @@ def test_calibrated_log_likelihoods_by_hand() -> None:
         np.testing.assert_allclose(np.exp(values), 0.96 * own + 0.01)
 
 
-@pytest.mark.parametrize("doubt", [0.2, 1e-3])
-def test_no_ratio_is_larger_than_the_doubt_lets_it_be(doubt: float) -> None:
+@pytest.mark.parametrize("outlier_probability", [0.2, 1e-3])
+def test_no_ratio_is_larger_than_the_doubt_lets_it_be(outlier_probability: float) -> None:
     calibrator = HypothesisCalibrator()
-    calibrator.factors_ = {"speaker": 1.0, "phrase": 1.0, "together": 1.0}
+    calibrator.weights_ = {"speaker": 1.0, "phrase": 1.0, "together": 1.0}
     calibrator.constants_ = dict.fromkeys(["speaker+phrase", "speaker", "phrase", "nothing"], 0.0)
-    calibrator.doubt_ = doubt
+    calibrator.outlier_probability_ = outlier_probability
     calibrator.n_speakers_ = 20
     sure = dict(zip(EVERY, np.array([[900.0], [300.0], [300.0], [0.0]]), strict=True))
     logs = calibrator.transform(sure)

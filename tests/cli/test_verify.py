@@ -17,7 +17,7 @@ import mvplda
 from mvplda import Bundle, CosineScorer, MultiviewPLDA, load
 from mvplda.calibration.hypotheses import HypothesisCalibrator
 from mvplda.cli import main
-from mvplda.decisions import NAMED_FAR, OperatingPoint
+from mvplda.decisions import NAMING_FAR, OperatingPoint
 from mvplda.exceptions import FileFormatError, LabelError
 from mvplda.io.vectors import read_vectors
 from mvplda.voice.audio.folders import default_pattern, label_recordings, list_recordings
@@ -43,9 +43,9 @@ def place(tmp_path, monkeypatch):
     assert same > different
     slope = 12 / (same - different)
     calibrator = HypothesisCalibrator()
-    calibrator.factors_ = {"speaker": slope}
+    calibrator.weights_ = {"speaker": slope}
     calibrator.constants_ = {"speaker": -slope * (same + different) / 2, "nothing": 0.0}
-    calibrator.doubt_ = 2 / (1 + np.exp(20.0))
+    calibrator.outlier_probability_ = 2 / (1 + np.exp(20.0))
     calibrator.n_speakers_ = 2
     scorer = CosineScorer(centre=False, views=["speaker"]).fit(np.zeros((1, 24)))
     card = {"model": "cosine"}
@@ -65,14 +65,14 @@ COSINE = (*NET, *MODEL)
 def test_the_exit_code_is_the_decision(place):
     accepted = run("verify", "one.wav", "again.wav", *COSINE)
     assert accepted.exit_code == 0, accepted.output
-    assert accepted.output.startswith("The same voice")
+    assert accepted.output.startswith("Accepted: same speaker")
     assert "The cosine model, calibrated for this question" in accepted.output
     rejected = run("verify", "one.wav", "other.wav", *COSINE)
     assert rejected.exit_code == 1
-    assert rejected.output.startswith("Not the same voice: the voice does not fit")
+    assert rejected.output.startswith("Rejected: wrong speaker")
     strict = run("verify", "one.wav", "again.wav", *COSINE, "--far", "1e-6")
     assert strict.exit_code == 2
-    assert strict.output.startswith("Nothing can be decided")
+    assert strict.output.startswith("Inconclusive: not enough evidence")
     assert run("verify", "one.wav", "again.wav", *COSINE, "--threshold", "50").exit_code == 2
 
 
@@ -190,9 +190,9 @@ def two_views(extractor):
 def test_one_calibrated_llr_and_probabilities_of_the_same_evidence(place):
     bundle = two_views(load_extractor("net.onnx"))
     calibrator = HypothesisCalibrator()
-    calibrator.factors_ = {"speaker": 0.1, "phrase": 0.1, "together": 0.1}
+    calibrator.weights_ = {"speaker": 0.1, "phrase": 0.1, "together": 0.1}
     calibrator.constants_ = {}
-    calibrator.doubt_, calibrator.n_speakers_ = 0.01, 40
+    calibrator.outlier_probability_, calibrator.n_speakers_ = 0.01, 40
     calibrator.constants_ = dict.fromkeys(["speaker+phrase", "speaker", "phrase", "nothing"], 0.0)
     bundle.calibrations = {"speaker+phrase": calibrator}
     bundle.save("model.safetensors")
@@ -308,7 +308,10 @@ def test_what_setup_and_info_say(tmp_path):
     assert run("setup", tmp_path / "two.npz", "-o", tmp_path / "voices").exit_code == 0
     told = run("info", tmp_path / "voices").output
     assert "2 people, 6 to 6 recordings each." in told
-    assert "people: 2\nphrases: 0\nthreshold: 4.61, that of calibrated LLRs, not measured\n" in told
+    assert (
+        "people: 2\nphrases: 0\nthreshold: 4.61, theoretical bound for calibrated LLRs, not measured\n"
+        in told
+    )
     assert len(told.splitlines()) < 20
     assert json.loads(run("info", tmp_path / "voices", "--json").output)["model"] == "cosine"
     assert "CosineScorer" in run("info", tmp_path / "voices" / "model.safetensors").output
@@ -446,7 +449,7 @@ def test_the_examples_of_verify_ask_for_what_the_default_model_has():
 
 def test_identify_names_somebody_at_the_rate_that_is_asked_for(place):
     bundle = load("cosine")
-    thresholds = {0.01: 1.0, NAMED_FAR: 0.5, 0.001: 4.0}
+    thresholds = {0.01: 1.0, NAMING_FAR: 0.5, 0.001: 4.0}
     points = [OperatingPoint(threshold, far=far) for far, threshold in thresholds.items()]
     bundle.points = {"speaker": points}
     bundle.save("points")

@@ -125,7 +125,7 @@ def test_a_sealed_file_that_makes_no_sense(path: Path, change: dict[str, Any]) -
     "about", [{}, {"class": "Rocket"}, [], {"class": "LinearCalibrator", "settings": {"x": 1}}]
 )
 def test_a_sealed_calibrator_that_makes_no_sense(about: Any, tmp_path: Path) -> None:
-    (tmp_path / "c").write_bytes(b"".join(persistence.packed_pieces({}, about)))
+    (tmp_path / "c").write_bytes(b"".join(persistence.packed_chunks({}, about)))
     with pytest.raises(FileFormatError, match=r"/c lacks parts"):
         LinearCalibrator.load(tmp_path / "c")
 

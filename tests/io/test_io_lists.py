@@ -30,7 +30,7 @@ from mvplda.io import (
     write_trials,
 )
 from mvplda.io.trials import read_rsr2015_enrolment
-from mvplda.kinds import kinds_among
+from mvplda.kinds import recognised_kinds
 
 MODELS, TESTS = ["m1", "Ü2", "m\u00a03"], ["t/1", "语2", "t3"]
 
@@ -228,8 +228,8 @@ def test_trials_of_three_views(tmp_path: Path) -> None:
 
 def test_kinds_are_patterns_or_named(tmp_path: Path) -> None:
     names = ["none", "b", "b+c", "TW"]
-    assert kinds_among(["", *names, "d", "targt"]) == set(names)
-    assert kinds_among(["1e+05", "a"]) == set()
+    assert recognised_kinds(["", *names, "d", "targt"]) == set(names)
+    assert recognised_kinds(["1e+05", "a"]) == set()
     for content in ("m t none\nm u a+b\nm v targt\n", "m t foo\n"):
         (tmp_path / "x").write_text(content)
         with pytest.raises(FileFormatError):

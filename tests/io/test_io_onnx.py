@@ -86,9 +86,9 @@ def test_graphs_answer_other_questions(tmp_path, asked):
 def test_graphs_hold_the_calibration_of_their_question(tmp_path, asked):
     bundle = Bundle(None, MultiviewPLDA({"speaker": 3, "phrase": 2})).fit(X, LABELS)
     calibrator = HypothesisCalibrator()
-    calibrator.factors_ = {"speaker": 0.7, "phrase": 1.2, "together": 0.9}
+    calibrator.weights_ = {"speaker": 0.7, "phrase": 1.2, "together": 0.9}
     calibrator.constants_ = {"speaker+phrase": 0.3, "speaker": -0.2, "phrase": 0.1, "nothing": 0.0}
-    calibrator.doubt_ = 0.01
+    calibrator.outlier_probability_ = 0.01
     key = question_key(Question(**asked), bundle.views)
     bundle.calibrations = {key: calibrator}
     write_onnx(tmp_path / "s.onnx", bundle, enrolled=3, **asked)

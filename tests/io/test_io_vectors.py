@@ -26,7 +26,7 @@ from mvplda.exceptions import (
 )
 from mvplda.io.kaldi import read_entry
 from mvplda.io.vectors import VectorSet, check_vectors_writable, read_vectors, write_vectors
-from mvplda.persistence import compare_extractors
+from mvplda.persistence import check_same_extractor
 
 NAMES = ["x.scp", "x.ark", "x.npz", "x.parquet"]
 IDS = ["spk1-utt1", "Ünï-语音", "a\u00a0b", "d/e.f:3"]
@@ -383,15 +383,15 @@ def test_a_note_that_is_no_text(tmp_path: Path) -> None:
 
 
 def test_extractors_are_compared(tmp_path: Path) -> None:
-    compare_extractors("a", "net-1", "b", "net-1")
-    compare_extractors("a", None, "b", None)
+    check_same_extractor("a", "net-1", "b", "net-1")
+    check_same_extractor("a", None, "b", None)
     with pytest.raises(DataError, match="the extractor of b is 'net-2', that of a 'net-1'"):
-        compare_extractors("a", "net-1", "b", "net-2")
+        check_same_extractor("a", "net-1", "b", "net-2")
     for sides in (("a", "net-1", "b", None), ("b", None, "a", "net-1")):
         with pytest.warns(
             UnknownExtractorWarning, match="a has the extractor 'net-1', b has no note of its own"
         ):
-            compare_extractors(*sides)
+            check_same_extractor(*sides)
 
 
 def test_whether_vectors_can_be_written_is_known_before(tmp_path: Path) -> None:

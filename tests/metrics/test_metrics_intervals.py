@@ -15,7 +15,7 @@ from scipy.stats import t as student
 from mvplda.exceptions import LabelError, ParameterError
 from mvplda.metrics import evaluate, intervals, speaker_intervals
 from mvplda.metrics.catalogue import Interval, effective_number, jackknife_interval
-from mvplda.metrics.curves import Hull, pool
+from mvplda.metrics.curves import Hull, hull_corners
 from mvplda.metrics.intervals import Intervals
 
 
@@ -337,7 +337,7 @@ def test_intervals_hold_the_population_and_trials_alone_would_not():
         np.concatenate([[0.0], np.interp(edges, x, np.cumsum(shares), left=0.0), [1.0]])
         for x in (targets, others)
     ]
-    hull = Hull(*pool(np.array(list(below))))
+    hull = Hull(*hull_corners(np.array(list(below))))
     cllr = float(shares @ (np.logaddexp(0, -targets) + np.logaddexp(0, others)) / (2 * math.log(2)))
     truth = {"eer": hull.eer(), "min_dcf/sre21": float(hull.least(1.0, 19.0)[0]), "cllr": cllr}
     truth["min_cllr"] = hull.min_cllr()
@@ -378,7 +378,7 @@ def test_intervals_hold_the_population_where_impostors_are_not_enrolled(enrolled
         np.concatenate([[0.0], np.interp(edges, x, np.cumsum(shares), left=0.0), [1.0]])
         for x in (targets, others)
     )
-    truth = Hull(*pool(np.array(list(below)))).eer()
+    truth = Hull(*hull_corners(np.array(list(below)))).eer()
     rng = np.random.default_rng(5)
     held = 0
     for _ in range(60):

@@ -35,9 +35,9 @@ def data() -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 def calibrator(factor: float, constant: float = 0.0) -> HypothesisCalibrator:
     fitted = HypothesisCalibrator()
-    fitted.factors_ = {"speaker": factor, "phrase": factor, "together": factor}
+    fitted.weights_ = {"speaker": factor, "phrase": factor, "together": factor}
     fitted.constants_ = {"speaker+phrase": constant, "speaker": 0.0, "phrase": 0.0, "nothing": 0.0}
-    fitted.doubt_ = 1e-12
+    fitted.outlier_probability_ = 1e-12
     fitted.n_speakers_ = 20
     return fitted
 
@@ -173,8 +173,8 @@ def test_what_is_too_large_or_too_small_is_put_right(factor: float) -> None:
     rng = np.random.default_rng(1)
     logs, truth = trials(rng, 20_000, factor)
     fitted = HypothesisCalibrator().fit(logs, truth, speakers=np.arange(20_000) // 20)
-    assert fitted.factors_["speaker"] == pytest.approx(1 / factor, rel=0.1)
-    assert fitted.factors_["phrase"] == pytest.approx(1 / factor, rel=0.1)
+    assert fitted.weights_["speaker"] == pytest.approx(1 / factor, rel=0.1)
+    assert fitted.weights_["phrase"] == pytest.approx(1 / factor, rel=0.1)
     fresh, known = trials(rng, 20_000, factor)
     best = cost({h: values / factor for h, values in fresh.items()}, known)
     assert cost(fitted.transform(fresh), known) < 1.03 * best
@@ -184,7 +184,7 @@ def test_few_speakers_stay_near_the_model_and_claim_little() -> None:
     logs, truth = trials(np.random.default_rng(2), 400, 1.0)
     few = HypothesisCalibrator().fit(logs, truth, speakers=np.arange(400) % 3)
     many = HypothesisCalibrator().fit(logs, truth, speakers=np.arange(400))
-    assert few.doubt_ > 10 * many.doubt_
+    assert few.outlier_probability_ > 10 * many.outlier_probability_
     assert few.largest_llr < 5 < many.largest_llr
     largest = few.transform({h: 1000 * values for h, values in logs.items()})
     ratio = largest[BOTH] - np.logaddexp.reduce(list(largest.values())[1:], axis=0) + np.log(3)
@@ -197,7 +197,7 @@ def test_without_wrong_trials_the_doubt_is_that_of_its_prior(errors: float) -> N
     logs = {("speaker",): np.where(truth == 0, 50.0, -50.0), (): np.zeros(4000)}
     fitted = HypothesisCalibrator(errors=errors).fit(logs, truth, speakers=np.arange(4000) % 20)
     # least of -log(1 - doubt / 2) - errors / 20 log(doubt): doubt = 2 e / (1 + e) with e = errors / 20
-    assert fitted.doubt_ == pytest.approx(2 * errors / (20 + errors), rel=1e-3)
+    assert fitted.outlier_probability_ == pytest.approx(2 * errors / (20 + errors), rel=1e-3)
     assert HypothesisCalibrator.from_state(*fitted.get_state()).errors == errors
 
 
@@ -210,7 +210,7 @@ def test_corpora_weigh_the_same_however_many_trials_they_have() -> None:
     speakers = np.arange(42_000) // 20
     pooled = HypothesisCalibrator().fit(logs, truth, speakers=speakers)
     alike = HypothesisCalibrator().fit(logs, truth, speakers=speakers, corpora=corpora)
-    assert pooled.factors_["speaker"] > 1.3 * alike.factors_["speaker"]
+    assert pooled.weights_["speaker"] > 1.3 * alike.weights_["speaker"]
 
 
 def test_a_hypothesis_without_trials_is_no_alternative() -> None:
@@ -219,7 +219,7 @@ def test_a_hypothesis_without_trials_is_no_alternative() -> None:
     there = {h: values[some] for h, values in logs.items()}
     fitted = HypothesisCalibrator().fit(there, truth[some], speakers=np.arange(some.sum()) // 9)
     assert fitted.constants_["speaker"] == 0.0
-    assert 0.3 < fitted.factors_["speaker"] < 0.8
+    assert 0.3 < fitted.weights_["speaker"] < 0.8
 
 
 def test_wrong_trials_are_refused() -> None:

@@ -203,9 +203,9 @@ def test_a_bundle_puts_the_countermeasure_behind_the_calibration():
     X, y = speakers_and_phrases()
     bundle = Bundle(None, MultiviewPLDA({"speaker": 2, "phrase": 2})).fit(X, y)
     calibrator = HypothesisCalibrator()
-    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.4, "together": 0.3}
+    calibrator.weights_ = {"speaker": 0.5, "phrase": 0.4, "together": 0.3}
     calibrator.constants_ = {"speaker+phrase": -1.0}
-    calibrator.doubt_ = 0.01
+    calibrator.outlier_probability_ = 0.01
     bundle.calibrations = {"speaker+phrase": calibrator}
     traces = np.linspace(-2, 2, 60)
     plain = bundle.answer(X[:60], X[60:120])

@@ -20,7 +20,7 @@ from shard_files import VIEWS, close, corpus, cut, identical
 from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.labels import encode_labels
-from mvplda.persistence import packed_pieces, state_of
+from mvplda.persistence import packed_chunks, state_of
 from mvplda.statistics import Accumulator, accumulator, merge
 from mvplda.statistics.classes import GrowingClasses, LabelCodes, label_codes
 from mvplda.statistics.record import holds_statistics
@@ -356,6 +356,6 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path, what: str) -> Non
     tensors = {name: array.copy() for name, array in tensors.items()}
     BROKEN[what](tensors, about)
     path = tmp_path / "broken.safetensors"
-    path.write_bytes(b"".join(packed_pieces(tensors, about)))
+    path.write_bytes(b"".join(packed_chunks(tensors, about)))
     with pytest.raises(FileFormatError, match="lacks parts of what it should hold"):
         SufficientStatistics.load(path)

@@ -59,10 +59,10 @@ def domain_bundle() -> Bundle:
     labels = {"speaker": speakers, "phrase": phrases, "domain": domains}
     scorer = DomainPLDA(BLOCKS).fit(np.concatenate(X), labels)
     calibrator = HypothesisCalibrator()
-    calibrator.factors_ = {"speaker": 1.0, "phrase": 1.0, "together": 1.0}
+    calibrator.weights_ = {"speaker": 1.0, "phrase": 1.0, "together": 1.0}
     names = ("speaker+phrase", "speaker", "phrase", "nothing")
     calibrator.constants_ = dict.fromkeys(names, 0.0)
-    calibrator.doubt_ = 1e-5
+    calibrator.outlier_probability_ = 1e-5
     calibrator.n_speakers_ = 80
     point = OperatingPoint(4.6, far=0.01, basis="drawn")
     questions = ("speaker+phrase", "speaker", "phrase")

@@ -8,7 +8,7 @@ from scipy.special import ndtr
 from mvplda.costs import detection_cost
 from mvplda.metrics import ScoreCurve, trial_kinds
 from mvplda.metrics.catalogue import ActDCF, MinDCF
-from mvplda.metrics.curves import Curve, Side, softplus
+from mvplda.metrics.curves import Curve, SortedScores, softplus
 
 SPREAD = 0.7
 
@@ -52,8 +52,8 @@ def weighted_curve(targets, parts, weights):
     scores = np.concatenate([np.asarray(part, float) for part in parts.values()])
     each = np.repeat([float(weights[kind]) for kind in parts], [len(p) for p in parts.values()])
     order = np.argsort(scores)
-    others = Side(scores[order], each[order], softplus(scores[order]))
-    return Curve(Side(np.sort(np.asarray(targets, float))), others)
+    others = SortedScores(scores[order], each[order], softplus(scores[order]))
+    return Curve(SortedScores(np.sort(np.asarray(targets, float))), others)
 
 
 def min_dcf(targets, nontargets, cost="default"):

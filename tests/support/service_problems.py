@@ -88,12 +88,12 @@ def make_model(seed: int = 1, scorer: str = "multiview") -> Model:
 def even_calibrator(views: tuple[str, ...] = ("speaker", "phrase")) -> HypothesisCalibrator:
     """Leaves log-likelihoods as they are, but for a small doubt."""
     calibrator = HypothesisCalibrator()
-    calibrator.factors_ = dict.fromkeys([*views, "together"], 1.0)
+    calibrator.weights_ = dict.fromkeys([*views, "together"], 1.0)
     names: tuple[str, ...] = ("speaker+phrase", "speaker", "phrase", "nothing")
     if len(views) == 1:
         names = (views[0], "nothing")
     calibrator.constants_ = dict.fromkeys(names, 0.0)
-    calibrator.doubt_ = 0.001
+    calibrator.outlier_probability_ = 0.001
     calibrator.n_speakers_ = 30
     return calibrator
 

@@ -11,7 +11,7 @@ import pytest
 from domain_problems import VOICE, WORDS, domain_bundle, make_place
 
 from mvplda import load
-from mvplda.decisions import OperatingPoint, name_among, without_doubt
+from mvplda.decisions import OperatingPoint, name_among, without_outliers
 from mvplda.exceptions import ParameterError
 from mvplda.scoring.question import Question
 from mvplda.training import deploy_on_speakers
@@ -119,11 +119,11 @@ def test_the_doubt_of_the_calibration_enters_a_ranking_once(default: Path, tmp_p
         book.add(f"s{person}", "drawn", place.say(person, 0, 3), ["0", "1", "2"])
     bundle = copy(domain_bundle())
     doubtful = copy((bundle.calibrations or {})["speaker"])
-    doubtful.doubt_ = 0.2
+    doubtful.outlier_probability_ = 0.2
     bundle.calibrations = {"speaker": doubtful}
     found = VoiceModel(bundle, Named()).identify(side(place.say(1, 1, 1)), book)
     llrs = [llr for _, llr, _ in found.candidates]
-    expected = name_among(llrs, found.point, doubt=0.2)
+    expected = name_among(llrs, found.point, outlier_probability=0.2)
     assert [p for *_, p in found.candidates] == pytest.approx(expected.probabilities.tolist())
     assert found.none == pytest.approx(expected.none)
     assert found.none > 0.09  # half of the doubt
@@ -153,17 +153,17 @@ def test_more_profiles_want_more_evidence() -> None:
 
 def test_doubt_is_about_the_recording_and_not_about_each_profile() -> None:
     """However many profiles there are, somebody whose voice fits can be named."""
-    doubt = 0.05
+    outlier_probability = 0.05
     true = np.array([15.0, *[-5.0] * 500])
-    mixed = (1 - doubt) / (1 + np.exp(-true)) + doubt / 2
+    mixed = (1 - outlier_probability) / (1 + np.exp(-true)) + outlier_probability / 2
     limited = np.log(mixed) - np.log1p(-mixed)
     assert limited.max() < 3.7
-    np.testing.assert_allclose(without_doubt(limited, doubt), true, atol=1e-6)
+    np.testing.assert_allclose(without_outliers(limited, outlier_probability), true, atol=1e-6)
     assert name_among(limited, OperatingPoint(2.0)).best is None
-    naming = name_among(limited, OperatingPoint(2.0), doubt=doubt)
+    naming = name_among(limited, OperatingPoint(2.0), outlier_probability=outlier_probability)
     assert naming.best == 0
     # what is left of nobody is the doubt's half, and what the evidence leaves
-    assert naming.none == pytest.approx(doubt / 2, abs=1e-3)
+    assert naming.none == pytest.approx(outlier_probability / 2, abs=1e-3)
     assert naming.none + naming.probabilities.sum() == pytest.approx(1)
 
 
@@ -197,24 +197,24 @@ def test_a_profile_without_names_of_phrases_claims_none() -> None:
     key = "speaker+phrase|phrase known"
     calibrations = dict(plain.calibrations or {})
     known = copy(calibrations["speaker+phrase"])
-    known.doubt_ = 0.25
+    known.outlier_probability_ = 0.25
     bundle.calibrations = {**calibrations, key: known}
     bundle.points = {key: [OperatingPoint(1.0)], "speaker+phrase": [OperatingPoint(4.0)]}
     tests = place.say(1, 1, 2)
-    for profiles, threshold, doubt in (
+    for profiles, threshold, outlier_probability in (
         (named, 1.0, 0.25),
         (unnamed, 4.0, 1e-5),
         (missing, 4.0, 1e-5),
     ):
         question = bundle.informed(None, profiles)
         assert bundle.point(None, profiles).threshold == threshold
-        assert bundle.doubt(question) == doubt
+        assert bundle.outlier_probability(question) == outlier_probability
         answer = bundle.answer(profiles, tests)
         assert answer.calibrated
         assert (answer.key == key) == (threshold == 1.0)
     # a question without a calibration of its own has no doubt, and an answer that is not calibrated
     bundle.calibrations = {}
-    assert bundle.doubt() == 0.0
+    assert bundle.outlier_probability() == 0.0
     assert not bundle.answer(unnamed, tests).calibrated
 
 

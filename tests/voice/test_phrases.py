@@ -9,7 +9,7 @@ import pytest
 from answer_checks import check_trials
 
 from mvplda import Bundle
-from mvplda.calibration.hypotheses import PARTS, HypothesisCalibrator
+from mvplda.calibration.hypotheses import NEAR_MATCH_EVIDENCE, HypothesisCalibrator
 from mvplda.exceptions import DataError, NumericalError, ParameterError
 from mvplda.io.onnx import write_onnx
 from mvplda.scoring.question import NearMatches, Question, with_near_matches
@@ -260,8 +260,8 @@ def test_calibration_of_held_out_people_is_that_of_the_answers(rng):
     calibrator = bundle.calibrations["speaker+phrase"]
     again = HypothesisCalibrator(errors=OUTLIER_PRIOR)
     again.fit(logs, held.truth, speakers=held.people[0], near_matches=near_matches)
-    assert PARTS in again.factors_
-    assert again.factors_ == pytest.approx(calibrator.factors_, rel=1e-3)
+    assert NEAR_MATCH_EVIDENCE in again.weights_
+    assert again.weights_ == pytest.approx(calibrator.weights_, rel=1e-3)
 
 
 def test_it_is_kept_in_files_and_not_written_as_a_graph(rng, tmp_path):
@@ -299,9 +299,9 @@ def test_a_calibration_weighs_parts_before_its_doubt(rng):
     voice, words = rng.normal(0, 4, (2, 200))
     logs = dict(zip(every, (voice + words, voice, words, 0 * voice), strict=True))
     calibrator = HypothesisCalibrator()
-    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.7, "together": 1.0, PARTS: 0.4}
+    calibrator.weights_ = {"speaker": 0.5, "phrase": 0.7, "together": 1.0, NEAR_MATCH_EVIDENCE: 0.4}
     calibrator.constants_ = {}
-    calibrator.doubt_ = 0.02
+    calibrator.outlier_probability_ = 0.02
     near_matches = NearMatches("phrase", np.full(200, 0.3), *rng.normal(0, 4, (2, 200)))
     said = 0.7 * words + 0.4 * near_matches.same
     told = {h: 0.5 * voice * ("speaker" in h) + said * ("phrase" in h) for h in every}
@@ -321,11 +321,9 @@ def test_a_calibration_learns_what_parts_are_worth(rng):
     silent = np.zeros(4000)
     logs = dict(zip(every, (voice, voice, silent, silent), strict=True))
     near_matches = NearMatches("phrase", silent, silent, same)
-    fitted = HypothesisCalibrator().fit(
-        logs, truth, speakers=np.arange(4000), near_matches=near_matches
-    )
-    assert fitted.factors_[PARTS] == pytest.approx(1.0, abs=0.1)
-    assert fitted.factors_["speaker"] == pytest.approx(1.0, abs=0.1)
+    fitted = HypothesisCalibrator().fit(logs, truth, speakers=np.arange(4000), near_matches=near_matches)
+    assert fitted.weights_[NEAR_MATCH_EVIDENCE] == pytest.approx(1.0, abs=0.1)
+    assert fitted.weights_["speaker"] == pytest.approx(1.0, abs=0.1)
 
 
 def test_an_answer_that_is_calibrated_has_what_parts_tell(rng):
@@ -334,9 +332,9 @@ def test_an_answer_that_is_calibrated_has_what_parts_tell(rng):
     profiles = scorer.enrol(X[:12], labels["speaker"][:12])
     tests = scorer.enrol(X[12:])
     calibrator = HypothesisCalibrator()
-    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.7, "together": 1.0, PARTS: 0.4}
+    calibrator.weights_ = {"speaker": 0.5, "phrase": 0.7, "together": 1.0, NEAR_MATCH_EVIDENCE: 0.4}
     calibrator.constants_ = {}
-    calibrator.doubt_ = 0.02
+    calibrator.outlier_probability_ = 0.02
     calibrator.n_speakers_ = 4
     bundle = Bundle(None, scorer, calibrations={"speaker+phrase": calibrator})
     near_matches = scorer.near_matches(profiles, tests, None, ("phrase",))

@@ -23,8 +23,14 @@ from numpy.typing import NDArray
 
 from mvplda._typing import Array, IntArray
 from mvplda.bundle import Bundle
-from mvplda.calibration.hypotheses import TOGETHER, HypothesisCalibrator
-from mvplda.decisions import LOWEST_THRESHOLD, OperatingPoint, distinct_points
+from mvplda.calibration.hypotheses import JOINT_EVIDENCE, HypothesisCalibrator
+from mvplda.decisions import (
+    LOWEST_THRESHOLD,
+    MeasuredRates,
+    OperatingPoint,
+    RateInterval,
+    distinct_points,
+)
 from mvplda.metrics import eer
 from mvplda.metrics.curves import min_cllr
 from mvplda.paper.provenance import OUTPUT, WORK, provenance, with_provenance, write_results
@@ -139,8 +145,8 @@ class Calibrated:
             near_matches=every.near_matches,
         )
         if len(views) == 1:
-            silent = [part for part in (*VIEWS, TOGETHER) if part not in views]
-            self.calibrator.factors_ |= dict.fromkeys(silent, 0.0)
+            silent = [part for part in (*VIEWS, JOINT_EVIDENCE) if part not in views]
+            self.calibrator.weights_ |= dict.fromkeys(silent, 0.0)
         self.logs = every.calibrated(self.calibrator)
 
     def threshold(self, far: float) -> float:
@@ -169,7 +175,8 @@ class Calibrated:
         missed = share_over_people(~accepted, self.speaker, owners)
         basis = "corpora that were left out, in five conditions, all corpora weighing the same"
         people = len(np.unique(self.speaker))
-        return OperatingPoint(threshold, 0.0, far, {"far": rates, "frr": missed}, people, basis)
+        measured = MeasuredRates(far=rates, frr=missed)
+        return OperatingPoint(threshold, 0.0, far, measured, people, basis)
 
 
 def ratios(logs: Mapping[Hypothesis, Array], views: tuple[str, ...]) -> Array:
@@ -177,7 +184,7 @@ def ratios(logs: Mapping[Hypothesis, Array], views: tuple[str, ...]) -> Array:
     return Question(views).ratio(VIEWS).of(logs)
 
 
-def share_over_people(happened: Mask, speakers: NDArray[Any], rows: Mask) -> list[float]:
+def share_over_people(happened: Mask, speakers: NDArray[Any], rows: Mask) -> RateInterval:
     """A share of some trials, and the 95 % interval of a bootstrap over people; 3 / people where nothing happened."""
     happened = happened[rows]
     people, codes = np.unique(speakers[rows], return_inverse=True)
@@ -188,7 +195,7 @@ def share_over_people(happened: Mask, speakers: NDArray[Any], rows: Mask) -> lis
     low, high = np.quantile(shares, (0.025, 0.975))
     if not happened.any():
         high = 1 - 0.05 ** (1 / len(people))
-    return [float(happened.mean()), float(low), float(high)]
+    return RateInterval(float(happened.mean()), float(low), float(high))
 
 
 def outcomes(

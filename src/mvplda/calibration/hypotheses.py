@@ -6,7 +6,7 @@ trials that are not those of the evaluation.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,10 +22,10 @@ from ..persistence import Persistent, check_answers
 from ..scoring.answer import hypothesis_name
 from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches, with_near_matches
 
-TOGETHER = "together"
+JOINT_EVIDENCE = "together"
 """Names the factor of what is known of several views at once, beyond what is known of each."""
 
-PARTS = "parts of recordings"
+NEAR_MATCH_EVIDENCE = "parts of recordings"
 """Names that of what parts of recordings tell."""
 
 FACTOR_DEVIATION = 0.5
@@ -59,9 +59,9 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
 
     Attributes
     ----------
-    factors_ : dict of {view, "together" or "parts of recordings": factor}
+    weights_ : dict of {view, "together" or "parts of recordings": factor}
     constants_ : dict of {"speaker+phrase", "speaker", ...: constant}; "nothing" has 0
-    doubt_ : float, probability that the model tells nothing about a trial
+    outlier_probability_ : float, probability that the model tells nothing about a trial
     n_speakers_ : int, speakers whose trials were used
 
     Examples
@@ -74,16 +74,20 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     >>> logs = {("speaker",): 3 * llr, (): np.zeros(4000)}              # three times too large
     >>> truth = np.where(same, 0, 1)
     >>> calibrator = HypothesisCalibrator().fit(logs, truth, speakers=np.arange(4000) // 4)
-    >>> round(calibrator.factors_["speaker"], 2)
+    >>> round(calibrator.weights_["speaker"], 2)
     0.34
     """
 
     KIND = "calibrator"
-    FITTED = ("factors_", "constants_", "doubt_", "n_speakers_")
+    FITTED = ("weights_", "constants_", "outlier_probability_", "n_speakers_")
+    STORED_KEYS: ClassVar[dict[str, str]] = {
+        "weights_": "factors_",
+        "outlier_probability_": "doubt_",
+    }
 
-    factors_: dict[str, float]
+    weights_: dict[str, float]
     constants_: dict[str, float]
-    doubt_: float
+    outlier_probability_: float
     n_speakers_: int
 
     def __init__(self, errors: float = 0.5) -> None:
@@ -127,10 +131,10 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         # speaks for it would be taken for an error.
         known = inputs[:, occurring]
         places = np.searchsorted(occurring, truth)
-        factors, constants, self.doubt_ = _fit_multinomial(
+        factors, constants, self.outlier_probability_ = _fit_multinomial(
             known, places, mass, self.n_speakers_, self.errors
         )
-        self.factors_ = dict(zip(names, factors.tolist(), strict=True))
+        self.weights_ = dict(zip(names, factors.tolist(), strict=True))
         self.constants_ = dict.fromkeys(map(hypothesis_name, hypotheses), 0.0)
         for place, constant in zip(occurring.tolist(), constants.tolist(), strict=True):
             self.constants_[hypothesis_name(hypotheses[place])] = constant
@@ -143,36 +147,38 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
 
         near_matches : whether what differs may be nearly the same, which C(h) is told before the doubt
         """
-        check_is_fitted(self, "factors_")
+        check_is_fitted(self, "weights_")
         inputs, names = _parts_of_evidence(logs, near_matches)
-        factors = np.array([self.factors_.get(name, 1.0) for name in names])
+        factors = np.array([self.weights_.get(name, 1.0) for name in names])
         constants = [self.constants_.get(hypothesis_name(h), 0.0) for h in logs]
         evidence = inputs @ factors + np.array(constants)
         every = with_near_matches({h: evidence[..., k] for k, h in enumerate(logs)}, near_matches)
         raw = np.stack(list(every.values()), axis=-1)
         share = raw - np.logaddexp.reduce(raw, axis=-1, keepdims=True)
-        uniform = np.log(self.doubt_ / len(constants))
-        calibrated = np.logaddexp(np.log1p(-self.doubt_) + share, uniform)
+        uniform = np.log(self.outlier_probability_ / len(constants))
+        calibrated = np.logaddexp(np.log1p(-self.outlier_probability_) + share, uniform)
         return {h: calibrated[..., place] for place, h in enumerate(logs)}
 
     def check_state(self) -> None:
-        alone = [(view,) for view in self.factors_ if view not in (TOGETHER, PARTS)]
+        alone = [
+            (view,) for view in self.weights_ if view not in (JOINT_EVIDENCE, NEAR_MATCH_EVIDENCE)
+        ]
         every: list[Hypothesis] = [sum(alone, ()), *alone, ()]
         check_answers(self, lambda X: [*self.transform(dict.fromkeys(every, X)).values()], 1)
 
     @property
     def largest_llr(self) -> float:
         """No ratio of the first hypothesis to the mean of the others exceeds this."""
-        check_is_fitted(self, "factors_")
-        share = self.doubt_ / len(self.constants_)
-        return float(np.log1p(share - self.doubt_) - np.log(share))
+        check_is_fitted(self, "weights_")
+        share = self.outlier_probability_ / len(self.constants_)
+        return float(np.log1p(share - self.outlier_probability_) - np.log(share))
 
     def describe(self) -> Json:
         return {
             "class": type(self).__name__,
-            "factors": self.factors_,
+            "factors": self.weights_,
             "constants": self.constants_,
-            "doubt": self.doubt_,
+            "doubt": self.outlier_probability_,
             "speakers": self.n_speakers_,
         }
 
@@ -197,9 +203,9 @@ def _parts_of_evidence(
         if near_matches is not None:
             columns.append(near_matches.same if near_matches.view in h else nothing)
         rows.append(np.stack(columns, axis=-1))
-    names = [*views, TOGETHER] if len(views) > 1 else views
+    names = [*views, JOINT_EVIDENCE] if len(views) > 1 else views
     if near_matches is not None:
-        names.append(PARTS)
+        names.append(NEAR_MATCH_EVIDENCE)
     return np.stack(rows, axis=-2), names
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..coded import Coded
     from ..io.trials import Scores, Trials
     from ..metrics.catalogue import Interval
-    from ..metrics.comparison import Comparison
+    from ..metrics.comparison import SystemComparison
     from ..metrics.evaluation import Evaluation
     from ..metrics.intervals import Intervals
     from ..metrics.thresholds import GroupErrors
@@ -193,7 +193,7 @@ class Found:
 
     results: dict[str, Evaluation]
     intervals: dict[str, Intervals] = field(default_factory=dict)
-    tests: dict[str, Comparison] = field(default_factory=dict)
+    tests: dict[str, SystemComparison] = field(default_factory=dict)
     groups: GroupErrors | None = None
     searches: Json | None = None
 
@@ -417,13 +417,13 @@ def by_group(
 
 def group_lines(groups: GroupErrors) -> list[str]:
     """Both errors of every group, and how far the worst and the best lie apart."""
-    from ..metrics.evaluation import aligned
+    from ..metrics.evaluation import align_columns
 
     rows = [["group", "FRR %", "FAR %"]]
     for group, frr in groups.frr.items():
         cells = ["{:.2f} [{:.2f}, {:.2f}]".format(*_percent(r)) for r in (frr, groups.far[group])]
         rows.append([group, *cells])
-    lines = [f"Groups at the threshold {groups.threshold:.3f}:", *aligned(rows)]
+    lines = [f"Groups at the threshold {groups.threshold:.3f}:", *align_columns(rows)]
     for name, ratio in groups.largest_ratio.items():
         both = " / ".join(groups.between[name])
         ends = f"[{ratio.low:.2f}, {ratio.high:.2f}]"
@@ -460,17 +460,17 @@ def _percent(rate: Interval) -> list[float]:
 
 def side_by_side(results: dict[str, Evaluation], intervals: dict[str, Intervals]) -> list[str]:
     """A table with one row for every system."""
-    from ..metrics.evaluation import aligned
+    from ..metrics.evaluation import align_columns
 
     shown = next(iter(results.values())).summary()
     lines = [["EER, %", *(heading for heading, _, _ in shown)]]
     for name, result in results.items():
         cells = [result.cell(metric, kind, intervals.get(name)) for _, metric, kind in shown]
         lines.append([name, *cells])
-    return aligned(lines)
+    return align_columns(lines)
 
 
-def comparison_lines(lead: str, other: str, test: Comparison) -> list[str]:
+def comparison_lines(lead: str, other: str, test: SystemComparison) -> list[str]:
     """The difference of EER by kind, its interval, and who is better."""
     lines = [f"{lead} against {other}, difference of EER in % with its 95 % interval:"]
     words = {"A": f"{lead} is better", "B": f"{other} is better"}

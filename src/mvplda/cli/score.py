@@ -165,7 +165,7 @@ def enrolled_profiles(
 ) -> Profiles:
     """Profiles from a file, or from vectors and an enrolment list."""
     from ..io.lists import read_groups
-    from ..persistence import compare_extractors
+    from ..persistence import check_same_extractor
 
     if profiles is not None:
         from ..voice.profile_file import ProfileBook
@@ -176,7 +176,7 @@ def enrolled_profiles(
         return bundle.enrol(X, book.owners)
     vectors = tests if enrol is None else read_side(bundle, enrol)
     if enrol is not None and bundle.extractor is None:
-        compare_extractors("the vectors of the tests", tests.extractor, enrol, vectors.extractor)
+        check_same_extractor("the vectors of the tests", tests.extractor, enrol, vectors.extractor)
     if models is None:
         return bundle.enrol(vectors.X, vectors.ids)
     groups = read_groups(models)

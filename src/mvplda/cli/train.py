@@ -331,11 +331,11 @@ def stats(
 
 def _one_extractor(noted: Mapping[str, str | None]) -> str | None:
     """What made all the vectors, by what every file tells; sums of vectors of different extractors mean nothing."""
-    from ..persistence import compare_extractors
+    from ..persistence import check_same_extractor
 
     first, *others = sorted(noted, key=lambda path: noted[path] is None)
     for path in others:
-        compare_extractors(first, noted[first], path, noted[path])
+        check_same_extractor(first, noted[first], path, noted[path])
     return noted[first]
 
 

@@ -149,8 +149,7 @@ def verify(
     }
     lines = [
         decision.sentence(),
-        f"Accepted from {point.threshold:+.2f}, rejected up to {point.reject:+.2f}. "
-        f"{_basis(bundle, decision.calibrated, point)}",
+        f"{point.sentence()} {_basis(bundle, decision.calibrated, point)}",
     ]
     nothing = "nothing is the same"
     if len(decision.views) == 1:

@@ -285,7 +285,7 @@ def _calibrated(
     logs: Mapping[Hypothesis, Traced], calibrator: HypothesisCalibrator
 ) -> dict[Hypothesis, Traced]:
     """Return calibrated log-likelihoods, as `HypothesisCalibrator.transform` does."""
-    factors = calibrator.factors_
+    factors = calibrator.weights_
     together = factors.get(JOINT_WEIGHT, 1.0)
     raw = {}
     for h, values in logs.items():
@@ -296,8 +296,8 @@ def _calibrated(
         if len(h) > 1:
             raw[h] = raw[h] + values * together
     total = _log_sum(list(raw.values()))
-    uniform = float(np.log(calibrator.doubt_ / len(raw)))
-    sure = float(np.log1p(-calibrator.doubt_))
+    uniform = float(np.log(calibrator.outlier_probability_ / len(raw)))
+    sure = float(np.log1p(-calibrator.outlier_probability_))
     return {h: _log_sum([one - total + sure, one * 0.0 + uniform]) for h, one in raw.items()}
 
 

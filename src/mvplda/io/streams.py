@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from .._typing import PathLike
 from ..exceptions import FileFormatError, LabelError, MvpldaError
-from ..persistence import STANDARD, atomic_write, kind_of
+from ..persistence import STANDARD, atomic_write, file_type
 
 Names = NDArray[np.str_]
 
@@ -57,7 +57,7 @@ def wrap_reader_errors(path: PathLike, expected: str) -> Iterator[None]:
     except Exception as error:  # parsers of damaged bytes raise anything
         detail = (str(error).strip() or type(error).__name__).splitlines()[0]
         if Path(path).is_file():
-            actual = kind_of(OnDisk(path).head(8))
+            actual = file_type(OnDisk(path).head(8))
             if actual and not actual.startswith(expected):
                 detail = f"it is {actual}"
         raise FileFormatError(f"{path} is damaged or not {expected}: {detail}") from error
@@ -162,7 +162,7 @@ def _check_text(path: PathLike, block: bytes, first: int) -> None:
         offset = error.start
         reason = f"not UTF-8 text ({error.reason}): convert the file"
     if offset >= 0:
-        actual = kind_of(block)
+        actual = file_type(block)
         if first == 1 and actual:
             fail(path, f"expected a text file; this is {actual}")
         fail(path, reason, first + block.count(b"\n", 0, offset))

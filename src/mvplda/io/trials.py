@@ -26,7 +26,7 @@ import numpy as np
 from .._typing import Array, BoolArray, FloatArray, IntArray, PathLike
 from ..coded import Coded
 from ..exceptions import DataError, LabelError
-from ..kinds import NONTARGETS, SPELLINGS, TARGETS, kinds_among
+from ..kinds import NONTARGETS, SPELLINGS, TARGETS, recognised_kinds
 from .lists import Groups, read_groups
 from .streams import Names, OnDisk, as_text, check_ids, fail, filled_lines, write_text
 from .tables import (
@@ -77,7 +77,7 @@ class Trials:
     def __post_init__(self) -> None:
         _code(self, "enrol", "test", *["kind"] * (self.kind is not None))
         if self.kind is not None:
-            unknown = set(self.kind.used) - kinds_among(self.kind.used) - {""}
+            unknown = set(self.kind.used) - recognised_kinds(self.kind.used) - {""}
             if unknown:
                 raise LabelError(f"the kind of a trial is one of {KINDS}; got {min(unknown)!r}")
 
@@ -167,7 +167,7 @@ def read_trials(path: PathLike) -> Trials:
     if not kind.blocks:
         return Trials(enrol, test)
     coded = kind.result(path)
-    known = kinds_among(coded.names.tolist())
+    known = recognised_kinds(coded.names.tolist())
     spelled = []
     for name, line in zip(coded.names.tolist(), first_lines.values(), strict=True):
         if name and name not in known and name.lower() not in SPELLINGS:
@@ -237,7 +237,7 @@ def _detect_format(source: OnDisk) -> str:
     if len(rows[0]) == 2:
         return "kaldi"
     rows = [row for row in rows if len(row) == 3] or [[""] * 3]
-    known = {*SPELLINGS, *kinds_among(row[2] for row in rows)}
+    known = {*SPELLINGS, *recognised_kinds(row[2] for row in rows)}
     is_first = [row[0] in ("0", "1") for row in rows]
     is_last = [row[2] in known or row[2].lower() in known for row in rows]
     if all(is_first) and all(is_last):

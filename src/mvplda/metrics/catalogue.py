@@ -132,7 +132,7 @@ class Interval:
     standard_error: float = math.nan
 
 
-def unmet(speakers: float) -> float:
+def unseen_share(speakers: float) -> float:
     """The share of all speakers of whom not one may be among so many: the rule of three."""
     return float(1 - (1 - LEVEL) ** (1 / speakers))
 
@@ -189,7 +189,7 @@ def jackknife_interval(
 
 def rate_interval(estimate: float | Array, without: Array, speakers: float) -> Interval:
     """The interval of a share of trials: at worst all trials of speakers who were not met fail."""
-    missing = unmet(speakers)
+    missing = unseen_share(speakers)
     return jackknife_interval(float(estimate), without, speakers=speakers, most=1.0, unseen=missing)
 
 
@@ -248,7 +248,7 @@ class Metric:
             without[:, 0],
             speakers=speakers,
             most=self.most,
-            unseen=self.unseen(unmet(speakers)),
+            unseen=self.unseen(unseen_share(speakers)),
             of_hull=self.of_hull,
         )
 

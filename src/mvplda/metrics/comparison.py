@@ -26,9 +26,9 @@ from ..costs import Costs
 from ..exceptions import DataError, ParameterError
 from ..kinds import Kinds
 from .catalogue import LEVEL, metrics_of
-from .intervals import WeightedTrials, plain, weighted_trials
+from .intervals import WeightedTrials, finite_numbers, weighted_trials
 
-KNOWN = 0.9
+MIN_DEFINED_SHARE = 0.9
 """Where fewer of the resamples than these have both targets and non-targets, there are too few speakers for a test."""
 
 
@@ -65,7 +65,7 @@ class PairedTest:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SystemComparison:
     """Paired tests by kind and metric."""
 
     tests: dict[str, dict[str, PairedTest]]
@@ -79,7 +79,10 @@ class Comparison:
             "n_resamples": self.n_resamples,
             "n_speakers": self.n_speakers,
             "kinds": {
-                kind: {name: {**plain(test), "verdict": test.verdict} for name, test in row.items()}
+                kind: {
+                    name: {**finite_numbers(test), "verdict": test.verdict}
+                    for name, test in row.items()
+                }
                 for kind, row in self.tests.items()
             },
         }
@@ -106,7 +109,7 @@ def compare_systems(
     weights: Mapping[str, float] | None = None,
     n_resamples: int = 1000,
     random_state: RandomState = None,
-) -> Comparison:
+) -> SystemComparison:
     """Whether system A beats system B on the same trials.
 
     Both are measured on the same resamples of the speakers, so that what is hard for both
@@ -165,7 +168,7 @@ def compare_systems(
             metric.name: _paired(*pair, speakers)
             for metric, pair in zip(metrics, pairs, strict=True)
         }
-    return Comparison(tests, n_resamples, n_speakers)
+    return SystemComparison(tests, n_resamples, n_speakers)
 
 
 def _paired(a: Array, b: Array, speakers: float) -> PairedTest:
@@ -175,7 +178,7 @@ def _paired(a: Array, b: Array, speakers: float) -> PairedTest:
         # without an error of B, no error of A is one, and any is infinitely more
         ratios = np.where((a == 0) & (b == 0), 1.0, a / b)
     known = np.mean(~np.isnan(differences[1:]))
-    if not np.isfinite(a[0]) or not np.isfinite(b[0]) or speakers < 2 or known < KNOWN:
+    if not np.isfinite(a[0]) or not np.isfinite(b[0]) or speakers < 2 or known < MIN_DEFINED_SHARE:
         return PairedTest(float(a[0]), float(b[0]))
     low, high = _quantiles(differences[1:], speakers)
     # two-sided, of no difference; the observed trials count as one more resample

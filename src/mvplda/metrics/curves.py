@@ -82,7 +82,7 @@ def count_below(
 
 
 @dataclass(frozen=True)
-class Side:
+class SortedScores:
     """Sorted scores of targets or of non-targets.
 
     weights : of every score; 1 each unless given
@@ -143,7 +143,9 @@ class Curve:
     ranks : of `ranks_at_targets`, where these were computed before
     """
 
-    def __init__(self, targets: Side, others: Side, ranks: list[Ranks] | None = None) -> None:
+    def __init__(
+        self, targets: SortedScores, others: SortedScores, ranks: list[Ranks] | None = None
+    ) -> None:
         self.targets = targets
         self.others = others
         self._ranks = ranks
@@ -163,7 +165,7 @@ class Curve:
             side.below[np.concatenate([[0], own, [-1]])]
             for side, own in zip(sides, ranks, strict=True)
         ]
-        return Hull(*pool(np.stack(corners)))
+        return Hull(*hull_corners(np.stack(corners)))
 
     def threshold_for(self, false_alarm: float) -> float:
         """The lowest threshold with at most this false-alarm rate: the lowest score that is accepted."""
@@ -226,7 +228,9 @@ class ScoreCurve(Curve):
 
     def __init__(self, targets: ArrayLike, nontargets: ArrayLike) -> None:
         accepted = np.sort(as_scores(targets, "target"))
-        super().__init__(Side(accepted), Side(np.sort(as_scores(nontargets, "non-target"))))
+        super().__init__(
+            SortedScores(accepted), SortedScores(np.sort(as_scores(nontargets, "non-target")))
+        )
 
 
 def eer(targets: ArrayLike, nontargets: ArrayLike) -> float:
@@ -244,7 +248,10 @@ def eer(targets: ArrayLike, nontargets: ArrayLike) -> float:
 def cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
     """Cost of log-likelihood ratios, in bits: 0 is perfect, 1 is saying nothing."""
     # which need not be sorted
-    sides = [Side(as_scores(targets, "target")), Side(as_scores(nontargets, "non-target"))]
+    sides = [
+        SortedScores(as_scores(targets, "target")),
+        SortedScores(as_scores(nontargets, "non-target")),
+    ]
     return Curve(sides[0], sides[1]).cllr()
 
 
@@ -262,7 +269,7 @@ def min_cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
 # EER, minDCF and minCllr depend on nothing but these corners.
 
 
-def pool(below: Array) -> Array:
+def hull_corners(below: Array) -> Array:
     """The corners of the convex hull among points (targets below, non-targets below) that rise in both rows.
 
     The first point is where nothing is rejected, the last where all is.

@@ -15,13 +15,13 @@ from ..costs import Costs, DetectionCost, detection_costs
 from ..exceptions import DataError, ParameterError
 from ..kinds import Kinds, as_masks, ordered_kinds, target_kind
 from .catalogue import ERRORS, FARS, Metric, metrics_of
-from .curves import Curve, Scores, Side, as_scores
+from .curves import Curve, Scores, SortedScores, as_scores
 
 if TYPE_CHECKING:
     from .intervals import Intervals
 
 TOTAL = "Total"
-FAR_ABOVE = 1.5
+MISCALIBRATION_RATIO = 1.5
 """An actual cost of so many times the least one shows scores that are not calibrated for the cost and the trials."""
 BRACKETS = " [{}, {}]"
 """How a table in text shows an interval."""
@@ -81,7 +81,7 @@ class Evaluation:
             least = total[f"min_dcf/{cost.name}"]
             actual = total[f"act_dcf/{cost.name}"]
             unseen = cost.at(3 / total.n_targets, 3 / total.n_nontargets)
-            if actual > FAR_ABOVE * least + unseen:
+            if actual > MISCALIBRATION_RATIO * least + unseen:
                 return (
                     f"{self.actual_and_least(cost)}: Bayes' threshold of {cost.threshold:.2f} is not the best for "
                     "these trials"
@@ -146,7 +146,7 @@ class Evaluation:
         for title, metrics in self.tables().items():
             if title != ERRORS:
                 lines.append(f"{title}:")
-            lines += [*aligned(self.grid(metrics, intervals)), ""]
+            lines += [*align_columns(self.grid(metrics, intervals)), ""]
         return "\n".join([*lines, *self.definitions(intervals)]) + "\n"
 
     def grid(
@@ -239,19 +239,19 @@ def evaluate(
     for array in (targets, *parts.values()):
         array.sort()  # copies of our own
     total = np.sort(np.concatenate(list(parts.values())), kind="stable")  # of sorted pieces
-    accepted = Side(targets)
+    accepted = SortedScores(targets)
     rows: dict[str, Measures] = {}
     for kind, scored in {**parts, TOTAL: total}.items():
         values = dict.fromkeys((metric.name for metric in metrics), math.nan)
         if len(scored):
-            curve = Curve(accepted, Side(scored))
+            curve = Curve(accepted, SortedScores(scored))
             stated = [metric for metric in metrics if metric.enough(curve)]
             values |= {metric.name: metric.value(curve) for metric in stated}
         rows[kind] = Measures(len(targets), len(scored), values)
     return Evaluation(rows, metrics, costs, chosen)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines whose columns are as wide as their widest cell, two spaces apart; the first column is flush left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

@@ -40,17 +40,17 @@ from ..costs import Costs
 from ..exceptions import LabelError, ParameterError
 from ..kinds import Kinds, as_masks
 from .catalogue import COARSEST, FARS, LEVEL, Interval, Metric, effective_number, metrics_of
-from .curves import Curve, Scores, Side, ranks_at_targets, softplus
+from .curves import Curve, Scores, SortedScores, ranks_at_targets, softplus
 from .evaluation import TOTAL, split_by_kind
 
 Codes = NDArray[np.int32]
-Sides = tuple[ArrayLike, ArrayLike]
+SpeakerLabels = tuple[ArrayLike, ArrayLike]
 
 MOST_GROUPS = 200
 """More speakers than these are left out in groups, which is precise enough and bounds the time."""
 
 
-def both_sides(
+def trial_label_codes(
     enrol: ArrayLike, test: ArrayLike, shape: tuple[int, ...], what: str
 ) -> tuple[list[Any], Codes, Codes]:
     """The names on both sides, and the numbers of those that every trial has on either.
@@ -89,7 +89,7 @@ def speaker_codes(
     Where the two are the same person the second number is that of a speaker drawn exactly once, so that the weight is
     always the product of two multiplicities.
     """
-    names, first, second = both_sides(enrol, test, shape, "speakers")
+    names, first, second = trial_label_codes(enrol, test, shape, "speakers")
     return first, np.where(first == second, np.int32(len(names)), second), len(names)
 
 
@@ -106,7 +106,7 @@ def leave_out(n_speakers: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Spoken:
+class SortedTrials:
     """Sorted scores of targets or of non-targets, with the speakers of every trial in that order.
 
     costs : of every trial in Cllr
@@ -121,7 +121,7 @@ class Spoken:
     kinds: NDArray[np.intp] | None
     wanted: Array
 
-    def side(self, multiplicity: Array) -> Side:
+    def side(self, multiplicity: Array) -> SortedScores:
         """With what every trial weighs if speaker i comes ``multiplicity[i]`` times."""
         w = multiplicity.take(self.first)  # twice as fast as indexing
         w *= multiplicity.take(self.second)
@@ -131,13 +131,13 @@ class Spoken:
             factors = np.zeros(len(totals))
             np.divide(self.wanted, totals, out=factors, where=totals > 0)
             w *= factors.take(self.kinds)
-        return Side(self.scores, w, self.costs)
+        return SortedScores(self.scores, w, self.costs)
 
 
 class WeightedTrials:
     """One row of the table, ready to be measured under any multiplicities of the speakers."""
 
-    def __init__(self, targets: Spoken, nontargets: Spoken, n_speakers: int) -> None:
+    def __init__(self, targets: SortedTrials, nontargets: SortedTrials, n_speakers: int) -> None:
         self.targets = targets
         self.nontargets = nontargets
         self.n_speakers = n_speakers
@@ -190,7 +190,7 @@ class WeightedTrials:
 def weighted_trials(
     scores: ArrayLike,
     kinds: Kinds,
-    speakers: Sides,
+    speakers: SpeakerLabels,
     weights: Mapping[str, float] | None = None,
 ) -> dict[str, WeightedTrials]:
     """Every row of the table by kind, in the order of :func:`evaluate`, without empty kinds.
@@ -209,14 +209,14 @@ def weighted_trials(
     chosen, targets, parts = split_by_kind(array, masks)
     first, second, n_speakers = speaker_codes(*speakers, array.shape)
 
-    def spoken(scores: Scores, names: list[str], sign: float) -> Spoken:
+    def spoken(scores: Scores, names: list[str], sign: float) -> SortedTrials:
         order = np.argsort(scores)
         whose = [
             np.concatenate([codes[masks[kind]] for kind in names]) for codes in (first, second)
         ]
         sizes = [int(masks[kind].sum()) for kind in names]
         wanted = np.array([float(weights.get(kind, 1.0)) for kind in names]) * sizes
-        return Spoken(
+        return SortedTrials(
             scores[order],
             whose[0][order],
             whose[1][order],
@@ -269,7 +269,7 @@ class Intervals:
     def to_dict(self) -> Json:
         """Plain values for JSON; what is not finite is None."""
         kinds = {
-            kind: {name: plain(item) for name, item in row.items()}
+            kind: {name: finite_numbers(item) for name, item in row.items()}
             for kind, row in self.intervals.items()
         }
         return {
@@ -281,7 +281,7 @@ class Intervals:
         }
 
 
-def plain(record: Any) -> dict[str, float | None]:
+def finite_numbers(record: Any) -> dict[str, float | None]:
     """The numbers of a record; what is not finite is None."""
     numbers = {
         name: value for name, value in vars(record).items() if isinstance(value, int | float)

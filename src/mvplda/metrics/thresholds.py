@@ -15,16 +15,16 @@ from .._typing import Array, FloatArray, IntArray, Json
 from ..coded import Coded
 from ..exceptions import DataError, ParameterError
 from ..kinds import Kinds, as_masks, target_kind
-from .catalogue import LEVEL, Interval, check_rate, effective_number, rate_interval, unmet
+from .catalogue import LEVEL, Interval, check_rate, effective_number, rate_interval, unseen_share
 from .curves import ScoreCurve
 from .evaluation import TOTAL
 from .intervals import (
     Codes,
     WeightedTrials,
-    both_sides,
+    finite_numbers,
     leave_out,
-    plain,
     speaker_codes,
+    trial_label_codes,
     weighted_trials,
 )
 
@@ -115,7 +115,7 @@ def threshold_for(
         worst=worst,
         far={kind: both[1] for kind, both in rates.items()},
         frr=rates[worst][0],
-        least_far=unmet(speakers),
+        least_far=unseen_share(speakers),
         speakers=speakers,
     )
 
@@ -165,7 +165,9 @@ class GroupErrors:
     def to_dict(self) -> Json:
         """Plain values for JSON; what is not finite is None."""
         rates = {"frr": self.frr, "far": self.far, "largest_ratio": self.largest_ratio}
-        tables = {name: {key: plain(x) for key, x in row.items()} for name, row in rates.items()}
+        tables = {
+            name: {key: finite_numbers(x) for key, x in row.items()} for name, row in rates.items()
+        }
         return {"threshold": self.threshold, **tables, "between": self.between}
 
 
@@ -237,7 +239,7 @@ def group_errors(
     targets = masks[target_kind(masks)]
     others = np.any(list(masks.values()), axis=0) & ~targets
     first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, array.shape)
-    names, enrolled, tested = both_sides(enrol_groups, test_groups, array.shape, "groups")
+    names, enrolled, tested = trial_label_codes(enrol_groups, test_groups, array.shape, "groups")
     present = np.unique(enrolled[targets]).tolist()
     if len(present) < 2:
         found = [names[group] for group in present]

@@ -87,7 +87,7 @@ class Committee(BaseScorer, BaseEstimator):
     """
 
     FITTED = ("views_", "width_", "weights_")
-    PARTS = ("experts_",)
+    COMPONENTS = ("experts_",)
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from ..bundle import Bundle
 from ..exceptions import DataError
 from ..io.vectors import VectorSet, read_vectors, write_vectors
 from ..metrics import compare_systems, evaluate, speaker_intervals
-from ..metrics.comparison import Comparison
+from ..metrics.comparison import SystemComparison
 from ..metrics.evaluation import Evaluation
 from ..metrics.intervals import Intervals
 from ..persistence import write_atomically
@@ -385,7 +385,9 @@ class TrialSample:
         except DataError:
             return None
 
-    def compare(self, scores: Names, reference: Names, settings: EvaluationSettings) -> Comparison:
+    def compare(
+        self, scores: Names, reference: Names, settings: EvaluationSettings
+    ) -> SystemComparison:
         """Compare the error rates of two systems on the same resamples of speakers."""
         return compare_systems(
             scores,

@@ -14,8 +14,8 @@ from scipy.stats import t as student
 
 from .. import report as draw
 from .._typing import Card, Json, Names
-from ..metrics.comparison import Comparison
-from ..metrics.evaluation import BRACKETS, Evaluation, aligned
+from ..metrics.comparison import SystemComparison
+from ..metrics.evaluation import BRACKETS, Evaluation, align_columns
 from ..metrics.intervals import Intervals
 from ..persistence import write_atomically
 from ..plotting import SystemsDisplay
@@ -160,7 +160,7 @@ class Results:
     """
 
     systems: tuple[SystemResult, ...]
-    comparisons: Mapping[tuple[str, str], Comparison]
+    comparisons: Mapping[tuple[str, str], SystemComparison]
     title: str = ""
     summary: str = ""
     configuration: Card = field(default_factory=dict)
@@ -198,12 +198,12 @@ class Results:
                 separator = len(rows)
             published_rows.append(cells)
         if not separator:
-            return "\n".join(aligned(rows))
+            return "\n".join(align_columns(rows))
 
         # per kind, the published figure in front of the measured one
         for row, cells in zip(rows, published_rows, strict=True):
             row[1:] = chain.from_iterable(zip(cells, row[1:], strict=True))
-        lines = aligned(rows)
+        lines = align_columns(rows)
         lines.insert(separator, "-" * len(lines[0]))
         lines.append(f"paper: arXiv 1704.06061, on {published_corpus}")
         return "\n".join(lines)
@@ -239,7 +239,7 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """Write table.txt and results.json to a folder."""
-        sections = [self.summary, self.table(), "\n".join(aligned(self.claims()))]
+        sections = [self.summary, self.table(), "\n".join(align_columns(self.claims()))]
         files = {
             "table.txt": "\n\n".join(sections) + "\n",
             "results.json": results_text(self.to_dict()),
@@ -274,9 +274,9 @@ class Results:
             f"<p>{'<br>'.join(map(html.escape, self.summary.splitlines()))}</p>"
             f"<h2>Systems</h2>{draw.html_table(head, rows, self.systems.index(best))}{plot}"
             f"<h2>Comparisons</h2>{draw.html_table(comparison_head, comparisons)}"
-            f"<h2>What the names mean</h2>{draw.words_list(explanations)}"
+            f"<h2>What the names mean</h2>{draw.definition_list(explanations)}"
             f"<h2>{html.escape(best.title)}</h2>{draw.tables(*best_errors)}{draw.notes_list(notes)}"
-            f"{draw.fold_away('Configuration', to_toml(self.configuration))}"
+            f"{draw.collapsible('Configuration', to_toml(self.configuration))}"
         )
         draw.write_page(path, self.title, body)
 
@@ -295,7 +295,7 @@ def seeds_cell(row: Card) -> str:
     return text
 
 
-def _ratio(compared: Comparison, kind: str) -> str:
+def _ratio(compared: SystemComparison, kind: str) -> str:
     """Return the ratio of two EERs with its interval as text, or a dash if it is undefined (a kind without trials)."""
     test = compared.tests.get(kind, {}).get("eer")
     if test is None or math.isnan(test.ratio):

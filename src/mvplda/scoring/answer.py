@@ -202,7 +202,7 @@ class Answer:
         return replace(
             self,
             logs={h: np.asarray(values[index]) for h, values in self.logs.items()},
-            question=_about_one(self.question, claims, countermeasure),
+            question=_question_for_trial(self.question, claims, countermeasure),
             keys=np.asarray(self.keys[index]),
             is_calibrated=np.asarray(self.is_calibrated[index]),
             countermeasure=countermeasure,
@@ -211,7 +211,7 @@ class Answer:
         )
 
 
-def _about_one(
+def _question_for_trial(
     question: Question, claims: Mapping[str, Names], countermeasure: Array | None
 ) -> Question:
     """The question about one trial: what it gives per profile or per test is that of the trial."""

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from .. import __version__
 from .._typing import Array
-from ..decisions import name_among, point_for, wanted_to_name
+from ..decisions import name_among, naming_options, point_for
 from ..exceptions import ParameterError
 from ..scoring.profiles import Profiles as Side
 from ..scoring.search import SearchIndex
@@ -180,11 +180,13 @@ class SpeakerSearch:
         # who is leaving at this moment is out
         llrs[best] = -np.inf
         llrs[rows] = values
-        doubt = model.bundle.doubt(VOICE)
+        outlier_probability = model.bundle.outlier_probability(VOICE)
         points = model.bundle.operating_points(VOICE)
-        wanted = wanted_to_name(points, far=self.settings.far)
+        wanted = naming_options(points, far=self.settings.far)
         point = point_for(points, far=wanted["far"])
-        naming = name_among(llrs, point, none=prior_none, count=count, doubt=doubt)
+        naming = name_among(
+            llrs, point, none=prior_none, count=count, outlier_probability=outlier_probability
+        )
         ranked = []
         for name in sorted(exact, key=lambda name: -llrs[places[name]])[:top]:
             ranked.append(

@@ -27,7 +27,7 @@ from ..labels import (
     interaction,
     parts_of,
 )
-from ..persistence import WHAT, Persistent, State, Tensors, read_metadata
+from ..persistence import DESCRIPTION_KEY, Persistent, State, Tensors, read_metadata
 from .accumulator import Accumulator, SecondMoment, Sums
 from .classes import merge, selected, subtract, without_empty_classes
 
@@ -392,7 +392,11 @@ def holds_statistics(path: PathLike) -> bool:
     if not has_suffix and not Path(path).is_file():
         return False
     try:
-        return read_metadata(path).get(WHAT, "").startswith('{"class": "SufficientStatistics"')
+        return (
+            read_metadata(path)
+            .get(DESCRIPTION_KEY, "")
+            .startswith('{"class": "SufficientStatistics"')
+        )
     except FileFormatError:
         if has_suffix:
             raise

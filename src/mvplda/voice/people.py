@@ -14,7 +14,7 @@ import numpy as np
 
 from .._typing import Array, FloatArray, IntArray, PathLike
 from ..bundle import Bundle
-from ..decisions import without_doubt
+from ..decisions import without_outliers
 from ..exceptions import DataError, MvpldaWarning
 from ..io.streams import OnDisk, fail, lines_of
 from .evidence import leave_one_out, sitting_labels, speaker_question
@@ -151,10 +151,10 @@ def find_people(
     overlap = np.array([[one.overlaps(other) for other in turns] for one in turns])
     owner = _first_owners(turns)
     bundle = bundle.deployed(bundle.enrol(X, owner, labels))
-    doubt = bundle.doubt(question)
+    outlier_probability = bundle.outlier_probability(question)
     point = bundle.point(question, **wanted)
     # with more groups there are more chances to be wrong
-    limits = without_doubt(np.array([point.threshold, point.reject]), doubt)
+    limits = without_outliers(np.array([point.threshold, point.reject]), outlier_probability)
     accept, reject = limits + np.log(max(int(owner.max()), 1))
 
     def compare(owner: IntArray, rows: IntArray) -> Array:
@@ -163,7 +163,7 @@ def find_people(
         groups = np.arange(owner.max() + 1)
         every = profiles.take(profiles.number(groups))
         answer = bundle.answer(every.take(rows), every, question)
-        llrs = without_doubt(np.asarray(answer.llr), doubt)
+        llrs = without_outliers(np.asarray(answer.llr), outlier_probability)
         members = np.equal.outer(groups, owner)
         llrs[members[rows] @ overlap @ members.T] = -np.inf
         llrs[np.equal.outer(rows, groups)] = -np.inf

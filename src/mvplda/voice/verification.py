@@ -10,7 +10,7 @@ import numpy as np
 
 from .._typing import PathLike
 from ..bundle import Bundle
-from ..decisions import Decision, OperatingPoint, Verdict, decide, name_among, wanted_to_name
+from ..decisions import Decision, OperatingPoint, Verdict, decide, name_among, naming_options
 from ..exceptions import DataError
 from ..model_files import load_model
 from ..scoring.question import Question
@@ -134,9 +134,9 @@ class VoiceModel:
         enrolled = profiles.enrolled(bundle, named=False)
         answer = bundle.answer(enrolled, _as_profile(bundle, side, "test"), asked)
         llrs = answer.llr[:, 0]
-        wanted = wanted_to_name(bundle.operating_points(asked), **wanted)
+        wanted = naming_options(bundle.operating_points(asked), **wanted)
         point = bundle.point(asked, enrolled, **wanted)
-        naming = name_among(llrs, point, doubt=bundle.doubt(asked))
+        naming = name_among(llrs, point, outlier_probability=bundle.outlier_probability(asked))
         names = [str(name) for name in enrolled.ids]
         verdict: Verdict = "reject" if naming.none > 0.5 else "inconclusive"
         named = None

@@ -1,0 +1,40 @@
+"""Decisions: from the LLR of a trial to accept, reject or inconclusive, with the reason.
+
+operating_points : thresholds, the error rates measured at them, and the choice among them
+verdicts : the decision about one trial or a list of trials
+naming : the choice of one profile among several, or of none
+
+The command line, the service and the report make every decision with this package.
+"""
+
+from .naming import NAMING_FAR, NamingResult, name_among, naming_options, without_outliers
+from .operating_points import (
+    LOWEST_THRESHOLD,
+    MeasuredRates,
+    OperatingPoint,
+    RateInterval,
+    Verdict,
+    distinct_points,
+    point_for,
+)
+from .verdicts import FAULTS, REASONS, Decision, decide, decide_each
+
+__all__ = [
+    "FAULTS",
+    "LOWEST_THRESHOLD",
+    "NAMING_FAR",
+    "REASONS",
+    "Decision",
+    "MeasuredRates",
+    "NamingResult",
+    "OperatingPoint",
+    "RateInterval",
+    "Verdict",
+    "decide",
+    "decide_each",
+    "distinct_points",
+    "name_among",
+    "naming_options",
+    "point_for",
+    "without_outliers",
+]

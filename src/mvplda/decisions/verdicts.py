@@ -1,0 +1,250 @@
+"""Verdicts: accept, reject or inconclusive for each trial, with the reason in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from .._typing import Array, Json
+from ..exceptions import DataError
+from ..kinds import SPOOF
+from ..scoring.answer import Answer, hypothesis_name
+from .operating_points import OperatingPoint, Verdict, point_for
+
+REASONS = {
+    "wrong_speaker": "wrong speaker",
+    "wrong_phrase": "wrong phrase",
+    "both": "wrong speaker and wrong phrase",
+    "either": "wrong speaker or wrong phrase, unclear which of them",
+    "suspected_replay": "suspected replay or synthetic speech",
+    "not_enough_evidence": "not enough evidence",
+    "unusable_recording": "a recording is unusable",
+}
+"""Why a trial was not accepted, in words. Views other than speaker and phrase have ``wrong_VIEW``."""
+
+FAULTS = {
+    "quiet": "a recording is nearly silent",
+    "clipped": "a recording is clipped",
+    "short": "a recording contains very little speech",
+    "noisy": "a recording is noisy",
+    "narrow": "a recording has telephone bandwidth",
+    "damaged": "a recording may be damaged: it contains sounds that no voice produces",
+    "speechless": "a recording contains no speech",
+}
+"""Faults of a recording, in words, by their codes in quality reports."""
+
+MAX_SHOWN_ODDS = 1e6
+"""Higher odds are shown as "over 1,000,000:1"."""
+
+
+class QualityLike(Protocol):
+    """The properties of a quality report that a decision depends on."""
+
+    @property
+    def usable(self) -> bool: ...
+
+    @property
+    def warnings(self) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Verdict about a trial, with its reason and its evidence.
+
+    answer : accept, reject or inconclusive
+    reason : a key of `REASONS`, or ``wrong_VIEW``; None if the trial was accepted
+    llr, threshold : the trial is accepted if the LLR reaches the threshold
+    probabilities : {"speaker+phrase", "speaker", "nothing", ...: posterior} by the views that are the same, restricted
+        to the views of the question; from the same weighted hypotheses as the LLR
+    views : {view: verdict about this view alone}
+    llrs : {view: LLR of same against different in this view, summed over the other views}
+    calibrated : whether LLRs and probabilities are calibrated for the question
+    faults : faults of the recordings, keys of `FAULTS`
+    """
+
+    answer: Verdict
+    reason: str | None
+    llr: float
+    threshold: float
+    probabilities: Mapping[str, float]
+    views: Mapping[str, Verdict] = field(default_factory=dict)
+    llrs: Mapping[str, float] = field(default_factory=dict)
+    calibrated: bool = True
+    faults: tuple[str, ...] = ()
+
+    @property
+    def voice(self) -> Verdict | None:
+        """Verdict about the speaker alone."""
+        return self.views.get("speaker")
+
+    @property
+    def words(self) -> Verdict | None:
+        """Verdict about the phrase alone."""
+        return self.views.get("phrase")
+
+    def to_dict(self) -> Json:
+        """Return the fields as plain values for JSON."""
+        return asdict(self)
+
+    def sentence(self) -> str:
+        """Describe the decision in one sentence.
+
+        Examples
+        --------
+        >>> decision = Decision("inconclusive", "not_enough_evidence", 1.23, 4.6, {}, {"speaker": "inconclusive"})
+        >>> decision.sentence()
+        'Inconclusive: not enough evidence (LLR +1.23, 3.4:1 for the same speaker).'
+        """
+        same = f"same {' and '.join(self.views) or 'speaker'}"
+        odds = odds_text(self.llr)
+        if self.reason is None:
+            return f"Accepted: {same} (LLR {self.llr:+.2f}, {odds})."
+        outcome = "Inconclusive" if self.answer == "inconclusive" else "Rejected"
+        reason = REASONS.get(self.reason, self.reason.replace("_", " "))
+        direction = "for" if self.llr >= 0 else "against"
+        return f"{outcome}: {reason} (LLR {self.llr:+.2f}, {odds} {direction} the {same})."
+
+
+def odds_text(llr: float) -> str:
+    """Format the size of an LLR as odds, such as 3.4:1."""
+    if abs(llr) > math.log(MAX_SHOWN_ODDS):
+        return f"over {MAX_SHOWN_ODDS:,.0f}:1"
+    odds = math.exp(abs(llr))
+    digits = 1 if odds < 100 else 0
+    return f"{odds:,.{digits}f}:1"
+
+
+def decide(
+    answer: Answer,
+    point: OperatingPoint | None = None,
+    *,
+    quality: Iterable[QualityLike] = (),
+) -> Decision:
+    """Decide one trial.
+
+    Accept if the LLR reaches the point's threshold. Reject if the LLR is at or below the point's lower threshold, or
+    if one view alone is more likely different than the same. Otherwise, and whenever a recording is unusable, the
+    verdict is inconclusive. All numbers come from one weighted set of hypotheses (`Answer.weights`): the LLR is the
+    log odds of the hypothesis in question, and no view is less likely the same than all views together.
+
+    Parameters
+    ----------
+    answer : answer for one trial; `Answer.take` selects one of several
+    point : operating point; None: that of `point_for`
+    quality : quality reports of the recordings
+    """
+    decision = decide_each(answer, [point or point_for()])[0]
+    reports = list(quality)
+    faults = tuple(dict.fromkeys(fault for report in reports for fault in report.warnings))
+    if all(report.usable for report in reports):
+        return replace(decision, faults=faults)
+    return replace(decision, answer="inconclusive", reason="unusable_recording", faults=faults)
+
+
+def decide_each(answer: Answer, points: Sequence[OperatingPoint]) -> list[Decision]:
+    """Decide a list of trials, each at its own operating point; see `decide`."""
+    if len(points) != answer.llr.size:
+        raise DataError(
+            f"there are {answer.llr.size} trials and {len(points)} operating points: give one per trial"
+        )
+    same = answer.question.same
+    views = [view for view in answer.views if same is None or view in same]
+    # Lists, because indexing arrays one number at a time is many times slower.
+    llrs = np.ravel(answer.llr).tolist()
+    llrs_by_view = {view: np.ravel(answer.llr_of(view)).tolist() for view in views}
+    odds_by_view = {view: np.ravel(answer.log_odds_of(view)).tolist() for view in views}
+    posteriors = {name: np.ravel(p).tolist() for name, p in _probabilities(answer, views).items()}
+    calibrated = np.ravel(answer.is_calibrated).tolist()
+
+    decisions = []
+    for trial, point in enumerate(points):
+        probabilities = {name: values[trial] for name, values in posteriors.items()}
+        evidence = {
+            view: ViewEvidence(llrs_by_view[view][trial], odds_by_view[view][trial] < 0)
+            for view in views
+        }
+        verdict, reason, view_verdicts = _decide_trial(llrs[trial], evidence, probabilities, point)
+        decision = Decision(
+            answer=verdict,
+            reason=reason,
+            llr=llrs[trial],
+            threshold=point.threshold,
+            probabilities=probabilities,
+            views=view_verdicts,
+            llrs={view: values.llr for view, values in evidence.items()},
+            calibrated=calibrated[trial],
+        )
+        decisions.append(decision)
+    return decisions
+
+
+def _probabilities(answer: Answer, views: Sequence[str]) -> dict[str, Array]:
+    """Return posteriors by the views that are the same, summed over the views outside the question."""
+    ignored = set(answer.views) - set(views)
+    posteriors: dict[str, Array] = {}
+    for hypothesis, p in answer.posteriors().items():
+        name = hypothesis_name(tuple(view for view in hypothesis if view not in ignored))
+        posteriors[name] = posteriors[name] + p if name in posteriors else p
+    return posteriors
+
+
+class ViewEvidence(NamedTuple):
+    """Evidence about one view: its LLR, and whether "different" is more likely than "same"."""
+
+    llr: float
+    is_unlikely: bool
+
+
+def _decide_trial(
+    llr: float,
+    evidence: Mapping[str, ViewEvidence],
+    probabilities: Mapping[str, float],
+    point: OperatingPoint,
+) -> tuple[Verdict, str | None, dict[str, Verdict]]:
+    """Return the verdict about a trial, its reason, and the verdict about each view."""
+    verdict = point.verdict(llr)
+    failed: list[str] = []
+    # With a positive LLR no view can be unlikely, except by rounding.
+    if llr < 0:
+        failed = [view for view, values in evidence.items() if values.is_unlikely]
+    if failed:
+        verdict = "reject"
+    elif verdict == "reject" and len(evidence) == 1:
+        failed = list(evidence)
+
+    views = {view: _view_verdict(values, llr, point) for view, values in evidence.items()}
+    views |= dict.fromkeys(failed, "reject")
+    if verdict == "accept":
+        return verdict, None, views
+    if verdict == "reject" and not failed:
+        # Each view alone is more likely the same, but not all together: no single view is decided.
+        views = dict.fromkeys(views, "inconclusive")
+    return verdict, _reason(verdict, failed, probabilities), views
+
+
+def _view_verdict(evidence: ViewEvidence, llr: float, point: OperatingPoint) -> Verdict:
+    """Return the verdict about a view that does not fail; an accepted trial accepts each of its views."""
+    if max(llr, evidence.llr) >= point.threshold:
+        return "accept"
+    return "inconclusive"
+
+
+def _reason(verdict: Verdict, failed: Sequence[str], probabilities: Mapping[str, float]) -> str:
+    """Return the reason of a verdict that is not accept."""
+    spoof = probabilities.get(SPOOF, 0.0)
+    if spoof > 0.5:
+        return "suspected_replay"
+    if verdict == "inconclusive":
+        return "not_enough_evidence"
+    if len(failed) > 1:
+        return "both"
+    if failed:
+        return f"wrong_{failed[0]}"
+    # No single view failed, so that a spoof is suspected if it is the most likely alternative.
+    if spoof > max(p for name, p in probabilities.items() if name != SPOOF):
+        return "suspected_replay"
+    return "either"
