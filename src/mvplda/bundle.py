@@ -125,6 +125,9 @@ class Bundle(BaseScorer, BaseEstimator):
     def pair_terms(self) -> PairTerms:
         return self.fitted_scorer.pair_terms()
 
+    def pair_terms_with_known(self, views: Sequence[str]) -> PairTerms:
+        return self.fitted_scorer.pair_terms_with_known(views)
+
     def known_names(self, view: str) -> Names:
         return self.fitted_scorer.known_names(view)
 

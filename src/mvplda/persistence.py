@@ -162,7 +162,9 @@ def read_tensors(path: PathLike, metadata_only: bool = False) -> tuple[Tensors, 
     try:
         with safe_open(path, framework="numpy") as file:
             names = [] if metadata_only else list(file.keys())
-            return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
+            return {name: np.array(file.get_tensor(name)) for name in names}, dict(
+                file.metadata() or {}
+            )
     except (SafetensorError, OSError) as error:
         with path.open("rb") as opened:
             head = opened.read(8)

@@ -444,7 +444,10 @@ def calibrate_on_held_out(
     title = str(card.get("model", "model")) if progress else ""
     held = HeldOutModels(partial(_fold_model, bundle), X, columns, enrolment, folds, title)
     if not held.trials:
-        none = f"none: needs at least {MIN_HELD_OUT_SPEAKERS} people with two recordings of the same phrase"
+        none = (
+            f"none: it takes {MIN_HELD_OUT_SPEAKERS} people or more with two recordings of the same, "
+            "to hold some out"
+        )
         bundle.card = {**card, "calibration": none}
         return
     calibrations: dict[str, HypothesisCalibrator] = {}

@@ -6,11 +6,10 @@ posteriors of hypotheses are made of these once, here, for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from inspect import signature
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -53,8 +52,7 @@ from ..scoring.profiles import (
 )
 from ..scoring.question import LikelihoodRatio, LogLikelihoods, NearMatches, Question, make_question
 from ..scoring.search import SearchIndex
-
-M = TypeVar("M")
+from .caching import CACHE, cache_of
 
 ScoringMethod = str
 """Pair terms of a model: "exact", or "paper" for those as published."""
@@ -179,13 +177,22 @@ class BaseScorer(Persistent):
         """Return the pair terms of the scorer, see `mvplda.scoring.pair_terms`."""
         raise NotImplementedError
 
+    def pair_terms_with_known(self, views: Sequence[str]) -> PairTerms:
+        """Pair terms of questions in which the classes of these views are known; by default those of `pair_terms`."""
+        return self.pair_terms()
+
     def published_pair_terms(self) -> PairTerms:
-        """Return the pair terms as published in the paper, for ``scoring="paper"``."""
+        """The same as the paper has it, of ``scoring="paper"``."""
         raise ParameterError("scoring='paper' is for a model of two views")
 
     def known_names(self, view: str) -> Names:
         """Names of the training classes of a view, by number; LabelError where the scorer keeps none."""
         raise LabelError(f"a {type(self).__name__} keeps no classes of a view {view!r}")
+
+    def training_classes(self) -> dict[str, Names]:
+        """Names of the training classes by view; empty if the scorer has none."""
+        classes: dict[str, Names] = getattr(self, "classes_", {})
+        return classes
 
     def nearest_classes(self, view: str) -> IntArray | None:
         """(classes, k) training classes that may be meant instead of every one; None: all."""
@@ -211,6 +218,10 @@ class BaseScorer(Persistent):
     def _key(self) -> str:
         """Fingerprint of the fitted scorer."""
         raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: Any = super().__getstate__()
+        return {name: value for name, value in (state or {}).items() if name != CACHE}
 
     # -- profiles ----------------------------------------------------------------
 
@@ -471,7 +482,11 @@ class BaseScorer(Persistent):
         profiles, tests = self._sides(enrol, test)
         if scoring not in ("exact", "paper"):
             raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
-        pair_terms = self.pair_terms() if scoring == "exact" else self.published_pair_terms()
+        known = question.known_views
+        if scoring == "paper":
+            pair_terms = self.published_pair_terms()
+        else:
+            pair_terms = self.pair_terms_with_known(known) if known else self.pair_terms()
         # names on both sides leave nothing to be found out, unless they are what is asked about
         labelled = question.labelled(profiles.labels, tests.labels)
         labelled = [view for view in labelled if view not in self.nuisance_views]
@@ -490,14 +505,13 @@ class BaseScorer(Persistent):
                     "countermeasure=: calibrate them first"
                 )
         if scoring == "paper":
-            named = question.known_views or question.given
-            if named or profiles.labels or tests.labels:
+            if known or question.given or profiles.labels or tests.labels:
                 raise ParameterError(
                     "scoring='paper' asks for both views or for one of them, and has no given=, labels or known="
                 )
-        # a scorer that was fitted again, or whose views were changed, starts afresh
-        parts = (profiles.model, repr(self.views_), repr(pair_terms.base))
-        cache = kept(self, "scoring cache", parts, ScoringCache)
+        # values that the engine computed with other parameters or weights are of no use
+        key = (profiles.model, tuple(self.views_.items()), pair_terms)
+        cache = cache_of(self).get(("scoring cache", scoring, known), key, ScoringCache)
         view_labels = dict.fromkeys(pair_terms.base, ViewLabels())
         comparison = Comparison(
             ratio,
@@ -535,43 +549,13 @@ class BaseScorer(Persistent):
             comparison.view_labels[view] = ViewLabels(role, trained, near_matches)
 
 
-_KEPT: WeakKeyDictionary[BaseScorer, dict[str, tuple[tuple[object, ...], object]]] = (
-    WeakKeyDictionary()
-)
-"""What was made of scorers: outside of them, for scoring must leave them as they are."""
-
-
-def kept(scorer: BaseScorer, name: str, parts: tuple[object, ...], make: Callable[[], M]) -> M:
-    """Return a cached value; recompute it if any of `parts` was replaced.
-
-    `parts` holds everything that the value depends on: read-only arrays and pair terms, which are compared by identity
-    (see `frozen`), and text, which is compared by value.
-    """
-    here = _KEPT.setdefault(scorer, {})
-    before, made = here.get(name, ((), None))
-    is_same = len(before) == len(parts)
-    for a, b in zip(before, parts, strict=False):
-        # arrays and pair terms are what they were as long as they are the same objects
-        is_same = is_same and (a is b or (isinstance(a, str) and a == b))
-    if not is_same:
-        made = make()
-        here[name] = parts, made
-    return made  # type: ignore[return-value]
-
-
-def frozen(*arrays: Array) -> tuple[Array, ...]:
-    """Make arrays read-only, so that a cached value may be compared by the identity of its inputs."""
-    for array in arrays:
-        array.flags.writeable = False
-    return arrays
-
-
 def release_caches(scorer: BaseScorer) -> None:
-    """Drop the caches of a scorer and of its parts: pair terms of large models take hundreds of MB."""
-    _KEPT.pop(scorer, None)
+    """Delete cached values of a scorer and of its components: those of large models take hundreds of MB."""
+    vars(scorer).pop(CACHE, None)
     inner = getattr(scorer, "fitted_scorer", None)
-    for part in [inner] if inner is not None else [part for part, _ in scorer.parts()]:
-        release_caches(part)
+    components = [component for component, _ in scorer.parts()] if inner is None else [inner]
+    for component in components:
+        release_caches(component)
 
 
 def require_labels(y: Labels | None) -> dict[str, Names]:

@@ -18,10 +18,17 @@ from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, Parameter
 from ..labels import base_columns
 from ..persistence import State, Tensors
 from ..scoring.engine import ScoringCache, log_likelihoods
-from ..scoring.pair_terms import JOINT_WEIGHT, ExpertTerms, JointTerms, expert_class_numbers
+from ..scoring.pair_terms import (
+    JOINT_WEIGHT,
+    ExpertTerms,
+    JointTerms,
+    PairTerms,
+    expert_class_numbers,
+)
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, view_names
-from .base import BaseScorer, concatenate_columns, kept, require_labels
+from .base import BaseScorer, concatenate_columns, require_labels
+from .caching import cache_of
 from .heldout import held_out_trials
 
 ExpertWeights = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
@@ -44,8 +51,8 @@ class Committee(BaseScorer, BaseEstimator):
     Weights are therefore learnt from classes that were held out, by logistic regression over hypotheses, in which a
     few trials may tell nothing: likelihood ratios are those of recordings that tell something. A bundle's calibration
     adds how often one does not (`mvplda.training.calibrate_on_held_out`). A score that is no likelihood ratio, such as
-    the cosine, may be among the experts: made one on the same trials, it counts for hypotheses that share all its
-    views.
+    the cosine, may be among the experts: its weight, learnt on the same trials, makes it one. It counts for hypotheses
+    that share all its views.
 
     Parameters
     ----------
@@ -233,12 +240,15 @@ class Committee(BaseScorer, BaseEstimator):
         """
         comparison = self._compare(profiles, tests, question, np.float64, every=True)
         every = comparison.ratio.hypotheses
+        views = question.known_views
         said = []
         for name, part in self._places():
-            factors = {one: float(one == part) for one in self._parts_of(name)}
-            # a cache of its own, because the pair terms differ
+            weights = {one: float(one == part) for one in self._parts_of(name)}
+            # nothing is kept of other pair_terms
             one = replace(
-                comparison, pair_terms=self._joint_terms({name: factors}), cache=ScoringCache()
+                comparison,
+                pair_terms=self._joint_terms({name: weights}, views),
+                cache=ScoringCache(),
             )
             said.append(np.stack(list(log_likelihoods(one, every, pairs).values()), axis=1))
         return np.stack(said, axis=2)
@@ -278,34 +288,59 @@ class Committee(BaseScorer, BaseEstimator):
         return (self.columns or {}).get(name, (0, self.width_))
 
     def pair_terms(self) -> JointTerms:
+        return self.pair_terms_with_known(())
+
+    def pair_terms_with_known(self, views: Sequence[str]) -> JointTerms:
         if not hasattr(self, "experts_"):
             check_is_fitted(self, "experts_")
-        parts = [scorer_of(expert).pair_terms() for expert in self.experts_.values()]
+        names = list(self.experts_)
+        weights = [(name, tuple(weights.items())) for name, weights in self.weights_.items()]
+        # the terms of an expert are another object if its parameters have changed
+        terms = [self._expert_pair_terms(name, views) for name in names]
         classes = [
-            names for own in map(_classes_of, self.experts_.values()) for names in own.values()
+            (view, tuple(column.tolist()))
+            for name in names
+            for view, column in self._expert_classes(name, views).items()
         ]
-        # small dicts may be changed in place, so they are compared by value
-        plain = (list(self.experts_), self.weights_, self.views_, self.nuisance_views)
-        key = (repr(plain), *parts, *classes)
-        return kept(self, "pair terms", key, lambda: self._joint_terms(self.weights_))
+        key = (names, weights, terms, classes, tuple(self.views_), self.nuisance_views)
+        return cache_of(self).get(
+            ("pair_terms", tuple(views)), key, lambda: self._joint_terms(self.weights_, views)
+        )
 
-    def _joint_terms(self, weights: Mapping[str, Mapping[str, float]]) -> JointTerms:
-        """Return the pair terms of the experts that have weights."""
-        classes = self.classes_
-        parts = []
+    def _expert_pair_terms(self, name: str, views: Sequence[str]) -> PairTerms:
+        """Return the pair terms of an expert; the classes of these views are known, where it has some."""
+        scorer = scorer_of(self.experts_[name])
+        known = tuple(self._expert_classes(name, views))
+        return scorer.pair_terms_with_known(known) if known else scorer.pair_terms()
+
+    def _expert_classes(self, name: str, views: Sequence[str]) -> dict[str, Names]:
+        """Return the training classes of an expert in some views."""
+        if not views:
+            return {}
+        classes = scorer_of(self.experts_[name]).training_classes()
+        return {
+            view: classes[view] for view in self._may(name) if view in views and view in classes
+        }
+
+    def _joint_terms(
+        self, weights: Mapping[str, Mapping[str, float]], views: Sequence[str]
+    ) -> JointTerms:
+        """Return the pair terms of some experts with these weights; the classes of these views are known."""
+        classes = self.classes_ if views else {}
+        expert_terms = []
         start = 0
         for name, expert in self.experts_.items():
-            scorer = scorer_of(expert)
-            columns = slice(start, start + scorer.width_out)
+            columns = slice(start, start + scorer_of(expert).width_out)
             start = columns.stop
             if not any(weights.get(name, {}).values()):
                 continue
-            own = _classes_of(scorer)
             numbers = {
-                v: expert_class_numbers(classes[v], own[v]) for v in self._may(name) if v in own
+                view: expert_class_numbers(classes[view], names)
+                for view, names in self._expert_classes(name, views).items()
             }
-            parts.append(ExpertTerms(scorer.pair_terms(), columns, weights[name], numbers))
-        return JointTerms((*self.views_, *self.nuisance_views), parts)
+            pair_terms = self._expert_pair_terms(name, views)
+            expert_terms.append(ExpertTerms(pair_terms, columns, weights[name], numbers))
+        return JointTerms((*self.views_, *self.nuisance_views), expert_terms)
 
     @property
     def nuisance_views(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -316,26 +351,32 @@ class Committee(BaseScorer, BaseEstimator):
 
     @property
     def classes_(self) -> dict[str, Names]:
-        """Classes of every view that its experts have from training, each once."""
+        """Training classes of all experts by view, each class once."""
         check_is_fitted(self, "experts_")
         classes: dict[str, Names] = {}
         for expert in self.experts_.values():
-            for view, names in _classes_of(expert).items():
+            for view, names in scorer_of(expert).training_classes().items():
                 if view not in self.views_:
                     continue
-                # experts that were trained on other recordings may know other classes
+                # experts that were trained on other recordings may have other classes
                 known = classes.setdefault(view, names)
                 if not np.array_equal(known, names):
                     classes[view] = np.concatenate([known, names[~np.isin(names, known)]])
         return classes
 
+    def training_classes(self) -> dict[str, Names]:
+        return self.classes_
+
     def known_names(self, view: str) -> Names:
-        if view not in self.classes_:
+        classes = self.classes_
+        if view not in classes:
             return super().known_names(view)
         for expert in self.experts_.values():
-            if view in _classes_of(expert):
-                scorer_of(expert).known_names(view)
-        return self.classes_[view]
+            scorer = scorer_of(expert)
+            if view in scorer.training_classes():
+                # raises an error if the expert has names of classes without their posteriors
+                scorer.known_names(view)
+        return classes[view]
 
     @property
     def width_in(self) -> int:
@@ -401,11 +442,6 @@ def scorer_of(expert: BaseScorer) -> BaseScorer:
     """The scorer itself, where an expert is a bundle of it and its preprocessing."""
     scorer: BaseScorer = getattr(expert, "fitted_scorer", expert)
     return scorer
-
-
-def _classes_of(expert: BaseScorer) -> dict[str, Names]:
-    """Training classes by view, of experts that keep them."""
-    return getattr(scorer_of(expert), "classes_", {})
 
 
 RIDGE = 3e-4

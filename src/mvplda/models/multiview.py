@@ -36,11 +36,12 @@ from ..labels import (
     names_from_file,
 )
 from ..persistence import State, Tensors, fingerprint
-from ..scoring.latent_terms import LatentSpace, LatentTerms
+from ..scoring.latent_terms import KnownClasses, LatentSpace, LatentTerms
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
-from .base import BaseScorer, check_setting_names, frozen, kept
+from .base import BaseScorer, check_setting_names, release_caches
+from .caching import FittedArrays, cache_of
 
 DEFAULT_STRENGTH = 0.6
 """Of a prior. Costs are flat from 0.5 to 0.7 on the one set it was tried on, AudioMNIST."""
@@ -62,6 +63,12 @@ PROJECTION_CHUNK = 2**22
 
 LAZY_ATTRIBUTES = ("log_likelihoods_", "objectives_", "class_means_", "class_covariances_")
 """Attributes that are worked out from a fit when they are first read."""
+
+PARAMETERS = ("mean_", "loadings_", "noise_")
+"""Attributes that scores depend on."""
+
+CLASS_ATTRIBUTES = ("classes_", "class_means_", "class_covariances_")
+"""Attributes that scores depend on where classes are known."""
 
 
 class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
@@ -150,6 +157,10 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         "converged_",
         "prior_strength_",
     )
+    mean_ = FittedArrays[Array]()
+    loadings_ = FittedArrays[dict[str, Array]]()
+    noise_ = FittedArrays[Array]()
+    classes_ = FittedArrays[dict[str, Names]]()
     published_em: type[PublishedEM] | partial[PublishedEM] = PublishedEM
     """The M step of algorithm="paper"; `functools.partial` of it is another reading of the paper."""
 
@@ -357,7 +368,33 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         return np.concatenate(y) - space.offset
 
     def pair_terms(self) -> LatentTerms:
-        return self._state()[1]
+        versions = self._parameter_versions()
+        key = (versions, tuple(self.views_.items()))
+        return cache_of(self).get("pair_terms", key, self._make_pair_terms)
+
+    def _make_pair_terms(self) -> LatentTerms:
+        mean, loadings, noise = map(cache_of(self).copy_of, PARAMETERS)
+        parameters = Parameters(mean, tuple(loadings.values()), noise)
+        return LatentTerms(LatentSpace.of(parameters), self.views_)
+
+    def pair_terms_with_known(self, views: Sequence[str]) -> LatentTerms:
+        for view in views:
+            self.known_names(view)
+        pair_terms = self.pair_terms()
+        cache = cache_of(self)
+        attributes = vars(self)
+        versions = [cache.version(attributes, name) for name in CLASS_ATTRIBUTES]
+
+        def add_known_classes() -> LatentTerms:
+            names, means, covariances = map(cache.copy_of, CLASS_ATTRIBUTES)
+            return pair_terms.with_known(
+                {
+                    view: KnownClasses.of(means[view], covariances[view], len(names[view]))
+                    for view in views
+                }
+            )
+
+        return cache.get(("pair_terms", tuple(views)), (pair_terms, *versions), add_known_classes)
 
     def published_pair_terms(self) -> LatentTerms:
         if len(self.views_) != 2 or any(":" in view for view in self.views_):
@@ -375,7 +412,7 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
 
     @property
     def width_in(self) -> int:
-        return len(self.mean_)
+        return len(type(self).mean_.peek(self))
 
     @property
     def parameters_(self) -> Parameters:
@@ -386,32 +423,33 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     def width_out(self) -> int:
         return sum(self.views_.values())
 
+    def training_classes(self) -> dict[str, Names]:
+        return type(self).classes_.peek(self)
+
     def known_names(self, view: str) -> Names:
-        covariances = self.class_covariances_.get(view)
-        if covariances is None:
+        covariances = type(self).class_covariances_.peek(self)
+        if view not in covariances:
             raise LabelError(
-                f"the model keeps no class posteriors of a view {view!r}; it does of {list(self.class_covariances_)}"
+                f"the model keeps no class posteriors of a view {view!r}; it does of {list(covariances)}"
             )
-        names = self.classes_[view]
-        means, covariances = frozen(self.class_means_[view], covariances)
-        self.pair_terms().learn(view, means, covariances, len(names))
-        return names
+        return type(self).classes_.peek(self)[view]
 
-    def _state(self) -> tuple[str, LatentTerms]:
-        """Fingerprint and pair terms, computed again where the parameters are others."""
-        if not hasattr(self, "mean_"):
+    def _parameter_versions(self) -> tuple[int, ...]:
+        """Content versions of mean, loadings and noise."""
+        attributes = vars(self)
+        if "mean_" not in attributes:
             check_is_fitted(self, "mean_")
-        arrays = frozen(self.mean_, self.noise_, *self.loadings_.values())
-        return kept(self, "state", (repr(self.views_), *arrays), self._make_state)
-
-    def _make_state(self) -> tuple[str, LatentTerms]:
-        arrays = (self.mean_, self.noise_, *self.loadings_.values())
-        # profiles carry the fingerprint: those of another model are refused
-        key = fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
-        return key, LatentTerms(LatentSpace.of(self.parameters_), self.views_)
+        cache = cache_of(self)
+        return tuple([cache.version(attributes, name) for name in PARAMETERS])
 
     def _key(self) -> str:
-        return self._state()[0]
+        return cache_of(self).get("key", self._parameter_versions(), self._make_key)
+
+    def _make_key(self) -> str:
+        mean, loadings, noise = map(cache_of(self).copy_of, PARAMETERS)
+        arrays = (mean, noise, *loadings.values())
+        # profiles carry the fingerprint: those of another model are refused
+        return fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
 
     # -- files and parameters ---------------------------------------------------------
 
@@ -526,14 +564,17 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         self.n_iter_ = 0
         self.converged_ = True
         self.prior_strength_ = {}
-        self.classes_: dict[str, Names] = {}
+        self.classes_ = {}
         self.class_means_ = {}
         self.class_covariances_ = {}
 
     def _take(self, views: Views, parameters: Parameters) -> None:
-        self.mean_ = parameters.mean
-        self.noise_ = parameters.noise
-        self.loadings_ = dict(zip(views, parameters.loadings, strict=True))
+        release_caches(self)
+        # the caller's arrays stay the caller's
+        loadings = map(np.array, parameters.loadings)
+        self.mean_ = np.array(parameters.mean)
+        self.noise_ = np.array(parameters.noise)
+        self.loadings_ = dict(zip(views, loadings, strict=True))
         self.views_ = dict(zip(views, parameters.ranks, strict=True))
 
     def _take_fit(self, fit: Fit, statistics: SufficientStatistics) -> None:
@@ -563,22 +604,25 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
     def objectives_(self) -> Array:
         return self._fitted.objectives
 
-    @cached_property
-    def class_means_(self) -> dict[str, Array]:
-        return dict(zip(self.views_, self._fitted.posterior.means, strict=True))
+    def _compute_class_means(self) -> dict[str, Array]:
+        # the posterior holds the means of all views in one array
+        means = map(np.array, self._fitted.posterior.means)
+        return dict(zip(self.views_, means, strict=True))
 
-    @cached_property
-    def class_covariances_(self) -> dict[str, Array]:
+    def _compute_class_covariances(self) -> dict[str, Array]:
         kept = {}
         for k, (view, rank) in enumerate(self.views_.items()):
             n_classes = len(self._fitted.design.sums.counts[k])
             if ":" not in view and n_classes * rank**2 <= MAX_COVARIANCE_NUMBERS:
-                kept[view] = self._fitted.posterior.covariances(k)
+                kept[view] = np.array(self._fitted.posterior.covariances(k))
         # Nothing else is left to ask of the fit, and the system that its posterior has solved may be large.
         for name in LAZY_ATTRIBUTES[:-1]:
             getattr(self, name)
         del self._fitted
         return kept
+
+    class_means_ = FittedArrays(_compute_class_means)
+    class_covariances_ = FittedArrays(_compute_class_covariances)
 
     def __getstate__(self) -> Any:
         self._settle()  # a fit holds the sums of the training data, which stay where they are

@@ -498,18 +498,12 @@ class LatentTerms:
         other.published = True
         return other
 
-    def learn(self, view: str, means: Array, covariances: Array, n: int) -> None:
-        """Take the training posteriors of a view; what was made of other ones goes."""
-        known = self.known.get(view)
-        is_same = (
-            known is not None
-            and known.means is means
-            and known.covariances is covariances
-            and len(known.alike) == n
-        )
-        if not is_same:
-            self.known[view] = KnownClasses.of(means, covariances, n)
-            self._forget()
+    def with_known(self, known: Mapping[str, KnownClasses]) -> LatentTerms:
+        """Return pair terms of the same model with known training classes in some views."""
+        other = LatentTerms(self.space, self.views)
+        other.published = self.published
+        other.known = dict(known)
+        return other
 
     def _forget(self) -> None:
         self._made.clear()

@@ -33,7 +33,8 @@ from ..._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from ...backend import as_vectors, check_feature_names, like
 from ...exceptions import DataError, LabelError, ParameterError
 from ...labels import check_view_names, exact_names, names_from_file
-from ...models.base import BaseScorer, concatenate_columns, frozen, kept, require_labels
+from ...models.base import BaseScorer, concatenate_columns, require_labels
+from ...models.caching import FittedArrays, as_key, cache_of
 from ...persistence import fingerprint
 from ...scoring.pair_terms import ExpertTerms, JointTerms, row_products
 from ...scoring.profiles import Profiles
@@ -89,6 +90,11 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     """
 
     nuisance_views = (SITTING,)
+
+    mean_ = FittedArrays[Array]()
+    shift_ = FittedArrays[Array]()
+    class_means_ = FittedArrays[dict[str, Array]]()
+    class_doubts_ = FittedArrays[dict[str, Array]]()
 
     FITTED = (
         "views_",
@@ -168,8 +174,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         self.shift_ = np.zeros_like(self.mean_)
         self.doubt_ = {name: self._fresh_doubt(name) for name, _, _ in self._columns()}
         self.names_: dict[str, list[Any]] = {}
-        self.class_means_: dict[str, Array] = {}
-        self.class_doubts_: dict[str, Array] = {}
+        self.class_means_ = {}
+        self.class_doubts_ = {}
 
     def _fresh_doubt(self, name: str) -> float:
         """Variance of the domain where nothing is enrolled."""
@@ -333,9 +339,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     @property
     def classes_(self) -> dict[str, Names]:
-        return kept(self, "classes", (repr(self.names_),), self._make_classes)
-
-    def _make_classes(self) -> dict[str, Names]:
+        """Names of the classes that the deployment knows, by view."""
         return {view: exact_names(names) for view, names in self.names_.items()}
 
     def known_names(self, view: str) -> Names:
@@ -344,8 +348,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         return self.classes_[view]
 
     def nearest_classes(self, view: str) -> IntArray:
-        parts = frozen(self.class_means_[view])
-        return kept(self, f"near {view}", parts, lambda: self._nearest(view))
+        version = self._version("class_means_")
+        return cache_of(self).get(("near", view), version, lambda: self._nearest(view))
 
     def _nearest(self, view: str) -> IntArray:
         """What is said instead of a phrase and taken for it sounds like it: the nearest few, of any number."""
@@ -361,15 +365,15 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     # -- scoring -----------------------------------------------------------------
 
+    def _version(self, name: str) -> int:
+        """Content version of a fitted attribute."""
+        return cache_of(self).version(vars(self), name)
+
     def pair_terms(self) -> JointTerms:
-        if not hasattr(self, "mean_"):
+        if "mean_" not in vars(self):
             check_is_fitted(self, "mean_")
-        # pair terms are expensive to compute: reuse them until an input changes
-        arrays = frozen(
-            self.mean_, self.shift_, *self.class_means_.values(), *self.class_doubts_.values()
-        )
-        # small dicts may be changed in place, so they are compared by value
-        sizes = {view: len(names) for view, names in self.names_.items()}
+        # pair terms are expensive to compute: use them again until an input changes
+        arrays = tuple(map(self._version, ("mean_", "shift_", "class_means_", "class_doubts_")))
         plain = (
             self.blocks,
             self.points,
@@ -377,11 +381,14 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             self.views_,
             self.variances_,
             self.doubt_,
-            sizes,
+            {view: len(names) for view, names in self.names_.items()},
         )
-        return kept(self, "pair terms", (repr(plain), *arrays), self._make_pair_terms)
+        return cache_of(self).get("pair_terms", (arrays, as_key(plain)), self._make_pair_terms)
 
     def _make_pair_terms(self) -> JointTerms:
+        # pair terms hold private copies, which no later change reaches
+        class_means = cache_of(self).copy_of("class_means_")
+        class_variances = cache_of(self).copy_of("class_doubts_")
         parts = []
         for name, columns, view in self._columns():
             centre = (self.mean_ + self.shift_)[columns]
@@ -391,7 +398,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             known = None
             numbers = {}
             if view in self.names_:
-                known = self.class_means_[view], self.class_doubts_[view]
+                known = class_means[view], class_variances[view]
                 numbers = {view: range(len(self.names_[view]))}
             pair_terms = UnitTerms(view, centre, spreads, known)
             factor = (self.factors or {}).get(name, 1.0)
@@ -400,7 +407,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     @property
     def width_in(self) -> int:
-        return len(self.mean_)
+        return len(type(self).mean_.peek(self))
 
     def near_matches(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
@@ -470,9 +477,10 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     def _key(self) -> str:
         """Profiles fit whatever domain the model is deployed in."""
         blocks = list(self.blocks)
-        parts = (repr(blocks), *frozen(self.mean_))
-        return kept(
-            self, "key", parts, lambda: fingerprint({"mean": self.mean_}, {"blocks": blocks})
+        return cache_of(self).get(
+            "key",
+            (self._version("mean_"), tuple(blocks)),
+            lambda: fingerprint({"mean": self.mean_}, {"blocks": blocks}),
         )
 
     def check_state(self) -> None:

@@ -1,0 +1,154 @@
+"""Values computed from fitted attributes, cached until the content of an attribute changes.
+
+Scoring computes matrices from the fitted arrays of a scorer and uses them again in later calls. Fitted arrays are
+writable, so a cached value must notice a change in place as well as an assignment. Comparing megabytes of parameters in
+every call would take longer than scoring one trial. The content is therefore compared only if it may have changed:
+after an attribute was read or assigned, and for as long as anything outside the scorer refers to one of its arrays.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Generic, Self, TypeVar, cast, overload
+
+import numpy as np
+
+V = TypeVar("V")
+
+CACHE = "_cache"
+"""Attribute of a scorer that holds its `ScorerCache`; copies, clones and files leave it out."""
+
+_PROBE = {"": np.zeros(1)}
+UNSHARED = sys.getrefcount(_PROBE[""])
+"""Reference count of an array that nothing but one dict refers to."""
+
+
+class ScorerCache:
+    """Cached values of one scorer, and private copies of the fitted attributes that they were computed from.
+
+    exposed : names of attributes whose content may have changed since it was last compared
+    """
+
+    def __init__(self) -> None:
+        self.exposed: set[str] = set()
+        self._copies: dict[str, Any] = {}
+        self._versions: dict[str, int] = {}
+        self._values: dict[Hashable, tuple[object, Any]] = {}
+
+    def version(self, attributes: Mapping[str, Any], name: str) -> int:
+        """Return a number that changes whenever the content of an attribute has changed."""
+        version = self._versions.get(name, 0)
+        if version and name not in self.exposed:
+            return version
+
+        # cleared before the comparison: a read in another thread meanwhile marks the attribute again
+        self.exposed.discard(name)
+        if is_shared(attributes, name):
+            self.exposed.add(name)
+        if not version or not have_equal_content(attributes[name], self._copies[name]):
+            self._copies[name] = private_copy(attributes[name])
+            version += 1
+            self._versions[name] = version
+        return version
+
+    def copy_of(self, name: str) -> Any:
+        """Return the private copy of an attribute; call `version` first."""
+        return self._copies[name]
+
+    def get(self, name: Hashable, key: object, compute: Callable[[], V]) -> V:
+        """Return a cached value; compute it again if its key has changed.
+
+        key : everything that the value depends on, in tuples of immutable values
+        """
+        stored = self._values.get(name)
+        if stored is None or stored[0] != key:
+            stored = self._values[name] = key, compute()
+        return cast(V, stored[1])
+
+
+class FittedArrays(Generic[V]):
+    """Descriptor of a fitted attribute that holds an array, or a dict of arrays, which callers may change.
+
+    compute : returns the value of an attribute that was not set; None: reading it raises AttributeError
+    """
+
+    def __init__(self, compute: Callable[[Any], V] | None = None) -> None:
+        self.compute = compute
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, scorer: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, scorer: object, owner: type) -> V: ...
+    def __get__(self, scorer: object | None, owner: type) -> Self | V:
+        if scorer is None:
+            return self
+        value = self.peek(scorer)
+        # the caller holds the arrays from now on, and may change them at any time
+        cache_of(scorer).exposed.add(self.name)
+        return value
+
+    def peek(self, scorer: object) -> V:
+        """Return the value to code that does not change it."""
+        attributes = vars(scorer)
+        if self.name not in attributes:
+            if self.compute is None:
+                raise AttributeError(
+                    f"{type(scorer).__name__!r} object has no attribute {self.name!r}"
+                )
+            attributes[self.name] = self.compute(scorer)
+        return cast(V, attributes[self.name])
+
+    def __set__(self, scorer: object, value: V) -> None:
+        vars(scorer)[self.name] = value
+        cache_of(scorer).exposed.add(self.name)
+
+    def __delete__(self, scorer: object) -> None:
+        self.peek(scorer)
+        del vars(scorer)[self.name]
+        cache_of(scorer).exposed.add(self.name)
+
+
+def cache_of(scorer: object) -> ScorerCache:
+    """Return the cache of a scorer; an empty one if it has none yet."""
+    attributes = vars(scorer)
+    cache: ScorerCache | None = attributes.get(CACHE)
+    return attributes.setdefault(CACHE, ScorerCache()) if cache is None else cache
+
+
+def is_shared(container: Mapping[str, Any], name: str) -> bool:
+    """Return whether anything but the container refers to an array, or to an array of a dict."""
+    if sys.getrefcount(container[name]) > UNSHARED:
+        return True
+    value = container[name]
+    if isinstance(value, dict):
+        return any(is_shared(value, key) for key in value)
+    # the memory of a view belongs to another array
+    return isinstance(value, np.ndarray) and value.base is not None
+
+
+def have_equal_content(value: Any, other: Any) -> bool:
+    """Return whether two arrays, or two dicts of arrays in the same order, are equal."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        same_keys = list(value) == list(other)
+        return same_keys and all(np.array_equal(value[key], other[key]) for key in value)
+    return bool(np.array_equal(value, other))
+
+
+def private_copy(value: Any) -> Any:
+    """Return copies of an array, or of a dict of arrays."""
+    if isinstance(value, dict):
+        return {key: np.array(array) for key, array in value.items()}
+    return np.array(value)
+
+
+def as_key(value: Any) -> Hashable:
+    """Return nested dicts and lists of plain values as tuples, which later changes do not reach."""
+    if isinstance(value, Mapping):
+        return tuple([(name, as_key(inner)) for name, inner in value.items()])
+    if isinstance(value, list | tuple):
+        return tuple([as_key(inner) for inner in value])
+    return cast(Hashable, value)
