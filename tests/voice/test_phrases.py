@@ -321,7 +321,9 @@ def test_a_calibration_learns_what_parts_are_worth(rng):
     silent = np.zeros(4000)
     logs = dict(zip(every, (voice, voice, silent, silent), strict=True))
     near_matches = NearMatches("phrase", silent, silent, same)
-    fitted = HypothesisCalibrator().fit(logs, truth, speakers=np.arange(4000), near_matches=near_matches)
+    fitted = HypothesisCalibrator().fit(
+        logs, truth, speakers=np.arange(4000), near_matches=near_matches
+    )
     assert fitted.weights_[NEAR_MATCH_EVIDENCE] == pytest.approx(1.0, abs=0.1)
     assert fitted.weights_["speaker"] == pytest.approx(1.0, abs=0.1)
 
