@@ -92,5 +92,5 @@ def default_of_two() -> Any:
     from mvplda.voice.default_model import DEFAULT_MODEL
 
     bundle = load_model(DEFAULT_MODEL)
-    bundle.scorer.factors = {**bundle.scorer.factors, "resnet": 0.0}
+    bundle.scorer.weights = {**bundle.scorer.weights, "resnet": 0.0}
     return bundle

@@ -57,14 +57,14 @@ def judge(
     pairs = np.equal.outer(people.person, people.person) & ~np.eye(len(truth), dtype=bool)
     same = np.equal.outer(truth, truth) & ~np.eye(len(truth), dtype=bool)
     first = {person: truth[people.person == person][0] for person in range(people.person.max() + 1)}
-    right = [first[i] == first[j] for _, i, j in people.ask]
+    right = [first[i] == first[j] for _, i, j in people.undecided_pairs]
     return {
         "turns": len(truth),
         "people": len(np.unique(truth)),
         "found": int(people.person.max()) + 1,
         "precision, %": 100 * float((pairs & same).sum() / max(pairs.sum(), 1)),
         "recall, %": 100 * float((pairs & same).sum() / same.sum()),
-        "asked": len(people.ask),
+        "asked": len(people.undecided_pairs),
         "asked of one person": int(sum(right)),
         "seconds": time.perf_counter() - begin,
     }

@@ -5,7 +5,7 @@
 Sixty people meet in twenty-four rooms, five at a time, each in two of them. A room is one impulse response (T60 0.2 to
 0.6 s, direct sound 0 to 12 dB above the tail), one microphone and one channel: none, or a telephone's. In every
 room everybody says twelve turns of three to five digits, about two to three seconds. No take is used twice. Vectors of
-all extractors of the default model; `benchmarks.studies.people` and `benchmarks.studies.sittings` read them.
+all extractors of the default model; `benchmarks.studies.people` and `benchmarks.studies.sessions` read them.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from mvplda import MultiviewPLDA
 from mvplda.calibration.scores import LinearCalibrator
 from mvplda.metrics.curves import cllr, min_cllr
 from mvplda.paper.provenance import DATA, WORK
-from mvplda.voice.evidence import sitting_labels
+from mvplda.voice.evidence import session_labels
 
 TAKES = (1, 3, 10)
 FOLDS = 4
@@ -38,12 +38,12 @@ class Corpus:
         voice = data["camp"].astype(np.float64)
         self.voice = voice / np.linalg.norm(voice, axis=1, keepdims=True)
         self.speakers = data["speaker"].astype(str)
-        self.sittings = sittings.astype(str)
+        self.sessions = sittings.astype(str)
         self.seen = seen
 
     def folds(self, among: np.ndarray) -> list[np.ndarray]:
         """Those with several sittings, dealt."""
-        several = [p for p in among if len(np.unique(self.sittings[self.speakers == p])) > 1]
+        several = [p for p in among if len(np.unique(self.sessions[self.speakers == p])) > 1]
         people = np.random.default_rng(0).permutation(several)
         return [people[fold::FOLDS] for fold in range(FOLDS)]
 
@@ -52,8 +52,8 @@ class Corpus:
         rng = np.random.default_rng(seed)
         enrolled, tests = [], []
         for person in people:
-            for sitting in np.unique(self.sittings[self.speakers == person]):
-                rows = np.flatnonzero((self.speakers == person) & (self.sittings == sitting))
+            for sitting in np.unique(self.sessions[self.speakers == person]):
+                rows = np.flatnonzero((self.speakers == person) & (self.sessions == sitting))
                 if len(rows) >= takes:
                     enrolled += [rng.permutation(rows)[:takes] for _ in range(3)]
                     tests.append(rng.permutation(rows)[:10])
@@ -71,7 +71,7 @@ def plda(corpus: Corpus, folds: list[np.ndarray], views: list[str]) -> Score:
         key = tuple(sorted(left_out))
         if key not in made:
             rows = ~np.isin(corpus.speakers, np.concatenate([folds[fold] for fold in key]))
-            labels = {"speaker": corpus.speakers[rows], "recording": corpus.sittings[rows]}
+            labels = {"speaker": corpus.speakers[rows], "recording": corpus.sessions[rows]}
             labels = {view: labels[view] for view in ("speaker", "recording")[: len(views)]}
             fresh = MultiviewPLDA(dict.fromkeys(views), prior="isotropic", prior_strength=0.7)
             made[key] = fresh.fit(corpus.voice[rows], labels)
@@ -79,7 +79,7 @@ def plda(corpus: Corpus, folds: list[np.ndarray], views: list[str]) -> Score:
         sides = []
         for rows in (enrolled, tests[:, None]):
             flat = rows.ravel()
-            labels = {"recording": corpus.sittings[flat]} if len(views) > 1 else None
+            labels = {"recording": corpus.sessions[flat]} if len(views) > 1 else None
             ids = np.repeat(np.arange(len(rows)), rows.shape[1])
             sides.append(model.enrol(corpus.voice[flat], ids, labels))
         return model.llr(*sides, same="speaker")
@@ -95,7 +95,7 @@ def default(corpus: Corpus) -> Score:
         flat = enrolled.ravel()
         people = bundle.enrol(X[flat], corpus.speakers[flat])
         ids = np.repeat(np.arange(len(enrolled)), enrolled.shape[1])
-        labels = sitting_labels(bundle, corpus.sittings[flat])
+        labels = session_labels(bundle, corpus.sessions[flat])
         profiles = bundle.enrol(X[flat], ids, labels)
         answer = bundle.deployed(people).answer(profiles, X[tests], {"same": "speaker"})
         return np.asarray(answer.llr)
@@ -108,7 +108,7 @@ def measure(corpus: Corpus, folds: list[np.ndarray], score: Score) -> dict[int, 
         """LLRs of profiles and tests of other sittings, and whether they are of one person."""
         enrolled, tests = corpus.trials(folds[fold], takes, seed)
         first = enrolled[:, :1]
-        other = corpus.sittings[first] != corpus.sittings[tests]
+        other = corpus.sessions[first] != corpus.sessions[tests]
         llrs = score(enrolled, tests, left_out)
         return llrs[other], (corpus.speakers[first] == corpus.speakers[tests])[other]
 

@@ -4,7 +4,7 @@
 
 Profiles are five takes of one campaign of people whom the default model was not trained on; in half of the profiles
 one take is replaced by another person's of the same campaign. Tests are single takes of other campaigns. A take is
-named where it weighs less than 1 (`mvplda.voice.evidence.take_weights`).
+named where it weighs less than 1 (`mvplda.voice.evidence.recording_weights`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.data import as_default, default_of_two, people_with_sound
 from benchmarks.report import study_command
 from mvplda.metrics import eer
 from mvplda.paper.provenance import DATA
-from mvplda.voice.evidence import leave_one_out, sitting_labels, speaker_question, take_weights
+from mvplda.voice.evidence import leave_one_out, recording_weights, session_labels, speaker_question
 
 TAKES = 5
 PROFILES = 10
@@ -56,12 +56,12 @@ def study(vectors: Path) -> dict[str, Any]:
         fits = [
             leave_one_out(bundle, X[some], [0] * TAKES, campaigns[some].tolist()) for some in takes
         ]
-        return take_weights(np.stack(fits))
+        return recording_weights(np.stack(fits))
 
     def errors(takes: np.ndarray, weights: np.ndarray | None = None) -> float:
         names = np.repeat(np.arange(len(takes)), takes.shape[1])
         flat = takes.ravel()
-        labels = sitting_labels(bundle, campaigns[flat])
+        labels = session_labels(bundle, campaigns[flat])
         own = None if weights is None else weights.ravel()
         profiles = bundle.enrol(X[flat], names, labels, weights=own)
         llrs = np.asarray(bundle.answer(profiles, X[t], question).llr)

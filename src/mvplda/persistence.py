@@ -294,7 +294,7 @@ class Persistent:
     """Attributes that a fit leaves."""
 
     STORED_KEYS: ClassVar[dict[str, str]] = {}
-    """Keys in files of those attributes of `FITTED` that are stored under another name."""
+    """Keys in files of those settings and attributes of `FITTED` that are stored under another name."""
 
     COMPONENTS: ClassVar[tuple[str, ...]] = ()
     """Attributes that a fit leaves, and which are dicts of objects that a file can keep themselves."""
@@ -310,7 +310,10 @@ class Persistent:
 
     def get_state(self) -> State:
         """Arrays and plain values from which `from_state` makes this object again."""
-        settings = json_settings(self.get_params(deep=False))  # type: ignore[attr-defined]
+        parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
+        settings = json_settings(
+            {self.STORED_KEYS.get(name, name): value for name, value in parameters.items()}
+        )
         arrays: Tensors = {}
         values: Json = {}
         for attribute in self.FITTED:
@@ -339,7 +342,8 @@ class Persistent:
     @classmethod
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
         """The object whose state this is."""
-        part = cls(**values["settings"])
+        names = {stored: name for name, stored in cls.STORED_KEYS.items()}
+        part = cls(**{names.get(key, key): value for key, value in values["settings"].items()})
         fitted = {**values["values"], **arrays}
         for name, array in arrays.items():
             attribute, slash, key = name.partition("/")

@@ -494,7 +494,7 @@ def test_people_of_several_recordings_and_a_page_to_confirm_them(place):
     assert done.stderr.endswith(
         "Ann: 2 recording(s) in voices.npz\nBob: 1 recording(s) in voices.npz\n"
     )
-    assert ProfileBook("voices.npz").of("Ann").sittings == ["one", "again"]
+    assert ProfileBook("voices.npz").of("Ann").sessions == ["one", "again"]
     (place / "names.json").write_text(json.dumps({"Ann": spoken[0] + spoken[0]}))
     done = run("people", *sounds, *COSINE, "--names", "names.json", "-o", "more.npz")
     assert "two people have one name" in done.output
@@ -518,7 +518,7 @@ def test_people_of_several_recordings_and_a_page_to_confirm_them(place):
     assert "no recording that can be read is called 'else'; there are one" in done.output
 
 
-def test_a_sitting_is_named_and_a_take_that_does_not_fit_too(place):
+def test_a_session_is_named_and_a_take_that_does_not_fit_too(place):
     extractor = load_extractor("net.onnx")
     rng = np.random.default_rng(0)
     ann, bob = (extractor(voice(3.0, pitch, 0), RATE) for pitch in (1.0, 1.35))
@@ -529,8 +529,8 @@ def test_a_sitting_is_named_and_a_take_that_does_not_fit_too(place):
         "model.safetensors"
     )
     takes = ("one.wav", "again.wav", "other.wav")
-    options = ("--model", "model.safetensors", *NET, "--sitting", "may")
+    options = ("--model", "model.safetensors", *NET, "--session", "may")
     added = run("profiles", "add", "v.npz", "ann", *takes, *options)
     assert added.exit_code == 0, added.output
     assert "other.wav does not fit the other recordings of ann" in added.output
-    assert ProfileBook("v.npz").of("ann").sittings == ["may"] * 3
+    assert ProfileBook("v.npz").of("ann").sessions == ["may"] * 3

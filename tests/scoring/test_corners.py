@@ -75,7 +75,7 @@ def test_a_domain_that_is_doubted_more_is_scored_anew(tmp_path):
     )
     profiles = model.enrol(X[:4])
     before = model.llr(profiles, X[50:53])
-    model.doubt_ = dict.fromkeys(model.doubt_, 0.01)
+    model.domain_variances_ = dict.fromkeys(model.domain_variances_, 0.01)
     model.save(tmp_path / "model.mvplda")
     # a variance that vectors of length 1 cannot have is cut: files with it would be refused
     again = load(tmp_path / "model.mvplda")

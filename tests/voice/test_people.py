@@ -1,4 +1,4 @@
-"""People across recordings, sittings as a view, and takes that do not fit the others of their profile."""
+"""People across recordings, sessions as a view, and takes that do not fit the others of their profile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 
 from mvplda import Bundle, MultiviewPLDA
 from mvplda.exceptions import DataError, FileFormatError, MvpldaWarning
-from mvplda.voice.evidence import MOST_OTHERS, leave_one_out, take_weights
+from mvplda.voice.evidence import MAX_COMPARED, leave_one_out, recording_weights
 from mvplda.voice.people import Turn, find_people, read_turns
 from mvplda.voice.people_page import people_page
 from mvplda.voice.profile_file import ProfileBook
@@ -20,26 +20,26 @@ from mvplda.voice.profile_file import ProfileBook
 D = 6
 RNG = np.random.default_rng(0)
 BETWEEN = np.diag(np.linspace(2.0, 0.5, D))
-SITTING = 0.7 * np.eye(D)
+SESSION = 0.7 * np.eye(D)
 TAKE = 0.3 * np.eye(D)
 
 
-def sitting_model() -> MultiviewPLDA:
-    """x = speaker + what a sitting adds to a speaker + take."""
-    loadings = {"speaker": np.sqrt(BETWEEN), "speaker:recording": np.sqrt(SITTING)}
+def session_model() -> MultiviewPLDA:
+    """x = speaker + what a session adds to a speaker + take."""
+    loadings = {"speaker": np.sqrt(BETWEEN), "speaker:recording": np.sqrt(SESSION)}
     return MultiviewPLDA.from_parameters(np.zeros(D), loadings, TAKE)
 
 
 @pytest.mark.parametrize("takes", [1, 3, 10])
-def test_takes_of_one_sitting_have_its_covariance_in_common(takes):
-    # the mean of n takes of one sitting has covariance C + S / n, not (C + S) / n
+def test_takes_of_one_session_have_its_covariance_in_common(takes):
+    # the mean of n takes of one session has covariance C + S / n, not (C + S) / n
     enrolled = RNG.normal(size=(takes, D))
     test = RNG.normal(size=D)
-    model = sitting_model()
+    model = session_model()
     profiles = model.enrol(enrolled, ["ann"] * takes, {"recording": ["monday"] * takes})
     tests = model.enrol(test[None], ["test"], {"recording": ["friday"]})
-    one = BETWEEN + SITTING + TAKE / takes
-    other = BETWEEN + SITTING + TAKE
+    one = BETWEEN + SESSION + TAKE / takes
+    other = BETWEEN + SESSION + TAKE
     joint = np.block([[one, BETWEEN], [BETWEEN, other]])
     both = np.concatenate([enrolled.mean(axis=0), test])
     same = multivariate_normal.logpdf(both, cov=joint)
@@ -49,8 +49,8 @@ def test_takes_of_one_sitting_have_its_covariance_in_common(takes):
     np.testing.assert_allclose(llr, same - apart, rtol=1e-9)
 
 
-def test_two_sittings_count_as_two():
-    model = sitting_model()
+def test_two_sessions_count_as_two():
+    model = session_model()
     X = RNG.normal(size=(4, D))
     names = {"recording": ["a", "a", "b", "b"]}
     profiles = model.enrol(X, ["ann"] * 4, names)
@@ -59,7 +59,7 @@ def test_two_sittings_count_as_two():
     for rows in ([0, 1], [2, 3], [4]):
         for i in rows:
             for j in rows:
-                blocks[i * D : (i + 1) * D, j * D : (j + 1) * D] += SITTING
+                blocks[i * D : (i + 1) * D, j * D : (j + 1) * D] += SESSION
     vector = np.concatenate([X.reshape(-1), X[0] + 1])
     apart = blocks.copy()
     apart[4 * D :, : 4 * D] = apart[: 4 * D, 4 * D :] = 0.0
@@ -69,21 +69,21 @@ def test_two_sittings_count_as_two():
     np.testing.assert_allclose(llr, expected, rtol=1e-9)
 
 
-def test_a_file_of_profiles_keeps_sittings(tmp_path):
+def test_a_file_of_profiles_keeps_sessions(tmp_path):
     book = ProfileBook(tmp_path / "voices.npz")
-    bundle = Bundle(None, sitting_model())
+    bundle = Bundle(None, session_model())
     X = RNG.normal(size=(4, D))
     book.add("a#nn", None, X[:2], ["mark1", "mark2"], "monday")
     book.add("a#nn", None, X[2:], ["mark3", "mark4"])
     again = ProfileBook(tmp_path / "voices.npz")
-    assert again.of("a#nn").sittings == ["monday", "monday", "mark3", "mark3"]
+    assert again.of("a#nn").sessions == ["monday", "monday", "mark3", "mark3"]
     profiles = again.enrolled(bundle)
     assert len(profiles.weights) == 2
     assert profiles.labels["recording"].names.tolist() == ["mark3", "monday"]
 
 
 def test_a_take_of_somebody_else_counts_less():
-    model = sitting_model()
+    model = session_model()
     ann, bob = np.sqrt(4 * np.diag(BETWEEN)) * np.array([[1], [-1]])
     noise = 0.3 * RNG.normal(size=(6, D))
     X = np.vstack([ann + noise[:5], bob + noise[5:]])
@@ -93,36 +93,36 @@ def test_a_take_of_somebody_else_counts_less():
     expected = model.llr(others, last, same="speaker", dtype=np.float64)
     np.testing.assert_allclose(fits[5], expected[0, 0])
     assert fits[5] < -4 < 0 < fits[:5].min()
-    weights = take_weights(fits)
+    weights = recording_weights(fits)
     assert weights[5] == 0.1
     assert (weights[:5] > 0.9).all()
     # nobody else's takes are there to compare with
     assert np.isnan(leave_one_out(Bundle(None, model), X[:1], ["ann"], ["a"])).all()
-    assert take_weights(np.array([np.nan])) == 1.0
+    assert recording_weights(np.array([np.nan])) == 1.0
 
 
 def test_every_take_is_compared_with_the_first_others_of_its_owner(monkeypatch):
-    model = sitting_model()
+    model = session_model()
     rng = np.random.default_rng(3)
     # takes of one owner do not lie side by side, and one has more than are compared
-    owners = rng.permutation(["ann"] * (MOST_OTHERS + 4) + ["bob"] * 3 + ["eve"] * 2 + ["joe"])
-    sittings = rng.choice(["a", "b", "c"], len(owners))
+    owners = rng.permutation(["ann"] * (MAX_COMPARED + 4) + ["bob"] * 3 + ["eve"] * 2 + ["joe"])
+    sessions = rng.choice(["a", "b", "c"], len(owners))
     X = rng.normal(size=(len(owners), D))
     expected = np.full(len(X), np.nan)
     for row, owner in enumerate(owners):
-        others = [i for i in np.flatnonzero(owners == owner) if i != row][:MOST_OTHERS]
+        others = [i for i in np.flatnonzero(owners == owner) if i != row][:MAX_COMPARED]
         if others:
-            labels = {"recording": sittings[others]}
+            labels = {"recording": sessions[others]}
             profile = model.enrol(X[others], [owner] * len(others), labels)
-            test = model.enrol(X[[row]], labels={"recording": sittings[[row]]})
+            test = model.enrol(X[[row]], labels={"recording": sessions[[row]]})
             expected[row] = model.llr(profile, test, same="speaker", dtype=np.float64)[0, 0]
     assert np.isnan(expected).sum() == 1
     bundle = Bundle(None, model)
-    fits = leave_one_out(bundle, X, owners.tolist(), sittings.tolist())
+    fits = leave_one_out(bundle, X, owners.tolist(), sessions.tolist())
     np.testing.assert_allclose(fits, expected, rtol=1e-9)
     # in parts, too
-    monkeypatch.setattr("mvplda.voice.evidence.AT_ONCE", 50 * D)
-    fits = leave_one_out(bundle, X, owners.tolist(), sittings.tolist())
+    monkeypatch.setattr("mvplda.voice.evidence.MAX_CHUNK_NUMBERS", 50 * D)
+    fits = leave_one_out(bundle, X, owners.tolist(), sessions.tolist())
     np.testing.assert_allclose(fits, expected, rtol=1e-9)
 
 
@@ -226,7 +226,7 @@ def test_the_page_lists_every_turn_and_what_is_not_decided():
     page = people_page(people, turns, {turn.recording: f"{turn.recording}.wav" for turn in turns})
     assert page.count("<audio") == len(turns)
     assert "<r>" not in page
-    assert page.count("Are person") == len(people.ask)
+    assert page.count("Are person") == len(people.undecided_pairs)
 
 
 def test_turns_are_read_from_rttm_and_from_kaldi(tmp_path: Path):
@@ -270,7 +270,7 @@ def test_the_number_of_an_unnamed_turn_is_no_name():
 
 
 def test_a_weight_divides_the_noise_of_a_take():
-    model = sitting_model()
+    model = session_model()
     X = RNG.normal(size=(3, D))
     weighted = model.enrol(X, ["ann"] * 3, weights=np.array([1.0, 1.0, 0.5]))
     assert weighted.weights.tolist() == [2.5]

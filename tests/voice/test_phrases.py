@@ -15,10 +15,10 @@ from mvplda.io.onnx import write_onnx
 from mvplda.scoring.question import NearMatches, Question, with_near_matches
 from mvplda.training import OUTLIER_PRIOR, HeldOutModels, _fold_model, train
 from mvplda.voice.domain.estimator import DomainPLDA
-from mvplda.voice.phrases import LEAST_S, LIMIT, PRIOR, WINDOW, PartMatcher
+from mvplda.voice.phrases import LEAST_S, MAX_PHRASE_LLR, NEAR_MATCH_PRIOR, WINDOW, PhraseMatcher
 
 POINTS, WIDTH = 7, 3
-MATCHER = PartMatcher("phrase", POINTS, whole=(-1.0, -2.0), part=(-2.0, 0.5, -1.5))
+MATCHER = PhraseMatcher("phrase", POINTS, whole=(-1.0, -2.0), part=(-2.0, 0.5, -1.5))
 BLOCKS = {"voice": (5, "speaker"), "words": (4, "phrase"), "row": (POINTS * WIDTH + 1, "phrase")}
 
 
@@ -100,11 +100,11 @@ def test_near_of_lists_and_matrices_and_sums(rng):
             parts.append(-2.0 + 0.5 * np.log(best) - 1.5 * np.log(worst))
             wholes.append(-1.0 - 2.0 * np.log(mean))
         assert every.llr[profile, test] == pytest.approx(max(parts))
-        high = 1 / (np.exp(-max(wholes)) + np.exp(-LIMIT))
-        assert every.same[profile, test] == pytest.approx(np.log(high + np.exp(-LIMIT)))
+        high = 1 / (np.exp(-max(wholes)) + np.exp(-MAX_PHRASE_LLR))
+        assert every.same[profile, test] == pytest.approx(np.log(high + np.exp(-MAX_PHRASE_LLR)))
     np.testing.assert_array_equal(some.same, every.same[pairs[:, 0], pairs[:, 1]])
     # half way between one word and a phrase
-    np.testing.assert_allclose(every.prior, PRIOR * (1.0 - LEAST_S) / 0.4)
+    np.testing.assert_allclose(every.prior, NEAR_MATCH_PRIOR * (1.0 - LEAST_S) / 0.4)
     near_matches = scorer.deployed(profiles).near_matches(profiles, tests, None, ("phrase",))
     np.testing.assert_array_equal(near_matches.llr, every.llr)
     assert scorer.near_matches(profiles, tests, None, ("speaker",)) is None
@@ -122,7 +122,7 @@ def test_the_prior_of_near_matches_is_that_of_the_mathematics(rng, seconds, prio
     np.testing.assert_allclose(near_matches.prior, prior, atol=1e-9)
 
 
-def test_sittings_do_not_change_what_parts_tell(rng):
+def test_sessions_do_not_change_what_parts_tell(rng):
     scorer = model(rng)
     X, labels = recordings(rng, 24)
     phrase = {"phrase": labels["phrase"][:12]}

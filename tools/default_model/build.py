@@ -39,7 +39,7 @@ from mvplda.scoring.question import Hypothesis, NearMatches, Question
 from mvplda.voice.default_model import DEFAULT_MODEL
 from mvplda.voice.domain.estimator import DomainPLDA
 from mvplda.voice.extractors import load_extractor
-from mvplda.voice.phrases import PartMatcher
+from mvplda.voice.phrases import PhraseMatcher
 from tools.default_model.recordings import (
     CONDITIONS,
     DOMAINS,
@@ -298,17 +298,19 @@ def unit(vectors: Array) -> Array:
     return np.asarray(vectors / np.maximum(lengths, 1e-9))
 
 
-def model_of(material: LabelledVectors, groups: Sequence[str], matcher: PartMatcher) -> DomainPLDA:
+def model_of(
+    material: LabelledVectors, groups: Sequence[str], matcher: PhraseMatcher
+) -> DomainPLDA:
     domains = [domain for group in groups for domain in DOMAINS[group]]
     some = material.select(np.isin(material.domain, domains))
     points = {"sounds": asdict(matcher)}
-    model = DomainPLDA(BLOCKS, delta=DELTA, factors=FACTORS, points=points)
+    model = DomainPLDA(BLOCKS, delta=DELTA, weights=FACTORS, points=points)
     return model.fit(some.vectors, some.labels())
 
 
-def matcher_of(material: LabelledVectors, groups: Sequence[str]) -> PartMatcher:
+def matcher_of(material: LabelledVectors, groups: Sequence[str]) -> PhraseMatcher:
     """What tells other words, and nearly the right ones, from the right ones in some corpora."""
-    matcher = PartMatcher("phrase", POINTS)
+    matcher = PhraseMatcher("phrase", POINTS)
     found: dict[str, list[Array]] = {"same": [], "near": [], "other": []}
     rng = np.random.default_rng(0)
     for domain in [

@@ -207,7 +207,7 @@ def vectors_of_person(corpus: Corpus, rows: IntArray) -> list[tuple[Any, ...]]:
 
     Returns
     -------
-    one tuple of `COLUMNS` per vector
+    one tuple of `PROFILE_COLUMNS` per vector
     """
     # a seed per person, so that the result does not depend on the order of people
     rng = np.random.default_rng(int(rows[0]))
@@ -266,10 +266,10 @@ class LabelledVectors:
         return LabelledVectors(**{name: column[rows] for name, column in vars(self).items()})
 
     def labels(self) -> dict[str, Names]:
-        """Return the labels for training; the view "take" has one class per recording, in all its conditions."""
+        """Return the labels for training; each class of "source_recording" is one recording in all its conditions."""
         labels = {"speaker": self.speaker, "phrase": self.phrase, "domain": self.domain}
         cells = zip(*labels.values(), self.repetition.astype(np.str_), strict=True)
-        return {**labels, "take": np.array(["|".join(cell) for cell in cells])}
+        return {**labels, "source_recording": np.array(["|".join(cell) for cell in cells])}
 
 
 def read_labelled_vectors(folder: Path) -> LabelledVectors:

@@ -254,8 +254,8 @@ def profiles() -> None:
 @extractor_option(required=False)
 @click.option("--model", help="Take the extractors of this model.")
 @click.option(
-    "--sitting",
-    help="Name of the sitting, which takes of one room, microphone and day share.  [default: one of its own]",
+    "--session",
+    help="Name of the session, which takes of one room, microphone and day share.  [default: one of its own]",
 )
 @click.option(
     "--phrase",
@@ -269,7 +269,7 @@ def add(
     recordings: Texts,
     extractors: Texts,
     model: str | None,
-    sitting: str | None,
+    session: str | None,
     phrase: str,
 ) -> None:
     """Add recordings to the profile NAME in FILE; both are made where they are not there.
@@ -280,8 +280,8 @@ def add(
     from ..model_files import load_model
     from ..persistence import check_writable
     from ..voice.default_model import default_bundle, extractor_names
-    from ..voice.domain.posterior import SITTING
-    from ..voice.evidence import sitting_labels, take_weights
+    from ..voice.domain.posterior import SESSION_VIEW
+    from ..voice.evidence import recording_weights, session_labels
     from ..voice.extractors import load_extractor
     from ..voice.profile_file import ProfileBook
 
@@ -305,18 +305,18 @@ def add(
             f"the recordings hold {speech:.2f} s of speech, at least {LEAST_SPEECH:g} s are wanted: give more of them"
         )
     marks = [quality.digest for quality in extracted.qualities]
-    book.add(name, network.name, extracted.X, marks, sitting, phrase)
+    book.add(name, network.name, extracted.X, marks, session, phrase)
     warn(qualities)
     bundle = bundle or default_bundle(book.extractor)
-    if bundle is not None and sitting is not None and not sitting_labels(bundle, [sitting]):
+    if bundle is not None and session is not None and not session_labels(bundle, [session]):
         click.echo(
-            f"mvplda: warning: the model has no view {SITTING!r}: the name of the sitting is kept in {book.path}, and "
-            "changes none of its answers",
+            f"mvplda: warning: the model has no view {SESSION_VIEW!r}: the name of the session is stored in "
+            f"{book.path} and changes none of its answers",
             err=True,
         )
     fits = () if bundle is None else book.fits(bundle)[-len(listed) :]
     for path, llr in zip(listed, fits, strict=False):
-        if take_weights(llr) < 1:
+        if recording_weights(llr) < 1:
             click.echo(
                 f"mvplda: warning: {path} does not fit the other recordings of {name} (LLR {llr:.1f}) and counts less",
                 err=True,
@@ -395,7 +395,7 @@ def people(
     """
     from ..persistence import write_atomically
     from ..voice.audio.folders import list_recordings
-    from ..voice.people import Turn, find_people, read_named, read_turns
+    from ..voice.people import Turn, find_people, read_named_turns, read_turns
     from ..voice.people_page import people_page
     from ..voice.setup_report import skipped_lines
     from ..voice.verification import VoiceModel
@@ -412,7 +412,7 @@ def people(
     if turns_file is not None:
         turns = read_turns(turns_file)
     if names_file is not None:
-        turns = read_named(names_file)
+        turns = read_named_turns(names_file)
     voices = VoiceModel.load(model, extractors)
     extracted = voices.extractor.extract(_stretches(turns, clips, sounds), on_error="skip")
     names = [f"{turn.recording} at {turn.start:.2f} s" for turn in turns]
@@ -429,7 +429,8 @@ def people(
         click.echo(f"{who + 1}\t{turn.recording}\t{turn.start:.2f}\t{turn.end:.2f}\t{fit:.1f}")
     count = int(found.person.max()) + 1
     click.echo(
-        f"{count} people in {len(used)} turns, {len(found.ask)} pairs to decide: {output}", err=True
+        f"{count} people in {len(used)} turns, {len(found.undecided_pairs)} pairs to decide: {output}",
+        err=True,
     )
 
 
@@ -472,7 +473,7 @@ def _stretches(
 def _enrol_turns(
     file: str, network: str, turns: Sequence[Turn], extracted: ExtractedVectors
 ) -> None:
-    """Enrol people by their turns; those of one recording are of one sitting."""
+    """Enrol people by their turns; those of one recording are of one session."""
     from ..voice.profile_file import ProfileBook
 
     book = ProfileBook(file)

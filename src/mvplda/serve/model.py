@@ -31,7 +31,7 @@ from ..voice.default_model import (
     default_extractor,
     extractor_names,
 )
-from ..voice.domain.posterior import SITTING
+from ..voice.domain.posterior import SESSION_VIEW
 from ..voice.extractors import load_extractor
 from ..voice.extractors.extractor import Extractor
 from .keys import TemplateRotation, rotation_matrix
@@ -186,7 +186,7 @@ class Model:
                 f"the service needs a model with a view {SPEAKER!r}; got one with {list(bundle.views)}"
             )
         self.has_phrases = PHRASE in bundle.views
-        self.has_sittings = SITTING in bundle.pair_terms().base
+        self.has_sittings = SESSION_VIEW in bundle.pair_terms().base
         self.width = bundle.width_in
         self.extractor_name = bundle.extractor
         if extractor is not None:
@@ -288,7 +288,7 @@ class Model:
         """Profiles of stored sums; without labels, all phrases of a profile are one. Sittings stay apart."""
         # labels cost time: where everybody has one sitting, and no question is about it, there is nothing to tell
         apart = self.has_sittings and (
-            SITTING in self.bundle.views
+            SESSION_VIEW in self.bundle.views
             or any(len({cell.sitting for cell in own}) > 1 for own in cells)
         )
         cells = [merge_cells(own, labelled, apart) for own in cells]
@@ -298,7 +298,7 @@ class Model:
         if labelled:
             labels[PHRASE] = [cell.phrase for cell in flat]
         if apart:
-            labels[SITTING] = [cell.sitting for cell in flat]
+            labels[SESSION_VIEW] = [cell.sitting for cell in flat]
         return self.scorer.profiles(*self.sums(flat), owner, None, labels or None)
 
     # -- answers -------------------------------------------------------------

@@ -11,46 +11,46 @@ from .._typing import Array, FloatArray, IntArray
 from ..bundle import Bundle
 from ..scoring.profiles import Profiles, sum_evidence
 from ..scoring.question import Question
-from .domain.posterior import SITTING
+from .domain.posterior import SESSION_VIEW
 from .extractors.extractor import ExtractedVectors
 
-PHRASE = "phrase"
+PHRASE_VIEW = "phrase"
 """The view of what is said."""
 
-FITTING = 3.0
+FIT_PRIOR_LOG_ODDS = 3.0
 """Logarithm of the odds that a take is of the person whose it should be."""
 
-AT_ONCE = 2**22
+MAX_CHUNK_NUMBERS = 2**22
 """Numbers of evidence of other takes that are held at a time (32 MiB)."""
 
-TAKES_AT_ONCE = 2**8
-"""Takes that are compared with others at a time: where sittings have names, their pairs count."""
+MAX_CHUNK_RECORDINGS = 2**8
+"""Takes that are compared with others at a time: where sessions have names, their pairs count."""
 
-MOST_OTHERS = 20
+MAX_COMPARED = 20
 """A take is compared with at most so many others of its profile."""
 
 
-def _as_profile(bundle: Bundle, side: ExtractedVectors, name: str) -> Profiles:
-    """One profile of all vectors of a side, which are of one sitting where none are named."""
+def single_profile(bundle: Bundle, side: ExtractedVectors, name: str) -> Profiles:
+    """One profile of all vectors of a side, which are of one session where none are named."""
     names = [name] * len(side.X)
-    labels = sitting_labels(bundle, side.sittings or names) | phrase_labels(bundle, side.phrases)
+    labels = session_labels(bundle, side.sessions or names) | phrase_labels(bundle, side.phrases)
     return bundle.enrol(side.X, names, labels or None)
 
 
-def sitting_labels(bundle: Bundle, sittings: ArrayLike) -> dict[str, ArrayLike]:
-    """Labels of vectors by their sittings; none for a model that has no such view."""
-    return {SITTING: sittings} if SITTING in bundle.pair_terms().base else {}
+def session_labels(bundle: Bundle, sessions: ArrayLike) -> dict[str, ArrayLike]:
+    """Labels of vectors by their sessions; none for a model that has no such view."""
+    return {SESSION_VIEW: sessions} if SESSION_VIEW in bundle.pair_terms().base else {}
 
 
 def phrase_labels(bundle: Bundle, phrases: Sequence[str]) -> dict[str, ArrayLike]:
     """Labels of vectors by their phrases; none where no phrase is named, or for a model of voices."""
-    if not any(phrases) or PHRASE not in bundle.views:
+    if not any(phrases) or PHRASE_VIEW not in bundle.views:
         return {}
-    return {PHRASE: np.array([phrase or None for phrase in phrases], dtype=object)}
+    return {PHRASE_VIEW: np.array([phrase or None for phrase in phrases], dtype=object)}
 
 
 def leave_one_out(
-    bundle: Bundle, X: FloatArray, owners: Sequence[str], sittings: Sequence[str]
+    bundle: Bundle, X: FloatArray, owners: Sequence[str], sessions: Sequence[str]
 ) -> Array:
     """(n,) LLR that each take is of the same speaker as the others of its owner; NaN where there are none."""
     fits = np.full(len(X), np.nan)
@@ -60,18 +60,18 @@ def leave_one_out(
         return fits
     # a vector is in the sums of many others: its evidence is made once
     y = bundle.evidence(X)
-    recorded = np.asarray(sittings)
+    recorded = np.asarray(sessions)
     question = speaker_question(bundle)
-    labelled = bool(sitting_labels(bundle, recorded))
+    labelled = bool(session_labels(bundle, recorded))
 
     def enrol(rows: IntArray, owner: IntArray) -> Profiles:
-        labels = sitting_labels(bundle, recorded[rows]) if labelled else None
+        labels = session_labels(bundle, recorded[rows]) if labelled else None
         return sum_evidence(y[rows], owner, labels, bundle.pair_terms().base, bundle._key())
 
     # a few at a time: the evidence of all others of all takes would not fit into memory
     counts = np.array([len(others[row]) for row in tested])
-    at_once = max(1, AT_ONCE // y.shape[1])
-    part = counts.cumsum() // at_once + np.arange(len(tested)) // TAKES_AT_ONCE
+    at_once = max(1, MAX_CHUNK_NUMBERS // y.shape[1])
+    part = counts.cumsum() // at_once + np.arange(len(tested)) // MAX_CHUNK_RECORDINGS
     for some in np.split(tested, np.flatnonzero(np.diff(part)) + 1):
         rest = np.concatenate([others[row] for row in some])
         each = np.repeat(some, [len(others[row]) for row in some])
@@ -87,13 +87,13 @@ def _others_of_owner(owners: Sequence[str]) -> list[IntArray]:
     for row, owner in enumerate(owners):
         rows_of.setdefault(owner, []).append(row)
     # one more than are compared, for the take itself may be among them
-    first = {owner: np.array(rows[: MOST_OTHERS + 1]) for owner, rows in rows_of.items()}
-    return [first[owner][first[owner] != row][:MOST_OTHERS] for row, owner in enumerate(owners)]
+    first = {owner: np.array(rows[: MAX_COMPARED + 1]) for owner, rows in rows_of.items()}
+    return [first[owner][first[owner] != row][:MAX_COMPARED] for row, owner in enumerate(owners)]
 
 
-def take_weights(fits: Array) -> Array:
+def recording_weights(fits: Array) -> Array:
     """(n,) how much takes count that fit the others so well: 1, or less down to a tenth; few different values."""
-    chance = 1.0 / (1.0 + np.exp(-np.nan_to_num(fits, nan=np.inf) - FITTING))
+    chance = 1.0 / (1.0 + np.exp(-np.nan_to_num(fits, nan=np.inf) - FIT_PRIOR_LOG_ODDS))
     return np.maximum(np.round(chance, 1), 0.1)
 
 

@@ -17,7 +17,7 @@ from ..bundle import Bundle
 from ..decisions import without_outliers
 from ..exceptions import DataError, MvpldaWarning
 from ..io.streams import OnDisk, fail, lines_of
-from .evidence import leave_one_out, sitting_labels, speaker_question
+from .evidence import leave_one_out, session_labels, speaker_question
 
 # People across recordings: which turns are of the same person, by the exact LLRs of groups of turns.
 #
@@ -48,26 +48,26 @@ class Turn(NamedTuple):
 
 
 @dataclass(frozen=True)
-class People:
+class FoundPeople:
     """Whose every turn is.
 
     person : (n,) number of every turn's person; the one with the most turns has 0
     fits : (n,) LLR of a turn against the others of its person; NaN where there are none
-    ask : (LLR, person, person) of those who may be one person and may be two, the likeliest first
+    undecided_pairs : (LLR, person, person) of those who may be one person and may be two, the likeliest first
     """
 
     person: IntArray
     fits: Array
-    ask: list[tuple[float, int, int]]
+    undecided_pairs: list[tuple[float, int, int]]
 
 
-NO_TURNS = (
+RTTM_OTHER_TYPES = (
     *("SEGMENT", "NOSCORE", "NO_RT_METADATA", "LEXEME", "NON-LEX", "NON-SPEECH"),
     *("FILLER", "EDIT", "IP", "SU", "CB", "A/P"),
 )
 """Types of lines of RTTM, besides SPEAKER, that have times."""
 
-NO_NAME = "<NA>"
+RTTM_MISSING = "<NA>"
 """Field of RTTM without a value: a voice activity detector names no speakers."""
 
 
@@ -83,13 +83,13 @@ def read_turns(path: PathLike) -> list[Turn]:
         # what RTTM tells of speakers, and comments, are no turns
         if not fields or fields[0].startswith((";;", "SPKR-INFO")):
             continue
-        if fields[0] in NO_TURNS:
+        if fields[0] in RTTM_OTHER_TYPES:
             others += 1
             continue
         try:
             if fields[0] == "SPEAKER":
                 start = float(fields[3])
-                name = None if fields[7] == NO_NAME else fields[7]
+                name = None if fields[7] == RTTM_MISSING else fields[7]
                 turn = Turn(fields[1], start, start + float(fields[4]), name)
             else:
                 turn = Turn(fields[1], float(fields[2]), float(fields[3]))
@@ -106,7 +106,7 @@ def read_turns(path: PathLike) -> list[Turn]:
     return turns
 
 
-def read_named(path: PathLike) -> list[Turn]:
+def read_named_turns(path: PathLike) -> list[Turn]:
     """Turns of the people who were named on the page of `people_page`, which saves them; each has that name."""
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -136,7 +136,7 @@ def _first_owners(turns: Sequence[Turn]) -> IntArray:
 
 def find_people(
     bundle: Bundle, X: FloatArray, turns: Sequence[Turn], **wanted: float | None
-) -> People:
+) -> FoundPeople:
     """The people of some turns, of which X are the vectors.
 
     wanted : of the operating point, as in `Bundle.point`: how sure a merge has to be
@@ -146,8 +146,8 @@ def find_people(
             f"there are {len(turns)} turns that can be used, and {len(X)} vectors: give one of each at least"
         )
     question = speaker_question(bundle)
-    sittings = [turn.recording for turn in turns]
-    labels = sitting_labels(bundle, sittings) or None
+    sessions = [turn.recording for turn in turns]
+    labels = session_labels(bundle, sessions) or None
     overlap = np.array([[one.overlaps(other) for other in turns] for one in turns])
     owner = _first_owners(turns)
     bundle = bundle.deployed(bundle.enrol(X, owner, labels))
@@ -188,5 +188,5 @@ def find_people(
     person = np.argsort(order)[owner]
     left = np.triu(llrs[np.ix_(order, order)], 1)
     ask = [(float(left[i, j]), int(i), int(j)) for i, j in np.argwhere(left > reject)]
-    fits = leave_one_out(bundle, X, person.tolist(), sittings)
-    return People(person, fits, sorted(ask, reverse=True))
+    fits = leave_one_out(bundle, X, person.tolist(), sessions)
+    return FoundPeople(person, fits, sorted(ask, reverse=True))

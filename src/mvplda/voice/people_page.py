@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from .._typing import Json, PathLike
-from .people import People, Turn
+from .people import FoundPeople, Turn
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>People</title>
 <style>body{{font-family:sans-serif;margin:2em}}td{{padding:.2em 1em .2em 0}}.odd{{color:#a00}}</style>
@@ -22,7 +22,7 @@ link.download="names.json";link.click();return false}}</script></html>
 """
 
 
-def people_page(people: People, turns: Sequence[Turn], sounds: Mapping[str, PathLike]) -> str:
+def people_page(people: FoundPeople, turns: Sequence[Turn], sounds: Mapping[str, PathLike]) -> str:
     """A page on which somebody listens to the people, and confirms or names them.
 
     sounds : file of every recording
@@ -44,7 +44,7 @@ def people_page(people: People, turns: Sequence[Turn], sounds: Mapping[str, Path
     )
     asked = "".join(
         f"<li>Are person {i + 1} and person {j + 1} the same? (LLR {llr:+.1f})"
-        for llr, i, j in people.ask
+        for llr, i, j in people.undecided_pairs
     )
     ask = f"<h2>Not decided</h2><ul>{asked}</ul>" if asked else ""
     return PAGE.format(count=len(rows), turns=len(turns), ask=ask, people=listed)

@@ -25,24 +25,24 @@ WINDOW = 4
 """Points in a row that are missing where a word was replaced. This and the two below were chosen on corpora that were
 left out."""
 
-PRIOR = 0.3
+NEAR_MATCH_PRIOR = 0.3
 """Share of nearly the right words among all others. Large, so that few of them pass; owners hardly notice."""
 
-LIMIT = 1.5
+MAX_PHRASE_LLR = 1.5
 """What the mean distance may say at most of the same words against others, for or against: recordings that were cut off
 are unlike others of the same words. Chosen on corpora that were left out."""
 
 LEAST_S, LONGER_S = 0.8, 0.4
 """A recording up to the first is one word, of which no part is replaced; so much longer, the share is as above."""
 
-SMALLEST = 1e-4
+MIN_DISTANCE = 1e-4
 """Distances below this are of copies."""
 
-AT_ONCE = 2**12
+CHUNK_COMPARISONS = 2**12
 
 
 @dataclass(frozen=True)
-class PartMatcher:
+class PhraseMatcher:
     """Compares points, and tells the same words from others, and from nearly the same.
 
     view : what the block is about
@@ -85,11 +85,11 @@ class PartMatcher:
         sums = np.cumsum(np.pad(places, ((0, 0), (1, 0))), axis=1)
         parts = (sums[:, WINDOW:] - sums[:, :-WINDOW]) / WINDOW
         found = [places.mean(axis=1), np.quantile(places, 0.25, axis=1), parts.max(axis=1)]
-        return np.stack(found, axis=1).clip(SMALLEST)
+        return np.stack(found, axis=1).clip(MIN_DISTANCE)
 
     def fit(
         self, same: Sequence[Array], near_matches: Sequence[Array], other: Sequence[Array]
-    ) -> PartMatcher:
+    ) -> PhraseMatcher:
         """By logistic regression on distances (n, 3) of the same, nearly the same and other words, by domain."""
         whole = _line([one[:, :1] for one in same], [one[:, :1] for one in other])
         part = _line([one[:, 1:] for one in same], [one[:, 1:] for one in near_matches])
@@ -103,7 +103,7 @@ class PartMatcher:
         pairs = listed
         if pairs is None:
             pairs = np.argwhere(np.ones((len(enrol), len(test)), dtype=bool))
-        # takes of one phrase are one template, whatever their sittings
+        # takes of one phrase are one template, whatever their sessions
         own = enrol.labels.get(self.view)
         codes = np.zeros_like(enrol.owner) if own is None else own.codes
         both = np.stack([enrol.owner, codes])
@@ -123,8 +123,8 @@ class PartMatcher:
         cells = np.arange(len(trial)) - starts[trial] + bounds[pairs[trial, 0]]
         whole = np.empty(len(trial))
         part = np.empty(len(trial))
-        for start in range(0, len(trial), AT_ONCE):
-            some = slice(start, start + AT_ONCE)
+        for start in range(0, len(trial), CHUNK_COMPARISONS):
+            some = slice(start, start + CHUNK_COMPARISONS)
             found = self.distances(templates[cells[some]], tested[pairs[trial[some], 1]])
             logs = np.column_stack([np.ones(len(found)), np.log(found)])
             whole[some] = logs[:, :2] @ np.array(self.whole)
@@ -134,9 +134,9 @@ class PartMatcher:
         claimed |= ~np.logical_or.reduceat(claimed, starts)[trial]
         told = np.where(claimed, np.stack([whole, part]), -np.inf)
         same, llr = np.maximum.reduceat(told, starts, axis=1)
-        same = np.logaddexp(-np.logaddexp(-same, -LIMIT), -LIMIT)
+        same = np.logaddexp(-np.logaddexp(-same, -MAX_PHRASE_LLR), -MAX_PHRASE_LLR)
         longer = (seconds / counts)[pairs[:, 1]] - LEAST_S
-        prior = PRIOR * np.clip(longer / LONGER_S, 0.0, 1.0)
+        prior = NEAR_MATCH_PRIOR * np.clip(longer / LONGER_S, 0.0, 1.0)
         shape = (len(enrol), len(test)) if listed is None else (len(pairs),)
         return NearMatches(self.view, prior.reshape(shape), llr.reshape(shape), same.reshape(shape))
 
@@ -156,7 +156,7 @@ class PartMatcher:
         """(n, points, d) of length 1, and (n,) seconds."""
         points = sums[:, :-1].reshape(len(sums), self.points, -1)
         lengths = np.linalg.norm(points, axis=2, keepdims=True)
-        return points / np.maximum(lengths, SMALLEST), sums[:, -1]
+        return points / np.maximum(lengths, MIN_DISTANCE), sums[:, -1]
 
 
 def _line(same: Sequence[Array], others: Sequence[Array]) -> tuple[float, ...]:

@@ -31,9 +31,15 @@ from .audio.folders import (
 )
 from .default_model import default_bundle, default_extractor
 from .extractors.extractor import ExtractedVectors, load_extractor
-from .profile_file import MARK, ProfileBook
-from .setup_report import ADVICE, ENOUGH_PEOPLE, SHOWN, report_lines, skipped_lines
-from .verification import Recorded, VoiceModel
+from .profile_file import DIGEST_SEPARATOR, ProfileBook
+from .setup_report import (
+    ENROLMENT_ADVICE,
+    MAX_LISTED,
+    MIN_TRAINING_PEOPLE,
+    report_lines,
+    skipped_lines,
+)
+from .verification import RecordingsLike, VoiceModel
 
 
 @dataclass
@@ -53,7 +59,7 @@ class Setup:
     phrases: Sequence[str]
     voices: VoiceModel | None = None
 
-    def verify(self, one: Recorded, other: Recorded, **options: Setting) -> Decision:
+    def verify(self, one: RecordingsLike, other: RecordingsLike, **options: Setting) -> Decision:
         """As `VoiceModel.verify`."""
         if self.voices is None:
             raise ParameterError("this model was made of vectors: recordings need their extractor")
@@ -154,8 +160,10 @@ def _left_out(names: Sequence[str], extracted: ExtractedVectors) -> list[str]:
             lines.append(f"Left out: {names[row]}: no voice that could be used.")
     counts = ", ".join(f"{n} {fault}" for fault, n in faults.items())
     quality_lines = [f"Quality: {counts}."] if counts else []
-    if len(lines) > SHOWN:
-        lines[SHOWN:] = [f"Left out: {len(lines) - SHOWN} more; mvplda quality shows them."]
+    if len(lines) > MAX_LISTED:
+        lines[MAX_LISTED:] = [
+            f"Left out: {len(lines) - MAX_LISTED} more; mvplda quality shows them."
+        ]
     return [f"{extracted.acquisition().capitalize()}.", *lines, *quality_lines]
 
 
@@ -193,9 +201,9 @@ def setup_vectors(
     names, counts = np.unique(columns["speaker"], return_counts=True)
     if len(names) < 2:
         raise DataError(
-            f"there is one person, {str(names[0])!r}: a threshold needs others to tell from. Give recordings of at "
-            f"least 2 people, better 20 (8 to measure errors, {ENOUGH_PEOPLE} to train a model), a folder per person; "
-            "to compare two recordings, mvplda verify needs no setup"
+            f"there is one person, {str(names[0])!r}, but a threshold needs at least two. Pass recordings of 20 "
+            f"people or more (8 to measure errors, {MIN_TRAINING_PEOPLE} to train a model), one folder per person; to "
+            "compare two recordings, use mvplda verify, which needs no setup"
         )
     told = [
         *notes,
@@ -207,7 +215,7 @@ def setup_vectors(
         columns.pop("phrase", None)
         told.append("No two phrases are named: the model is about voices only.")
         told.append("Where people say what they like, ask about the voice: --same speaker.")
-    elif len(names) >= ENOUGH_PEOPLE:
+    elif len(names) >= MIN_TRAINING_PEOPLE:
         told.append(f"{phrases} phrases: the model is about voices and words.")
     blocks = blocks or training.blocks_of(name, vectors.shape[1])
     options: Json = {
@@ -220,14 +228,14 @@ def setup_vectors(
     if shipped is not None:
         default = training.deploy_on_speakers(shipped, vectors, columns, **options)
     options["extractor"] = name
-    if len(names) >= ENOUGH_PEOPLE:
+    if len(names) >= MIN_TRAINING_PEOPLE:
         expert = None if shipped is None else shipped.scorer
         bundle = training.train(vectors, columns, blocks=blocks, default=expert, **options)
         if default is not None:
             cosine = training.train(vectors, columns, model="cosine", blocks=blocks, **options)
             bundle = _best(default, bundle, cosine, told)
     else:
-        few = f"A model of {len(names)} people is not trained ({ENOUGH_PEOPLE} are the least)"
+        few = f"A model of {len(names)} people is not trained ({MIN_TRAINING_PEOPLE} are the least)"
         if default is not None:
             bundle = default
             told.append(f"{few}: the default model is used, adapted to their recordings.")
@@ -237,10 +245,10 @@ def setup_vectors(
             bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
     people = columns["speaker"].astype(str)
     told += _prefer(bundle, far)
-    report = "\n".join([*told, *report_lines(bundle, far), ADVICE])
+    report = "\n".join([*told, *report_lines(bundle, far), ENROLMENT_ADVICE])
     bundle.card = {**dict(bundle.card or {}), "report": report}
     own_marks = [marks[row] for row in used] if len(marks) else used.tolist()
-    ids = [f"{who}{MARK}{mark}" for who, mark in zip(people, own_marks, strict=True)]
+    ids = [f"{who}{DIGEST_SEPARATOR}{mark}" for who, mark in zip(people, own_marks, strict=True)]
     book = VectorSet(np.array(ids), vectors, name)
     # one phrase that all say makes no view to train, and is known by its name where profiles are verified
     said = [""] * len(people)
@@ -271,8 +279,10 @@ def _without_copies(
             continue
         used.append(rows[0])
         copies += len(rows) - 1
-    if len(lines) > SHOWN:
-        lines[SHOWN:] = [f"Left out: {len(lines) - SHOWN} more recordings of several people."]
+    if len(lines) > MAX_LISTED:
+        lines[MAX_LISTED:] = [
+            f"Left out: {len(lines) - MAX_LISTED} more recordings of several people."
+        ]
     if copies:
         lines.append(f"{copies} recordings are copies of others and were left out.")
     if not used:

@@ -12,17 +12,17 @@ from ..scoring.answer import question_key
 from ..scoring.question import Question
 from .extractors.extractor import ExtractedVectors
 
-ENOUGH_PEOPLE = 10
+MIN_TRAINING_PEOPLE = 10
 """With fewer people than this no model of them is better than the extractor's cosine."""
 
-ADVICE = "Enrol people on two days if you can: it saves half of the errors or more, and more takes of one day do not."
+ENROLMENT_ADVICE = "Enrol people on two days if you can: this halves the errors or better; more recordings on one day do not."
 """Measured on C-VAU: results/days."""
 
-UNKNOWN = 30
+WIDE_INTERVAL = 30
 """An interval of more people of 100 than this is said to be one."""
 
 
-SHOWN = 10
+MAX_LISTED = 10
 """Lines about recordings that cannot be used."""
 
 
@@ -96,7 +96,7 @@ def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
 def _of_100(interval: Sequence[float]) -> str:
     """A rate and its 95 % interval, [estimate, lower end, upper end], in whole people of 100."""
     rate, low, high = (round(100 * end) for end in interval)
-    if high - low > UNKNOWN:
+    if high - low > WIDE_INTERVAL:
         return f"{rate} were (with so few people it may be any number from {low} to {high})"
     if low == high:
         return f"about {rate} are"

@@ -16,11 +16,11 @@ from ..model_files import load_model
 from ..scoring.question import Question
 from .audio.decode import Source
 from .default_model import DEFAULT_MODEL, default_extractor, extractor_names
-from .evidence import _as_profile, speaker_question
+from .evidence import single_profile, speaker_question
 from .extractors.extractor import ExtractedVectors, Extractor, load_extractor
 from .profile_file import ProfileBook
 
-Recorded = ExtractedVectors | PathLike | Iterable[Source]
+RecordingsLike = ExtractedVectors | PathLike | Iterable[Source]
 """One side of a comparison: a sound file, several, or what was made of them."""
 
 
@@ -79,7 +79,7 @@ class VoiceModel:
             return self
         return replace(self, bundle=self.bundle.deployed(profiles.enrolled(self.bundle)))
 
-    def side(self, recordings: Recorded) -> ExtractedVectors:
+    def side(self, recordings: RecordingsLike) -> ExtractedVectors:
         """Vectors and quality of a sound file, or of several; one that cannot be read is an error."""
         if isinstance(recordings, ExtractedVectors):
             return recordings
@@ -89,8 +89,8 @@ class VoiceModel:
 
     def verify(
         self,
-        one: Recorded,
-        other: Recorded,
+        one: RecordingsLike,
+        other: RecordingsLike,
         question: Question | None = None,
         **wanted: float | None,
     ) -> Decision:
@@ -103,22 +103,24 @@ class VoiceModel:
         wanted : as in `mvplda.decisions.point_for`, such as far=0.001; nothing: the model's own threshold
         """
         sides = [self.side(one), self.side(other)]
-        enrolled, tested = (_as_profile(self.bundle, side, str(i)) for i, side in enumerate(sides))
+        enrolled, tested = (
+            single_profile(self.bundle, side, str(i)) for i, side in enumerate(sides)
+        )
         answer = self.bundle.answer(enrolled, tested, question).take(0, 0)
         quality = [one for side in sides for one in side.qualities]
         point = self.bundle.point(question, enrolled, **wanted)
         return decide(answer, point, quality=quality)
 
     def point(
-        self, enrolled: Recorded, question: Question | None = None, **wanted: float | None
+        self, enrolled: RecordingsLike, question: Question | None = None, **wanted: float | None
     ) -> OperatingPoint:
         """Where `verify` decides about a profile."""
-        profile = _as_profile(self.bundle, self.side(enrolled), "0")
+        profile = single_profile(self.bundle, self.side(enrolled), "0")
         return self.bundle.point(question, profile, **wanted)
 
     def identify(
         self,
-        test: Recorded,
+        test: RecordingsLike,
         profiles: ProfileBook,
         question: Question | None = None,
         **wanted: float | None,
@@ -132,7 +134,7 @@ class VoiceModel:
         bundle = self.deployed(profiles).bundle
         asked = question or speaker_question(bundle)
         enrolled = profiles.enrolled(bundle, named=False)
-        answer = bundle.answer(enrolled, _as_profile(bundle, side, "test"), asked)
+        answer = bundle.answer(enrolled, single_profile(bundle, side, "test"), asked)
         llrs = answer.llr[:, 0]
         wanted = naming_options(bundle.operating_points(asked), **wanted)
         point = bundle.point(asked, enrolled, **wanted)

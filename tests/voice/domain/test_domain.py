@@ -14,10 +14,10 @@ from scipy.stats import multivariate_normal
 from mvplda import Bundle, load
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.voice.domain import estimator, known_classes
-from mvplda.voice.domain.estimator import NEAREST, DomainPLDA
-from mvplda.voice.domain.moments import channels, moments
-from mvplda.voice.domain.posterior import SITTINGS, Enrolled
-from mvplda.voice.domain.unit_terms import KNOWN_NOISE
+from mvplda.voice.domain.estimator import NEAREST_CLASSES, DomainPLDA
+from mvplda.voice.domain.moments import channel_directions, variance_components
+from mvplda.voice.domain.posterior import SESSION_VARIANCE_RATIO, EnrolledCells
+from mvplda.voice.domain.unit_terms import KNOWN_CLASS_NOISE
 
 BLOCKS = {"voice": (6, "speaker"), "words": (4, "phrase")}
 
@@ -48,14 +48,14 @@ def dense_log_ratio(
     centre = (model.mean_ + model.shift_)[block]
     D = len(centre)
     v = model.variances_[name]
-    domain = model.doubt_[name] / D / (1 - centre @ centre) * np.eye(D)
+    domain = model.domain_variances_[name] / D / (1 - centre @ centre) * np.eye(D)
     own, noise = v["own"] / D * np.eye(D), v["take"] / D * np.eye(D)
 
     def about(u: np.ndarray) -> np.ndarray:
         return (u - centre) / np.sqrt(1 - 2 * u @ centre + centre @ centre)
 
     share = sum(c**2 for c in counts) / sum(counts) ** 2
-    other = (v["other"] + v["cell"] + SITTINGS * v["own"]) / D * np.eye(D)
+    other = (v["other"] + v["cell"] + SESSION_VARIANCE_RATIO * v["own"]) / D * np.eye(D)
     A = own + share * other + noise / sum(counts) + domain
     B = own + other + noise + domain
     both = np.concatenate([about(e[block]), about(t[block])])
@@ -83,7 +83,7 @@ def test_scores_are_those_of_dense_gaussians(model: DomainPLDA, where: str) -> N
             assert logs[("speaker", "phrase")][i, j] == pytest.approx(voice + words, abs=1e-9)
 
 
-def test_a_profile_of_several_sittings_has_a_mean_over_them(model: DomainPLDA) -> None:
+def test_a_profile_of_several_sessions_has_a_mean_over_them(model: DomainPLDA) -> None:
     X, _ = corpus(2)
     profiles = model.enrol(X[:4], ["x"] * 4, {"recording": ["a", "a", "a", "b"]})
     tests = model.enrol(X[4:5])
@@ -91,7 +91,7 @@ def test_a_profile_of_several_sittings_has_a_mean_over_them(model: DomainPLDA) -
     mean = profiles.y.sum(axis=0) / 4
     expected = dense_log_ratio(model, "voice", mean, [3, 1], tests.y[0])
     assert logs[("speaker",)][0, 0] == pytest.approx(expected, abs=1e-9)
-    # phrases of one sitting are one sitting
+    # phrases of one session are one session
     profiles = model.enrol(X[:4], ["x"] * 4, {"phrase": ["a", "a", "a", "b"]})
     logs = model.log_likelihoods(profiles, tests)
     expected = dense_log_ratio(model, "voice", mean, [4], tests.y[0])
@@ -108,7 +108,7 @@ def test_a_profile_of_several_sittings_has_a_mean_over_them(model: DomainPLDA) -
 def test_phrases_by_name_are_classes_with_the_exact_posterior() -> None:
     """Everybody says one phrase: then all is one joint Gaussian of cells, class and test."""
     X, labels = corpus(7)
-    model = DomainPLDA(BLOCKS, factors={"words": 0.5}).fit(*corpus())
+    model = DomainPLDA(BLOCKS, weights={"words": 0.5}).fit(*corpus())
     rows = [np.flatnonzero(labels["phrase"] == phrase)[:6] for phrase in (0, 1, 2)]
     # one person more with the first phrase, and takes in unequal numbers
     rows[0] = np.append(rows[0], np.flatnonzero(labels["phrase"] == 0)[6:9])
@@ -135,14 +135,14 @@ def test_phrases_by_name_are_classes_with_the_exact_posterior() -> None:
     training = -shift / np.sqrt(np.mean([1 - 2 * u @ centre + centre @ centre for u in means]))
     domain = used.variances_["words"]["domain"] / square
     phrase = np.array([0, 0, 1, 2])
-    within = v["other"] + v["cell"] + SITTINGS * v["own"]
+    within = v["other"] + v["cell"] + SESSION_VARIANCE_RATIO * v["own"]
     K = domain + v["own"] * np.equal.outer(phrase, phrase)
-    K += np.diag(within + KNOWN_NOISE * v["take"] / profiles.weights)
+    K += np.diag(within + KNOWN_CLASS_NOISE * v["take"] / profiles.weights)
 
     def density(t: np.ndarray, said: int | None, own: int | None) -> float:
-        variance = v["own"] + within + KNOWN_NOISE * v["take"]
+        variance = v["own"] + within + KNOWN_CLASS_NOISE * v["take"]
         if said is None:
-            variance += used.doubt_["words"] / square
+            variance += used.domain_variances_["words"] / square
             return float(multivariate_normal.logpdf(t, cov=variance / D * np.eye(D)))
         k = domain + v["own"] * (phrase == said)
         if own is not None:
@@ -174,7 +174,7 @@ def test_what_is_kept_of_known_phrases_changes_no_score(monkeypatch: pytest.Monk
     together = model.deployed(profiles)
     for _ in range(2):  # the second time, all of it is there already
         every = together.log_likelihoods(profiles, tests, known=["phrase"])
-    monkeypatch.setattr("mvplda.voice.domain.unit_terms.KEPT_TERMS", 1)
+    monkeypatch.setattr("mvplda.voice.domain.unit_terms.MAX_CACHED_TERMS", 1)
     for row in range(8):
         alone = model.deployed(profiles)
         logs = alone.log_likelihoods(profiles[row], tests, known=["phrase"])
@@ -204,7 +204,7 @@ def test_one_phrase_that_few_people_share_is_not_known(model: DomainPLDA) -> Non
     for count, is_known in ((3, False), (4, True)):
         rows = one[np.isin(labels["speaker"][one], people[:count])]
         named = model.enrol(X[rows], labels["speaker"][rows], {"phrase": labels["phrase"][rows]})
-        some = Enrolled.of(named, np.arange(len(named.owner)), ("speaker", "phrase"))
+        some = EnrolledCells.of(named, np.arange(len(named.owner)), ("speaker", "phrase"))
         assert ("phrase" in some.names) == is_known
         # as without names
         here, plain = model.deployed(named), model.enrol(X[rows], labels["speaker"][rows])
@@ -219,7 +219,7 @@ def copied(seed: int = 0) -> tuple[np.ndarray, dict[str, Any]]:
     moved[:, 2] += 3 * rng.normal(size=len(X))
     moved[:, 7] += 3 * rng.normal(size=len(X))
     both = {view: np.tile(names, 2) for view, names in labels.items()}
-    return np.vstack([X, moved]), {**both, "take": np.tile(np.arange(len(X)), 2)}
+    return np.vstack([X, moved]), {**both, "source_recording": np.tile(np.arange(len(X)), 2)}
 
 
 def test_directions_in_which_copies_differ_are_scaled_down() -> None:
@@ -227,7 +227,7 @@ def test_directions_in_which_copies_differ_are_scaled_down() -> None:
     u = X[:, :6] / np.linalg.norm(X[:, :6], axis=1, keepdims=True)
     covariances = []
     for domain in (0, 1):
-        rows = [np.flatnonzero(labels["take"] == take) for take in range(600)]
+        rows = [np.flatnonzero(labels["source_recording"] == take) for take in range(600)]
         rows = [two for two in rows if labels["domain"][two[0]] == domain]
         apart = np.vstack([u[two] - u[two].mean(axis=0) for two in rows])
         covariances.append(apart.T @ apart / len(apart))
@@ -235,7 +235,7 @@ def test_directions_in_which_copies_differ_are_scaled_down() -> None:
     a = np.sqrt(s.mean() / (s + s.mean()))
     # of six directions the three largest are kept
     a = np.append(np.ones(3), a[3:] / np.exp(np.log(a[:3]).mean()))
-    R = channels(u, labels["take"], labels["domain"])
+    R = channel_directions(u, labels["source_recording"], labels["domain"])
     np.testing.assert_allclose(np.eye(6) - R.T @ R, W @ np.diag(a) @ W.T, atol=1e-12)
 
     with_copies = DomainPLDA(BLOCKS).fit(X, labels)
@@ -250,7 +250,9 @@ def test_without_copies_that_differ_nothing_is_scaled_down(takes: str) -> None:
     plain = DomainPLDA(BLOCKS).fit(X, labels)
     if takes == "copies are alike":
         X, labels = np.vstack([X, X]), {view: np.tile(names, 2) for view, names in labels.items()}
-    same = DomainPLDA(BLOCKS).fit(X, {**labels, "take": np.tile(np.arange(400), len(X) // 400)})
+    same = DomainPLDA(BLOCKS).fit(
+        X, {**labels, "source_recording": np.tile(np.arange(400), len(X) // 400)}
+    )
     np.testing.assert_allclose(same.mean_, plain.mean_, atol=1e-12)
     one = DomainPLDA({"voice": (9, "speaker"), "words": (1, "phrase")}).fit(*copied())
     assert len(one.channels_["words"]) == 0
@@ -259,18 +261,22 @@ def test_without_copies_that_differ_nothing_is_scaled_down(takes: str) -> None:
 def test_takes_may_be_numbered_anew_in_every_domain() -> None:
     X, labels = copied()
     u = X[:, :6]
-    numbers = np.array([f"{d}|{t}" for d, t in zip(labels["domain"], labels["take"], strict=True)])
-    anew = labels["take"].copy()
+    numbers = np.array(
+        [f"{d}|{t}" for d, t in zip(labels["domain"], labels["source_recording"], strict=True)]
+    )
+    anew = labels["source_recording"].copy()
     for domain in (0, 1):
         rows = labels["domain"] == domain
-        anew[rows] = np.unique(labels["take"][rows], return_inverse=True)[1]
+        anew[rows] = np.unique(labels["source_recording"][rows], return_inverse=True)[1]
     np.testing.assert_allclose(
-        channels(u, anew, labels["domain"]), channels(u, numbers, labels["domain"]), atol=1e-12
+        channel_directions(u, anew, labels["domain"]),
+        channel_directions(u, numbers, labels["domain"]),
+        atol=1e-12,
     )
 
 
 def test_a_copy_over_a_channel_is_nearer_to_its_person() -> None:
-    blind = {view: names for view, names in copied()[1].items() if view != "take"}
+    blind = {view: names for view, names in copied()[1].items() if view != "source_recording"}
     X, labels = copied(5)
     people = labels["speaker"][:600]
     rates = []
@@ -300,7 +306,9 @@ def test_the_domain_has_the_exact_posterior(model: DomainPLDA) -> None:
     means = profiles.y[:, :6] / profiles.weights[:, None] - model.mean_[:6]
     gain = v["domain"] * np.linalg.solve(V, np.ones(n))
     np.testing.assert_allclose(deployed.shift_[:6], gain @ means, atol=1e-12)
-    assert deployed.doubt_["voice"] == pytest.approx(v["domain"] * (1 - gain.sum()), rel=1e-9)
+    assert deployed.domain_variances_["voice"] == pytest.approx(
+        v["domain"] * (1 - gain.sum()), rel=1e-9
+    )
 
 
 def test_one_person_a_thousand_times_tells_little_of_the_domain(model: DomainPLDA) -> None:
@@ -309,11 +317,11 @@ def test_one_person_a_thousand_times_tells_little_of_the_domain(model: DomainPLD
     often = model.deployed(model.enrol(np.repeat(X[same], 1000, axis=0), ["x"] * 1000 * len(same)))
     everybody = model.deployed(model.enrol(X, labels["speaker"], {"phrase": labels["phrase"]}))
     for name in model.variances_:
-        assert everybody.doubt_[name] < often.doubt_[name]
+        assert everybody.domain_variances_[name] < often.domain_variances_[name]
     v = model.variances_["voice"]
     square = 1 - model.mean_[:6] @ model.mean_[:6]
     least = 1 / (1 / v["domain"] + 1 / (v["own"] + v["other"] + v["cell"]) / square)
-    assert often.doubt_["voice"] == pytest.approx(least, rel=0.01)
+    assert often.domain_variances_["voice"] == pytest.approx(least, rel=0.01)
 
 
 def test_profiles_stay_as_they_are_when_the_domain_moves(model: DomainPLDA) -> None:
@@ -352,7 +360,7 @@ def test_moments_are_unbiased_for_uneven_designs() -> None:
         X = rng.normal(size=(30, 3))[own] * np.sqrt(truth[0])
         X = X + rng.normal(size=(20, 3))[rest] * np.sqrt(truth[1]) + cells[own, rest]
         X = X + rng.normal(size=(3000, 3)) * np.sqrt(truth[3])
-        found += np.array(moments(X, own, rest)) / 3
+        found += np.array(variance_components(X, own, rest)) / 3
     np.testing.assert_allclose(found / 20, truth, rtol=0.15)
 
 
@@ -453,15 +461,17 @@ def test_people_without_phrases_are_trained_on_without_the_default_model() -> No
 Change = Callable[[DomainPLDA], None]
 
 CHANGES: dict[str, Change] = {
-    "factors": lambda m: setattr(m, "factors", {"voice": 0.3}),
+    "weights": lambda m: setattr(m, "weights", {"voice": 0.3}),
     "mean_": lambda m: setattr(m, "mean_", 0.9 * m.mean_),
     "shift_": lambda m: setattr(m, "shift_", m.shift_ + 0.05),
     "variances_": lambda m: m.variances_["voice"].update(own=0.2),
-    "doubt_": lambda m: m.doubt_.update(voice=0.07),
+    "domain_variances_": lambda m: m.domain_variances_.update(voice=0.07),
     "mean_ in place": lambda m: m.mean_.__imul__(0.9),
     "class_means_ in place": lambda m: m.class_means_["phrase"].__imul__(0.5),
     "class_means_": lambda m: m.class_means_.update(phrase=0.5 * m.class_means_["phrase"]),
-    "class_doubts_": lambda m: m.class_doubts_.update(phrase=2.0 * m.class_doubts_["phrase"]),
+    "class_variances_": lambda m: m.class_variances_.update(
+        phrase=2.0 * m.class_variances_["phrase"]
+    ),
     "names_": lambda m: m.names_["phrase"].reverse(),
     "no names_": lambda m: m.names_.clear(),
     "points": lambda m: setattr(m, "points", {"words": {"view": "phrase", "points": 3}}),
@@ -507,7 +517,7 @@ def test_fitted_arrays_stay_writable_after_scoring() -> None:
     assert not np.allclose(model.llr(X[:2], X[2:4]), before, atol=1e-6)
 
 
-@pytest.mark.parametrize("view", ["recording", "domain", "take"])
+@pytest.mark.parametrize("view", ["recording", "domain", "source_recording"])
 def test_a_view_is_not_called_like_other_labels(view: str) -> None:
     X, labels = corpus()
     blocks = {"voice": (6, "speaker"), "words": (4, view)}
@@ -525,19 +535,19 @@ def test_three_views_are_refused(model: DomainPLDA) -> None:
 
 def test_alternatives_of_a_phrase_are_the_nearest_ones() -> None:
     """Of more known phrases than are tried as alternatives, those in the same direction count."""
-    n = NEAREST + 4
+    n = NEAREST_CLASSES + 4
     model = DomainPLDA(BLOCKS).fit(*corpus())
     angles = np.linspace(0.0, 1.2, n)
     model.names_ = {"phrase": [f"p{number:02}" for number in range(n)]}
     means = np.zeros((n, 4))
     means[:, 0], means[:, 1] = np.cos(angles), np.sin(angles)
     model.class_means_ = {"phrase": 0.9 * means}
-    model.class_doubts_ = {"phrase": np.full(n, 0.01)}
+    model.class_variances_ = {"phrase": np.full(n, 0.01)}
     near_matches = model.nearest_classes("phrase")
-    assert near_matches.shape == (n, NEAREST)
+    assert near_matches.shape == (n, NEAREST_CLASSES)
     for number, row in enumerate(near_matches):
         distances = np.linalg.norm(means - means[number], axis=1)
-        expected = np.argsort(distances)[1 : NEAREST + 1]
+        expected = np.argsort(distances)[1 : NEAREST_CLASSES + 1]
         # ends of equal distance may come in either order
         np.testing.assert_allclose(np.sort(distances[row]), distances[expected])
         assert number not in row
@@ -551,7 +561,7 @@ def test_alternatives_of_a_phrase_are_the_nearest_ones() -> None:
     far = deepcopy(model)
     far.nearest_classes = lambda view: np.argsort(
         -np.linalg.norm(means[:, None] - means, axis=2), axis=1
-    )[:, :NEAREST]
+    )[:, :NEAREST_CLASSES]
     with_far = far.llr(profile, spoken[None], same="phrase", known=["phrase"], dtype=np.float64)
     assert llr[0, 0] < with_far[0, 0] - 0.1
     assert llr[1, 0] > llr[0, 0]
@@ -570,8 +580,8 @@ def own_phrases(n: int, seed: int = 11) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_classes, "MOST_CELLS", 40)
-    monkeypatch.setattr(known_classes, "NAMED_CELLS", 25)
+    monkeypatch.setattr(known_classes, "MAX_CELLS", 40)
+    monkeypatch.setattr(known_classes, "MAX_NAMED_CELLS", 25)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -581,7 +591,7 @@ def test_classes_of_blocks_are_those_of_all_cells(model: DomainPLDA) -> None:
     profiles = model.enrol(X, who, {"phrase": who})
     used = model.deployed(profiles)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_classes, "MOST_CELLS", 1000)
+        patch.setattr(known_classes, "MAX_CELLS", 1000)
         whole = model.deployed(profiles)
     assert used.known_names("phrase").tolist() == whole.known_names("phrase").tolist()
     means, expected = used.class_means_["phrase"], whole.class_means_["phrase"]
@@ -591,7 +601,7 @@ def test_classes_of_blocks_are_those_of_all_cells(model: DomainPLDA) -> None:
     np.fill_diagonal(spread, np.inf)
     # fewer cells show the domain: far less than what tells classes apart
     assert np.median(apart) < 0.2 * np.median(spread.min(axis=1))
-    doubts = used.class_doubts_["phrase"] / whole.class_doubts_["phrase"]
+    doubts = used.class_variances_["phrase"] / whole.class_variances_["phrase"]
     assert 0.9 < doubts.min() <= doubts.max() < 1.5
     tests = model.enrol(X[::3])
     pairs = np.arange(90)[:, None].repeat(2, axis=1)
@@ -610,10 +620,10 @@ def test_every_block_is_as_large_as_it_may_be(model: DomainPLDA) -> None:
     said = np.concatenate([[0] * 24, [1] * 12, np.repeat(np.arange(2, 12), 3), [-1] * 4])
     labels = np.array([None if name < 0 else int(name) for name in said], dtype=object)
     profiles = model.enrol(X[::3], who[::3], {"phrase": labels})
-    rows = known_classes._sample(np.arange(len(profiles.owner)), known_classes.MOST_CELLS)
+    rows = known_classes.sample_rows(np.arange(len(profiles.owner)), known_classes.MAX_CELLS)
     views = ("speaker", "phrase")
-    some = Enrolled.of(profiles, rows, views)
-    blocks = known_classes._blocks(profiles, some, rows, views, "phrase")
+    some = EnrolledCells.of(profiles, rows, views)
+    blocks = known_classes.class_blocks(profiles, some, rows, views, "phrase")
     assert len(blocks) == 2
     named: list[int] = []
     for block in blocks:
@@ -623,11 +633,11 @@ def test_every_block_is_as_large_as_it_may_be(model: DomainPLDA) -> None:
         names = [block.names["phrase"][i] for i in block.own_classes("phrase")]
         for name in names:
             count = counts[block.names["phrase"].index(name)]
-            assert count == min(known_classes.CELLS_PER_CLASS, (said == name).sum())
+            assert count == min(known_classes.MIN_CELLS_PER_CLASS, (said == name).sum())
         named += names
     assert named == list(range(12))
-    assert known_classes._blocks(profiles, some, rows, views, "speaker") == []
-    sizes = [len(group) for group in known_classes._packed(np.array([8, 8, 8, 3, 25, 3]), 25)]
+    assert known_classes.class_blocks(profiles, some, rows, views, "speaker") == []
+    sizes = [len(group) for group in known_classes._pack(np.array([8, 8, 8, 3, 25, 3]), 25)]
     assert sizes == [3, 1, 1, 1]
 
 
@@ -639,7 +649,7 @@ def test_the_alternatives_of_a_phrase_are_the_nearest(
     means = used.class_means_["phrase"]
     distances = np.linalg.norm(means[:, None] - means[None], axis=2)
     np.fill_diagonal(distances, np.inf)
-    expected = np.argsort(distances, axis=1)[:, : estimator.NEAREST]
+    expected = np.argsort(distances, axis=1)[:, : estimator.NEAREST_CLASSES]
     for at_once in (7, 600):
-        monkeypatch.setattr(known_classes, "MOST_CELLS", at_once)
+        monkeypatch.setattr(known_classes, "MAX_CELLS", at_once)
         np.testing.assert_array_equal(used._nearest("phrase"), expected)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,20 +39,28 @@ from ...persistence import fingerprint
 from ...scoring.pair_terms import ExpertTerms, JointTerms, row_products
 from ...scoring.profiles import Profiles
 from ...scoring.question import NearMatches
-from ..phrases import PartMatcher
-from .known_classes import MOST_CELLS, _blocks, _sample
-from .moments import VARIANCES, channels, moments
-from .posterior import SITTING, SITTINGS, Classes, Enrolled, Place, about, mean_square
-from .unit_terms import KNOWN_NOISE, LARGEST, Spreads, UnitTerms
+from ..phrases import PhraseMatcher
+from .known_classes import MAX_CELLS, class_blocks, sample_rows
+from .moments import VARIANCE_KEYS, channel_directions, variance_components
+from .posterior import (
+    SESSION_VARIANCE_RATIO,
+    SESSION_VIEW,
+    ClassPosteriors,
+    DomainPosterior,
+    EnrolledCells,
+    mean_square_about,
+    scale_about,
+)
+from .unit_terms import KNOWN_CLASS_NOISE, MAX_VARIANCE, ColumnVariances, UnitTerms
 
-SLACK = 1e-9
+NAME_TOLERANCE = 1e-9
 """Names of classes are believed unless that fits worse than classes of their own, by more than rounding."""
 
-UNNAMED = 0.008
+MAX_UNNAMED_VARIANCE = 0.008
 """Variance of a domain where its classes, such as the phrases, have no names: where all may say one phrase, what is
 the phrase and what the domain cannot be told apart."""
 
-NEAREST = 8
+NEAREST_CLASSES = 8
 """Known classes that a test may be of instead of its profile's: each takes time in every trial."""
 
 
@@ -71,7 +79,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         Total variance of the means of domains, by block.
     factors : dict of {name: share of a block's columns that count}
         The noise of columns hangs together: as evidence they are worth fewer.
-    points : dict of {name: settings of a `PartMatcher`}
+    points : dict of {name: settings of a `PhraseMatcher`}
         Blocks of points in time, which tell nearly the same from the same (`near_matches`), and nothing else.
 
     Attributes
@@ -83,18 +91,18 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     variances_ : dict of {name: total variances of the block's own view, of the other views, of cells (a person's way of
         saying a phrase) and of takes}, of vectors that are scaled to length 1 about their domain; and that of domains
     shift_ : (D,) posterior mean of the domain in use; zeros until it was `deployed`
-    doubt_ : dict of {name: posterior variance of the domain in use, all columns together}
+    domain_variances_ : dict of {name: posterior variance of the domain in use, all columns together}
     names_ : dict of {view: names of the classes that the deployment knows}
-    class_means_, class_doubts_ : dict of {view: (classes, columns) posterior means, (classes,) variances of one
+    class_means_, class_variances_ : dict of {view: (classes, columns) posterior means, (classes,) variances of one
         column}, of vectors scaled about the domain
     """
 
-    nuisance_views = (SITTING,)
+    nuisance_views = (SESSION_VIEW,)
 
     mean_ = FittedArrays[Array]()
     shift_ = FittedArrays[Array]()
     class_means_ = FittedArrays[dict[str, Array]]()
-    class_doubts_ = FittedArrays[dict[str, Array]]()
+    class_variances_ = FittedArrays[dict[str, Array]]()
 
     FITTED = (
         "views_",
@@ -102,26 +110,33 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         "mean_",
         "shift_",
         "variances_",
-        "doubt_",
+        "domain_variances_",
         "names_",
         "class_means_",
-        "class_doubts_",
+        "class_variances_",
     )
+
+    STORED_KEYS: ClassVar[dict[str, str]] = {
+        "recording": "take",
+        "weights": "factors",
+        "domain_variances_": "doubt_",
+        "class_variances_": "class_doubts_",
+    }
 
     def __init__(
         self,
         blocks: Mapping[str, tuple[int, str]],
         domain: str = "domain",
-        take: str = "take",
+        recording: str = "source_recording",
         delta: Mapping[str, float] | None = None,
-        factors: Mapping[str, float] | None = None,
+        weights: Mapping[str, float] | None = None,
         points: Mapping[str, Json] | None = None,
     ) -> None:
         self.blocks = blocks
         self.domain = domain
-        self.take = take
+        self.recording = recording
         self.delta = delta
-        self.factors = factors
+        self.weights = weights
         self.points = points
 
     # -- training ------------------------------------------------------------
@@ -159,9 +174,11 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             raise DataError("Input X contains NaN or infinity")
         # lengths of embeddings say how clear a recording is, not whose it is
         unit = self.project(vectors.astype(np.float64))
-        if self.take in labels:
+        if self.recording in labels:
             for name, columns, _ in self._columns():
-                self.channels_[name] = channels(unit[:, columns], labels[self.take], domains)
+                self.channels_[name] = channel_directions(
+                    unit[:, columns], labels[self.recording], domains
+                )
             unit = self.project(unit)
         for name, columns, view in self._columns():
             others = [labels[other] for other in views if other != view]
@@ -172,17 +189,17 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     def _forget_domain(self) -> None:
         self.shift_ = np.zeros_like(self.mean_)
-        self.doubt_ = {name: self._fresh_doubt(name) for name, _, _ in self._columns()}
+        self.domain_variances_ = {name: self._fresh_doubt(name) for name, _, _ in self._columns()}
         self.names_: dict[str, list[Any]] = {}
         self.class_means_ = {}
-        self.class_doubts_ = {}
+        self.class_variances_ = {}
 
     def _fresh_doubt(self, name: str) -> float:
         """Variance of the domain where nothing is enrolled."""
         delta = self.variances_[name]["domain"]
         # profiles are people, whatever else has no names
         is_first = self.blocks[name][1] == next(iter(self.views_))
-        return delta if is_first else min(delta, UNNAMED)
+        return delta if is_first else min(delta, MAX_UNNAMED_VARIANCE)
 
     def _fit_block(
         self,
@@ -203,7 +220,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             apart = u[rows] - centre
             # scaled about their domain, as in use
             scaled = apart / np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), 1e-12)
-            found.append(moments(scaled - scaled.mean(axis=0), own[rows], rest[rows]))
+            found.append(variance_components(scaled - scaled.mean(axis=0), own[rows], rest[rows]))
         self.mean_[columns] = np.mean(means, axis=0)
         spreads = np.mean(found, axis=0)
         if len(self.views_) == 1:
@@ -212,8 +229,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         # one domain tells nothing of how domains differ: a usual value
         spread = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
         delta = (self.delta or {}).get(name, spread)
-        numbers = np.clip([*spreads, delta], 1e-6, LARGEST)
-        self.variances_[name] = dict(zip(VARIANCES, numbers.tolist(), strict=True))
+        numbers = np.clip([*spreads, delta], 1e-6, MAX_VARIANCE)
+        self.variances_[name] = dict(zip(VARIANCE_KEYS, numbers.tolist(), strict=True))
 
     # -- evidence and the domain -----------------------------------------------
 
@@ -259,30 +276,32 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         if profiles is None:
             return self
         # the posterior of the domain takes a solve of all cells with each other
-        rows = _sample(np.arange(len(profiles.owner)), MOST_CELLS)
+        rows = sample_rows(np.arange(len(profiles.owner)), MAX_CELLS)
         other = copy(self)
         other._forget_domain()
         if not len(rows):
             return other
         views = tuple(self.views_)
-        some = Enrolled.of(profiles, rows, views)
+        some = EnrolledCells.of(profiles, rows, views)
         for name, columns, view in self._columns():
             here = self._place(name, some)
-            blocks = _blocks(profiles, some, rows, views, view)
+            blocks = class_blocks(profiles, some, rows, views, view)
             if blocks:
                 named = [self._classes(name, block, here) for block in blocks]
                 # a name may say nothing, where everybody says their own "password": then every cell is its own class
                 unnamed = [self._classes(name, block.without_names(view), here) for block in blocks]
                 gain = sum(one.evidence for one in named) - sum(one.evidence for one in unnamed)
-                if gain >= -SLACK:
+                if gain >= -NAME_TOLERANCE:
                     other._know(view, blocks, named)
                 else:
                     here = self._place(name, some.without_names(view))
             other.shift_[columns] = here.shift
-            other.doubt_[name] = here.doubt
+            other.domain_variances_[name] = here.doubt
         return other
 
-    def _know(self, view: str, blocks: Sequence[Enrolled], classes: Sequence[Classes]) -> None:
+    def _know(
+        self, view: str, blocks: Sequence[EnrolledCells], classes: Sequence[ClassPosteriors]
+    ) -> None:
         """Keep the posteriors of the blocks' own classes."""
         own = [block.own_classes(view) for block in blocks]
         pairs = list(zip(classes, own, strict=True))
@@ -292,35 +311,37 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             for i in numbers
         ]
         self.class_means_[view] = np.concatenate([made.means[numbers] for made, numbers in pairs])
-        self.class_doubts_[view] = np.concatenate([made.doubts[numbers] for made, numbers in pairs])
+        self.class_variances_[view] = np.concatenate(
+            [made.doubts[numbers] for made, numbers in pairs]
+        )
 
-    def _place(self, name: str, some: Enrolled) -> Place:
+    def _place(self, name: str, some: EnrolledCells) -> DomainPosterior:
         """The posterior of the domain, from vectors as they are."""
         columns, view = next((c, view) for block, c, view in self._columns() if block == name)
         v = self.variances_[name]
-        V = self._covariance(name, some, v["take"]) * mean_square(self.mean_[columns])
+        V = self._covariance(name, some, v["take"]) * mean_square_about(self.mean_[columns])
         # what recurs (people, phrases) counts once, however often it is recorded
         share = np.linalg.solve(V, np.ones(len(V)))  # V^-1 1
         # without labels it may be one phrase that all say: then little can be learnt of the domain
-        delta = v["domain"] if view in some.same else min(v["domain"], UNNAMED)
+        delta = v["domain"] if view in some.same else min(v["domain"], MAX_UNNAMED_VARIANCE)
         precision = 1.0 / delta + share.sum()
         means = some.means[:, columns]
         shift = share @ (means - self.mean_[columns]) / precision
-        return Place(self.mean_[columns] + shift, shift, float(1.0 / precision))
+        return DomainPosterior(self.mean_[columns] + shift, shift, float(1.0 / precision))
 
-    def _classes(self, name: str, some: Enrolled, place: Place) -> Classes:
+    def _classes(self, name: str, some: EnrolledCells, place: DomainPosterior) -> ClassPosteriors:
         """The posterior of every class that is enrolled by name, of vectors scaled about the domain.
 
         With z the scaled cells, p the mean of training there and K their covariance, domain included, the class c has
         the mean p + k' K^-1 (z - p) and the variance k_cc - k' K^-1 k, where k is its covariance with the cells.
         """
         columns = self._places()[name]
-        scaled, square = about(some.means[:, columns], place.centre)
+        scaled, square = scale_about(some.means[:, columns], place.centre)
         training = -place.shift / np.sqrt(square.mean())
         v = self.variances_[name]
-        domain = v["domain"] / mean_square(place.centre)
-        K = domain + self._covariance(name, some, KNOWN_NOISE * v["take"])
-        K[np.diag_indices(len(K))] += SITTINGS * v["own"]
+        domain = v["domain"] / mean_square_about(place.centre)
+        K = domain + self._covariance(name, some, KNOWN_CLASS_NOISE * v["take"])
+        K[np.diag_indices(len(K))] += SESSION_VARIANCE_RATIO * v["own"]
         k = domain + v["own"] * some.members(self.blocks[name][1])  # (classes, cells)
         # one factor of K serves means, variances and evidence
         root = np.linalg.cholesky(K)
@@ -328,9 +349,11 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         shared = solve_triangular(root, k.T, lower=True)
         variances = domain + v["own"] - np.sum(shared**2, axis=0)
         misfit = 2.0 * np.log(np.diag(root)).sum() + np.sum(cells**2)
-        return Classes(training + shared.T @ cells, variances / len(place.centre), -float(misfit))
+        return ClassPosteriors(
+            training + shared.T @ cells, variances / len(place.centre), -float(misfit)
+        )
 
-    def _covariance(self, name: str, some: Enrolled, take: float) -> Array:
+    def _covariance(self, name: str, some: EnrolledCells, take: float) -> Array:
         """(C, C) of the means of cells in the scale of `variances_`, up to their domain."""
         v = self.variances_[name]
         is_first = self.blocks[name][1] == next(iter(self.views_))
@@ -356,11 +379,11 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         means = self.class_means_[view]
         squares = np.sum(means**2, axis=1)
         nearest = []
-        for start in range(0, len(means), MOST_CELLS):
-            rows = np.arange(start, min(start + MOST_CELLS, len(means)))
+        for start in range(0, len(means), MAX_CELLS):
+            rows = np.arange(start, min(start + MAX_CELLS, len(means)))
             distances = squares - 2.0 * means[rows] @ means.T
             distances[np.arange(len(rows)), rows] = np.inf
-            nearest.append(np.argsort(distances, axis=1)[:, :NEAREST])
+            nearest.append(np.argsort(distances, axis=1)[:, :NEAREST_CLASSES])
         return np.concatenate(nearest)
 
     # -- scoring -----------------------------------------------------------------
@@ -373,14 +396,14 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         if "mean_" not in vars(self):
             check_is_fitted(self, "mean_")
         # pair terms are expensive to compute: use them again until an input changes
-        arrays = tuple(map(self._version, ("mean_", "shift_", "class_means_", "class_doubts_")))
+        arrays = tuple(map(self._version, ("mean_", "shift_", "class_means_", "class_variances_")))
         plain = (
             self.blocks,
             self.points,
-            self.factors,
+            self.weights,
             self.views_,
             self.variances_,
-            self.doubt_,
+            self.domain_variances_,
             {view: len(names) for view, names in self.names_.items()},
         )
         return cache_of(self).get("pair_terms", (arrays, as_key(plain)), self._make_pair_terms)
@@ -388,22 +411,22 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     def _make_pair_terms(self) -> JointTerms:
         # pair terms hold private copies, which no later change reaches
         class_means = cache_of(self).copy_of("class_means_")
-        class_variances = cache_of(self).copy_of("class_doubts_")
+        class_variances = cache_of(self).copy_of("class_variances_")
         parts = []
         for name, columns, view in self._columns():
             centre = (self.mean_ + self.shift_)[columns]
             # vectors are scaled to length 1 about the centre, from a mean square of 1 - |centre|^2
-            doubt = self.doubt_[name] / mean_square(centre)
-            spreads = Spreads.of(self.variances_[name], doubt, len(centre))
+            doubt = self.domain_variances_[name] / mean_square_about(centre)
+            spreads = ColumnVariances.of(self.variances_[name], doubt, len(centre))
             known = None
             numbers = {}
             if view in self.names_:
                 known = class_means[view], class_variances[view]
                 numbers = {view: range(len(self.names_[view]))}
             pair_terms = UnitTerms(view, centre, spreads, known)
-            factor = (self.factors or {}).get(name, 1.0)
+            factor = (self.weights or {}).get(name, 1.0)
             parts.append(ExpertTerms(pair_terms, columns, {view: factor}, numbers))
-        return JointTerms((*self.views_, SITTING), parts)
+        return JointTerms((*self.views_, SESSION_VIEW), parts)
 
     @property
     def width_in(self) -> int:
@@ -430,9 +453,9 @@ class DomainPLDA(BaseScorer, BaseEstimator):
                 "models of single views for more"
             )
         taken = {
-            SITTING: "sessions of a profile",
+            SESSION_VIEW: "sessions of a profile",
             self.domain: "domains of the training vectors",
-            self.take: "recordings that have copies",
+            self.recording: "recordings that have copies",
         }
         for view in views:
             if view in taken:
@@ -447,8 +470,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
                     f"the block {name!r} is not one of {matcher.points} points about the {matcher.view}, and seconds"
                 )
 
-    def _matchers(self) -> dict[str, PartMatcher]:
-        return {name: PartMatcher(**settings) for name, settings in (self.points or {}).items()}
+    def _matchers(self) -> dict[str, PhraseMatcher]:
+        return {name: PhraseMatcher(**settings) for name, settings in (self.points or {}).items()}
 
     def _places(self) -> dict[str, slice]:
         """Columns of every block."""
@@ -493,15 +516,15 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             fits = fits and R.shape[1:] == (columns,) and bool(np.isfinite(R).all())
             totals = self.variances_[name].values()
             # vectors of length 1 cannot vary by more, and what is enrolled only narrows the domain
-            fits &= view in self.views_ and min(totals) > 0 and max(totals) <= LARGEST
-            fits &= 0 <= self.doubt_[name] <= self.variances_[name]["domain"]
+            fits &= view in self.views_ and min(totals) > 0 and max(totals) <= MAX_VARIANCE
+            fits &= 0 <= self.domain_variances_[name] <= self.variances_[name]["domain"]
             if view in self.names_:
                 names_from_file(self.names_[view], view)
                 count = len(self.names_[view])
                 fits &= self.class_means_[view].shape == (count, columns)
-                fits &= self.class_doubts_[view].shape == (count,)
+                fits &= self.class_variances_[view].shape == (count,)
                 fits = fits and bool(np.isfinite(self.class_means_[view]).all())
-                fits = fits and bool((self.class_doubts_[view] >= 0).all())
+                fits = fits and bool((self.class_variances_[view] >= 0).all())
         if not fits:
             raise DataError("its arrays do not make a model of domains")
         super().check_state()

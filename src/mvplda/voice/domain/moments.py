@@ -8,14 +8,14 @@ from ..._typing import Array, IntArray, Names
 from ...backend import sum_rows
 from ...scoring.pair_terms import row_products
 
-CHANNELS = 40
+MAX_CHANNEL_DIRECTIONS = 40
 """Directions of a block in which rooms and channels move vectors, that are kept: the largest. Chosen on corpora that
 were left out."""
 
-VARIANCES = ("own", "other", "cell", "take", "domain")
+VARIANCE_KEYS = ("own", "other", "cell", "take", "domain")
 
 
-def channels(u: Array, takes: Names, domains: Names) -> Array:
+def channel_directions(u: Array, takes: Names, domains: Names) -> Array:
     """(directions, D) R, so that u - R' R u scales down the directions in which copies of one recording differ.
 
     Their covariance S, the mean over domains, is noise beside one of v in every direction: along its eigenvector of
@@ -30,7 +30,7 @@ def channels(u: Array, takes: Names, domains: Names) -> Array:
         apart = u[rows] - (sums / counts[:, None])[codes]
         parts.append(apart.T @ apart / len(apart))
     s, V = np.linalg.eigh(np.mean(parts, axis=0))
-    kept = min(CHANNELS, len(s) // 2)
+    kept = min(MAX_CHANNEL_DIRECTIONS, len(s) // 2)
     # no copies, or copies that are alike
     if not kept or s.mean() < 1e-12:
         return np.zeros((0, len(s)))
@@ -40,7 +40,7 @@ def channels(u: Array, takes: Names, domains: Names) -> Array:
     return np.asarray((V[:, -kept:] * np.sqrt(1.0 - ratio.clip(max=1.0))).T)
 
 
-def moments(X: Array, own: Names, rest: Names) -> tuple[float, float, float, float]:
+def variance_components(X: Array, own: Names, rest: Names) -> tuple[float, float, float, float]:
     """Total variances of the classes of two crossed views, of their cells, and of takes, from centred vectors.
 
     Means of x . y over pairs that share one view, the other, or both, so that any numbers of takes will do; every

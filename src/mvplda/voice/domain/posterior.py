@@ -11,23 +11,23 @@ from ..._typing import AnyArray, Array, BoolArray, IntArray
 from ...backend import to_host
 from ...scoring.profiles import Profiles
 
-SITTING = "recording"
-"""Labels of this name tell the sittings of a profile apart, whose takes share room, microphone and mood; without them
+SESSION_VIEW = "recording"
+"""Labels of this name tell the sessions of a profile apart, whose takes share room, microphone and mood; without them
 it is of one."""
 
-SITTINGS = 0.33
-"""Variance of one person's or phrase's sittings, relative to that of people or phrases: of voices in C-VAU, whose
-recording campaigns lie months apart. Other corpora have one sitting of each, and do not show it."""
+SESSION_VARIANCE_RATIO = 0.33
+"""Variance of one person's or phrase's sessions, relative to that of people or phrases: of voices in C-VAU, whose
+recording campaigns lie months apart. Other corpora have one session of each, and do not show it."""
 
-SMALLEST_SQUARE = 0.05
+MIN_MEAN_SQUARE = 0.05
 """No domain leaves vectors of length 1 a smaller mean square about its centre."""
 
-FEW = 4
+MIN_PEOPLE_PER_PHRASE = 4
 """Fewer people, who all say one phrase, do not tell it from the domain: its name is not used. Chosen on corpora that
 were left out."""
 
 
-class Place(NamedTuple):
+class DomainPosterior(NamedTuple):
     """The posterior of a domain: mean and domain (D,), the domain itself, variance."""
 
     centre: Array
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     doubt: float
 
 
-class Classes(NamedTuple):
+class ClassPosteriors(NamedTuple):
     """Posterior means (classes, D) and variances (classes,) of known classes; the larger evidence, the likelier."""
 
     means: Array
@@ -44,7 +44,7 @@ class Classes(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Enrolled:
+class EnrolledCells:
     """Cells of profiles that a domain is learnt from.
 
     means, weights : (C, D), (C,) of the cells
@@ -77,7 +77,11 @@ class Enrolled:
             labels = profiles.labels[view]
             numbers, own = np.unique(labels.codes[rows], return_inverse=True)
             # one name that few people share says no more than none: nobody tells what it is not
-            if len(numbers) == 1 and numbers[0] >= 0 and len(np.unique(owner)) < FEW:
+            if (
+                len(numbers) == 1
+                and numbers[0] >= 0
+                and len(np.unique(owner)) < MIN_PEOPLE_PER_PHRASE
+            ):
                 continue
             codes[view] = own.reshape(-1) - np.count_nonzero(numbers < 0)
             if (numbers >= 0).any():
@@ -108,12 +112,12 @@ class Enrolled:
         return np.equal.outer(np.arange(len(self.names[view])), self.codes[view])
 
 
-def mean_square(centre: Array) -> float:
+def mean_square_about(centre: Array) -> float:
     """Of vectors of length 1 about their centre."""
-    return max(1.0 - float(centre @ centre), SMALLEST_SQUARE)
+    return max(1.0 - float(centre @ centre), MIN_MEAN_SQUARE)
 
 
-def about(means: AnyArray, centre: AnyArray) -> tuple[AnyArray, AnyArray]:
+def scale_about(means: AnyArray, centre: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Means of vectors of length 1 scaled about a centre, and the squares by which: the vectors' mean square there."""
     # |u| = 1 for every take, so that the mean square about the centre follows from their mean
     square = 1.0 - 2.0 * (means @ centre) + centre @ centre

@@ -11,15 +11,15 @@ from ..._typing import AnyArray, Array
 from ...backend import like
 from ...scoring.assignments import CellTable, ClassMatches, TrainingClasses
 from ...scoring.pair_terms import PairTerm, QuadraticTerm
-from .posterior import SITTING, SITTINGS, about
+from .posterior import SESSION_VARIANCE_RATIO, SESSION_VIEW, scale_about
 
-LARGEST = 4.0
+MAX_VARIANCE = 4.0
 """No variance of vectors of length 1 is larger."""
 
-KEPT_TERMS = 2**10
+MAX_CACHED_TERMS = 2**10
 """Maximum number of cached terms, one for every known class and all counts of takes."""
 
-KNOWN_NOISE = 1.5
+KNOWN_CLASS_NOISE = 1.5
 """Tests of known classes are so much noisier than training: chosen on corpora that were left out."""
 
 
@@ -28,11 +28,11 @@ class UnitSide(NamedTuple):
 
     vectors: AnyArray
     takes: float
-    sittings: float
+    sessions: float
 
 
-class Spreads(NamedTuple):
-    """Variances of one column: classes, what the other views and sittings add, cells, takes, the domain in doubt."""
+class ColumnVariances(NamedTuple):
+    """Variances of one column: classes, what the other views and sessions add, cells, takes, the domain in doubt."""
 
     own: float
     other: float
@@ -42,14 +42,14 @@ class Spreads(NamedTuple):
 
     @classmethod
     def of(cls, totals: Mapping[str, float], doubt: float, columns: int) -> Self:
-        other = totals["other"] + totals["cell"] + SITTINGS * totals["own"]
+        other = totals["other"] + totals["cell"] + SESSION_VARIANCE_RATIO * totals["own"]
         numbers = totals["own"], other, totals["cell"], totals["take"], doubt
         return cls(*(number / columns for number in numbers))
 
     def within(self, side: UnitSide, noise: float = 1.0) -> float:
-        """Of the mean of some takes of some sittings about their class."""
-        # takes of one sitting vary together, whatever was said
-        return self.other / side.sittings + noise * self.take / side.takes
+        """Of the mean of some takes of some sessions about their class."""
+        # takes of one session vary together, whatever was said
+        return self.other / side.sessions + noise * self.take / side.takes
 
 
 class UnitTerms:
@@ -68,10 +68,10 @@ class UnitTerms:
         self,
         view: str,
         centre: Array,
-        spreads: Spreads,
+        spreads: ColumnVariances,
         known: tuple[Array, Array] | None = None,
     ) -> None:
-        self.base: tuple[str, ...] = (view, SITTING)
+        self.base: tuple[str, ...] = (view, SESSION_VIEW)
         self.centre = centre
         self.spreads = spreads
         self.known = known
@@ -87,11 +87,11 @@ class UnitTerms:
         for c in range(len(table.names[0])):
             cells = [cell for cell, own in enumerate(table.classes[0]) if own == c]
             weights = [table.weights[cell] for cell in cells]
-            by_sitting = np.bincount([table.classes[1][cell] for cell in cells], weights)
-            count = float(by_sitting.sum())
+            by_session = np.bincount([table.classes[1][cell] for cell in cells], weights)
+            count = float(by_session.sum())
             mean = y[:, like(cells, y)].sum(1) / count
-            scaled, _ = about(mean, like(self.centre, mean))
-            sides.append(UnitSide(scaled, count, count**2 / float(by_sitting @ by_sitting)))
+            scaled, _ = scale_about(mean, like(self.centre, mean))
+            sides.append(UnitSide(scaled, count, count**2 / float(by_session @ by_session)))
         return sides
 
     def side_terms(
@@ -103,7 +103,7 @@ class UnitTerms:
             if self.known is None or number < 0:
                 continue
             m = self.known[0][number]
-            within = self.spreads.within(one, KNOWN_NOISE)
+            within = self.spreads.within(one, KNOWN_CLASS_NOISE)
             u = self.spreads.own + self.spreads.doubt + within
             v = float(self.known[1][number]) + within
             constant = 0.5 * (len(m) * np.log(u / v) - float(m @ m) / v)
@@ -128,7 +128,7 @@ class UnitTerms:
             key = (self._name, trained, *e[1:], *t[1:])
             term = self._terms.get(key)
             if term is None:
-                if len(self._terms) >= KEPT_TERMS:
+                if len(self._terms) >= MAX_CACHED_TERMS:
                     self._terms.clear()
                 # other threads may clear it again
                 term = self._terms[key] = self._make_term(e, t, trained)
@@ -151,15 +151,15 @@ class UnitTerms:
         A = own + doubt + self.spreads.within(e)
         B = own + doubt + self.spreads.within(t)
         D = len(self.centre)
-        both, apart = shared(A, B, own + doubt, D), shared(A, B, doubt, D)
+        both, apart = shared_effect_llr(A, B, own + doubt, D), shared_effect_llr(A, B, doubt, D)
         product, row, column, constant = (a - b for a, b in zip(both, apart, strict=True))
         return UnitTerm(product, row, column, constant)
 
     def _own_takes(self, e: UnitSide, t: UnitSide, m: Array, doubt: float) -> UnitTerm:
         """log N(t; m + g (e - m), s) - log N(t; m, v): the profile's own takes, against the class alone."""
-        cell = self.spreads.cell / e.sittings
-        g = cell / self.spreads.within(e, KNOWN_NOISE)
-        within = self.spreads.within(t, KNOWN_NOISE)
+        cell = self.spreads.cell / e.sessions
+        g = cell / self.spreads.within(e, KNOWN_CLASS_NOISE)
+        within = self.spreads.within(t, KNOWN_CLASS_NOISE)
         v = float(doubt) + within
         s = (1.0 - g) ** 2 * float(doubt) + within - g * cell
         size = float(m @ m)
@@ -181,7 +181,7 @@ class UnitTerm(NamedTuple):
     tested: Array | None = None
 
 
-def shared(A: float, B: float, R: float, D: int) -> tuple[float, float, float, float]:
+def shared_effect_llr(A: float, B: float, R: float, D: int) -> tuple[float, float, float, float]:
     """log N(e, t) - log N(e) - log N(t) of vectors with variances A, B and covariance R, in D columns."""
     gain = R / B  # the mean of e given t is t gain
     rest = A - R * gain

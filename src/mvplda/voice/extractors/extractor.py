@@ -53,14 +53,14 @@ class ExtractedVectors:
     rows : which of the sources they are of
     qualities : one per vector
     skipped : (source, reason) of those that have none
-    sittings, phrases : name of every vector's sitting and phrase, where some are named
+    sessions, phrases : name of every vector's session and phrase, where some are named
     """
 
     X: Vector
     rows: list[int]
     qualities: list[Quality]
     skipped: list[tuple[str, str]]
-    sittings: list[str] = field(default_factory=list)
+    sessions: list[str] = field(default_factory=list)
     phrases: list[str] = field(default_factory=list)
 
     def acquisition(self) -> str:
