@@ -139,7 +139,7 @@ def test_a_point_with_fewer_errors_than_were_asked_for_says_so() -> None:
     worst = max(rates[0] for rates in point.measured["far"].values())
     sentence = point_sentence(key, point, 0.3)
     assert sentence in made.report
-    assert f"already {100 * worst:.2g} % (30 % was asked for)" in sentence
+    assert f"already {100 * worst:.2g} % (30 % requested)" in sentence
     strict = next(one for one in made.bundle.operating_points() if one.threshold > 0)
     assert strict.far is not None
     assert f"for {100 * strict.far:g} % false" in point_sentence(key, strict, strict.far)

@@ -252,10 +252,10 @@ def test_setup_of_too_few_people_tells_what_it_cannot_do(place):
     (place / "recordings" / "s0" / "p0" / "bad.wav").write_bytes(b"RIFFnothing")
     done = run("setup", "recordings", "-o", "voices", "-q", *NET)
     assert done.exit_code == 0, done.output
-    assert "Names were read as {speaker}/{phrase}/*: 7 recordings." in done.output
+    assert "Labels come from file names, read as {speaker}/{phrase}/*: 7 recordings." in done.output
     assert "bad.wav" in done.output
-    assert "A model of 3 people is not trained" in done.output
-    assert "the model is about voices only" in done.output
+    assert "3 people are too few to train a model" in done.output
+    assert "the model compares voices only" in done.output
     assert "Errors could not be measured" in done.output
     words = ("identify", "recordings/s1/p0/1.wav", "--profiles", "voices", "--model", "voices")
     found = run(*words, *NET)
@@ -323,12 +323,11 @@ def test_what_setup_and_info_say(tmp_path):
 
 
 def test_the_words_for_few_people():
-    assert (
-        _of_100([0.2, 0.0, 0.86])
-        == "20 were (with so few people it may be any number from 0 to 86)"
-    )
-    assert _of_100([0.011, 0.0, 0.03]) == "about 1 (0 to 3) are"
-    assert _of_100([0.0, 0.0, 0.001]) == "about 0 are"
+    few = _of_100([0.2, 0.0, 0.86], "owners", "rejected")
+    assert few == "20 of 100 owners are rejected (95 % interval: 0 to 86)"
+    single = _of_100([0.011, 0.0, 0.03], "impostors", "accepted")
+    assert single == "1 of 100 impostors is accepted (95 % interval: 0 to 3)"
+    assert _of_100([0.0, 0.0, 0.001], "owners", "rejected") == "0 of 100 owners are rejected"
 
 
 def test_a_pattern_can_be_given(place):
@@ -357,7 +356,9 @@ def test_setup_reads_three_levels_of_folders_as_extract_does(place):
         inner.mkdir(parents=True)
         folder.rename(inner / "monday")
     done = run("setup", "deep", "-o", "voices", "-q", *NET)
-    assert "Names were read as {speaker}/{phrase}/*: 4 recordings.\n" in done.output
+    assert (
+        "Labels come from file names, read as {speaker}/{phrase}/*: 4 recordings.\n" in done.output
+    )
     assert run("extract", "deep", "-o", "x.npz", "-q", *NET).exit_code == 0
     assert set(ProfileBook("voices").owners) == set(np.load("x.npz")["speaker"]) == {"s0", "s1"}
     assert set(ProfileBook("voices").columns["phrase"]) == set(np.load("x.npz")["phrase"])

@@ -171,8 +171,8 @@ def test_few_people_get_the_default_model_in_their_domain(default: Path, tmp_pat
     place = make_place(22, size=0.2)
     X, labels = people(place, 4)
     made = setup_vectors(X, labels, name="drawn")
-    assert "A model of 4 people is not trained" in made.report
-    assert "the default model is used" in made.report
+    assert "4 people are too few to train a model" in made.report
+    assert "Chosen: the default model, adapted to their recordings." in made.report
     made.save(tmp_path / "voices")
     again = load(tmp_path / "voices" / "model.safetensors")
     assert again.operating_points()[0].threshold == 4.6
@@ -223,15 +223,15 @@ def test_what_cannot_be_promised_is_not_replaced_silently(default: Path) -> None
     made = setup_vectors(X, labels, name="drawn", far=1e-4)
     strictest = min(point.far for point in domain_bundle().operating_points())
     assert made.bundle.operating_points()[0].far == strictest
-    assert "0.01 % of false acceptances cannot be promised" in made.report
+    assert "cannot guarantee 0.01 % false acceptances" in made.report
     usual = setup_vectors(X, labels, name="drawn", far=strictest)
-    assert "cannot be promised" not in usual.report
+    assert "cannot guarantee" not in usual.report
 
 
 def test_one_phrase_that_all_say_keeps_its_name(default: Path) -> None:
     X, labels = people(make_place(26, size=0.2), 4, phrases=1)
     made = setup_vectors(X, labels, name="drawn")
-    assert "No two phrases are named" in made.report
+    assert "Fewer than two phrases are labelled" in made.report
     assert list(made.phrases) == [str(name) for name in labels["phrase"]]
     unnamed = setup_vectors(X, {"speaker": labels["speaker"]}, name="drawn")
     assert set(unnamed.phrases) == {""}
@@ -253,7 +253,7 @@ def test_phrases_that_one_person_alone_says_are_no_obstacle(default: Path) -> No
     pairs = zip(labels["speaker"], labels["phrase"], strict=True)
     labels["phrase"] = np.array([f"{who} {what}" for who, what in pairs])
     made = setup_vectors(X, labels, name="drawn", blocks={"voice": VOICE, "words": WORDS})
-    assert "used is" in made.report
+    assert "Chosen: " in made.report
 
 
 @pytest.mark.slow
@@ -261,6 +261,6 @@ def test_setup_keeps_the_better(default: Path) -> None:
     X, labels = people(make_place(24, size=0.2), 12)
     made = setup_vectors(X, labels, name="drawn", blocks={"voice": VOICE, "words": WORDS})
     lines = made.report.splitlines()
-    assert any("used is" in line for line in lines)
+    assert any("Chosen: " in line for line in lines)
     rows = [line for line in lines if "EER of the worst kind" in line]
     assert len(rows) == 3

@@ -49,7 +49,7 @@ def test_a_recording_of_two_people_is_reported_and_used_for_neither():
     X_more, marks_more = np.vstack([X, X[:1]]), [*marks, marks[0]]
     files = [f"{who}/{mark}" for who, mark in zip([*speakers, "s05"], marks_more, strict=True)]
     made = setup_vectors(X_more, {"speaker": [*speakers, "s05"]}, marks=marks_more, files=files)
-    line = "Left out: one recording of several people: s00/m0 (s00) and s05/m0 (s05)."
+    line = "Left out: one recording with labels of several people: s00/m0 (s00) and s05/m0 (s05)."
     assert line in made.report
     assert figures(made, ["Left out"]) == figures(once)
     assert made.bundle.points == once.bundle.points
@@ -70,7 +70,7 @@ def test_a_folder_with_every_file_twice_is_that_folder(tmp_path: Path):
                 if where == "twice":
                     write(folder / f"{take} copy.wav", sound)
     once, twice = (setup(tmp_path / where, extractors=[net]) for where in ("once", "twice"))
-    counted = ["Names were read", "copies of others", "to acquire"]
+    counted = ["Labels come from", "copies of others", "to acquire"]
     assert "6 recordings are copies" in twice.report
     assert figures(twice, counted) == figures(once, counted)
     assert twice.bundle.points == once.bundle.points
@@ -83,17 +83,21 @@ def measured(eer: float, cllr: float) -> Bundle:
     return Bundle(card={"held_out": {"errors": {"speaker": errors}}})
 
 
+def chosen(default: Bundle, committee: Bundle, cosine: Bundle) -> Bundle:
+    return _best({"default": default, "committee": committee, "cosine": cosine})[0]
+
+
 def test_a_model_is_chosen_only_if_it_is_better_in_both_measures():
     default = measured(0.02, 0.2)
     cosine = measured(0.5, 0.9)
     for eer, cllr in ((0.01, 0.3), (0.03, 0.1), (0.02, 0.1), (0.01, 0.2)):
-        assert _best(default, measured(eer, cllr), cosine, []) is default, (eer, cllr)
+        assert chosen(default, measured(eer, cllr), cosine) is default, (eer, cllr)
     committee = measured(0.01, 0.1)
-    assert _best(default, committee, cosine, []) is committee
+    assert chosen(default, committee, cosine) is committee
     # against the best so far, not against the first
     better = measured(0.005, 0.05)
-    assert _best(default, committee, better, []) is better
-    assert _best(default, committee, measured(0.015, 0.15), []) is committee
-    report: list[str] = []
-    assert _best(default, Bundle(card={}), better, report) is default
-    assert report == ["Errors cannot be compared: the default model is used."]
+    assert chosen(default, committee, better) is better
+    assert chosen(default, committee, measured(0.015, 0.15)) is committee
+    bundle, lines = _best({"default": default, "committee": Bundle(card={}), "cosine": better})
+    assert bundle is default
+    assert lines == ["Chosen: default; the errors of committee cannot be measured."]

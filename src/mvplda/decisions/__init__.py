@@ -16,6 +16,7 @@ from .operating_points import (
     Verdict,
     distinct_points,
     point_for,
+    promised_point,
 )
 from .verdicts import FAULTS, REASONS, Decision, decide, decide_each
 
@@ -36,5 +37,6 @@ __all__ = [
     "name_among",
     "naming_options",
     "point_for",
+    "promised_point",
     "without_outliers",
 ]

@@ -15,6 +15,9 @@ Verdict = Literal["accept", "reject", "inconclusive"]
 LOWEST_THRESHOLD = 0.0
 """Lowest threshold in use: a trial that is more likely different than the same is never accepted."""
 
+RATE_TOLERANCE = 1e-12
+"""Error rates that differ by less are equal."""
+
 DEFAULT_FAR = 0.01
 """Share of impostors that may be accepted, for a model without operating points."""
 
@@ -131,6 +134,22 @@ def promised_far(point: OperatingPoint) -> float:
     return 1.0 if point.far is None else point.far
 
 
+def promised_point(points: Sequence[OperatingPoint], far: float) -> OperatingPoint | None:
+    """Return the point with the highest rate that does not exceed `far`, else the lowest; None without rates.
+
+    Examples
+    --------
+    >>> points = [OperatingPoint(1.0, far=0.05), OperatingPoint(2.0, far=0.01), OperatingPoint(3.0)]
+    >>> promised_point(points, 0.02).far, promised_point(points, 0.001).far
+    (0.01, 0.01)
+    """
+    point_by_far = {point.far: point for point in points if point.far is not None}
+    if not point_by_far:
+        return None
+    strict_enough = [rate for rate in point_by_far if rate <= far + RATE_TOLERANCE]
+    return point_by_far[max(strict_enough, default=min(point_by_far))]
+
+
 def point_for(
     points: Sequence[OperatingPoint] = (),
     *,
@@ -161,14 +180,13 @@ def point_for(
     rate = DEFAULT_FAR if far is None else far
     if not 0 < rate < 1:
         raise ParameterError(f"expected a false-acceptance rate between 0 and 1; got {far}")
-    point_by_far = {point.far: point for point in points if point.far is not None}
-    strict_enough = [share for share in point_by_far if share <= rate + 1e-12]
-    if strict_enough:
-        return point_by_far[max(strict_enough)]
+    promised = promised_point(points, rate)
+    if promised is not None and promised_far(promised) <= rate + RATE_TOLERANCE:
+        return promised
 
     limit = -math.log(rate)
-    lowest_rate = min(point_by_far, default=math.exp(-largest_llr))
-    if point_by_far or limit > largest_llr:
+    lowest_rate = math.exp(-largest_llr) if promised is None else promised_far(promised)
+    if promised is not None or limit > largest_llr:
         raise ParameterError(
             f"this model cannot promise false acceptances of {100 * rate:g} %: it was measured or calibrated on too "
             f"few people. Choose {100 * lowest_rate:.2g} % or more, or use a model of more people"

@@ -1,4 +1,4 @@
-"""From recordings to a model that is ready for use, `setup`; and to the people who speak in them, `find_people`."""
+"""Setup of a model from a folder of recordings, with thresholds measured on its people."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 
 from .. import training
 from .._progress import Progress
-from .._typing import IntArray, Json, Names, PathLike, Setting
+from .._typing import FloatArray, IntArray, Json, Names, PathLike, Setting
 from ..bundle import Bundle
-from ..decisions import Decision
+from ..decisions import Decision, promised_point
 from ..exceptions import DataError, LabelError, ParameterError
 from ..io.streams import OnDisk
 from ..io.tables import is_table
@@ -44,12 +44,13 @@ from .verification import RecordingsLike, VoiceModel
 
 @dataclass
 class Setup:
-    """What `setup` made: a model for recordings, and what it tells of it.
+    """Result of `setup`: a model for recordings, the vectors of its people, and the report.
 
     bundle : the model
     report : one page of plain English
-    vectors, people, phrases : of everybody, whose each is and what is said in it, for profiles
-    voices : the model with its extractor; None where only vectors were given
+    vectors : vector of each recording that is used
+    people, phrases : person and phrase of each vector, for profiles
+    voices : the model with its extractor; None after `setup_vectors`
     """
 
     bundle: Bundle
@@ -60,13 +61,15 @@ class Setup:
     voices: VoiceModel | None = None
 
     def verify(self, one: RecordingsLike, other: RecordingsLike, **options: Setting) -> Decision:
-        """As `VoiceModel.verify`."""
+        """Decide whether two recordings are the same: see `VoiceModel.verify`."""
         if self.voices is None:
-            raise ParameterError("this model was made of vectors: recordings need their extractor")
+            raise ParameterError(
+                "this model was set up from vectors: to verify recordings, make a VoiceModel with their extractor"
+            )
         return self.voices.verify(one, other, **options)
 
     def save(self, path: PathLike) -> None:
-        """Write a folder: the model, everybody's profile, and the report."""
+        """Write the model, the profile of each person and the report into a folder."""
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         self.bundle.save(folder / MODEL_FILE)
@@ -84,36 +87,36 @@ def setup(
     enrolment: int = 1,
     progress: bool = False,
 ) -> Setup:
-    """A model of your own people, with its thresholds: from a folder of recordings to a file ready for use.
+    """Set up a model of your own people, with thresholds, from a folder of their recordings.
 
     Parameters
     ----------
-    source : folder of recordings, one folder or name a person; or a table of them (.csv, .tsv) with columns file and
-        speaker
-    pattern : how names are to be read, such as ``{speaker}/{phrase}_*``. None: by the table, else the outermost
-        folders are speakers, those in them phrases, and deeper ones are of no account
-    extractors : names or files; none: those of the default model
-    far : share of impostors of the worst kind that may pass
-    enrolment : recordings per profile, as there will be in use
-    progress : write a line for every step to standard error
+    source : folder of recordings, with one folder or file name prefix per person; or a table of them (.csv, .tsv) with
+        the columns file and speaker
+    pattern : labels in file names, such as ``{speaker}/{phrase}_*``. None: those of the table, else the outermost
+        folders are speakers, the folders in them phrases, and deeper ones are ignored
+    extractors : names or files; empty: those of the default model
+    far : share of impostors of the worst kind that may be accepted
+    enrolment : recordings per profile in use
+    progress : write a line per step to standard error
     """
     extractor = load_extractor(list(extractors)) if extractors else default_extractor()
-    named, notes = _read_labels(source, pattern)
+    labelled, notes = _read_labels(source, pattern)
     if progress:
-        Progress("extracting vectors of recordings", len(named.ids)).step(0)
-    extracted = extractor.extract(named.files, on_error="skip", progress=progress)
-    usable = [place for place, quality in enumerate(extracted.qualities) if quality.usable]
+        Progress("extracting vectors of recordings", len(labelled.ids)).step(0)
+    extracted = extractor.extract(labelled.files, on_error="skip", progress=progress)
+    usable = [index for index, quality in enumerate(extracted.qualities) if quality.usable]
     if not usable:
-        raise DataError(f"no recording under {source} can be used: see mvplda quality")
-    rows = [extracted.rows[place] for place in usable]
+        raise DataError(f"no recording under {source} can be used: run mvplda quality to see why")
+    rows = [extracted.rows[index] for index in usable]
     result = setup_vectors(
         extracted.X[usable],
-        {view: np.array(column)[rows] for view, column in named.labels.items()},
-        marks=[extracted.qualities[place].digest[:12] for place in usable],
-        files=[named.ids[row] for row in rows],
+        {view: np.array(column)[rows] for view, column in labelled.labels.items()},
+        marks=[extracted.qualities[index].digest[:12] for index in usable],
+        files=[labelled.ids[row] for row in rows],
         name=extractor.name,
-        blocks={part: stop - start for part, (start, stop) in extractor.blocks.items()},
-        notes=[*notes, *_left_out(named.ids, extracted)],
+        blocks={network: stop - start for network, (start, stop) in extractor.blocks.items()},
+        notes=[*notes, *_excluded_lines(labelled.ids, extracted)],
         far=far,
         enrolment=enrolment,
         progress=progress,
@@ -123,7 +126,7 @@ def setup(
 
 
 def has_table(path: PathLike, *columns: str) -> bool:
-    """Whether this is a table, or a folder with an index.csv, that has these columns."""
+    """Whether a path is a table, or a folder with an index.csv, with these columns."""
     file = file_in_folder(path, "index.csv")
     if file.suffix.lower() not in TABLE_SUFFIXES or not file.is_file():
         return False
@@ -131,38 +134,40 @@ def has_table(path: PathLike, *columns: str) -> bool:
 
 
 def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, list[str]]:
-    """Recordings whose speakers are known, and how these were read: by a pattern, a table, or folders."""
+    """Return the labelled recordings, and lines of the report about where the labels come from."""
     listed = list_recordings([source])
     if pattern is None and has_table(source, "file", "speaker"):
         columns = " and ".join(listed.labels)
-        return listed, [f"The table has columns of {columns}: {len(listed.ids)} recordings."]
+        return listed, [f"Labels of {columns} come from the table: {len(listed.ids)} recordings."]
     pattern = pattern or default_pattern(listed.ids)
     try:
-        named, _ = label_recordings(listed, pattern)
+        labelled, _ = label_recordings(listed, pattern)
     except re.error:
         raise ParameterError(
-            f"a field of the pattern {pattern!r} is no name: expected letters, as in {{speaker}}/{{phrase}}_*"
+            f"a field of the pattern {pattern!r} is not a name: expected letters, as in {{speaker}}/{{phrase}}_*"
         ) from None
-    notes = [f"Names were read as {pattern}: {len(named.ids)} recordings."]
-    unread = sorted(set(listed.ids) - set(named.ids))
+    notes = [f"Labels come from file names, read as {pattern}: {len(labelled.ids)} recordings."]
+    unread = sorted(set(listed.ids) - set(labelled.ids))
     if unread:
-        notes.append(f"{len(unread)} files do not fit and were left out, such as {unread[0]}.")
-    return named, notes
+        notes.append(
+            f"Left out: {len(unread)} files that do not match the pattern, such as {unread[0]}."
+        )
+    return labelled, notes
 
 
-def _left_out(names: Sequence[str], extracted: ExtractedVectors) -> list[str]:
-    """Which recordings cannot be used and why, and how many have each fault."""
+def _excluded_lines(names: Sequence[str], extracted: ExtractedVectors) -> list[str]:
+    """Lines of the report about recordings that cannot be used, and how many have each fault."""
     lines = [f"Left out: {line}" for line in skipped_lines(names, extracted)]
     faults: Counter[str] = Counter()
     for row, quality in zip(extracted.rows, extracted.qualities, strict=True):
         faults.update(quality.warnings)
         if not quality.usable:
-            lines.append(f"Left out: {names[row]}: no voice that could be used.")
+            lines.append(f"Left out: {names[row]}: no usable speech.")
     counts = ", ".join(f"{n} {fault}" for fault, n in faults.items())
     quality_lines = [f"Quality: {counts}."] if counts else []
     if len(lines) > MAX_LISTED:
         lines[MAX_LISTED:] = [
-            f"Left out: {len(lines) - MAX_LISTED} more; mvplda quality shows them."
+            f"Left out: {len(lines) - MAX_LISTED} more; mvplda quality lists them."
         ]
     return [f"{extracted.acquisition().capitalize()}.", *lines, *quality_lines]
 
@@ -182,155 +187,197 @@ def setup_vectors(
 ) -> Setup:
     """Set up a model from vectors and labels, as `setup` does from recordings.
 
-    Copies are left out before anything is trained or measured: of vectors of one person with equal marks the first is
-    used; of vectors of several people with equal marks none is.
+    Copies are removed before anything is trained or measured: of equal marks of one person the first vector is used;
+    of equal marks of several people none is.
 
-    marks : one text per vector that equals that of its copies; none: there are no copies
-    files : name of the recording of every vector, for the report; none: the marks
-    name, blocks : of what made the vectors, and the columns of each of several extractors
+    marks : one text per vector that equals that of its copies; empty: there are no copies
+    files : name of the recording of every vector, for the report; empty: the marks
+    name, blocks : extractor of the vectors, and number of columns of each of its networks
+    notes : first lines of the report
     """
     if not 0 < far < 1:
         raise ParameterError(f"a share of false acceptances lies between 0 and 1; got {far}")
     vectors = np.asarray(X)
     columns = {view: np.asarray(column) for view, column in labels.items()}
     if "speaker" not in columns or is_missing(columns["speaker"]).any():
-        raise LabelError("name the speaker of every vector: profiles are made of them")
-    used, copies = _without_copies(columns["speaker"], marks, files)
-    vectors = vectors[used]
-    columns = {view: column[used] for view, column in columns.items()}
-    names, counts = np.unique(columns["speaker"], return_counts=True)
+        raise LabelError("expected a speaker for every vector: profiles are made per speaker")
+    rows, copy_lines = _distinct_rows(columns["speaker"], marks, files)
+    vectors = vectors[rows]
+    columns = {view: column[rows] for view, column in columns.items()}
+    people_line = _count_people(columns["speaker"])
+    phrase_lines = _drop_single_phrase(columns)
+    options: Json = {
+        "enrolment": enrolment,
+        "fars": (far, *(share for share in training.FARS if share != far)),
+        "progress": progress,
+    }
+    blocks = blocks or training.blocks_of(name, vectors.shape[1])
+    bundle, choice_lines = _choose_model(vectors, columns, name, blocks, options)
+    report = [*notes, *copy_lines, people_line, *phrase_lines, *choice_lines]
+    report += [*_put_default_points(bundle, far), *report_lines(bundle, far), ENROLMENT_ADVICE]
+    text = "\n".join(report)
+    bundle.card = {**dict(bundle.card or {}), "report": text}
+
+    people = columns["speaker"].astype(str).tolist()
+    vector_marks = [marks[row] for row in rows] if len(marks) else rows.tolist()
+    ids = [
+        f"{person}{DIGEST_SEPARATOR}{mark}"
+        for person, mark in zip(people, vector_marks, strict=True)
+    ]
+    phrases = _phrase_names(labels, rows)
+    return Setup(bundle, text, VectorSet(np.array(ids), vectors, name), people, phrases)
+
+
+def _count_people(speakers: Names) -> str:
+    """Return the line of the report about the number of people; a single person is an error."""
+    names, counts = np.unique(speakers, return_counts=True)
     if len(names) < 2:
         raise DataError(
             f"there is one person, {str(names[0])!r}, but a threshold needs at least two. Pass recordings of 20 "
             f"people or more (8 to measure errors, {MIN_TRAINING_PEOPLE} to train a model), one folder per person; to "
             "compare two recordings, use mvplda verify, which needs no setup"
         )
-    told = [
-        *notes,
-        *copies,
-        f"{len(names)} people, {counts.min()} to {counts.max()} recordings each.",
-    ]
+    return f"{len(names)} people, {counts.min()} to {counts.max()} recordings each."
+
+
+def _drop_single_phrase(columns: dict[str, Names]) -> list[str]:
+    """Remove the view phrase where it has fewer than two classes; lines of the report about phrases."""
     phrases = training.count_named(columns["phrase"]) if "phrase" in columns else 0
     if phrases < 2:
         columns.pop("phrase", None)
-        told.append("No two phrases are named: the model is about voices only.")
-        told.append("Where people say what they like, ask about the voice: --same speaker.")
-    elif len(names) >= MIN_TRAINING_PEOPLE:
-        told.append(f"{phrases} phrases: the model is about voices and words.")
-    blocks = blocks or training.blocks_of(name, vectors.shape[1])
-    options: Json = {
-        "enrolment": enrolment,
-        "fars": (far, *(one for one in training.FARS if one != far)),
-        "progress": progress,
-    }
-    shipped = default_bundle(name)
-    default = None
-    if shipped is not None:
-        default = training.deploy_on_speakers(shipped, vectors, columns, **options)
-    options["extractor"] = name
-    if len(names) >= MIN_TRAINING_PEOPLE:
-        expert = None if shipped is None else shipped.scorer
-        bundle = training.train(vectors, columns, blocks=blocks, default=expert, **options)
-        if default is not None:
-            cosine = training.train(vectors, columns, model="cosine", blocks=blocks, **options)
-            bundle = _best(default, bundle, cosine, told)
-    else:
-        few = f"A model of {len(names)} people is not trained ({MIN_TRAINING_PEOPLE} are the least)"
-        if default is not None:
-            bundle = default
-            told.append(f"{few}: the default model is used, adapted to their recordings.")
-        else:
-            told.append(f"{few}: the extractor's cosine is used, which is about voices only.")
-            voices = {"speaker": columns["speaker"]}
-            bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
-    people = columns["speaker"].astype(str)
-    told += _prefer(bundle, far)
-    report = "\n".join([*told, *report_lines(bundle, far), ENROLMENT_ADVICE])
-    bundle.card = {**dict(bundle.card or {}), "report": report}
-    own_marks = [marks[row] for row in used] if len(marks) else used.tolist()
-    ids = [f"{who}{DIGEST_SEPARATOR}{mark}" for who, mark in zip(people, own_marks, strict=True)]
-    book = VectorSet(np.array(ids), vectors, name)
-    # one phrase that all say makes no view to train, and is known by its name where profiles are verified
-    said = [""] * len(people)
-    if "phrase" in labels:
-        spoken = as_array(labels["phrase"])[used]
-        said = np.where(is_missing(spoken), "", spoken.astype(str)).tolist()
-    return Setup(bundle, report, book, people.tolist(), said)
+        return [
+            "Fewer than two phrases are labelled: the model compares voices only.",
+            "If people say whatever they like, ask about the voice: --same speaker.",
+        ]
+    if len(np.unique(columns["speaker"])) < MIN_TRAINING_PEOPLE:
+        return []
+    return [f"{phrases} phrases: the model compares voices and phrases."]
 
 
-def _without_copies(
+def _phrase_names(labels: Mapping[str, ArrayLike], rows: IntArray) -> list[str]:
+    """Name of each vector's phrase, empty where it has none."""
+    if "phrase" not in labels:
+        return [""] * len(rows)
+    # a single phrase is no view to train, but its name serves when profiles are verified
+    names = as_array(labels["phrase"])[rows]
+    phrases: list[str] = np.where(is_missing(names), "", names.astype(str)).tolist()
+    return phrases
+
+
+def _distinct_rows(
     speakers: Names, marks: Sequence[str], files: Sequence[str]
 ) -> tuple[IntArray, list[str]]:
-    """Rows without copies of others, and lines of the report about what is left out."""
+    """Return the rows that are not copies of others, and lines of the report about the rest."""
     if not len(marks):
         return np.arange(len(speakers)), []
     names = files or marks
-    rows_of: dict[str, list[int]] = {}
+    rows_of_mark: dict[str, list[int]] = {}
     for row, mark in enumerate(marks):
-        rows_of.setdefault(mark, []).append(row)
-    used = []
+        rows_of_mark.setdefault(mark, []).append(row)
+    distinct = []
     lines = []
-    copies = 0
-    for rows in rows_of.values():
-        # one label is wrong, and nothing says which
+    n_copies = 0
+    for rows in rows_of_mark.values():
+        # at most one of the labels is right, and nothing shows which
         if len({str(speakers[row]) for row in rows}) > 1:
-            places = " and ".join(f"{names[row]} ({speakers[row]})" for row in rows)
-            lines.append(f"Left out: one recording of several people: {places}.")
+            recordings = " and ".join(f"{names[row]} ({speakers[row]})" for row in rows)
+            lines.append(f"Left out: one recording with labels of several people: {recordings}.")
             continue
-        used.append(rows[0])
-        copies += len(rows) - 1
+        distinct.append(rows[0])
+        n_copies += len(rows) - 1
     if len(lines) > MAX_LISTED:
         lines[MAX_LISTED:] = [
-            f"Left out: {len(lines) - MAX_LISTED} more recordings of several people."
+            f"Left out: {len(lines) - MAX_LISTED} more recordings with labels of several people."
         ]
-    if copies:
-        lines.append(f"{copies} recordings are copies of others and were left out.")
-    if not used:
+    if n_copies:
+        lines.append(f"{n_copies} recordings are copies of others and were left out.")
+    if not distinct:
         raise DataError(
-            f"every recording stands under several people. {lines[0]} Give each person recordings of their own"
+            f"every recording has labels of several people. {lines[0]} Pass recordings of their own for each person"
         )
-    return np.sort(np.asarray(used, dtype=np.int64)), lines
+    return np.sort(np.asarray(distinct, dtype=np.int64)), lines
 
 
-def _prefer(bundle: Bundle, far: float) -> list[str]:
-    """Let the point that is wanted be the default, else the strictest that can be promised, which is said."""
-    chosen = {}
-    loosest = 0.0
-    for key, points in (bundle.points or {}).items():
-        strict = sorted(points, key=lambda point: point.far or 0.0)
-        enough = [point for point in strict if (point.far or 0.0) <= far]
-        first = [*strict[:1], *enough][-1:]
-        chosen[key] = first + [point for point in points if point not in first]
-        loosest = max(loosest, *(point.far or 0.0 for point in first), 0.0)
-    bundle.points = chosen
-    if loosest <= far:
-        return []
-    return [
-        f"{100 * far:g} % of false acceptances cannot be promised: thresholds are of {100 * loosest:g} %."
-    ]
+def _choose_model(
+    vectors: FloatArray,
+    columns: Mapping[str, Names],
+    extractor: str | None,
+    blocks: Mapping[str, int] | None,
+    options: Json,
+) -> tuple[Bundle, list[str]]:
+    """Train the models that these people suffice for; return the best of them, and lines of the report about it.
 
+    options : keyword arguments of training and measuring
+    """
+    shipped = default_bundle(extractor)
+    default = None
+    if shipped is not None:
+        default = training.deploy_on_speakers(shipped, vectors, columns, **options)
+    options = {**options, "extractor": extractor}
+    n_people = len(np.unique(columns["speaker"]))
+    if n_people < MIN_TRAINING_PEOPLE:
+        reason = f"{n_people} people are too few to train a model ({MIN_TRAINING_PEOPLE} at least)."
+        if default is not None:
+            return default, [f"{reason} Chosen: the default model, adapted to their recordings."]
+        speakers = {"speaker": columns["speaker"]}
+        cosine = training.train(vectors, speakers, model="cosine", folds=2, **options)
+        return cosine, [f"{reason} Chosen: the extractor's cosine, which compares voices only."]
 
-def _best(default: Bundle, committee: Bundle, cosine: Bundle, told: list[str]) -> Bundle:
-    """Of models that were measured in the same trials, the one with fewer errors; cosine is the floor."""
-    titles = {
+    expert = None if shipped is None else shipped.scorer
+    committee = training.train(vectors, columns, blocks=blocks, default=expert, **options)
+    if default is None:
+        return committee, []
+    cosine = training.train(vectors, columns, model="cosine", blocks=blocks, **options)
+    candidates = {
         "the default model": default,
         "a committee trained on your people": committee,
         "cosine": cosine,
     }
-    used = ""
-    least = np.full(2, np.inf)
+    return _best(candidates)
+
+
+def _best(candidates: Mapping[str, Bundle]) -> tuple[Bundle, list[str]]:
+    """Return the bundle with the fewest errors in the same trials, and lines of the report about the comparison.
+
+    A later candidate is chosen if both its errors are smaller: one that is calibrated on the very trials has a
+    smaller Cllr anyway, which alone is not enough.
+    """
+    chosen = ""
+    least_errors = np.full(2, np.inf)
     lines = []
-    for title, bundle in titles.items():
-        held = (bundle.card or {}).get("held_out")
-        if held is None:
-            told.append("Errors cannot be compared: the default model is used.")
-            return default
-        first = next(iter(held["errors"].values()))
-        errors = np.array([max(first["eer"].values()), first["cllr"]])
+    for title, bundle in candidates.items():
+        held_out = (bundle.card or {}).get("held_out")
+        if held_out is None:
+            first = next(iter(candidates))
+            return candidates[first], [
+                f"Chosen: {first}; the errors of {title} cannot be measured."
+            ]
+        measured = next(iter(held_out["errors"].values()))
+        errors = np.array([max(measured["eer"].values()), measured["cllr"]])
         lines.append("  {}: EER of the worst kind {:.2%}, Cllr {:.3f}".format(title, *errors))
-        # what is calibrated by the very trials has a smaller Cllr anyway: that alone is not enough
-        if errors[0] < least[0] and errors[1] < least[1]:
-            used = title
-            least = errors
-    told += [f"Compared on people who were held out in turn; used is {used}:", *lines]
-    return titles[used]
+        if (errors < least_errors).all():
+            chosen = title
+            least_errors = errors
+    return candidates[chosen], [
+        f"Chosen: {chosen}. Compared on people held out in turn:",
+        *lines,
+    ]
+
+
+def _put_default_points(bundle: Bundle, far: float) -> list[str]:
+    """Put the promised point of each question first; a line of the report where it is looser than `far`."""
+    reordered = {}
+    loosest = far
+    for key, points in (bundle.points or {}).items():
+        default = promised_point(points, far)
+        reordered[key] = [point for point in points if point is not default]
+        if default is not None:
+            reordered[key].insert(0, default)
+            loosest = max(loosest, default.far or 0.0)
+    bundle.points = reordered
+    if loosest <= far:
+        return []
+    return [
+        f"Warning: these data cannot guarantee {100 * far:g} % false acceptances; the thresholds are for "
+        f"{100 * loosest:g} %."
+    ]

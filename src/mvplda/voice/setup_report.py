@@ -1,4 +1,4 @@
-"""The report of a setup: error rates of held-out people in plain English."""
+"""Report of a setup: error rates of held-out people in plain English."""
 
 from __future__ import annotations
 
@@ -13,60 +13,56 @@ from ..scoring.question import Question
 from .extractors.extractor import ExtractedVectors
 
 MIN_TRAINING_PEOPLE = 10
-"""With fewer people than this no model of them is better than the extractor's cosine."""
+"""Fewest people to train a model on: with fewer, the extractor's cosine has fewer errors."""
 
-ENROLMENT_ADVICE = "Enrol people on two days if you can: this halves the errors or better; more recordings on one day do not."
+ENROLMENT_ADVICE = "Enrol people on two days if you can: it halves the errors or more, unlike more recordings on one day."
 """Measured on C-VAU: results/days."""
 
-WIDE_INTERVAL = 30
-"""An interval of more people of 100 than this is said to be one."""
-
-
 MAX_LISTED = 10
-"""Lines about recordings that cannot be used."""
+"""Most lines about recordings that cannot be used."""
 
 
 def skipped_lines(names: Sequence[str], extracted: ExtractedVectors) -> list[str]:
-    """The name of every recording that has no vector, and why."""
+    """Return the name of each recording without a vector, and the reason."""
     without = sorted(set(range(len(names))) - set(extracted.rows))
     reasons = [" ".join(reason.split()) for _, reason in extracted.skipped]
     return [f"{names[row]}: {reason}" for row, reason in zip(without, reasons, strict=True)]
 
 
 def report_lines(bundle: Bundle, far: float) -> list[str]:
-    """What held-out people showed, in plain English."""
+    """Return one line per question with the error rates of held-out people, and their warnings."""
     lines = []
     warnings = []
-    # of a model that knows phrases by their names, what holds where they are enrolled so
-    used = [
+    # where the model has a domain, only points that hold with the phrases enrolled by name apply
+    question_keys = [
         question_key(bundle.informed(Question(same)), bundle.views)
         for same in training.questions_about(bundle.views)
     ]
     for key, points in (bundle.points or {}).items():
-        if bundle.fitted_scorer.has_domain and key not in used:
+        if bundle.fitted_scorer.has_domain and key not in question_keys:
             continue
-        point = next((one for one in points if one.measured), None)
+        point = next((point for point in points if point.measured), None)
         if point is None or point.measured is None or point.far is None:
             continue
         lines.append(point_sentence(key, point, far))
         warnings.append(point.measured.get("warning"))
     if lines:
-        return [*lines, *(f"Mind: {one}." for one in dict.fromkeys(warnings) if one)]
+        return [*lines, *(f"Warning: {text}." for text in dict.fromkeys(warnings) if text)]
     if "held_out" in (bundle.card or {}):
         return [
-            f"No threshold keeps false acceptances under {100 * far:g} %: among these people some recordings that "
-            "should be rejected score as high as any. Use longer phrases or other extractors, or record more."
+            f"No threshold keeps false acceptances below {100 * far:g} %: some impostors score as high as any owner. "
+            "Use longer phrases or other extractors, or record more."
         ]
     return [
-        "Errors could not be measured: that takes 8 people or more, with two recordings of the same each."
+        "Error rates could not be measured: this takes at least 8 people, each with two recordings of the same phrase."
     ]
 
 
 def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
-    """What was measured at a threshold, in plain English.
+    """Return the threshold of a question and the error rates measured there, as a sentence.
 
     key : of the question, see `mvplda.scoring.answer.question_key`
-    far : share of false acceptances that was asked for
+    far : requested share of false acceptances
     """
     measured = dict(point.measured or {})
     rates = measured["far"]
@@ -77,27 +73,23 @@ def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
     promise = point.far or 0.0
     purpose = f"for {100 * promise:g} % false acceptances"
     if promise <= far and point.threshold <= LOWEST_THRESHOLD:
-        # no lower threshold is in use, so that fewer may be accepted than were asked for
+        # a lower threshold is never used, so that fewer impostors may be accepted than requested
         purpose = (
             f"the lowest threshold in use, where false acceptances are already {100 * rates[worst][0]:.2g} % "
-            f"({100 * far:g} % was asked for)"
+            f"({100 * far:g} % requested)"
         )
     source = f"{point.people} other people, NOT on yours: {point.basis}"
     if point.basis == training.HELD_OUT:
         source = f"{point.people} of your people: {point.basis}"
     return (
-        f"Same {key.replace('+', ' and ').replace('|', ', ')}? Accept from the LLR {point.threshold:.2f} on, "
-        f"{purpose}: of 100 owners {_of_100(measured['frr'])} not accepted; "
-        f"of 100 {impostors} {_of_100(rates[worst])} accepted "
-        f"(measured on {source})."
+        f"Same {key.replace('+', ' and ').replace('|', ', ')}? Accepts from LLR {point.threshold:.2f}, {purpose}: "
+        f"{_of_100(measured['frr'], 'owners', 'rejected')}; {_of_100(rates[worst], impostors, 'accepted')}. "
+        f"Measured on {source}."
     )
 
 
-def _of_100(interval: Sequence[float]) -> str:
+def _of_100(interval: Sequence[float], people: str, outcome: str) -> str:
     """A rate and its 95 % interval, [estimate, lower end, upper end], in whole people of 100."""
     rate, low, high = (round(100 * end) for end in interval)
-    if high - low > WIDE_INTERVAL:
-        return f"{rate} were (with so few people it may be any number from {low} to {high})"
-    if low == high:
-        return f"about {rate} are"
-    return f"about {rate} ({low} to {high}) are"
+    sentence = f"{rate} of 100 {people} {'is' if rate == 1 else 'are'} {outcome}"
+    return sentence if low == high else f"{sentence} (95 % interval: {low} to {high})"
