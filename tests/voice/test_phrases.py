@@ -15,7 +15,7 @@ from mvplda.io.onnx import write_onnx
 from mvplda.scoring.question import NearMatches, Question, with_near_matches
 from mvplda.training import OUTLIER_PRIOR, HeldOutModels, _fold_model, train
 from mvplda.voice.domain.estimator import DomainPLDA
-from mvplda.voice.phrases import LEAST_S, MAX_PHRASE_LLR, NEAR_MATCH_PRIOR, WINDOW, PhraseMatcher
+from mvplda.voice.phrases import MAX_PHRASE_LLR, NEAR_MATCH_PRIOR, ONE_WORD_S, WINDOW, PhraseMatcher
 
 POINTS, WIDTH = 7, 3
 MATCHER = PhraseMatcher("phrase", POINTS, whole=(-1.0, -2.0), part=(-2.0, 0.5, -1.5))
@@ -104,7 +104,7 @@ def test_near_of_lists_and_matrices_and_sums(rng):
         assert every.same[profile, test] == pytest.approx(np.log(high + np.exp(-MAX_PHRASE_LLR)))
     np.testing.assert_array_equal(some.same, every.same[pairs[:, 0], pairs[:, 1]])
     # half way between one word and a phrase
-    np.testing.assert_allclose(every.prior, NEAR_MATCH_PRIOR * (1.0 - LEAST_S) / 0.4)
+    np.testing.assert_allclose(every.prior, NEAR_MATCH_PRIOR * (1.0 - ONE_WORD_S) / 0.4)
     near_matches = scorer.deployed(profiles).near_matches(profiles, tests, None, ("phrase",))
     np.testing.assert_array_equal(near_matches.llr, every.llr)
     assert scorer.near_matches(profiles, tests, None, ("speaker",)) is None

@@ -1,15 +1,16 @@
-"""Words, part by part: is every part of a test found in what was enrolled?
+"""Near matches of phrases: is every stretch of a test found in the enrolled recordings?
 
-One word of a pass-phrase that is replaced leaves most of it as it was, so that a vector of the whole says little about
-it. A block of points tells it: a recording as a row of points in time, each a vector of the sounds there, and its
-seconds. Every point of one recording should be like some point of the other (docs/math.md, section 9.12): where all
-are, on average, the words are the same; where one stretch is not, they are nearly the same.
+A phrase with one word replaced changes the vector of the whole recording only a little. A block of points detects it:
+a recording as a row of points in time, each a unit-length vector of the sounds there, and its seconds. Each point is
+compared with the points of the other recording (docs/math.md, section 9.12): if all are near, on average, the phrase
+is the same; if one stretch is far, it is a near match.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -22,35 +23,62 @@ from ..scoring.profiles import Profiles
 from ..scoring.question import NearMatches
 
 WINDOW = 4
-"""Points in a row that are missing where a word was replaced. This and the two below were chosen on corpora that were
-left out."""
+"""Consecutive points that differ where a word was replaced. Chosen on held-out corpora, as are the next two."""
 
 NEAR_MATCH_PRIOR = 0.3
-"""Share of nearly the right words among all others. Large, so that few of them pass; owners hardly notice."""
+"""Share of near matches among all other phrases. Large, so that few are accepted; owners hardly notice."""
 
 MAX_PHRASE_LLR = 1.5
-"""What the mean distance may say at most of the same words against others, for or against: recordings that were cut off
-are unlike others of the same words. Chosen on corpora that were left out."""
+"""Limit of the LLR from the mean distance, for or against the same phrase: truncated recordings differ from others of
+their phrase."""
 
-LEAST_S, LONGER_S = 0.8, 0.4
-"""A recording up to the first is one word, of which no part is replaced; so much longer, the share is as above."""
+ONE_WORD_S = 0.8
+"""Seconds of a recording that is a single word, which cannot have one word replaced."""
+
+RAMP_S = 0.4
+"""Seconds beyond `ONE_WORD_S` over which the prior of a near match rises to `NEAR_MATCH_PRIOR`."""
 
 MIN_DISTANCE = 1e-4
-"""Distances below this are of copies."""
+"""Smallest distance: below it recordings are copies."""
 
 CHUNK_COMPARISONS = 2**12
+"""Comparisons per chunk: limits the memory."""
+
+
+class _Templates(NamedTuple):
+    """Points (n, points, d), profile (n,) and phrase code (n,) of each enrolled template."""
+
+    points: Array
+    owner: IntArray
+    phrase: IntArray
+
+
+class _Tests(NamedTuple):
+    """Points (n, points, d), seconds per recording (n,) and first cell (n,) of each test."""
+
+    points: Array
+    seconds: Array
+    first_cells: IntArray
+
+
+class _Comparisons(NamedTuple):
+    """Trial and template of every comparison, trial by trial, and the first comparison of each trial."""
+
+    trial: IntArray
+    template: IntArray
+    starts: IntArray
 
 
 @dataclass(frozen=True)
 class PhraseMatcher:
-    """Compares points, and tells the same words from others, and from nearly the same.
+    """LLRs of the same phrase against others and against near matches, from distances between points.
 
-    view : what the block is about
-    points : of length 1, in a recording; the last column of the block has its seconds
-    whole : (constant, factor): LLR of the same words against others = constant + factor log(mean distance)
-    part : (constant, best, worst): LLR of the same words against nearly the same = constant + best log(lower quartile
-        of distances) + worst log(distance of the worst part). The best places tell how alike two recordings of the same
-        words are here
+    view : view that the block is about
+    points : number of unit-length points per recording; the last column of the block has its seconds
+    whole : (constant, weight): LLR of the same phrase against others = constant + weight log(mean distance)
+    part : (constant, quartile, worst): LLR of the same phrase against near matches = constant + quartile
+        log(lower quartile of distances) + worst log(distance of the worst window). The quartile measures how alike
+        two recordings of the same phrase are under these conditions
     """
 
     view: str
@@ -59,113 +87,160 @@ class PhraseMatcher:
     part: tuple[float, ...] = (0.0, 0.0, -1.0)
 
     def fits(self, columns: int, view: str) -> bool:
-        """Whether a block can be of these points."""
+        """Whether a block of so many columns about a view consists of these points and seconds."""
         has_seconds = columns % self.points == 1 and columns > self.points
         return has_seconds and self.points >= WINDOW and view == self.view
 
     def project(self, block: AnyArray) -> AnyArray:
-        """(n, D) every point with length 1, and the seconds of blocks that were scaled."""
+        """Scale every point to length 1 and restore the seconds, (n, D)."""
         points = block[:, :-1].reshape(len(block) * self.points, -1)
         length = row_products(points, points) ** 0.5
         if isinstance(length, np.ndarray) and not length.all():
             raise DataError("Input X contains points of zeros, which have no direction")
         unit = (points / length[:, None]).reshape(len(block), -1)
-        # extractors give points of length 1, and blocks that stand beside others are scaled to length 1
+        # points come with length 1, but a block among others may have been scaled to length 1 as a whole
         scale = (row_products(block[:, :-1], block[:, :-1]) / self.points) ** 0.5
         seconds = block[:, -1] / scale
         return namespace(block).concatenate([unit, seconds[:, None]], 1)
 
     def distances(self, enrolled: Array, tested: Array) -> Array:
-        """(n, 3) mean and lower quartile of distances, and that of the worst part, of pairs of points (n, points, d).
+        """(n, 3) mean, lower quartile and worst window of the distances, of pairs of recordings (n, points, d).
 
-        A place is as far as its point is from the nearest of the other recording, in the worse of both directions.
+        The distance g_k of point k is that to the nearest point of the other recording, in the worse direction of the
+        two: docs/math.md, section 9.12.
         """
         products = enrolled @ tested.transpose(0, 2, 1)
-        places = 1.0 - np.minimum(products.max(axis=2), products.max(axis=1))
-        sums = np.cumsum(np.pad(places, ((0, 0), (1, 0))), axis=1)
-        parts = (sums[:, WINDOW:] - sums[:, :-WINDOW]) / WINDOW
-        found = [places.mean(axis=1), np.quantile(places, 0.25, axis=1), parts.max(axis=1)]
-        return np.stack(found, axis=1).clip(MIN_DISTANCE)
+        distances = 1.0 - np.minimum(products.max(axis=2), products.max(axis=1))
+        sums = np.cumsum(np.pad(distances, ((0, 0), (1, 0))), axis=1)
+        windows = (sums[:, WINDOW:] - sums[:, :-WINDOW]) / WINDOW
+        statistics = [
+            distances.mean(axis=1),
+            np.quantile(distances, 0.25, axis=1),
+            windows.max(axis=1),
+        ]
+        return np.stack(statistics, axis=1).clip(MIN_DISTANCE)
 
     def fit(
         self, same: Sequence[Array], near_matches: Sequence[Array], other: Sequence[Array]
     ) -> PhraseMatcher:
-        """By logistic regression on distances (n, 3) of the same, nearly the same and other words, by domain."""
-        whole = _line([one[:, :1] for one in same], [one[:, :1] for one in other])
-        part = _line([one[:, 1:] for one in same], [one[:, 1:] for one in near_matches])
+        """Fit the LLRs by logistic regression.
+
+        same, near_matches, other : distances (n, 3) per domain, of recordings of the same, nearly the same and other phrases
+        """
+        whole = _fit_llr(
+            [distances[:, :1] for distances in same], [distances[:, :1] for distances in other]
+        )
+        part = _fit_llr(
+            [distances[:, 1:] for distances in same],
+            [distances[:, 1:] for distances in near_matches],
+        )
         return replace(self, whole=whole, part=part)
 
     def near_matches(self, enrol: Profiles, test: Profiles, listed: IntArray | None) -> NearMatches:
-        """Of a list of trials, or of all: (profiles, tests).
+        """Return near-match evidence for the trials of a list, or for all: (profiles, tests).
 
-        A profile of several phrases is compared by the one that fits best, or by the one that is claimed.
+        A profile of several phrases is compared by the phrase that fits best, or by the one that the test claims.
         """
         pairs = listed
         if pairs is None:
             pairs = np.argwhere(np.ones((len(enrol), len(test)), dtype=bool))
-        # takes of one phrase are one template, whatever their sessions
-        own = enrol.labels.get(self.view)
-        codes = np.zeros_like(enrol.owner) if own is None else own.codes
-        both = np.stack([enrol.owner, codes])
-        (owner, phrase), template = np.unique(both, axis=1, return_inverse=True)
-        sums = sum_rows(to_host(enrol.y), template.reshape(-1), len(owner))
-        templates, _ = self._points(sums)
-        # a test is one recording, or several of one phrase
-        firsts = np.searchsorted(test.owner, np.arange(len(test)))
-        totals = np.add.reduceat(to_host(test.y), firsts, axis=0)
-        counts = np.add.reduceat(test.weights, firsts)
-        tested, seconds = self._points(totals)
-        # templates of a profile lie side by side: every trial is as many comparisons as its profile has
-        bounds = np.searchsorted(owner, np.arange(len(enrol) + 1))
-        lengths = np.diff(bounds)[pairs[:, 0]]
-        starts = np.cumsum(lengths) - lengths
-        trial = np.repeat(np.arange(len(pairs)), lengths)
-        cells = np.arange(len(trial)) - starts[trial] + bounds[pairs[trial, 0]]
-        whole = np.empty(len(trial))
-        part = np.empty(len(trial))
-        for start in range(0, len(trial), CHUNK_COMPARISONS):
-            some = slice(start, start + CHUNK_COMPARISONS)
-            found = self.distances(templates[cells[some]], tested[pairs[trial[some], 1]])
-            logs = np.column_stack([np.ones(len(found)), np.log(found)])
-            whole[some] = logs[:, :2] @ np.array(self.whole)
-            part[some] = logs[:, [0, 2, 3]] @ np.array(self.part)
-        claimed = self._is_claimed(enrol, test, phrase[cells], firsts[pairs[trial, 1]])
-        # a claim that nothing enrolled has is compared with everything
-        claimed |= ~np.logical_or.reduceat(claimed, starts)[trial]
-        told = np.where(claimed, np.stack([whole, part]), -np.inf)
-        same, llr = np.maximum.reduceat(told, starts, axis=1)
+        templates = self._templates(enrol)
+        tests = self._tests(test)
+        comparisons = _list_comparisons(templates.owner, len(enrol), pairs)
+        test_of_comparison = pairs[comparisons.trial, 1]
+        same, llr = self._llrs(
+            templates.points, comparisons.template, tests.points, test_of_comparison
+        )
+
+        claimed = self._is_claimed(
+            enrol,
+            test,
+            templates.phrase[comparisons.template],
+            tests.first_cells[test_of_comparison],
+        )
+        # a claimed phrase that the profile does not have is compared with all of its phrases
+        has_claimed = np.logical_or.reduceat(claimed, comparisons.starts)
+        claimed |= ~has_claimed[comparisons.trial]
+        candidates = np.where(claimed, np.stack([same, llr]), -np.inf)
+        same, llr = np.maximum.reduceat(candidates, comparisons.starts, axis=1)
+
+        # s limited to +-1.5 without a corner: docs/math.md, section 9.12
         same = np.logaddexp(-np.logaddexp(-same, -MAX_PHRASE_LLR), -MAX_PHRASE_LLR)
-        longer = (seconds / counts)[pairs[:, 1]] - LEAST_S
-        prior = NEAR_MATCH_PRIOR * np.clip(longer / LONGER_S, 0.0, 1.0)
+        beyond_one_word = tests.seconds[pairs[:, 1]] - ONE_WORD_S
+        prior = NEAR_MATCH_PRIOR * np.clip(beyond_one_word / RAMP_S, 0.0, 1.0)
         shape = (len(enrol), len(test)) if listed is None else (len(pairs),)
         return NearMatches(self.view, prior.reshape(shape), llr.reshape(shape), same.reshape(shape))
 
+    def _templates(self, enrol: Profiles) -> _Templates:
+        """Return one template per profile and phrase: the sum of its recordings, whatever their sessions."""
+        labels = enrol.labels.get(self.view)
+        codes = np.zeros_like(enrol.owner) if labels is None else labels.codes
+        keys = np.stack([enrol.owner, codes])
+        (owner, phrase), template = np.unique(keys, axis=1, return_inverse=True)
+        sums = sum_rows(to_host(enrol.y), template.reshape(-1), len(owner))
+        points, _ = self._points(sums)
+        return _Templates(points, owner, phrase)
+
+    def _tests(self, test: Profiles) -> _Tests:
+        """Return the points of each test: of one recording, or of several of one phrase."""
+        first_cells = np.searchsorted(test.owner, np.arange(len(test)))
+        sums = np.add.reduceat(to_host(test.y), first_cells, axis=0)
+        counts = np.add.reduceat(test.weights, first_cells)
+        points, seconds = self._points(sums)
+        return _Tests(points, seconds / counts, first_cells)
+
+    def _llrs(
+        self, templates: Array, template_rows: IntArray, tests: Array, test_rows: IntArray
+    ) -> tuple[Array, Array]:
+        """LLRs (n,) of the same phrase against others (s), and against a near match (r), of every comparison."""
+        same = np.empty(len(template_rows))
+        llr = np.empty(len(template_rows))
+        for start in range(0, len(template_rows), CHUNK_COMPARISONS):
+            chunk = slice(start, start + CHUNK_COMPARISONS)
+            distances = self.distances(templates[template_rows[chunk]], tests[test_rows[chunk]])
+            logs = np.column_stack([np.ones(len(distances)), np.log(distances)])
+            # s = a0 + b0 log(mean); r = a + b log(quartile) + c log(worst window)
+            same[chunk] = logs[:, :2] @ np.array(self.whole)
+            llr[chunk] = logs[:, [0, 2, 3]] @ np.array(self.part)
+        return same, llr
+
     def _is_claimed(
-        self, enrol: Profiles, test: Profiles, codes: IntArray, tested: IntArray
+        self, enrol: Profiles, test: Profiles, template_codes: IntArray, test_cells: IntArray
     ) -> BoolArray:
-        """Whether a template has the label of the test's; all do where one side has none."""
-        own, other = enrol.labels.get(self.view), test.labels.get(self.view)
-        if own is None or other is None:
-            return np.ones(len(codes), dtype=bool)
-        # the last name is that of templates without one
-        names = np.append(own.names.astype(np.str_), "")[codes]
-        claims = np.append(other.names.astype(np.str_), "")[other.codes[tested]]
+        """Whether each template has the phrase that the test claims; True where either side has no label."""
+        enrolled, tested = enrol.labels.get(self.view), test.labels.get(self.view)
+        if enrolled is None or tested is None:
+            return np.ones(len(template_codes), dtype=bool)
+        # code -1, no label, selects the appended empty name
+        names = np.append(enrolled.names.astype(np.str_), "")[template_codes]
+        claims = np.append(tested.names.astype(np.str_), "")[tested.codes[test_cells]]
         return np.asarray((names == claims) | (claims == ""))
 
     def _points(self, sums: Array) -> tuple[Array, Array]:
-        """(n, points, d) of length 1, and (n,) seconds."""
+        """Points of length 1 (n, points, d) and summed seconds (n,), from sums of blocks."""
         points = sums[:, :-1].reshape(len(sums), self.points, -1)
         lengths = np.linalg.norm(points, axis=2, keepdims=True)
         return points / np.maximum(lengths, MIN_DISTANCE), sums[:, -1]
 
 
-def _line(same: Sequence[Array], others: Sequence[Array]) -> tuple[float, ...]:
-    """Constant and factors of an LLR of logarithms; domains weigh the same, and so do the two kinds."""
-    parts = [*same, *others]
-    sizes = [len(part) for part in parts]
-    truth = np.repeat([1] * len(same) + [0] * len(others), sizes)
-    shares = [1.0 / len(kind) / len(part) for kind in (same, others) for part in kind]
-    line = LogisticRegression(C=1e3, max_iter=1000)
+def _list_comparisons(owner: IntArray, n_profiles: int, pairs: IntArray) -> _Comparisons:
+    """Return the comparisons of each trial: its test with every template of its profile."""
+    # the templates of a profile are consecutive
+    bounds = np.searchsorted(owner, np.arange(n_profiles + 1))
+    counts = np.diff(bounds)[pairs[:, 0]]
+    starts = np.cumsum(counts) - counts
+    trial = np.repeat(np.arange(len(pairs)), counts)
+    template = np.arange(len(trial)) - starts[trial] + bounds[pairs[trial, 0]]
+    return _Comparisons(trial, template, starts)
+
+
+def _fit_llr(positive: Sequence[Array], negative: Sequence[Array]) -> tuple[float, ...]:
+    """Constant and weights of an LLR that is linear in log distances; domains and both classes weigh the same."""
+    samples = [*positive, *negative]
+    sizes = [len(sample) for sample in samples]
+    is_positive = np.repeat([1] * len(positive) + [0] * len(negative), sizes)
+    shares = [1.0 / len(group) / len(sample) for group in (positive, negative) for sample in group]
+    regression = LogisticRegression(C=1e3, max_iter=1000)
     weights = 1e3 * np.repeat(shares, sizes)
-    line.fit(np.log(np.concatenate(parts)), truth, sample_weight=weights)
-    return (float(line.intercept_[0]), *line.coef_[0].tolist())
+    regression.fit(np.log(np.concatenate(samples)), is_positive, sample_weight=weights)
+    return (float(regression.intercept_[0]), *regression.coef_[0].tolist())
