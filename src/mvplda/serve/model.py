@@ -26,7 +26,6 @@ from ..scoring.question import Question, possible_hypotheses
 from ..voice.audio.decode import read_sound
 from ..voice.audio.quality import Quality, QualityMeter, QualitySettings
 from ..voice.default_model import (
-    DEFAULT_EXTRACTORS,
     DEFAULT_MODEL,
     default_extractor,
     extractor_names,
@@ -457,7 +456,7 @@ def open_model(settings: Settings) -> Model:
             names = extractor_names(bundle.extractor)
         return Model(bundle, load_extractor(names, threads=1) if names else None)
     try:
-        extractor = default_extractor(settings.extractors or DEFAULT_EXTRACTORS)
+        extractor = default_extractor(settings.extractors or ())
     except ParameterError as error:
         raise ParameterError(
             f"{error}. Or look at it with a toy: mvplda serve --demo, which MUST NOT DECIDE ABOUT PEOPLE"

@@ -8,15 +8,17 @@ from pathlib import Path
 from ..bundle import Bundle
 from ..exceptions import FetchError, ParameterError
 from ..model_files import load_model
+from .extractors.blocks import recipe_name
 from .extractors.extractor import Extractor, load_extractor
+from .extractors.recipe import default_recipes
 
 DEFAULT_MODEL = Path(__file__).with_name("defaults") / "default.safetensors"
 """The model of the package: of several corpora, in a domain that enrolments tell."""
-DEFAULT_EXTRACTORS = ("campplus", "resnet", "words", "sounds")
 
 
-def default_extractor(names: Sequence[str] = DEFAULT_EXTRACTORS) -> Extractor:
-    """The extractors of the default model, or others in their place."""
+def default_extractor(names: Sequence[str] = ()) -> Extractor:
+    """Load the extractors of the default model, or others in their place."""
+    names = names or list(default_recipes())
     try:
         return load_extractor(names)
     except (OSError, FetchError, ParameterError) as error:
@@ -37,5 +39,5 @@ def default_bundle(extractor: str | None) -> Bundle | None:
 def extractor_names(noted: str | None) -> list[str]:
     """Names by which the extractors of a model are loaded; without a note, those of the default model."""
     if noted is None:
-        return list(DEFAULT_EXTRACTORS)
-    return [part.rpartition("-")[0] or part for part in noted.split("+")]
+        return list(default_recipes())
+    return [recipe_name(extractor) for extractor in noted.split("+")]

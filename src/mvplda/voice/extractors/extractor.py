@@ -27,8 +27,9 @@ from ...exceptions import AudioError, FileFormatError, NumericalError, Parameter
 from ..audio.decode import FileSegment, Sound, Source, read_segments
 from ..audio.quality import Quality, QualityMeter, QualitySettings
 from ..audio.speech_detection import SoundSegment
-from .download import NAMES, cached_file, is_stale, missing_extractor_message
+from .download import cached_file, is_stale, missing_extractor_message
 from .onnx_network import OnnxNetwork
+from .recipe import downloadable
 
 Vector = NDArray[np.float32]
 OnError = Literal["raise", "skip"]
@@ -277,7 +278,7 @@ def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
     """One network by file or name."""
     file = Path(path)
     # a name is a name, whatever folder of the same name is here
-    if str(path) in NAMES:
+    if str(path) in downloadable():
         file = cached_file(str(path))
         if is_stale(file):
             raise FileFormatError(
@@ -289,7 +290,7 @@ def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
     try:
         network = OnnxNetwork(file, threads=threads)
     except FileFormatError as error:
-        if str(path) not in NAMES:
+        if str(path) not in downloadable():
             raise
         raise FileFormatError(f"{error}. Fetch it again: mvplda extractor get {path}") from error
     if check:

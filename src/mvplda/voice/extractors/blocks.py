@@ -1,0 +1,44 @@
+"""Blocks of columns in the vectors of extractors side by side, as their recipes describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .recipe import families
+
+
+def extractor_widths() -> dict[str, int]:
+    """Return the number of columns of each extractor whose recipe specifies it."""
+    return {name: recipe.width for name, recipe in families().items() if recipe.width}
+
+
+def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
+    """Return the columns of each extractor in joint vectors.
+
+    Parameters
+    ----------
+    extractor : name that is stored beside the vectors, such as ``campplus-0703590a6d1b+words-db2c46ec595f``
+    width : columns of the vectors
+
+    Returns
+    -------
+    {name of the extractor: columns}, or None for a single extractor, unknown widths, or widths of another sum
+    """
+    widths = extractor_widths()
+    names = (extractor or "").split("+")
+    blocks = {name: widths.get(recipe_name(name), 0) for name in names}
+    if len(blocks) < 2 or sum(blocks.values()) != width or not all(blocks.values()):
+        return None
+    return blocks
+
+
+def point_blocks(blocks: Iterable[str] | None) -> list[str]:
+    """Return the blocks whose vectors are points in time: only the default model compares these."""
+    recipes = families()
+    names = [(block, recipe_name(block)) for block in blocks or ()]
+    return [block for block, name in names if name in recipes and recipes[name].has_points]
+
+
+def recipe_name(extractor: str) -> str:
+    """Return the name of an extractor without the fingerprint that may follow it."""
+    return extractor.rpartition("-")[0] or extractor
