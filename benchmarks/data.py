@@ -65,7 +65,7 @@ def as_default(data: Mapping[str, np.ndarray], rows: Any = slice(None)) -> np.nd
     The shared data have CAM++ and words only.
     """
     # peers' interpreters run this file without the package
-    from tools.default_model.build import BLOCKS
+    from tools.default_model.trials import BLOCKS
 
     voices, words = data["camp"][rows], data["words"][rows]
     if whole(data):

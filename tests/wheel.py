@@ -50,7 +50,7 @@ def contents(folder: Path) -> list[str]:
     missing += [
         f"the wheel has {name}"
         for name in inside
-        if name.startswith(("tests/", "docs/", "benchmarks/"))
+        if name.startswith(("tests/", "tools/", "docs/", "benchmarks/"))
     ]
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

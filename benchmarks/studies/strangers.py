@@ -1,7 +1,7 @@
 """Who is named by their voice, of people that are enrolled and of strangers, on corpora that were left out?
 
 ``python -m benchmarks.studies.strangers DATA [-o results/strangers]``. DATA holds the vectors that ``python -m
-tools.default_model.build vectors`` makes. Of every corpus some people enrol all their phrases, by a model that was
+tools.default_model vectors`` makes. Of every corpus some people enrol all their phrases, by a model that was
 fitted, calibrated and given its threshold by the other corpora; they and others are then to be named, in every
 condition, as `mvplda identify` and the service do it.
 """
@@ -18,13 +18,14 @@ from mvplda.bundle import Bundle
 from mvplda.decisions import NAMING_FAR, OperatingPoint, name_among
 from mvplda.paper.provenance import WORK
 from mvplda.scoring.question import Question
-from tools.default_model import build as defaults
+from tools.default_model.build import fit_matcher, fit_model, left_out_trials
 from tools.default_model.recordings import (
     CONDITIONS,
     DOMAINS,
     LabelledVectors,
     read_labelled_vectors,
 )
+from tools.default_model.trials import CalibratedTrials
 
 VOICE = Question(same="speaker")
 PEOPLE = (4, 20)
@@ -32,23 +33,23 @@ DEALS = 5
 TESTS = 200
 
 
-def bundle_without(material: LabelledVectors, group: str) -> tuple[Bundle, OperatingPoint]:
+def bundle_without(vectors: LabelledVectors, group: str) -> tuple[Bundle, OperatingPoint]:
     """The default model of the other corpora, and its point for the voice alone."""
     others = [name for name in DOMAINS if name != group]
-    trials = defaults.Calibrated(defaults.left_out(material, others, named=False), ("speaker",))
-    matcher = defaults.matcher_of(material, others)
-    bundle = Bundle(None, defaults.model_of(material, others, matcher))
+    trials = CalibratedTrials(left_out_trials(vectors, others, named=False), ("speaker",))
+    matcher = fit_matcher(vectors, others)
+    bundle = Bundle(None, fit_model(vectors, others, matcher))
     bundle.calibrations = {"speaker": trials.calibrator}
     return bundle, trials.point(NAMING_FAR)
 
 
 def study(folder: Path) -> dict[str, Any]:
-    material = read_labelled_vectors(folder)
+    vectors = read_labelled_vectors(folder)
     runs = []
     for group, domains in DOMAINS.items():
-        bundle, point = bundle_without(material, group)
+        bundle, point = bundle_without(vectors, group)
         for domain in domains:
-            here = material.select(material.domain == domain)
+            here = vectors.select(vectors.domain == domain)
             # half of them at most, so that there are strangers
             most = len(np.unique(here.speaker)) // 2
             for people in sorted({min(number, most) for number in PEOPLE}):

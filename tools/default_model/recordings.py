@@ -1,4 +1,4 @@
-"""Training vectors of the default model (`tools.default_model.build`).
+"""Training vectors of the default model (`tools.default_model`).
 
 Recordings of three corpora are embedded clean and with simulated telephones, noise and rooms.
 """
@@ -25,11 +25,12 @@ from mvplda.paper.frames import in_room, over_channel, with_noise
 from mvplda.voice.audio.decode import read_audio
 from mvplda.voice.audio.speech_detection import SoundSegment
 from mvplda.voice.extractors import Extractor, load_extractor
+from mvplda.voice.extractors.recipe import default_recipes
 
 Samples = NDArray[np.float32]
 RATE = 16000
 COLUMNS = ("vectors", "domain", "speaker", "phrase", "condition", "take")
-EXTRACTORS = ("campplus", "resnet", "words", "sounds")
+EXTRACTORS = tuple(default_recipes())
 CONDITIONS = ("telephone", "noise", "room", "mixed")
 DOMAINS = {
     "audiomnist": ("digits", "digits joined"),
@@ -52,13 +53,13 @@ MIN_WORD_PAUSE_S = 0.05
 class Recording(NamedTuple):
     """A recording of a phrase.
 
-    take : id of the recording, or number of the repetition if its words were joined
+    recording_id : id in the corpus, or number of the repetition if its words were joined
     """
 
     samples: Samples
     domain: str
     phrase: str
-    take: str
+    recording_id: str
 
 
 class JoinedPhrase(NamedTuple):
@@ -150,12 +151,12 @@ def _phrases(corpus: str, recordings: dict[str, list[Samples]]) -> list[list[str
     return [[words[(k + step) % len(words)] for step in (0, 1, 2 + k % 2)] for k in range(6)]
 
 
-def join_recordings(clips: Sequence[Samples], rng: Generator) -> Samples:
+def join_recordings(recordings: Sequence[Samples], rng: Generator) -> Samples:
     """Concatenate recordings with short random pauses, and add faint background noise."""
-    pauses = rng.uniform(0.02, 0.15, len(clips))
+    pauses = rng.uniform(0.02, 0.15, len(recordings))
     pieces = []
-    for pause, clip in zip(pauses, clips, strict=True):
-        pieces += [np.zeros(int(pause * RATE), dtype=np.float32), clip]
+    for pause, recording in zip(pauses, recordings, strict=True):
+        pieces += [np.zeros(int(pause * RATE), dtype=np.float32), recording]
     pieces.append(np.zeros(int(rng.uniform(0.05, 0.3) * RATE), dtype=np.float32))
     samples = np.concatenate(pieces)
 
@@ -216,7 +217,7 @@ def vectors_of_person(corpus: Corpus, rows: IntArray) -> list[tuple[Any, ...]]:
     for number, recording in enumerate(recordings_of_person(corpus, rows)):
         for name in ("clean", CONDITIONS[number % len(CONDITIONS)]):
             vector = _extractor().embed(simulate_condition(recording.samples, name, rng))
-            labels = (recording.domain, speaker, recording.phrase, name, recording.take)
+            labels = (recording.domain, speaker, recording.phrase, name, recording.recording_id)
             table.append((vector, *labels))
     return table
 
@@ -279,7 +280,7 @@ def read_labelled_vectors(folder: Path) -> LabelledVectors:
         path = folder / f"{name}.npz"
         if not path.is_file():
             raise DataError(
-                f"{path} does not exist: run python -m tools.default_model.build vectors first"
+                f"{path} does not exist: run python -m tools.default_model vectors first"
             )
         with np.load(path) as arrays:
             table = dict(arrays)

@@ -1,0 +1,85 @@
+"""Commands that rebuild the default model: ``python -m tools.default_model --help``; see README.md in this folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from mvplda.model_files import load_model
+from mvplda.paper.provenance import OUTPUT, WORK, provenance, with_provenance, write_results
+from mvplda.voice.default_model import DEFAULT_MODEL, default_extractor
+from tools.default_model.build import card, evaluate_left_out, make_bundle
+from tools.default_model.comparison import TOLERANCE, differences
+from tools.default_model.recordings import DOMAINS, read_labelled_vectors, write_vectors
+
+WORK_ARGUMENT = click.argument("work", type=click.Path(path_type=Path))
+MODEL = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.group()
+def main() -> None:
+    """Rebuild the default model of the package."""
+
+
+@main.command()
+@WORK_ARGUMENT
+@click.argument("roots", nargs=len(DOMAINS), metavar="AUDIOMNIST SPEECH-COMMANDS CVAU")
+def vectors(work: Path, roots: tuple[str, ...]) -> None:
+    """Extract the vectors of three corpora into the folder WORK. Corpora whose file exists are skipped."""
+    for name, root in zip(DOMAINS, roots, strict=True):
+        write_vectors(work, name, Path(root))
+
+
+@main.command()
+@WORK_ARGUMENT
+@click.option(
+    "-o", "--output", type=MODEL, help="File of the model; default: WORK/default.safetensors."
+)
+@click.option("--results", type=click.Path(path_type=Path), help="Write the results here too.")
+def model(work: Path, output: Path | None, results: Path | None) -> None:
+    """Fit, calibrate and evaluate the model of the vectors in WORK."""
+    command = (
+        f"python -m tools.default_model model {WORK} -o {WORK}/default.safetensors "
+        f"--results {OUTPUT}"
+    )
+    record = provenance([work / f"{name}.npz" for name in DOMAINS], command=command)
+    labelled = read_labelled_vectors(work)
+    rows = []
+    for corpus in DOMAINS:
+        rows += evaluate_left_out(labelled, corpus)
+        click.echo(f"{corpus} left out: done")
+    bundle = make_bundle(labelled, default_extractor().name)
+    bundle.card = card(labelled, rows)
+    bundle.save(output or work / "default.safetensors")
+    if results is not None:
+        points = {
+            key: [point.to_dict() for point in points]
+            for key, points in (bundle.points or {}).items()
+        }
+        title = "The default model on corpora left out"
+        figures = {
+            "points": {**points, "provenance": record},
+            "rows": with_provenance(rows, record),
+        }
+        write_results(results / "results.json", title, **figures)
+
+
+@main.command()
+@click.argument("rebuilt", type=MODEL)
+@click.argument("shipped", type=MODEL, default=DEFAULT_MODEL)
+def check(rebuilt: Path, shipped: Path) -> None:
+    """Compare the model file REBUILT with SHIPPED, by default the model of the package.
+
+    Prints the largest difference of LLRs on drawn vectors and of thresholds per question; ends with 1 if one of them
+    exceeds 1e-6.
+    """
+    largest = differences(load_model(rebuilt), load_model(shipped))
+    for name, difference in largest.items():
+        click.echo(f"{name}: {difference:.1e}")
+    sys.exit(int(any(not value <= TOLERANCE for value in largest.values())))
+
+
+if __name__ == "__main__":
+    main()
