@@ -64,21 +64,21 @@ class ProfileGroup:
     table: CellTable
     profiles: IntArray
     rows: IntArray
-    whole: bool = False
+    is_complete: bool = False
 
     def gather(self, y: AnyArray) -> AnyArray:
         """(profiles, cells, r) evidence of the profiles, from the cells' y."""
-        if self.whole:
+        if self.is_complete:
             return y[:, None]
         return y[like(self.rows, y)]
 
-    def cut(self, which: slice) -> ProfileGroup:
+    def subset(self, which: slice) -> ProfileGroup:
         """Some of the profiles."""
         return ProfileGroup(self.table, self.profiles[which], self.rows[which])
 
-    def places(self, numbers: IntArray) -> IntArray:
+    def positions(self, numbers: IntArray) -> IntArray:
         """Where profiles stand in the group; -1 for those of other groups."""
-        if self.whole:
+        if self.is_complete:
             return numbers
         place = np.full(max(numbers.max(), self.profiles.max()) + 1, -1)
         place[self.profiles] = np.arange(len(self.profiles))
@@ -98,7 +98,7 @@ def group_profiles(
         # one cell each, in which nothing but its weight could differ
         every = np.arange(len(weights))
         yield ProfileGroup(
-            CellTable.single_cell(base, float(weights[0])), every, every[:, None], whole=True
+            CellTable.single_cell(base, float(weights[0])), every, every[:, None], is_complete=True
         )
         return
     # cells are put in one order, so that equal tables look equal
@@ -217,7 +217,7 @@ class Assignment:
     log_weight: float
 
     @cached_property
-    def own(self) -> TrainingClasses:
+    def test_classes(self) -> TrainingClasses:
         """What the world makes of a test by itself: its training classes."""
         return training_classes_of(self.matches)
 

@@ -1,9 +1,9 @@
-"""One engine over pair forms: matrices, lists, the best profiles, and log-likelihoods of hypotheses.
+"""Scoring of two sets of profiles: matrices, lists, best profiles, and log-likelihoods of hypotheses.
 
-A question gives hypotheses with weights, labels and known classes give worlds of each hypothesis, a scorer gives a
-pair form for every world, and
+A question gives weighted hypotheses, labels and known classes give the assignments of each hypothesis, a scorer gives
+the pair terms F_w of each assignment w, and
 
-    LLR = log sum over worlds for (exp(F_w) weight) - log sum over worlds against (exp(F_w) weight)    (V4)
+    LLR = log sum over assignments for (weight exp(F_w)) - log sum over assignments against (weight exp(F_w))    (V4)
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -36,6 +36,7 @@ from ..exceptions import DataError
 from .assignments import (
     Assignment,
     CellTable,
+    ClassMatches,
     ProfileGroup,
     TrainingClasses,
     ViewLabels,
@@ -58,51 +59,57 @@ from .profiles import Profiles
 from .question import Hypothesis, HypothesisWeights, LikelihoodRatio, LogLikelihoods
 
 MAX_CACHED_TABLE_PAIRS = 2**12
-"""What hypotheses leave possible is kept for this many pairs of tables."""
+"""Number of (hypothesis, enrolment table, test table) whose assignments are cached."""
 
 MAX_CACHED_ASSIGNMENTS = 2**6
-"""More possibilities than these are not kept."""
+"""Longer lists of assignments are not cached."""
 
 MAX_CACHED_FACTORS = 8
-"""Factors of profiles that are kept with them: those of one or two questions about three views."""
+"""Number of factors cached per set of profiles: those of one or two questions about three views."""
 
 KNOWN_CLASS_NUMBERS = 2**22
-"""Tests are seen as every known class in chunks of about this many numbers."""
+"""Approximate size of a chunk of tests, in numbers, when every test is evaluated as every known class."""
 
 FLOAT32_LIMIT = 2.0**16
-"""Terms larger than this are not held in float32: their rounding would show in the LLRs."""
+"""Terms above this are computed in float64: the rounding of float32 would show in the LLRs."""
 
 FLOAT64_LIMIT = 2.0**52
-"""Terms larger than this are rounded to more than a nat even in float64."""
+"""Terms above this are refused: even float64 rounds them to more than one nat."""
 
 SINGLE_THREAD_SCORES = 2**12
-"""So few scores need no care about threads."""
+"""Below this number of scores, BLAS threads are left as they are."""
 
 PAIR_CHUNK = 2**16
-"""Trials of a list that are scored at a time."""
+"""Number of trials of a list that are scored at a time."""
 
 
 class SideFactor(NamedTuple):
-    """One side's factor of one product: [E, row, 1] or [T, 1, column], and the largest number that it can bring in."""
+    """One side's factor of a product: [E, row, 1] or [T, 1, column].
+
+    size : bound of the terms that the factor contributes, which decides on float32 or float64
+    """
 
     values: AnyArray
     size: float
 
 
 class ScoringCache:
-    """What scoring keeps of a scorer from call to call: nothing that it could not make again."""
+    """Results that a scorer reuses between calls; all of them can be computed again.
+
+    assignments : by hypothesis, tables and labels
+    groups, factors : by profiles; entries live as long as the profiles
+    """
 
     def __init__(self) -> None:
-        # all three are bounded, or go with the profiles that they are of
-        self.worlds: dict[Hashable, list[Assignment]] = {}
+        self.assignments: dict[Hashable, list[Assignment]] = {}
         self.groups: WeakKeyDictionary[Profiles, list[ProfileGroup]] = WeakKeyDictionary()
-        self.halves: WeakKeyDictionary[Profiles, dict[Hashable, SideFactor]] = WeakKeyDictionary()
+        self.factors: WeakKeyDictionary[Profiles, dict[Hashable, SideFactor]] = WeakKeyDictionary()
 
 
 class ComparisonSide(NamedTuple):
     """One set of profiles in a comparison.
 
-    names : {view: (cells,) number of every cell's class name}, of the views where names matter
+    names : {view: (cells,) number of each cell's class name}, for views whose names affect the score
     """
 
     profiles: Profiles
@@ -110,108 +117,115 @@ class ComparisonSide(NamedTuple):
 
 
 class GroupSide:
-    """Profiles of one table, as the scorer sees them.
+    """Profiles of one side that have equal tables, prepared by the scorer.
 
-    kept : factors that last from call to call, where the profiles are scored as they are
+    prepared : the scorer's own representation, see `PairTerms.prepare`
+    training_classes : training classes that the profiles' names stand for
+    class_log_likelihoods : (n,) log-likelihoods of tests as training classes, filled by `Comparison`
     """
 
     def __init__(self, comparison: Comparison, side: ComparisonSide, group: ProfileGroup) -> None:
-        self.comparison = comparison
         self.is_enrolled = side is comparison.enrol
         self.profiles = side.profiles
         self.group = group
         y = group.gather(side.profiles.y)
         self.zeros: AnyArray = 0.0 * y[:, 0, 0]
-        self.side = comparison.pair_terms.prepare(group.table, y)
-        self.training_classes: TrainingClasses = enrolled_training_classes(
-            group.table, comparison.view_labels
-        )
-        self.kept: dict[Hashable, SideFactor] | None = None
-        if group.whole and not comparison.has_names:
-            self.kept = comparison.cache.halves.setdefault(side.profiles, {})
-        # quadratic forms, which all worlds with equal keys have in common
+        self.prepared = comparison.pair_terms.prepare(group.table, y)
+        self.training_classes = enrolled_training_classes(group.table, comparison.view_labels)
+        self.class_log_likelihoods: dict[TrainingClasses, AnyArray] = {}
+        # factors outlive the call only if the profiles are scored as they are, without names
+        self._cached_factors: dict[Hashable, SideFactor] | None = None
+        if group.is_complete and not comparison.has_names:
+            self._cached_factors = comparison.cache.factors.setdefault(side.profiles, {})
+        # assignments with equal keys share squares
         self._squares: dict[Hashable, AnyArray] = {}
-        self._own: dict[Hashable, tuple[list[QuadraticTerm], AnyArray]] = {}
-        # log-likelihoods as certain training classes, whatever is enrolled
-        self.side_terms: dict[TrainingClasses, AnyArray] = {}
+        self._one_sided: dict[Hashable, tuple[list[QuadraticTerm], AnyArray]] = {}
 
-    def total(self, quadratics: Iterable[QuadraticTerm]) -> AnyArray:
-        return sum((one.evaluate(self._squares) for one in quadratics), self.zeros)
+    def evaluate(self, terms: Iterable[QuadraticTerm]) -> AnyArray:
+        """Return the (n,) sum of terms."""
+        return sum((term.evaluate(self._squares) for term in terms), self.zeros)
 
-    def own(self, terms: Sequence[PairTerm]) -> AnyArray:
-        """(n,) what the side adds by itself: once for all worlds in which it adds the same."""
+    def one_sided(self, terms: Sequence[PairTerm]) -> AnyArray:
+        """Return the (n,) row or column terms of this side, a(e) or b(t)."""
         quadratics = [term.row if self.is_enrolled else term.column for term in terms]
-        key = tuple((one.key, id(one.linear), one.constant) for one in quadratics)
-        if key not in self._own:
-            # with the quadratics, so that no other array gets the number of one of theirs
-            self._own[key] = quadratics, self.total(quadratics)
-        return self._own[key][1]
+        key = tuple((term.key, id(term.linear), term.constant) for term in quadratics)
+        if key not in self._one_sided:
+            # the entry holds the terms, so that no new array can reuse an id in the key
+            self._one_sided[key] = quadratics, self.evaluate(quadratics)
+        return self._one_sided[key][1]
 
-    def half(self, terms: Sequence[PairTerm], more: AnyArray | float, dtype: str) -> SideFactor:
-        """The factor of one world, whose own term has something added."""
-        # what is added for every test by itself is of one call only
-        if self.kept is None or not isinstance(more, float):
-            return self.make(terms, more, dtype)
-        name = (self.is_enrolled, dtype, more, *(term.key for term in terms))
-        half = self.kept.get(name)
-        if half is None:
-            if len(self.kept) >= MAX_CACHED_FACTORS:
-                self.kept.clear()
-            # other threads may clear it again
-            half = self.kept[name] = self.make(terms, more, dtype)
-        return half
+    def factor(self, terms: Sequence[PairTerm], offset: AnyArray | float, dtype: str) -> SideFactor:
+        """Return the side's factor of one product, with an offset added to its one-sided term."""
+        # array offsets belong to one call
+        if self._cached_factors is None or not isinstance(offset, float):
+            return self._make_factor(terms, offset, dtype)
+        key = (self.is_enrolled, dtype, offset, *(term.key for term in terms))
+        factor = self._cached_factors.get(key)
+        if factor is None:
+            if len(self._cached_factors) >= MAX_CACHED_FACTORS:
+                self._cached_factors.clear()
+            # another thread may clear the cache in between: do not read the entry back
+            factor = self._cached_factors[key] = self._make_factor(terms, offset, dtype)
+        return factor
 
-    def make(self, terms: Sequence[PairTerm], more: AnyArray | float, dtype: str) -> SideFactor:
-        own = self.own(terms)
+    def _make_factor(
+        self, terms: Sequence[PairTerm], offset: AnyArray | float, dtype: str
+    ) -> SideFactor:
+        one_sided = self.one_sided(terms)
         blocks = []
-        sizes = abs(own)
+        sizes = abs(one_sided)
         for term in terms:
             if self.is_enrolled:
                 block = multiply(term.row.values, term.left)
             else:
                 block = multiply(term.column.values, term.right)
             sizes = sizes + abs(term.weight) * row_products(block, block)
-            # factors of experts stand on the left
+            # the weight multiplies the enrolled side only
             if self.is_enrolled and term.weight != 1:
                 block = term.weight * block
             blocks.append(block)
         size = largest(sizes)
+        # written so that NaN is refused, too
         if not size <= FLOAT64_LIMIT:
             self._refuse(np.flatnonzero(~(to_host(sizes) <= FLOAT64_LIMIT)))
         width = sum(block.shape[1] for block in blocks)
-        values = empty((len(own), width + 2), dtype, own)
+        values = empty((len(one_sided), width + 2), dtype, one_sided)
         start = 0
         for block in blocks:
             values[:, start : start + block.shape[1]] = block
             start += block.shape[1]
-        # own terms ride along as two more columns: [E, row, 1] [T, 1, column]'
+        # two more columns add the one-sided terms: [E, row, 1] [T, 1, column]'  (V3)
         values[:, width:] = 1.0
-        values[:, width if self.is_enrolled else width + 1] = own + more
+        values[:, width if self.is_enrolled else width + 1] = one_sided + offset
         return SideFactor(values, size)
 
     def _refuse(self, rows: IntArray) -> None:
         numbers = self.group.profiles[rows]
-        some = ", ".join(f"{i} ({self.profiles.ids[i]!s})" for i in numbers[:3])
-        more = ", ..." if len(rows) > 3 else ""
+        examples = ", ".join(f"{i} ({self.profiles.ids[i]!s})" for i in numbers[:3])
+        dots = ", ..." if len(rows) > 3 else ""
         raise DataError(
             f"{len(rows)} {'enrolled' if self.is_enrolled else 'test'} profile(s) lie too far from the training data "
-            f"to be scored, rows {some}{more}: are the vectors scaled as in training?"
+            f"to be scored, rows {examples}{dots}: are the vectors scaled as in training?"
         )
 
 
-Extra = dict[TrainingClasses, AnyArray]
-"""(tests,) log-likelihoods of tests by themselves, by their training classes."""
+class WeightedAssignment(NamedTuple):
+    """An assignment with its pair terms.
 
-Possible = list[tuple[float, Assignment, list[PairTerm]]]
-"""Worlds with the logarithms of their weights and their forms."""
+    log_weight : log of the hypothesis' weight times the assignment's
+    """
+
+    log_weight: float
+    assignment: Assignment
+    terms: list[PairTerm]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A question put to two sets of profiles.
+    """A question about two sets of profiles.
 
     ratio : hypotheses for and against
-    namings : what is known of the classes' names, by base view
+    view_labels : role of labels and training classes, per base view
     """
 
     ratio: LikelihoodRatio
@@ -228,41 +242,41 @@ class Comparison:
 
     @property
     def reference(self) -> AnyArray:
-        """An array of the kind and on the device of the sides."""
+        """Array whose kind and device are those of the sides."""
         return self.enrol.profiles.y
 
     @property
     def has_names(self) -> bool:
-        """Whether classes have names that matter."""
+        """Whether names of classes affect the score."""
         return bool(self.enrol.names)
 
-    def parts(self) -> Iterator[tuple[GroupSide, GroupSide]]:
-        """Profiles and tests of every part of the matrix whose sides have equal tables."""
-        # the enrolled side is made once, whatever the tests' tables are
+    def blocks(self) -> Iterator[tuple[GroupSide, GroupSide]]:
+        """Yield the two sides of every block of the matrix; within a block, the tables of each side are equal."""
+        # every enrolled group is prepared once, for all groups of tests
         enrolled = [GroupSide(self, self.enrol, group) for group in self.groups(self.enrol)]
-        for group in self._groups_of_tests():
-            tested = GroupSide(self, self.test, group)
+        for group in self._test_groups():
+            test = GroupSide(self, self.test, group)
             for side in enrolled:
-                yield side, tested
+                yield side, test
 
-    def _groups_of_tests(self) -> Iterator[ProfileGroup]:
-        """Tests with equal tables, as many at a time as can be seen as every known class at once."""
-        trained = [n.training for n in self.view_labels.values() if n.training is not None]
-        readings = 1 + sum(len(numbers) for numbers in trained)
-        step = max(256, KNOWN_CLASS_NUMBERS // (readings * self.test.profiles.y.shape[1]))
+    def _test_groups(self) -> Iterator[ProfileGroup]:
+        """Yield groups of tests, cut so that the tests as every known class fit in memory."""
+        training = [labels.training for labels in self.view_labels.values()]
+        class_counts = [len(numbers) for numbers in training if numbers is not None]
+        numbers_per_test = (1 + sum(class_counts)) * self.test.profiles.y.shape[1]
+        step = max(256, KNOWN_CLASS_NUMBERS // numbers_per_test)
         for group in self.groups(self.test):
-            if not trained or len(group.profiles) <= step:
+            if not class_counts or len(group.profiles) <= step:
                 yield group
                 continue
             for start in range(0, len(group.profiles), step):
-                yield group.cut(slice(start, start + step))
+                yield group.subset(slice(start, start + step))
 
     def groups(self, side: ComparisonSide) -> list[ProfileGroup]:
-        """Profiles with equal tables; kept with the scorer where no names play a part."""
+        """Return groups of profiles with equal tables; the result is cached if no names are involved."""
         profiles = side.profiles
         if side.names:
             return list(group_profiles(profiles, self.pair_terms.base, side.names))
-        # profiles that are scored again and again are grouped once
         if profiles not in self.cache.groups:
             self.cache.groups[profiles] = list(group_profiles(profiles, self.pair_terms.base, {}))
         return self.cache.groups[profiles]
@@ -270,138 +284,157 @@ class Comparison:
     def log_ratios(
         self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
     ) -> LogRatios:
-        """Sums of hypotheses over two groups; the last is what the others are relative to."""
+        """Return the sums over hypotheses for one block, of which the last is the reference of all others."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            every = self.possible(enrol, test, sums)
-            # forms are relative to tests of which nothing is known; what is known of them adds to this
-            extra: Extra = {}
+            weighted_sums = self.weighted_assignments(enrol, test, sums)
+            test_offsets: dict[TrainingClasses, AnyArray] = {}
             if self.has_names:
-                extra = self._extra(test, [world for some in every for _, world, _ in some])
-            # relative to the last hypotheses' worlds in which the sides share nothing, their term is 0
-            apart = [weight for weight, _, terms in every[-1] if not terms]
-            shift = -float(np.logaddexp.reduce(apart)) if apart else 0.0
-            # float32 first: most terms are small, and the sizes come with the products
+                test_offsets = self._test_offsets(
+                    test, [w.assignment for weighted in weighted_sums for w in weighted]
+                )
+            # shift all sums so that assignments that share nothing contribute exp(0) to the reference
+            unshared = [w.log_weight for w in weighted_sums[-1] if not w.terms]
+            shift = -float(np.logaddexp.reduce(unshared)) if unshared else 0.0
+            # float32 first, because most terms are small; their sizes are known only afterwards
             dtype = "float32" if self.dtype == np.float32 else "float64"
             while True:
                 sizes = [0.0]
                 log_ratios = LogRatios(
-                    *(_log_sum(enrol, test, some, extra, shift, dtype, sizes) for some in every)
+                    *(
+                        _assignment_sum(enrol, test, weighted, test_offsets, shift, dtype, sizes)
+                        for weighted in weighted_sums
+                    )
                 )
                 if dtype == "float64" or max(sizes) <= FLOAT32_LIMIT:
                     return log_ratios
                 dtype = "float64"
 
-    def possible(
+    def weighted_assignments(
         self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
-    ) -> list[Possible]:
-        """The worlds of every sum."""
-        made: dict[Hashable, list[PairTerm]] = {}
-        every: list[Possible] = []
-        for weighted in sums:
-            possible: Possible = []
-            for h, weight in weighted.items():
-                for world in self._worlds(h, enrol.group.table, test.group.table):
-                    key = world.matches
-                    if key not in made:
-                        made[key] = self.pair_terms.assignment_terms(
-                            enrol.side, test.side, enrol.training_classes, key
+    ) -> list[list[WeightedAssignment]]:
+        """Return the assignments of every sum, with their pair terms."""
+        terms_of: dict[ClassMatches, list[PairTerm]] = {}
+        weighted_sums: list[list[WeightedAssignment]] = []
+        for weights in sums:
+            weighted: list[WeightedAssignment] = []
+            for h, weight in weights.items():
+                for assignment in self._assignments(h, enrol.group.table, test.group.table):
+                    matches = assignment.matches
+                    # hypotheses may have assignments in common
+                    if matches not in terms_of:
+                        terms_of[matches] = self.pair_terms.assignment_terms(
+                            enrol.prepared, test.prepared, enrol.training_classes, matches
                         )
-                    possible.append((weight + world.log_weight, world, made[key]))
-            every.append(possible)
-        return every
+                    log_weight = weight + assignment.log_weight
+                    weighted.append(WeightedAssignment(log_weight, assignment, terms_of[matches]))
+            weighted_sums.append(weighted)
+        return weighted_sums
 
-    def _extra(self, test: GroupSide, every: Sequence[Assignment]) -> Extra:
-        """(tests,) log-likelihoods as the worlds' classes, less the best; nothing where all are alike."""
-        extra: Extra = {}
-        for world in every:
-            if world.own not in test.side_terms:
-                test.side_terms[world.own] = test.total(
-                    self.pair_terms.side_terms(test.side, world.own)
-                )
-            extra[world.own] = test.side_terms[world.own]
-        # what all worlds add cancels in the ratio
-        if len(extra) < 2:
+    def _test_offsets(
+        self, test: GroupSide, assignments: Sequence[Assignment]
+    ) -> dict[TrainingClasses, AnyArray]:
+        """Return (tests,) log-likelihoods as training classes, relative to the largest; empty if there is one only.
+
+        Pair terms are relative to a test without known classes, so that this is lambda_t(d) of (V7).
+        """
+        offsets: dict[TrainingClasses, AnyArray] = {}
+        for assignment in assignments:
+            classes = assignment.test_classes
+            if classes not in test.class_log_likelihoods:
+                terms = self.pair_terms.side_terms(test.prepared, classes)
+                test.class_log_likelihoods[classes] = test.evaluate(terms)
+            offsets[classes] = test.class_log_likelihoods[classes]
+        # an offset that all assignments have cancels in the ratio
+        if len(offsets) < 2:
             return {}
-        rest = _top_and_rest(list(extra.values()))[1]
-        return {own: rest[:, k] for k, own in enumerate(extra)}  # (V7)
+        _, below_top = _split_largest(list(offsets.values()))
+        return {classes: below_top[:, k] for k, classes in enumerate(offsets)}
 
-    def _worlds(self, h: Hypothesis, enrol: CellTable, test: CellTable) -> list[Assignment]:
-        """What a hypothesis leaves possible; kept, for the same tables come again in most calls."""
-        kept = self.cache.worlds
-        key = (h, enrol, test, self._naming_keys)
-        made = kept.get(key)
-        if made is None:
-            made = possible_assignments(h, enrol, test, self.view_labels)
-            if len(kept) >= MAX_CACHED_TABLE_PAIRS:
-                kept.clear()
-            # those of many known classes would fill the memory
-            if len(made) <= MAX_CACHED_ASSIGNMENTS:
-                kept[key] = made
-        return made
+    def _assignments(self, h: Hypothesis, enrol: CellTable, test: CellTable) -> list[Assignment]:
+        """Return the assignments of a hypothesis; short lists are cached, because the same tables recur."""
+        cache = self.cache.assignments
+        key = (h, enrol, test, self._label_keys)
+        assignments = cache.get(key)
+        if assignments is None:
+            assignments = possible_assignments(h, enrol, test, self.view_labels)
+            if len(cache) >= MAX_CACHED_TABLE_PAIRS:
+                cache.clear()
+            if len(assignments) <= MAX_CACHED_ASSIGNMENTS:
+                cache[key] = assignments
+        return assignments
 
     @cached_property
-    def _naming_keys(self) -> tuple[Hashable, ...]:
-        return tuple(naming.key for naming in self.view_labels.values())
+    def _label_keys(self) -> tuple[Hashable, ...]:
+        return tuple(labels.key for labels in self.view_labels.values())
 
 
-def _log_sum(
+def _assignment_sum(
     enrol: GroupSide,
     test: GroupSide,
-    possible: Possible,
-    extra: Extra,
+    weighted: Sequence[WeightedAssignment],
+    test_offsets: dict[TrainingClasses, AnyArray],
     shift: float,
     dtype: str,
     sizes: list[float],
 ) -> AssignmentSum:
-    """The sum over worlds: one product for all worlds whose forms have equal keys. Their sizes go into `sizes`."""
-    # products are what costs: worlds that differ in known classes alone share one
-    together: dict[tuple[Hashable, ...], Possible] = {}
-    for weight, world, terms in possible:
-        key = tuple(term.key for term in terms)
-        together.setdefault(key, []).append((weight + shift, world, terms))
+    """Return the sum over assignments, with one product for all assignments whose terms have equal keys.
+
+    sizes : output; the sizes of all factors are appended
+    """
+    # products dominate the cost; assignments that differ only in training classes share one
+    by_product: dict[tuple[Hashable, ...], list[WeightedAssignment]] = {}
+    for w in weighted:
+        key = tuple(term.key for term in w.terms)
+        by_product.setdefault(key, []).append(w)
+
     constant = None
     products = []
-    for key, some in together.items():
-        more = [extra[world.own] if extra else 0.0 for _, world, _ in some]
-        weights = [weight for weight, _, _ in some]
-        several = None
+    for key, members in by_product.items():
+        weights = [w.log_weight + shift for w in members]
+        offsets = [
+            test_offsets[w.assignment.test_classes] if test_offsets else 0.0 for w in members
+        ]
+        terms = members[0].terms
+        offset_sum = None
+        if not key and not test_offsets:
+            # nothing is shared: one number for all trials
+            total = float(np.logaddexp.reduce(weights))
+            constant = 0.0 if abs(total) < 1e-15 else total
+            continue
         if not key:
-            # worlds in which the sides share nothing: one number, or one for every test
-            if not extra:
-                total = float(np.logaddexp.reduce(weights))
-                constant = 0.0 if abs(total) < 1e-15 else total
-                continue
-            column = log_sum([extra[world.own] + weight for weight, world, _ in some])
-            left = enrol.half((), 0.0, dtype)
-            right = test.half((), column, dtype)
-        elif len(some) == 1:
-            left = enrol.half(some[0][2], weights[0], dtype)
-            right = test.half(some[0][2], more[0], dtype)
+            # nothing is shared: one number per test
+            column = log_sum([a + b for a, b in zip(offsets, weights, strict=True)])
+            left = enrol.factor((), 0.0, dtype)
+            right = test.factor((), column, dtype)
+        elif len(members) == 1:
+            left = enrol.factor(terms, weights[0], dtype)
+            right = test.factor(terms, offsets[0], dtype)
         else:
-            # worlds that differ by rows and columns only: the largest go into the product
-            rows = [enrol.own(terms) + weight for weight, _, terms in some]
-            columns = [test.own(some[k][2]) + one for k, one in enumerate(more)]
-            top_row, other_rows = _top_and_rest(rows)
-            top_column, other_columns = _top_and_rest(columns)
-            left = enrol.half(some[0][2], top_row - enrol.own(some[0][2]), dtype)
-            right = test.half(some[0][2], top_column - test.own(some[0][2]), dtype)
-            several = OffsetSum(other_rows, other_columns)
+            # the product holds the largest one-sided terms; `OffsetSum` adds the assignments relative to it
+            rows = [enrol.one_sided(w.terms) + weights[k] for k, w in enumerate(members)]
+            columns = [test.one_sided(w.terms) + offsets[k] for k, w in enumerate(members)]
+            top_row, row_offsets = _split_largest(rows)
+            top_column, column_offsets = _split_largest(columns)
+            left = enrol.factor(terms, top_row - enrol.one_sided(terms), dtype)
+            right = test.factor(terms, top_column - test.one_sided(terms), dtype)
+            offset_sum = OffsetSum(row_offsets, column_offsets)
         sizes += [left.size, right.size]
-        products.append(TermProduct(left.values, right.values, several))
+        products.append(TermProduct(left.values, right.values, offset_sum))
     return AssignmentSum(tuple(products), constant)
 
 
-def _top_and_rest(values: Sequence[AnyArray]) -> tuple[AnyArray, AnyArray]:
-    """(n,) the largest of some (n,), and (n, k) how much lower each of them is."""
+def _split_largest(values: Sequence[AnyArray]) -> tuple[AnyArray, AnyArray]:
+    """Return the (n,) elementwise maximum of k arrays (n,), and the (n, k) arrays relative to it."""
     xp = namespace(values[0])
     stacked = xp.stack(list(values), 1)
     top = stacked.max(1)
-    if not isinstance(top, np.ndarray):  # torch gives places, too
+    # torch returns (values, indices)
+    if not isinstance(top, np.ndarray):
         top = top.values
     return top, stacked - top[:, None]
 
 
-# -- what is asked of a comparison -----------------------------------------------------------------------------
+# -- matrices, lists and best profiles -------------------------------------------------------------------------
 
 
 def fill_results(
@@ -410,35 +443,36 @@ def fill_results(
     results: Sequence[AnyArray],
     threads: int | None = None,
 ) -> None:
-    """Write every sum but the last, relative to it, of every profile and test into the results."""
+    """Write every sum but the last, relative to the last, into (profiles, tests) results."""
     dtype = dtype_name(results[0])
     shape = tuple(results[0].shape)
-    # Python threads work on blocks: BLAS threads beside them would wait for each other
+    # blocks are spread over Python threads, which BLAS threads would slow down
     with _blas_threads(shape[0] * shape[1]):
-        for enrol, test in comparison.parts():
+        for enrol, test in comparison.blocks():
             log_ratios = comparison.log_ratios(enrol, test, sums)
             rows = enrol.group.profiles
             columns = test.group.profiles
-            # one group on either side writes into the result, without a copy
+            # a block that covers the matrix is written in place
             if (len(rows), len(columns)) == shape and log_ratios.dtype in (None, dtype):
-                _fill_group(log_ratios, results, threads)
+                _fill_block(log_ratios, results, threads)
                 continue
-            for some in row_bands(len(rows), len(columns)):
-                made = _score_rows(log_ratios, some, len(columns), dtype, results[0], threads)
-                where = like(rows[some][:, None], made[0]), like(columns[None, :], made[0])
-                for result, band in zip(results, made, strict=True):
-                    result[where] = cast(band, dtype)
+            for band in row_bands(len(rows), len(columns)):
+                scores = _score_rows(log_ratios, band, len(columns), dtype, results[0], threads)
+                row_indices = like(rows[band][:, None], scores[0])
+                column_indices = like(columns[None, :], scores[0])
+                for result, values in zip(results, scores, strict=True):
+                    result[row_indices, column_indices] = cast(values, dtype)
 
 
-def _blas_threads(size: int) -> AbstractContextManager[object]:
-    """BLAS has no use for threads where there is little to do, and setting them takes longer than a score."""
-    return nullcontext() if size < SINGLE_THREAD_SCORES else one_blas_thread()
+def _blas_threads(n_scores: int) -> AbstractContextManager[object]:
+    """Return a context with one BLAS thread; for few scores, entering it would take longer than scoring."""
+    return nullcontext() if n_scores < SINGLE_THREAD_SCORES else one_blas_thread()
 
 
-def _fill_group(
+def _fill_block(
     log_ratios: LogRatios, outs: Sequence[AnyArray], threads: int | None = None
 ) -> None:
-    """Every row and column of terms: by the fused kernel on CUDA where it fits, in blocks elsewhere."""
+    """Write all rows and columns: with the fused kernel where it applies on CUDA, in cache-sized blocks elsewhere."""
     out = outs[0]
     if on_cuda(out) and out.is_contiguous():
         from .cuda import JointScorer, fits
@@ -454,86 +488,88 @@ def _score_rows(
     rows: slice,
     n_columns: int,
     dtype: DTypeLike,
-    on: AnyArray,
+    reference: AnyArray,
     threads: int | None = None,
 ) -> list[AnyArray]:
-    """(rows, columns) of some rows, one for each sum; on : an array of the kind and on the device that is wanted."""
+    """Return (rows, columns) scores per sum, as arrays of the kind and on the device of `reference`."""
     shape = (rows.stop - rows.start, n_columns)
-    made: list[AnyArray] = [
-        empty(shape, log_ratios.dtype or dtype, on) for _ in log_ratios.sums[:-1]
+    scores: list[AnyArray] = [
+        empty(shape, log_ratios.dtype or dtype, reference) for _ in log_ratios.sums[:-1]
     ]
-    _fill_group(log_ratios.rows(rows), made, threads)
-    return made
+    _fill_block(log_ratios.rows(rows), scores, threads)
+    return scores
 
 
 def score_pairs(
     comparison: Comparison, sums: Sequence[HypothesisWeights], pairs: IntArray
 ) -> list[AnyArray]:
-    """Every sum but the last, relative to it, of a list of (profile, test): (n,) each, without the matrix."""
+    """Return (n,) scores per sum but the last, relative to the last, for (n, 2) pairs of profile and test."""
     shape = (len(pairs), 1)
     reference = comparison.reference
     results = [empty(shape, comparison.dtype, reference)[:, 0] for _ in sums[:-1]]
     if len(pairs) == 0:
         return results
     with _blas_threads(len(pairs)), np.errstate(divide="ignore"):
-        for enrol, test in comparison.parts():
-            rows = enrol.group.places(pairs[:, 0])
-            columns = test.group.places(pairs[:, 1])
-            here = np.arange(len(pairs))
-            if not (enrol.group.whole and test.group.whole):
-                here = np.flatnonzero((rows >= 0) & (columns >= 0))
-            if not len(here):
+        for enrol, test in comparison.blocks():
+            rows = enrol.group.positions(pairs[:, 0])
+            columns = test.group.positions(pairs[:, 1])
+            in_block = np.arange(len(pairs))
+            if not (enrol.group.is_complete and test.group.is_complete):
+                in_block = np.flatnonzero((rows >= 0) & (columns >= 0))
+            if not len(in_block):
                 continue
             log_ratios = comparison.log_ratios(enrol, test, sums)
-            for start in range(0, len(here), PAIR_CHUNK):
-                some = here[start : start + PAIR_CHUNK]
-                made = log_ratios.pairs(like(rows[some], reference), like(columns[some], reference))
-                for result, scores in zip(results, made, strict=True):
-                    if not isinstance(scores, float):
-                        scores = cast(scores, dtype_name(result))
-                    result[like(some, result)] = scores
+            for start in range(0, len(in_block), PAIR_CHUNK):
+                chunk = in_block[start : start + PAIR_CHUNK]
+                scores = log_ratios.pairs(
+                    like(rows[chunk], reference), like(columns[chunk], reference)
+                )
+                for result, values in zip(results, scores, strict=True):
+                    if not isinstance(values, float):
+                        values = cast(values, dtype_name(result))
+                    result[like(chunk, result)] = values
     return results
 
 
 def best_profiles(
     comparison: Comparison, sums: Sequence[HypothesisWeights], top: int
 ) -> tuple[IntArray, FloatArray]:
-    """(tests, top) numbers and LLRs of the best profiles, holding one band of the matrix at a time."""
+    """Return (tests, top) numbers and LLRs of the best profiles; memory holds one band of the matrix at a time."""
     best = BestRows(comparison.shape[1], top)
-    on = comparison.reference
-    for enrol, test in comparison.parts():
+    reference = comparison.reference
+    for enrol, test in comparison.blocks():
         log_ratios = comparison.log_ratios(enrol, test, sums)
         rows = enrol.group.profiles
         columns = test.group.profiles
-        if on_cuda(on):
+        if on_cuda(reference):
             from .cuda import best_rows, fits
 
             if fits(log_ratios):
                 numbers, scores = best_rows(log_ratios, min(top, len(rows)))
                 best.merge(rows[to_host(numbers)], to_host(scores), columns)
                 continue
-        for some in row_bands(len(rows), len(columns), top):
-            (band,) = _score_rows(log_ratios, some, len(columns), comparison.dtype, on)
-            # a band is forgotten as soon as its best are known
-            best.add(band, rows[some], columns)
+        for band in row_bands(len(rows), len(columns), top):
+            (band_scores,) = _score_rows(
+                log_ratios, band, len(columns), comparison.dtype, reference
+            )
+            best.add(band_scores, rows[band], columns)
     return best.numbers, best.scores.astype(comparison.dtype)
 
 
 def log_likelihoods(
     comparison: Comparison, hypotheses: Sequence[Hypothesis], pairs: IntArray | None = None
 ) -> LogLikelihoods:
-    """Log-likelihood of every hypothesis in float64, relative to the last: of all pairs, or of a list (n,)."""
+    """Return float64 log-likelihoods of hypotheses, relative to the last: (profiles, tests), or (n,) for pairs."""
     *others, last = hypotheses
     shape = comparison.shape if pairs is None else (len(pairs),)
     logs: dict[Hypothesis, AnyArray] = {}
     if others:
         sums = [{h: 0.0} for h in hypotheses]
         if pairs is None:
-            made = [empty(comparison.shape, np.float64, comparison.reference) for _ in others]
-            fill_results(comparison, sums, made)
+            values = [empty(comparison.shape, np.float64, comparison.reference) for _ in others]
+            fill_results(comparison, sums, values)
         else:
-            made = score_pairs(comparison, sums, pairs)
-        logs |= zip(others, made, strict=True)
-    # relative to itself, whatever worlds it has
+            values = score_pairs(comparison, sums, pairs)
+        logs |= zip(others, values, strict=True)
     logs[last] = namespace(comparison.reference).zeros(shape)
     return logs
