@@ -1,8 +1,11 @@
-"""Which classes of two profiles are the same: tables of cells, and all that a hypothesis leaves possible.
+"""Assignments: which classes of two profiles are the same.
 
-Nothing here depends on a model. A profile has cells; a table says how many vectors each of them holds and
-which cells share a class of which base view. Profiles with equal tables are scored together (docs/math.md,
-section 9.6). A hypothesis names views; what it means for the classes of two profiles is a set of worlds.
+Nothing in this module depends on a model. A profile consists of cells; its table holds the number of vectors per cell,
+and which cells share a class of which base view. Profiles with equal tables are scored together (docs/math.md,
+section 9.6).
+
+A hypothesis names the views whose classes the two sides share. An assignment is one full account of which class of the
+test is which class of the enrolment; a hypothesis is a weighted set of assignments.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -19,24 +22,24 @@ from typing import Literal
 
 import numpy as np
 
-from .._typing import AnyArray, IntArray, Views
+from .._typing import AnyArray, Array, IntArray, Views
 from ..backend import like
 from ..exceptions import ParameterError
 from .profiles import Profiles
 from .question import Hypothesis
 
 TrainingClasses = tuple[tuple[int, ...], ...]
-"""Training class of every class of a side, by base view; -1 where there is none."""
+"""Training class of every class of a side, by base view; -1: not a training class."""
 
 
 @dataclass(frozen=True)
 class CellTable:
-    """What profiles that are scored together have in common.
+    """Cells of a profile: their weights, and the classes that they share.
 
     base : base views
-    weights : how many vectors every cell counts for
-    classes : (base views) of (cells), class of every cell, numbered within the profile
-    names : (base views) of (classes), number of every class's name; -1 where it has none
+    weights : (cells,) number of vectors per cell
+    classes : (base views, cells) class of each cell, numbered within the profile
+    names : (base views, classes) number of each class's name; -1: no name
     """
 
     base: Views
@@ -46,19 +49,21 @@ class CellTable:
 
     @classmethod
     def single_cell(cls, base: Views, weight: float) -> CellTable:
-        """Of profiles with one cell and no names."""
+        """Return the table of profiles with one cell and no names."""
         return cls(base, (weight,), ((0,),) * len(base), ((-1,),) * len(base))
 
     def without_training_classes(self) -> TrainingClasses:
-        """No class is a training class."""
+        """Return the training classes of a side that has none."""
         return tuple((-1,) * len(names) for names in self.names)
 
 
 @dataclass(frozen=True)
 class ProfileGroup:
-    """Profiles with one table: their numbers (p,), and (p, cells) rows of y.
+    """Profiles with equal tables.
 
-    whole : these are all profiles, in their order, of one cell each
+    profiles : (p,) numbers of the profiles
+    rows : (p, cells) rows of y, one per cell
+    is_complete : whether the group holds all profiles, in order, with one cell each
     """
 
     table: CellTable
@@ -67,41 +72,40 @@ class ProfileGroup:
     is_complete: bool = False
 
     def gather(self, y: AnyArray) -> AnyArray:
-        """(profiles, cells, r) evidence of the profiles, from the cells' y."""
+        """Return the (profiles, cells, r) evidence of the group from that of all cells, (R, r)."""
         if self.is_complete:
             return y[:, None]
         return y[like(self.rows, y)]
 
     def subset(self, which: slice) -> ProfileGroup:
-        """Some of the profiles."""
+        """Return the group of some of the profiles."""
         return ProfileGroup(self.table, self.profiles[which], self.rows[which])
 
     def positions(self, numbers: IntArray) -> IntArray:
-        """Where profiles stand in the group; -1 for those of other groups."""
+        """Return the position of each profile in the group; -1 for profiles of other groups."""
         if self.is_complete:
             return numbers
-        place = np.full(max(numbers.max(), self.profiles.max()) + 1, -1)
-        place[self.profiles] = np.arange(len(self.profiles))
-        return place[numbers]
+        position_of = np.full(max(numbers.max(), self.profiles.max()) + 1, -1)
+        position_of[self.profiles] = np.arange(len(self.profiles))
+        return position_of[numbers]
 
 
 def group_profiles(
     profiles: Profiles, base: Views, names: Mapping[str, IntArray]
 ) -> Iterator[ProfileGroup]:
-    """Groups of profiles with equal tables.
+    """Yield groups of profiles with equal tables.
 
-    names : {view: (R,) number of every cell's class name, the same on both sides of a comparison}, of the
-        views where it matters which class it is
+    names : {view: (R,) number of each cell's class name, on one numbering for both sides of a comparison}, for views
+        in which the name affects the score
     """
     weights = profiles.weights
     if not profiles.labels and not names and (weights == weights[0]).all():
-        # one cell each, in which nothing but its weight could differ
-        every = np.arange(len(weights))
-        yield ProfileGroup(
-            CellTable.single_cell(base, float(weights[0])), every, every[:, None], is_complete=True
-        )
+        # without labels every profile has one cell: equal weights are equal tables
+        numbers = np.arange(len(weights))
+        table = CellTable.single_cell(base, float(weights[0]))
+        yield ProfileGroup(table, numbers, numbers[:, None], is_complete=True)
         return
-    # cells are put in one order, so that equal tables look equal
+    # sort the cells within each profile, so that equal tables become equal rows of numbers
     codes = {view: _profile_codes(profiles, view) for view in base}
     order = np.lexsort([*codes.values(), weights, *names.values(), profiles.owner])
     starts = np.searchsorted(profiles.owner, np.arange(len(profiles) + 1))
@@ -109,37 +113,49 @@ def group_profiles(
     for length in np.unique(lengths):
         numbers = np.flatnonzero(lengths == length)
         rows = order[starts[numbers][:, None] + np.arange(length)]
-        # (profiles, cells) number of the first cell of the same class
-        first = [np.argmax(c[rows][:, :, None] == c[rows][:, None, :], 2) for c in codes.values()]
-        named = [names[view][rows] for view in names]
-        key = np.concatenate([weights[rows], *first, *named], axis=1)
-        # profiles are of one kind where weights, shared classes and names agree
-        examples = np.zeros(1, dtype=np.int64)
-        kind = np.zeros(len(key), dtype=np.int64)
-        # few profiles at a time are often of one kind, and to sort them takes longer than to score them
-        if not (key == key[0]).all():
-            _, examples, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
-        for example, some in zip(
-            examples, _group_members(kind.reshape(-1), len(examples)), strict=True
-        ):
-            classes = []
-            called = []
-            for view, leaders in zip(base, first, strict=True):
-                led = leaders[example].tolist()
-                leading = sorted(set(led))
-                place = {leader: number for number, leader in enumerate(leading)}
-                classes.append(tuple(place[leader] for leader in led))
-                known = [-1] * len(leading)
-                if view in names:
-                    known = names[view][rows[example, leading]].tolist()
-                called.append(tuple(known))
-            own_weights = tuple(weights[rows[example]].tolist())
-            table = CellTable(base, own_weights, tuple(classes), tuple(called))
-            yield ProfileGroup(table, numbers[some], rows[some])
+        yield from _split_by_table(base, weights, codes, names, numbers, rows)
+
+
+def _split_by_table(
+    base: Views,
+    weights: Array,
+    codes: Mapping[str, IntArray],
+    names: Mapping[str, IntArray],
+    numbers: IntArray,
+    rows: IntArray,
+) -> Iterator[ProfileGroup]:
+    """Yield the groups of profiles (p,) with equally many cells, given the sorted rows (p, cells) of their cells."""
+    # (p, cells) first cell of the same class, which is a canonical number of the class
+    leaders = [np.argmax(c[rows][:, :, None] == c[rows][:, None, :], 2) for c in codes.values()]
+    cell_names = [names[view][rows] for view in names]
+    # tables are equal if weights, shared classes and names are
+    key = np.concatenate([weights[rows], *leaders, *cell_names], axis=1)
+    examples = np.zeros(1, dtype=np.int64)
+    kind = np.zeros(len(key), dtype=np.int64)
+    # small batches often have one table, and np.unique would take longer than scoring them
+    if not (key == key[0]).all():
+        _, examples, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    for example, members in zip(
+        examples, _group_members(kind.reshape(-1), len(examples)), strict=True
+    ):
+        classes = []
+        class_names = []
+        for view, view_leaders in zip(base, leaders, strict=True):
+            leader_of_cell = view_leaders[example].tolist()
+            leader_cells = sorted(set(leader_of_cell))
+            class_of = {leader: number for number, leader in enumerate(leader_cells)}
+            classes.append(tuple(class_of[leader] for leader in leader_of_cell))
+            name_numbers = [-1] * len(leader_cells)
+            if view in names:
+                name_numbers = names[view][rows[example, leader_cells]].tolist()
+            class_names.append(tuple(name_numbers))
+        cell_weights = tuple(weights[rows[example]].tolist())
+        table = CellTable(base, cell_weights, tuple(classes), tuple(class_names))
+        yield ProfileGroup(table, numbers[members], rows[members])
 
 
 def _profile_codes(profiles: Profiles, view: str) -> IntArray:
-    """Codes that tell the classes of a profile apart: missing labels are classes of their own."""
+    """Return (R,) codes that differ between classes of a profile; every missing label is a class of its own."""
     if view not in profiles.labels:
         return np.zeros(len(profiles.owner), dtype=np.int64)
     codes = profiles.labels[view].codes
@@ -147,33 +163,34 @@ def _profile_codes(profiles: Profiles, view: str) -> IntArray:
 
 
 def _group_members(kind: IntArray, size: int) -> list[IntArray]:
-    """Members of every kind, 0 to size - 1, in their order."""
+    """Return the positions of each kind 0 .. size - 1, in ascending order."""
     order = np.argsort(kind, kind="stable")
     return np.split(order, np.searchsorted(kind[order], np.arange(1, size)))
 
 
 LabelRole = Literal["plain", "fact", "claim"]
-"""plain: named on one side at most; fact: named on both; claim: named on both, and asked about."""
+"""plain: at most one side has labels; fact: both have; claim: both have, and the question is whether they are true."""
 
 ClassMatch = tuple[int, int]
-"""Of a class of the test: the class of the enrolment that it is, and its training class; -1 for none."""
+"""For a class of the test: the class of the enrolment that it is, and its training class; -1: none."""
 
 ClassMatches = tuple[tuple[ClassMatch, ...], ...]
-"""By base view, of every class of the test."""
+"""Match of every class of the test, by base view."""
 
 NEW_CLASS: ClassMatch = (-1, -1)
-"""A class that is neither one of the enrolment's nor a training class."""
+"""Match of a class that is neither enrolled nor a training class."""
 
 MAX_ASSIGNMENTS = 2**13
+"""Questions with more assignments per trial are refused."""
 
 
 @dataclass(frozen=True)
 class ViewLabels:
-    """What is known of the classes' names in one base view.
+    """Use of labels in one base view.
 
-    role : what labels on both sides mean
-    training : (names,) training class of every name, -1: not seen; None: training plays no part in this view
-    nearest : (classes, k) the training classes that may be meant instead of every one; None: all
+    role : meaning of labels on both sides
+    training : (names,) training class of each name, -1: not seen in training; None: training classes are not used
+    nearest : (classes, k) training classes that are possible in place of each training class; None: all
     """
 
     role: LabelRole = "plain"
@@ -182,22 +199,22 @@ class ViewLabels:
 
     @property
     def key(self) -> tuple[Hashable, ...]:
-        """Key of the worlds that this leaves possible."""
-        # digests: with thousands of known classes each kept key would hold hundreds of kB
+        """Key of the assignments that depend on these labels."""
+        # digests, because with thousands of classes every cached key would hold hundreds of kB
         return self.role, _digest(self.training), _digest(self.nearest)
 
-    def others(self, said: Sequence[int]) -> IntArray:
-        """Numbers of the known names that may be meant instead of some."""
+    def alternatives(self, names: Sequence[int]) -> IntArray:
+        """Return the known names that are possible in place of `names`."""
         assert self.training is not None
         numbers = np.flatnonzero(self.training >= 0)
         if self.nearest is not None:
-            classes = [self.seen(name) for name in said]
+            classes = [self.training_class(name) for name in names]
             nearest = self.nearest[[number for number in classes if number >= 0]]
             numbers = numbers[np.isin(self.training[numbers], nearest)]
-        return np.setdiff1d(numbers, said)
+        return np.setdiff1d(numbers, names)
 
-    def seen(self, name: int) -> int:
-        """Training class of a name."""
+    def training_class(self, name: int) -> int:
+        """Return the training class of a name; -1: none."""
         if self.training is None or name < 0:
             return -1
         return int(self.training[name])
@@ -211,112 +228,124 @@ def _digest(numbers: IntArray | None) -> tuple[Hashable, ...] | None:
 
 @dataclass(frozen=True)
 class Assignment:
-    """One possibility: the match of every class of the test, by base view, and the log of its weight."""
+    """Match of every class of the test, with the log of its weight among the assignments of a hypothesis."""
 
     matches: ClassMatches
     log_weight: float
 
     @cached_property
     def test_classes(self) -> TrainingClasses:
-        """What the world makes of a test by itself: its training classes."""
+        """Training classes of the test."""
         return training_classes_of(self.matches)
 
 
 def training_classes_of(matches: ClassMatches) -> TrainingClasses:
-    """Training class of every class of the test."""
-    return tuple(tuple(known for _, known in classes) for classes in matches)
+    """Return the training class of every class of the test."""
+    return tuple(tuple(training_class for _, training_class in classes) for classes in matches)
 
 
 def enrolled_training_classes(
     table: CellTable, view_labels: Mapping[str, ViewLabels]
 ) -> TrainingClasses:
-    """Training class of every class of an enrolled profile."""
+    """Return the training class of every class of an enrolled profile."""
     by_view = zip(table.base, table.names, strict=True)
-    return tuple(tuple(view_labels[view].seen(name) for name in names) for view, names in by_view)
+    return tuple(
+        tuple(view_labels[view].training_class(name) for name in names) for view, names in by_view
+    )
 
 
 def possible_assignments(
-    hypothesis: Hypothesis, enrol: CellTable, test: CellTable, view_labels: Mapping[str, ViewLabels]
+    hypothesis: Hypothesis,
+    enrol: CellTable,
+    test: CellTable,
+    view_labels: Mapping[str, ViewLabels],
 ) -> list[Assignment]:
-    """Everything that a hypothesis leaves possible; the weights add up to 1."""
+    """Return the assignments that a hypothesis allows; their weights add up to 1."""
     base = enrol.base
+    # per view the possible matches; None: they follow from the pair of cells that are of one class
     options: list[Sequence[tuple[ClassMatch, ...]] | None] = []
     for i, view in enumerate(base):
-        naming = view_labels[view]
-        sides = enrol.names[i], test.names[i], naming
-        if naming.role == "fact" or (naming.role == "claim" and view in hypothesis):
-            options.append([_matches_by_name(*sides)])
-        elif naming.role == "claim":
-            options.append(_false_claims(*sides))
+        labels = view_labels[view]
+        names = enrol.names[i], test.names[i]
+        if labels.role == "fact" or (labels.role == "claim" and view in hypothesis):
+            options.append([_matches_by_name(*names, labels)])
+        elif labels.role == "claim":
+            options.append(_false_claims(*names, labels))
         elif view in hypothesis:
             options.append(None)
         else:
-            options.append(_different_classes(*sides))
-    met = [i for i, option in enumerate(options) if option is None]
-    # the test meets the enrolment in one pair of cells, in all views of the hypothesis at once
-    meetings = Counter(
-        tuple((enrol.classes[i][e], test.classes[i][t]) for i in met)
+            options.append(_different_classes(*names, labels))
+
+    # one cell of the test is of the classes of one cell of the enrolment, in all unlabelled views at once
+    shared = [i for i, option in enumerate(options) if option is None]
+    cell_pairs = Counter(
+        tuple((enrol.classes[i][e], test.classes[i][t]) for i in shared)
         for e in range(len(enrol.weights))
         for t in range(len(test.weights))
     )
     sizes = [len(option) for option in options if option is not None]
-    possibilities = len(meetings) * float(np.prod(sizes))
-    if possibilities > MAX_ASSIGNMENTS:
+    n_assignments = len(cell_pairs) * float(np.prod(sizes))
+    if n_assignments > MAX_ASSIGNMENTS:
         raise ParameterError(
-            f"a trial leaves {possibilities:.0f} possibilities of which class is which, more than {MAX_ASSIGNMENTS}: "
+            f"a trial has {n_assignments:.0f} possibilities of which class is which, more than {MAX_ASSIGNMENTS}: "
             "ask about fewer labelled vectors at once, or leave the labelled view out of same= so that labels are facts"
         )
-    times_of: Counter[ClassMatches] = Counter()
-    for meeting, times in meetings.items():
+
+    counts: Counter[ClassMatches] = Counter()
+    for cell_pair, count in cell_pairs.items():
         chosen = list(options)
-        for i, (e, t) in zip(met, meeting, strict=True):
-            match = (e, view_labels[base[i]].seen(enrol.names[i][e]))
-            chosen[i] = [tuple(match if c == t else NEW_CLASS for c in range(len(test.names[i])))]
+        for i, (e, t) in zip(shared, cell_pair, strict=True):
+            match = (e, view_labels[base[i]].training_class(enrol.names[i][e]))
+            n_classes = len(test.names[i])
+            chosen[i] = [tuple(match if c == t else NEW_CLASS for c in range(n_classes))]
         for matches in product(*(option for option in chosen if option is not None)):
-            times_of[matches] += times
-    # meetings are equally likely; some lead to the same world
-    total = sum(times_of.values())
-    return [Assignment(matches, float(np.log(n / total))) for matches, n in times_of.items()]
+            counts[matches] += count
+    # pairs of cells are equally likely, and several may lead to the same assignment
+    total = sum(counts.values())
+    return [Assignment(matches, float(np.log(n / total))) for matches, n in counts.items()]
 
 
 def _matches_by_name(
-    enrolled: Sequence[int], tested: Sequence[int], naming: ViewLabels
+    enrolled: Sequence[int], tested: Sequence[int], labels: ViewLabels
 ) -> tuple[ClassMatch, ...]:
-    """Equal names are the same class."""
-    at = {name: e for e, name in enumerate(enrolled) if name >= 0}
-    return tuple((at.get(name, -1), naming.seen(name)) for name in tested)
+    """Return the matches if equal names are the same class."""
+    class_of = {name: e for e, name in enumerate(enrolled) if name >= 0}
+    return tuple((class_of.get(name, -1), labels.training_class(name)) for name in tested)
 
 
 def _false_claims(
-    enrolled: Sequence[int], tested: Sequence[int], naming: ViewLabels
+    enrolled: Sequence[int], tested: Sequence[int], labels: ViewLabels
 ) -> list[tuple[ClassMatch, ...]]:
-    """Not all labels of the test are true.
+    """Return the possible matches if not all labels of the test are true.
 
-    One class is in truth another enrolled or known one, or none of them; or all are none of them.
+    Either one class is another enrolled or known class, or a new one; or all classes are new.
     """
-    truth = _matches_by_name(enrolled, tested, naming)
+    truth = _matches_by_name(enrolled, tested, labels)
     names = {name: e for e, name in enumerate(enrolled) if name >= 0}
-    if naming.training is not None:
-        for name in naming.others(tested):
+    if labels.training is not None:
+        for name in labels.alternatives(tested):
             names.setdefault(int(name), -1)
-    # whoever it is instead: nobody known, or one of the others
-    others = [NEW_CLASS]
-    others += [(e, naming.seen(name)) for name, e in names.items() if name not in tested]
+    replacements = [NEW_CLASS]
+    replacements += [
+        (e, labels.training_class(name)) for name, e in names.items() if name not in tested
+    ]
     claimed = [c for c, name in enumerate(tested) if name >= 0]
-    ways = [(*truth[:c], other, *truth[c + 1 :]) for c in claimed for other in others]
+    options = [
+        (*truth[:c], replacement, *truth[c + 1 :]) for c in claimed for replacement in replacements
+    ]
     if len(claimed) > 1:
-        ways.append(tuple(NEW_CLASS if c in claimed else match for c, match in enumerate(truth)))
-    return ways or [truth]
+        options.append(tuple(NEW_CLASS if c in claimed else match for c, match in enumerate(truth)))
+    return options or [truth]
 
 
 def _different_classes(
-    enrolled: Sequence[int], tested: Sequence[int], naming: ViewLabels
+    enrolled: Sequence[int], tested: Sequence[int], labels: ViewLabels
 ) -> list[tuple[ClassMatch, ...]]:
-    """The test's classes are none of the enrolled: another known class where that is known, or a new one."""
-    fresh = (NEW_CLASS,) * len(tested)
-    unknown = all(naming.seen(name) < 0 for name in enrolled)
-    if naming.training is None or len(tested) > 1 or unknown:
-        return [fresh]
+    """Return the possible matches if no class of the test is enrolled: new, or another known class (V7)."""
+    new = (NEW_CLASS,) * len(tested)
+    has_known_class = any(labels.training_class(name) >= 0 for name in enrolled)
+    if labels.training is None or len(tested) > 1 or not has_known_class:
+        return [new]
     # a new class is as likely as each of the known ones
-    others = naming.others(enrolled)
-    return [fresh, *(((-1, naming.seen(int(name))),) for name in others)]
+    others = labels.alternatives(enrolled)
+    return [new, *(((-1, labels.training_class(int(name))),) for name in others)]
