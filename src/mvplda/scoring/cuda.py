@@ -162,7 +162,11 @@ class JointScorer:
 def fits(terms: LogRatios) -> bool:
     """Whether the kernel can score these terms: two views, float32, and not too wide."""
     widths = [product.left.shape[1] for product in terms.products]
-    return terms.shape == (1, 2) and terms.dtype == "float32" and 3 * (max(widths) - 2) <= WIDEST
+    return (
+        terms.product_counts == (1, 2)
+        and terms.dtype == "float32"
+        and 3 * (max(widths) - 2) <= WIDEST
+    )
 
 
 def best_rows(terms: LogRatios, top: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -384,23 +384,21 @@ def _assignment_sum(
     # products dominate the cost; assignments that differ only in training classes share one
     by_product: dict[tuple[Hashable, ...], list[WeightedAssignment]] = {}
     for w in weighted:
-        key = tuple(term.key for term in w.terms)
+        key = tuple([term.key for term in w.terms])
         by_product.setdefault(key, []).append(w)
 
     constant = None
     products = []
     for key, members in by_product.items():
-        weights = [w.log_weight + shift for w in members]
-        offsets = [
-            test_offsets[w.assignment.test_classes] if test_offsets else 0.0 for w in members
-        ]
-        terms = members[0].terms
-        offset_sum = None
+        weights = [log_weight + shift for log_weight, _, _ in members]
         if not key and not test_offsets:
             # nothing is shared: one number for all trials
             total = float(np.logaddexp.reduce(weights))
             constant = 0.0 if abs(total) < 1e-15 else total
             continue
+        offsets = [test_offsets[a.test_classes] if test_offsets else 0.0 for _, a, _ in members]
+        terms = members[0].terms
+        offset_sum = None
         if not key:
             # nothing is shared: one number per test
             column = log_sum([a + b for a, b in zip(offsets, weights, strict=True)])
