@@ -15,13 +15,19 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import Array, Block, BoolArray, Card, IntArray, Json, Labels, Names, Setting
+from ._typing import Array, Block, Card, IntArray, Json, Labels, Names, Setting
 from .backend import is_torch, like, to_host
 from .calibration.hypotheses import HypothesisCalibrator
 from .decisions import OperatingPoint, point_for
-from .exceptions import DataError, LabelError, ParameterError
+from .exceptions import DataError, ParameterError
 from .labels import as_array, base_columns
 from .models.base import BaseScorer, check_trial_pairs
+from .models.deployment import (
+    deployed_classes,
+    deployed_scorer,
+    find_near_matches,
+    rows_by_known_views,
+)
 from .persistence import (
     State,
     Tensors,
@@ -134,7 +140,7 @@ class Bundle(BaseScorer, BaseEstimator):
     def deployed(self, profiles: Profiles | None) -> Self:
         """The bundle for the domain of what is enrolled; the profiles stay valid. None: nothing is enrolled."""
         bundle = copy(self)
-        bundle.scorer = self.fitted_scorer.deployed(profiles)
+        bundle.scorer = deployed_scorer(self.fitted_scorer, profiles)
         return bundle
 
     @property
@@ -234,7 +240,7 @@ class Bundle(BaseScorer, BaseEstimator):
     def near_matches(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
     ) -> NearMatches | None:
-        return self.fitted_scorer.near_matches(enrol, test, pairs, views)
+        return find_near_matches(self.fitted_scorer, enrol, test, pairs, views)
 
     def informed(
         self, question: Question | None = None, profiles: Profiles | None = None
@@ -246,7 +252,7 @@ class Bundle(BaseScorer, BaseEstimator):
         """
         asked = question or Question()
         if profiles is None:
-            known = [view for view, _ in self._known_classes(asked)]
+            known = list(deployed_classes(self.fitted_scorer, asked, self.views))
             return self._with_known(asked, known)
         questions = [informed for informed, _ in self._informed_rows(asked, profiles)]
         if len(questions) != 1:
@@ -259,43 +265,16 @@ class Bundle(BaseScorer, BaseEstimator):
     def _informed_rows(
         self, question: Question, profiles: Profiles
     ) -> list[tuple[Question, IntArray]]:
-        """The questions that profiles are asked about, each with the rows of its profiles.
-
-        A class of a profile that the deployment does not know, such as the phrase of somebody enrolled later, is a
-        matter of that profile: the others are answered as they are without it.
-        """
-        known = {
-            view: _all_known(profiles, view, names)
-            for view, names in self._known_classes(question)
-            if view in profiles.labels
-        }
-        codes = np.zeros(len(profiles), dtype=np.int64)
-        for bit, is_known in enumerate(known.values()):
-            codes += is_known * 2**bit
-        rows_of: dict[tuple[str, ...], list[IntArray]] = {}
+        """Return the questions about profiles with known classes, each with the rows of its profiles."""
+        classes = deployed_classes(self.fitted_scorer, question, self.views)
+        rows: dict[tuple[str, ...], list[IntArray]] = {}
         questions: dict[tuple[str, ...], Question] = {}
-        for code in np.unique(codes):
-            views = [view for bit, view in enumerate(known) if code >> bit & 1]
+        for views, numbers in rows_by_known_views(profiles, classes):
             informed = self._with_known(question, views)
             key = informed.known_views if informed is not question else ()
             questions[key] = informed
-            rows_of.setdefault(key, []).append(np.flatnonzero(codes == code))
-        return [(questions[key], np.sort(np.concatenate(rows))) for key, rows in rows_of.items()]
-
-    def _known_classes(self, question: Question) -> list[tuple[str, Names]]:
-        """Views that are asked about and whose classes the deployment knows, with the names of the classes."""
-        scorer = self.fitted_scorer
-        if not scorer.has_domain or question.known is not None:
-            return []
-        known = []
-        for view in question.same or self.views:
-            if view in (question.given or ()):
-                continue
-            try:
-                known.append((view, scorer.known_names(view)))
-            except LabelError:  # nothing was enrolled with names
-                continue
-        return known
+            rows.setdefault(key, []).append(numbers)
+        return [(questions[key], np.sort(np.concatenate(groups))) for key, groups in rows.items()]
 
     def _with_known(self, question: Question, views: Sequence[str]) -> Question:
         """The question where classes of these views are known, unless the bundle is calibrated otherwise only."""
@@ -512,17 +491,6 @@ def _select_near_matches(
         return None
     view, *columns = near_matches
     return NearMatches(view, *(column[where] for column in columns))
-
-
-def _all_known(profiles: Profiles, view: str, names: Names) -> BoolArray:
-    """(profiles,) whether a profile has classes with names in a view, all of them among the known names."""
-    carried = profiles.labels[view]
-    has_name = carried.codes >= 0
-    # the last entry is that of cells without a label
-    is_known = np.append(np.isin(carried.names, names), False)[carried.codes]
-    named = np.bincount(profiles.owner, has_name, len(profiles))
-    unknown = np.bincount(profiles.owner, has_name & ~is_known, len(profiles))
-    return np.asarray((named > 0) & (unknown == 0))
 
 
 def _on_host(X: ArrayLike) -> ArrayLike:

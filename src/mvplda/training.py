@@ -34,9 +34,9 @@ from .labels import encode_labels
 from .metrics import cllr, eer, threshold_for
 from .metrics.curves import min_cllr
 from .models import Committee, MultiviewPLDA, find_scorers
-from .models.base import check_setting_names, release_caches
+from .models.base import BaseScorer, check_setting_names, release_caches
 from .models.committee import scorer_of
-from .models.deployment import AdaptedExpert, Deployable
+from .models.deployment import AdaptedExpert, domain_as_prior
 from .models.heldout import held_out_trials
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
 from .scoring.answer import question_key
@@ -97,7 +97,7 @@ def train(
     folds: int | None = None,
     fars: Sequence[float] = FARS,
     extractor: str | None = None,
-    default: Deployable | None = None,
+    default: BaseScorer | None = None,
     progress: bool = False,
 ) -> Bundle:
     """Fit a model to vectors and labels; calibrate it and choose its thresholds by people who are held out.
@@ -491,7 +491,7 @@ def deploy_on_speakers(
     views = tuple(columns)
     people = count_named(columns[views[0]])
     there = _deployed_on(bundle, X, columns)
-    there.scorer = there.fitted_scorer.settled()
+    there.scorer = domain_as_prior(there.fitted_scorer)
     there.card = {**dict(bundle.card or {}), "deployed_on": people}
     title = "default model" if progress else ""
     held = HeldOutModels(partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title)

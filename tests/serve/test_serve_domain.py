@@ -15,6 +15,7 @@ from service_problems import MASTER_KEY, Bench, make_bench, sqlite_store
 
 from mvplda import Bundle
 from mvplda.decisions import OperatingPoint
+from mvplda.models.deployment import domain_as_prior
 from mvplda.scoring.question import Question
 from mvplda.serve import templates
 from mvplda.serve.model import NO_POINT, Cell, Model
@@ -216,7 +217,7 @@ def test_phrases_of_another_deployment_are_not_asked_for(tmp_path: Path) -> None
     X = np.concatenate([place.say(person, phrase, 2) for person in range(6) for phrase in (4, 5)])
     people, phrases = np.repeat(np.arange(6), 4), np.tile(["here", "here", "there", "there"], 6)
     there = bundle.deployed(bundle.enrol(X, people, {"phrase": phrases}))
-    there.scorer = there.fitted_scorer.settled()
+    there.scorer = domain_as_prior(there.fitted_scorer)
     assert set(there.known_names("phrase")) == {"here", "there"}
     settings = Settings(least_llr=-10.0)
     with make_bench(sqlite_store(tmp_path), settings, Model(there)) as bench:

@@ -50,9 +50,10 @@ from ..scoring.profiles import (
     match_names,
     sum_evidence,
 )
-from ..scoring.question import LikelihoodRatio, LogLikelihoods, NearMatches, Question, make_question
+from ..scoring.question import LikelihoodRatio, LogLikelihoods, Question, make_question
 from ..scoring.search import SearchIndex
 from .caching import CACHE, cache_of
+from .deployment import Deployable
 
 ScoringMethod = str
 """Pair terms of a model: "exact", or "paper" for those as published."""
@@ -156,23 +157,6 @@ class BaseScorer(Persistent):
         """The scorers of which this one is made, and the columns that each sees: their evidence stands side by side."""
         return ()
 
-    def near_matches(
-        self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
-    ) -> NearMatches | None:
-        """Of a list of trials, or of all, whether what differs in one of some views may be nearly the same.
-
-        Of scorers that this one is made of, the first that tells; None: nobody does.
-        """
-        stop = 0
-        for scorer, _ in self.parts():
-            columns = slice(stop, stop + scorer.width_out)
-            stop = columns.stop
-            one, other = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
-            made = scorer.near_matches(one, other, pairs, views)
-            if made is not None:
-                return made
-        return None
-
     def pair_terms(self) -> PairTerms:
         """Return the pair terms of the scorer, see `mvplda.scoring.pair_terms`."""
         raise NotImplementedError
@@ -193,10 +177,6 @@ class BaseScorer(Persistent):
         """Names of the training classes by view; empty if the scorer has none."""
         classes: dict[str, Names] = getattr(self, "classes_", {})
         return classes
-
-    def nearest_classes(self, view: str) -> IntArray | None:
-        """(classes, k) training classes that may be meant instead of every one; None: all."""
-        return None
 
     def check_state(self) -> None:
         """Whether a scorer from a file has parts that fit each other, and finite scores."""
@@ -272,19 +252,6 @@ class BaseScorer(Persistent):
         """
         base = self.pair_terms().base
         return from_sums(y, weights, owner, ids, labels, base, self.width_out, self._key())
-
-    @property
-    def has_domain(self) -> bool:
-        """Whether `deployed` makes another scorer of it."""
-        return False
-
-    def deployed(self, profiles: Profiles | None) -> Self:
-        """The scorer for the domain of what is enrolled; itself, where it has no domain."""
-        return self
-
-    def settled(self) -> Self:
-        """The scorer with the domain in use as the one before anything is enrolled; itself, where it has none."""
-        return self
 
     # -- answers -------------------------------------------------------------------
 
@@ -536,7 +503,9 @@ class BaseScorer(Persistent):
             # names are matched as text or numbers: both sides and training share one numbering
             carried = enrolled_names(profiles, view, question.claims(view))
             tested = tests.labels.get(view)
-            near_matches = None if training is None else self.nearest_classes(view)
+            nearest = None
+            if training is not None and isinstance(self, Deployable):
+                nearest = self.nearest_classes(view)
             numbers, own_numbers, trained = match_names(view, carried, tested, training)
             comparison.enrol.names[view] = numbers
             if tested is not None:
@@ -546,7 +515,7 @@ class BaseScorer(Persistent):
             if view in labelled:
                 is_asked = any(view in h for h in comparison.ratio.hypotheses)
                 role = "claim" if is_asked else "fact"
-            comparison.view_labels[view] = ViewLabels(role, trained, near_matches)
+            comparison.view_labels[view] = ViewLabels(role, trained, nearest)
 
 
 def release_caches(scorer: BaseScorer) -> None:

@@ -1,41 +1,164 @@
-"""Models that adapt to the recordings of a deployment."""
+"""Optional interface of scorers that adapt to the recordings of a deployment.
+
+A scorer such as the default model of voices estimates from the enrolled profiles how the recordings of a deployment
+differ from its training data. Code around scorers calls the functions of this module: scorers without the interface
+stay as they are.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
-from numpy.typing import ArrayLike
+import numpy as np
 
-from .._typing import Array, Columns, Labels
+from .._typing import Array, BoolArray, Columns, IntArray, Names
+from ..exceptions import LabelError
 from ..scoring.profiles import Profiles
+from ..scoring.question import NearMatches, Question
+
+if TYPE_CHECKING:
+    from .base import BaseScorer
 
 
-class Deployable(Protocol):
-    """A fitted scorer that adapts to the recordings of a deployment."""
+class Deployable(ABC):
+    """Interface of a scorer with a domain: the language, microphones and rooms of a deployment."""
 
-    @property
-    def views_(self) -> dict[str, int]: ...
-
-    def enrol(self, X: ArrayLike, ids: ArrayLike, labels: Labels = None) -> Profiles:
-        """Return profiles of vectors; see `BaseScorer.enrol`."""
-
+    @abstractmethod
     def deployed(self, profiles: Profiles | None) -> Self:
-        """Return the model in the domain of these profiles."""
+        """Return the scorer in the domain of enrolled profiles; None: nothing is enrolled."""
 
-    def settled(self) -> Self:
-        """Return the model with the domain in use as the one before enrolment."""
+    @abstractmethod
+    def with_domain_as_prior(self) -> Self:
+        """Return the scorer whose domain before enrolment is the domain in use."""
+
+    def near_matches(
+        self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
+    ) -> NearMatches | None:
+        """Return evidence of near matches in one of some views, per trial; None if the scorer has none."""
+        return None
+
+    def nearest_classes(self, view: str) -> IntArray | None:
+        """Return the (classes, k) most similar known classes of each known class; None: all are alternatives."""
+        return None
+
+
+def deployed_scorer(scorer: BaseScorer, profiles: Profiles | None) -> BaseScorer:
+    """Return the scorer in the domain of enrolled profiles; the scorer itself if it has no domain."""
+    return scorer.deployed(profiles) if isinstance(scorer, Deployable) else scorer
+
+
+def domain_as_prior(scorer: BaseScorer) -> BaseScorer:
+    """Return the scorer whose domain before enrolment is the domain in use; the scorer itself if it has none."""
+    return scorer.with_domain_as_prior() if isinstance(scorer, Deployable) else scorer
+
+
+def find_near_matches(
+    scorer: BaseScorer,
+    enrol: Profiles,
+    test: Profiles,
+    pairs: IntArray | None,
+    views: Sequence[str],
+) -> NearMatches | None:
+    """Return evidence of near matches from a scorer, or from the first of its components that has some.
+
+    Parameters
+    ----------
+    pairs : (n, 2) row of a profile and row of a test; None: all
+    views : views in which the classes of a trial may be nearly the same
+    """
+    scorer = getattr(scorer, "fitted_scorer", scorer)
+    if isinstance(scorer, Deployable):
+        return scorer.near_matches(enrol, test, pairs, views)
+    stop = 0
+    for component, _ in scorer.parts():
+        columns = slice(stop, stop + component.width_out)
+        stop = columns.stop
+        sides = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
+        near_matches = find_near_matches(component, *sides, pairs, views)
+        if near_matches is not None:
+            return near_matches
+    return None
+
+
+def deployed_classes(
+    scorer: BaseScorer, question: Question, views: Sequence[str]
+) -> dict[str, Names]:
+    """Return the classes that are enrolled by name in the deployment, of the views that a question is about.
+
+    views : base views of the scorer
+    """
+    if not isinstance(scorer, Deployable) or question.known is not None:
+        return {}
+    classes = {}
+    for view in question.same or views:
+        if view in (question.given or ()):
+            continue
+        try:
+            classes[view] = scorer.known_names(view)
+        except LabelError:  # nothing was enrolled with names
+            continue
+    return classes
+
+
+def rows_by_known_views(
+    profiles: Profiles, classes: dict[str, Names]
+) -> list[tuple[list[str], IntArray]]:
+    """Group profiles by the views in which the deployment knows their classes.
+
+    An unknown class of one profile, such as the phrase of somebody enrolled later, must not disable the known classes
+    of the others.
+
+    Parameters
+    ----------
+    classes : {view: names of the known classes}
+
+    Returns
+    -------
+    list of (known views, rows of the profiles)
+    """
+    is_known = {
+        view: has_known_classes(profiles, view, names)
+        for view, names in classes.items()
+        if view in profiles.labels
+    }
+    codes = np.zeros(len(profiles), dtype=np.int64)
+    for bit, is_known_in_view in enumerate(is_known.values()):
+        codes += is_known_in_view * 2**bit
+    return [
+        (
+            [view for bit, view in enumerate(is_known) if code >> bit & 1],
+            np.flatnonzero(codes == code),
+        )
+        for code in np.unique(codes).tolist()
+    ]
+
+
+def has_known_classes(profiles: Profiles, view: str, names: Names) -> BoolArray:
+    """Return (profiles,) whether a profile has named classes in a view, all of them among the known names."""
+    labels = profiles.labels[view]
+    has_name = labels.codes >= 0
+    # the last entry is for cells without a label, whose code is -1
+    is_known = np.append(np.isin(labels.names, names), False)[labels.codes]
+    named = np.bincount(profiles.owner, has_name, len(profiles))
+    unknown = np.bincount(profiles.owner, has_name & ~is_known, len(profiles))
+    return np.asarray((named > 0) & (unknown == 0))
 
 
 class AdaptedExpert:
-    """A deployable model as an expert of a committee: fitting moves it to the domain of the vectors."""
+    """Fitted scorer as an expert of a committee: fitting moves it to the domain of the vectors."""
 
-    def __init__(self, model: Deployable) -> None:
+    def __init__(self, model: BaseScorer) -> None:
         self.model = model
 
     def __sklearn_clone__(self) -> AdaptedExpert:
         return self
 
     def fit(self, X: Array, y: Columns) -> Any:
-        people, *others = y
-        labels = {view: y[view] for view in others}
-        return self.model.deployed(self.model.enrol(X, y[people], labels or None)).settled()
+        """Return the scorer in the domain of labelled vectors; the first view is the speaker's."""
+        speaker, *other_views = y
+        labels = {view: y[view] for view in other_views}
+        profiles = self.model.enrol(X, y[speaker], labels or None)
+        return domain_as_prior(deployed_scorer(self.model, profiles))

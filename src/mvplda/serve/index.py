@@ -15,6 +15,7 @@ from .. import __version__
 from .._typing import Array
 from ..decisions import name_among, naming_options, point_for
 from ..exceptions import ParameterError
+from ..models.deployment import Deployable
 from ..scoring.profiles import Profiles as Side
 from ..scoring.search import SearchIndex
 from .keys import Caller
@@ -387,7 +388,7 @@ class VectorTable:
         if current is not None and current[0] == number:
             return current[1]
         model = self.people.domain.deployed(work, number)
-        sample = self.people.domain.sample(work) if model.scorer.has_domain else []
+        sample = self.people.domain.sample(work) if isinstance(model.scorer, Deployable) else []
         counts = sorted(work.run(COUNTS, model=model.fingerprint).scalars()) or [1]
         everything = repr((__version__, model.fingerprint, counts, sample))
         anything = np.ones(model.rank, dtype=np.int64)

@@ -20,6 +20,7 @@ from ..decisions import Decision, OperatingPoint, decide_each
 from ..exceptions import AudioError, DataError, LabelError, NumericalError, ParameterError
 from ..kinds import NONTARGET
 from ..model_files import load_model
+from ..models.deployment import Deployable
 from ..persistence import fingerprint
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, possible_hypotheses
@@ -229,7 +230,7 @@ class Model:
         if not self.has_phrases or not self.bundle.operating_points(self.question(known=True)):
             return {}
         # a deployment knows what is enrolled in it, and nothing of another one
-        if self.scorer.has_domain:
+        if isinstance(self.scorer, Deployable):
             return {}
         return {
             name: name.replace("-", " ")
@@ -245,7 +246,7 @@ class Model:
 
     def knows(self, cells: Sequence[Cell]) -> bool:
         """Whether the deployment knows all phrases of a profile by their names."""
-        if not self.scorer.has_domain:
+        if not isinstance(self.scorer, Deployable):
             return False
         return self._names.issuperset(cell.phrase for cell in cells)
 
@@ -318,7 +319,7 @@ class Model:
 
     def usual_question(self, spoof: ArrayLike | None = None) -> Question:
         """What most calls come to: phrases are enrolled by name, and known where a deployment knows them."""
-        return self.question(self.scorer.has_domain and self.has_phrases, spoof)
+        return self.question(isinstance(self.scorer, Deployable) and self.has_phrases, spoof)
 
     def decisions(self, trials: Sequence[Trial], spoof_prior: float = 0.5) -> list[Decision]:
         """Of tests against one profile each; trials of one kind are scored in one call."""
@@ -328,7 +329,7 @@ class Model:
             # one enrolled phrase that is claimed needs no labels; labels cost time
             labelled = self.has_phrases and test.phrase != "" and phrases != {test.phrase}
             # unless a deployment knows phrases by their names
-            is_named = len(phrases) > 1 or self.scorer.has_domain
+            is_named = len(phrases) > 1 or isinstance(self.scorer, Deployable)
             apart = labelled or (self.has_phrases and is_named)
             known = labelled and test.phrase in self.known_phrases
             kind = (labelled, apart, known, spoof is not None)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import ParameterError
+from ..models.deployment import Deployable
 from .keys import NEW_MASTER, MasterKey, TemplateRotation, Vault, keyed_mark, make_key_file
 from .model import Cell, Integers, Model, ProcessedRecording, merge_cells
 from .schemas import Json, Problem
@@ -209,7 +210,7 @@ class DomainCache:
 
         number : of the last change, where it was read already
         """
-        if not self.model.scorer.has_domain:
+        if not isinstance(self.model.scorer, Deployable):
             return self.model
         if number is None:
             number = int(work.value("SELECT number FROM changes"))

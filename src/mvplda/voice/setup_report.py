@@ -8,6 +8,7 @@ from .. import training
 from ..bundle import Bundle
 from ..decisions import LOWEST_THRESHOLD, OperatingPoint
 from ..kinds import KIND_WORDS, NONTARGET
+from ..models.deployment import Deployable
 from ..scoring.answer import question_key
 from ..scoring.question import Question
 from .extractors.extractor import ExtractedVectors
@@ -39,7 +40,7 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
         for same in training.questions_about(bundle.views)
     ]
     for key, points in (bundle.points or {}).items():
-        if bundle.fitted_scorer.has_domain and key not in question_keys:
+        if isinstance(bundle.fitted_scorer, Deployable) and key not in used:
             continue
         point = next((point for point in points if point.measured), None)
         if point is None or point.measured is None or point.far is None:

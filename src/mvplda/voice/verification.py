@@ -13,6 +13,7 @@ from ..bundle import Bundle
 from ..decisions import Decision, OperatingPoint, Verdict, decide, name_among, naming_options
 from ..exceptions import DataError
 from ..model_files import load_model
+from ..models.deployment import Deployable
 from ..scoring.question import Question
 from .audio.decode import Source
 from .default_model import DEFAULT_MODEL, default_extractor, extractor_names
@@ -75,7 +76,7 @@ class VoiceModel:
 
     def deployed(self, profiles: ProfileBook) -> VoiceModel:
         """The same in the domain of what is enrolled in a file: see `Bundle.deployed`."""
-        if not self.bundle.fitted_scorer.has_domain:
+        if not isinstance(self.bundle.fitted_scorer, Deployable):
             return self
         return replace(self, bundle=self.bundle.deployed(profiles.enrolled(self.bundle)))
 

@@ -35,6 +35,7 @@ from ...exceptions import DataError, LabelError, ParameterError
 from ...labels import check_view_names, exact_names, names_from_file
 from ...models.base import BaseScorer, concatenate_columns, require_labels
 from ...models.caching import FittedArrays, as_key, cache_of
+from ...models.deployment import Deployable
 from ...persistence import fingerprint
 from ...scoring.pair_terms import ExpertTerms, JointTerms, row_products
 from ...scoring.profiles import Profiles
@@ -64,7 +65,7 @@ NEAREST_CLASSES = 8
 """Known classes that a test may be of instead of its profile's: each takes time in every trial."""
 
 
-class DomainPLDA(BaseScorer, BaseEstimator):
+class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
     """A model of blocks of unit-length embeddings, each about one view, in a domain that enrolments tell.
 
     Parameters
@@ -252,11 +253,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             made.append(block / length[:, None])
         return concatenate_columns(made)
 
-    @property
-    def has_domain(self) -> bool:
-        return True
-
-    def settled(self) -> Self:
+    def with_domain_as_prior(self) -> Self:
         """The same model with the domain in use as the one that it is in before anything is enrolled."""
         # the fitted parts are shared: nothing writes to them
         other = copy(self)
