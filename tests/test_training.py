@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from domain_problems import domain_bundle, make_place
 
 import mvplda
 from mvplda.decisions import OperatingPoint, point_for
+from mvplda.exceptions import LabelError
 from mvplda.model_files import load_model
 from mvplda.models import find_scorers
 from mvplda.training import COMMITTEE, FARS, HeldOutModels, deploy_on_speakers, train
@@ -177,3 +179,17 @@ def test_rates_of_the_demonstration_at_zero_are_not_those_of_a_lower_threshold()
     assert point.threshold == 0
     assert point.measured is not None
     assert point.measured["far"]["TW"][0] == pytest.approx(149 / 3584)
+
+
+def test_an_error_on_held_out_people_leaves_the_filters_of_warnings_as_they_were() -> None:
+    X, labels = drawn()
+
+    def fit(vectors: np.ndarray, columns: dict[str, np.ndarray]) -> mvplda.Bundle:
+        return mvplda.Bundle(None, mvplda.CosineScorer()).fit(vectors, columns)
+
+    held = HeldOutModels(fit, X, labels, 1, 2)
+    before = list(warnings.filters)
+    with pytest.raises(LabelError, match="keeps no classes") as error:
+        held.evidence(("phrase",))
+    assert error.traceback
+    assert warnings.filters == before

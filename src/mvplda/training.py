@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,6 +43,8 @@ from .preprocessing import RectifiedRoot, standard_chain, unit_chain
 from .scoring.answer import question_key
 from .scoring.profiles import Profiles
 from .scoring.question import Hypothesis, LogLikelihoods, NearMatches, Question
+
+R = TypeVar("R")
 
 COMMITTEE = "committee"
 
@@ -334,33 +337,44 @@ class HeldOutModels:
         return np.take(agrees, self.truth)
 
     def evidence(self, known: Sequence[str] = ()) -> tuple[LogLikelihoods, NearMatches | None]:
-        """Log-likelihoods {hypothesis: (n,)}, to be calibrated, and what is nearly the same.
+        """Return log-likelihoods {hypothesis: (n,)} to be calibrated, and evidence of near matches.
 
         known : views in which a profile claims its class
         """
-        logs = []
-        near_match_lists = []
-        for model, sides, question, pairs in self._asked(None, known, ()):
-            logs.append(model.fitted_scorer.log_likelihoods(*sides, question, pairs=pairs))
-            near_match_lists.append(model.near_matches(*sides, pairs, model.views))
-        every = {h: np.concatenate([one[h] for one in logs]) for h in logs[0]}
-        return every, NearMatches.together(near_match_lists)
+
+        def measure(
+            model: Bundle, enrol: Profiles, test: Profiles, question: Question, pairs: IntArray
+        ) -> tuple[LogLikelihoods, NearMatches | None]:
+            logs = model.fitted_scorer.log_likelihoods(enrol, test, question, pairs=pairs)
+            return logs, model.near_matches(enrol, test, pairs, model.views)
+
+        folds = self._ask_folds(measure, None, known, ())
+        first_logs, _ = folds[0]
+        logs = {h: np.concatenate([fold_logs[h] for fold_logs, _ in folds]) for h in first_logs}
+        return logs, NearMatches.together([near_matches for _, near_matches in folds])
 
     def llrs(self, same: Sequence[str] | None, named: Sequence[str]) -> Array:
-        """(n,) as the models answer.
+        """Return the LLRs (n,) as the models answer.
 
         named : views in which profiles are enrolled with labels
         """
-        answers = [
-            model.answer(*sides, question, pairs).llr
-            for model, sides, question, pairs in self._asked(same, (), named)
-        ]
-        return np.concatenate(answers)
 
-    def _asked(
-        self, same: Sequence[str] | None, known: Sequence[str], named: Sequence[str]
-    ) -> Iterator[tuple[Bundle, tuple[Profiles, Profiles], Question, IntArray]]:
-        """Of every fold the model, both sides, the question and the trials."""
+        def answer(
+            model: Bundle, enrol: Profiles, test: Profiles, question: Question, pairs: IntArray
+        ) -> Array:
+            return model.answer(enrol, test, question, pairs).llr
+
+        return np.concatenate(self._ask_folds(answer, same, (), named))
+
+    def _ask_folds(
+        self,
+        ask: Callable[[Bundle, Profiles, Profiles, Question, IntArray], R],
+        same: Sequence[str] | None,
+        known: Sequence[str],
+        named: Sequence[str],
+    ) -> list[R]:
+        """Return the answer of every fold's model to a question about the fold's trials."""
+        answers = []
         for model, trials in zip(self.models, self.trials, strict=True):
             claims = {view: self.labels[view][trials.profiles] for view in known}
             question = Question(same, known=claims or None)
@@ -369,8 +383,10 @@ class HeldOutModels:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", MvpldaWarning)
                 tests = model.enrol(self.X[trials.test])
-                yield model, (profiles, tests), question, trials.pairs
+                answers.append(ask(model, profiles, tests, question, trials.pairs))
+            # the cached values of all folds together may not fit into memory
             release_caches(model)
+        return answers
 
     def measure(self, scores: Json, fars: Sequence[float]) -> tuple[Json, Card]:
         """Thresholds for the worst kind of impostor with what was measured there, and errors for the card.
