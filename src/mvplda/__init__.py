@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from .datasets import make_two_views
     from .models.committee import Committee
     from .models.cosine import CosineScorer
-    from .models.multiview import PLDA, MultiviewPLDA
+    from .models.multiview import MultiviewPLDA
+    from .models.plda import PLDA
     from .persistence import load
     from .scoring.profiles import Profiles
     from .scoring.question import Question
@@ -53,7 +54,8 @@ HOMES = {
     "datasets": ("make_two_views",),
     "models.committee": ("Committee",),
     "models.cosine": ("CosineScorer",),
-    "models.multiview": ("PLDA", "MultiviewPLDA"),
+    "models.multiview": ("MultiviewPLDA",),
+    "models.plda": ("PLDA",),
     "persistence": ("load",),
     "scoring.profiles": ("Profiles",),
     "scoring.question": ("Question",),

@@ -3,7 +3,8 @@
 from .base import SCORERS, BaseScorer, find_scorers
 from .committee import Committee
 from .cosine import CosineScorer
-from .multiview import PLDA, MultiviewPLDA
+from .multiview import MultiviewPLDA
+from .plda import PLDA
 
 __all__ = [
     "PLDA",

@@ -1,4 +1,4 @@
-"""MultiviewPLDA and PLDA: what is set, how they are trained, their evidence and pair terms, and their files."""
+"""MultiviewPLDA: settings, training and the results of a fit."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -9,69 +9,51 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from inspect import Signature, signature
-from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, Device, Json, Labels, Names, RandomState, Ranks, Views
-from ..backend import checked_vectors, is_torch, like, threads_for
-from ..exceptions import DataError, LabelError, ParameterError
+from .._typing import AnyArray, Array, Device, Json, Labels, RandomState, Ranks, Views
+from ..backend import checked_vectors, is_torch, threads_for
+from ..exceptions import DataError, ParameterError
 from ..inference.design import Design, Diagnostics, choose_ranks, diagnose, step_operations
 from ..inference.em import Fit, Iteration, Objective, PublishedEM, fit_em, posterior
 from ..inference.parameters import NOISES, NoiseModel, Parameters
 from ..inference.priors import PRIORS
 from ..labels import (
     LabelTable,
-    are_named,
-    base_columns,
     check_view_names,
     encode_labels,
-    names_from_file,
 )
-from ..persistence import State, Tensors, fingerprint
-from ..scoring.latent_terms import KnownClasses, LatentSpace, LatentTerms
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
-from .base import BaseScorer, check_setting_names, release_caches
-from .caching import FittedArrays, cache_of
-
-DEFAULT_STRENGTH = 0.6
-"""Of a prior. Costs are flat from 0.5 to 0.7 on the one set it was tried on, AudioMNIST."""
-
-MAX_SAVED_CLASSES = 10_000
-"""Views with at most so many classes keep their training posteriors in a file, for known classes."""
+from .base import check_setting_names, release_caches
+from .caching import FittedArrays
+from .latent import LatentScorer
+from .plda_settings import (
+    DEFAULT_STRENGTH,
+    check_settings,
+    prior_strengths,
+    random_generator,
+    requested_ranks,
+)
 
 MAX_COVARIANCE_NUMBERS = 2**22
 """Posterior covariances of a view's classes are kept up to this many numbers (32 MiB)."""
 
-MAX_CLASS_MEAN = 1e6
-"""Posterior means of classes in a file are at most this large: they are of standard normal latents."""
-
 MAX_PENDING_NUMBERS = 2**25
 """Class sums up to this many numbers (256 MiB) are held with a fit until its class posteriors are asked for."""
-
-PROJECTION_CHUNK = 2**22
-"""float32 vectors are projected in chunks of about this many numbers."""
 
 LAZY_ATTRIBUTES = ("log_likelihoods_", "objectives_", "class_means_", "class_covariances_")
 """Attributes that are worked out from a fit when they are first read."""
 
-PARAMETERS = ("mean_", "loadings_", "noise_")
-"""Attributes that scores depend on."""
 
-CLASS_ATTRIBUTES = ("classes_", "class_means_", "class_covariances_")
-"""Attributes that scores depend on where classes are known."""
-
-
-class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
+class MultiviewPLDA(LatentScorer, TransformerMixin, BaseEstimator):
     """Multi-view (joint) PLDA: vectors that carry several labels at once.
 
     ``x = mean + sum_k loadings[k] @ z_k + noise``, where ``z_k`` belongs to the vector's class in view k. Trained by
@@ -157,10 +139,6 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         "converged_",
         "prior_strength_",
     )
-    mean_ = FittedArrays[Array]()
-    loadings_ = FittedArrays[dict[str, Array]]()
-    noise_ = FittedArrays[Array]()
-    classes_ = FittedArrays[dict[str, Names]]()
     published_em: type[PublishedEM] | partial[PublishedEM] = PublishedEM
     """The M step of algorithm="paper"; `functools.partial` of it is another reading of the paper."""
 
@@ -320,205 +298,6 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         """
         return self.log_likelihood(X, y) / int(np.shape(X)[0])
 
-    def transform(self, X: ArrayLike) -> Array:
-        """Posterior means of every vector's latents on its own, views side by side: (n, sum of ranks)."""
-        check_is_fitted(self, "mean_")
-        X = checked_vectors(self, X, reset=False)
-        p = self.parameters_
-        B = p.stacked()
-        LB = p.sigma.solve(B)
-        # all views at once: what one of them explains is no evidence for another
-        gain = np.linalg.solve(np.eye(B.shape[1]) + B.T @ LB, LB.T)
-        return (X - p.mean) @ gain.T
-
-    def get_feature_names_out(self, input_features: Any = None) -> Names:
-        """Names of the columns of `transform`: view and number."""
-        check_is_fitted(self, "mean_")
-        return np.asarray(
-            [f"{v}{i}" for v, r in self.views_.items() for i in range(r)], dtype=object
-        )
-
-    def sample(self, y: Any, random_state: RandomState = None) -> Array:
-        """Draw vectors with these labels; every class is drawn anew from the model.
-
-        Parameters
-        ----------
-        y : labels in any form that `fit` takes, one a vector to draw
-        """
-        check_is_fitted(self, "mean_")
-        table = encode_labels(y, tuple(self.views_))
-        rng = random_generator(random_state)
-        p = self.parameters_
-        X = np.tile(p.mean, (len(table), 1))
-        for view, loading in self.loadings_.items():
-            latents = rng.standard_normal((len(table.classes[view]), loading.shape[1]))
-            X += (latents @ loading.T)[table.codes[view]]
-        return X + p.sigma.draw(len(table), rng)
-
-    # -- evidence and pair terms ----------------------------------------------------------
-
-    def project(self, vectors: AnyArray) -> AnyArray:
-        # evidence is linear: sums of vectors and sums of evidence are the same thing
-        space = self.pair_terms().space
-        if not isinstance(vectors, np.ndarray) or vectors.dtype == np.float64:
-            return vectors @ like(space.projection, vectors) - like(space.offset, vectors)
-        # float32 vectors are made float64 a chunk at a time: a copy of all of them may not fit
-        chunks = np.array_split(vectors, 1 + vectors.size // PROJECTION_CHUNK)
-        y = [chunk.astype(np.float64) @ space.projection for chunk in chunks]
-        return np.concatenate(y) - space.offset
-
-    def pair_terms(self) -> LatentTerms:
-        versions = self._parameter_versions()
-        key = (versions, tuple(self.views_.items()))
-        return cache_of(self).get("pair_terms", key, self._make_pair_terms)
-
-    def _make_pair_terms(self) -> LatentTerms:
-        mean, loadings, noise = map(cache_of(self).copy_of, PARAMETERS)
-        parameters = Parameters(mean, tuple(loadings.values()), noise)
-        return LatentTerms(LatentSpace.of(parameters), self.views_)
-
-    def pair_terms_with_known(self, views: Sequence[str]) -> LatentTerms:
-        for view in views:
-            self.known_names(view)
-        pair_terms = self.pair_terms()
-        cache = cache_of(self)
-        attributes = vars(self)
-        versions = [cache.version(attributes, name) for name in CLASS_ATTRIBUTES]
-
-        def add_known_classes() -> LatentTerms:
-            names, means, covariances = map(cache.copy_of, CLASS_ATTRIBUTES)
-            return pair_terms.with_known(
-                {
-                    view: KnownClasses.of(means[view], covariances[view], len(names[view]))
-                    for view in views
-                }
-            )
-
-        return cache.get(("pair_terms", tuple(views)), (pair_terms, *versions), add_known_classes)
-
-    def published_pair_terms(self) -> LatentTerms:
-        if len(self.views_) != 2 or any(":" in view for view in self.views_):
-            raise ParameterError("scoring='paper' is for two views without interaction")
-        return self.pair_terms().as_published()
-
-    @property
-    def explained_variance_ratio_(self) -> dict[str, float]:
-        """Share of the total variance of every view, and of the noise."""
-        check_is_fitted(self, "mean_")
-        parts = {view: float((loading**2).sum()) for view, loading in self.loadings_.items()}
-        parts["noise"] = float(self.parameters_.sigma.variances.sum())
-        total = sum(parts.values())
-        return {name: part / total for name, part in parts.items()}
-
-    @property
-    def width_in(self) -> int:
-        return len(type(self).mean_.peek(self))
-
-    @property
-    def parameters_(self) -> Parameters:
-        """Mean, loadings and noise as the kernel's record."""
-        return Parameters(self.mean_, tuple(self.loadings_.values()), self.noise_)
-
-    @property
-    def width_out(self) -> int:
-        return sum(self.views_.values())
-
-    def training_classes(self) -> dict[str, Names]:
-        return type(self).classes_.peek(self)
-
-    def known_names(self, view: str) -> Names:
-        covariances = type(self).class_covariances_.peek(self)
-        if view not in covariances:
-            raise LabelError(
-                f"the model keeps no class posteriors of a view {view!r}; it does of {list(covariances)}"
-            )
-        return type(self).classes_.peek(self)[view]
-
-    def _parameter_versions(self) -> tuple[int, ...]:
-        """Content versions of mean, loadings and noise."""
-        attributes = vars(self)
-        if "mean_" not in attributes:
-            check_is_fitted(self, "mean_")
-        cache = cache_of(self)
-        return tuple([cache.version(attributes, name) for name in PARAMETERS])
-
-    def _key(self) -> str:
-        return cache_of(self).get("key", self._parameter_versions(), self._make_key)
-
-    def _make_key(self) -> str:
-        mean, loadings, noise = map(cache_of(self).copy_of, PARAMETERS)
-        arrays = (mean, noise, *loadings.values())
-        # profiles carry the fingerprint: those of another model are refused
-        return fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
-
-    # -- files and parameters ---------------------------------------------------------
-
-    def get_state(self) -> State:
-        check_is_fitted(self, "mean_")
-        arrays, values = super().get_state()
-        # posteriors of many classes would be most of a file
-        # posteriors that rounding left without a root cannot be used with known=
-        kept = [
-            view
-            for view, covariances in self.class_covariances_.items()
-            if len(self.classes_[view]) <= MAX_SAVED_CLASSES and are_definite(covariances)
-        ]
-        values["classes"] = {view: self.classes_[view].tolist() for view in kept}
-        for view in kept:
-            named = slice(0, len(self.classes_[view]))
-            arrays[f"class_means/{view}"] = np.ascontiguousarray(self.class_means_[view][named])
-            covariances = self.class_covariances_[view][named]
-            if np.ptp(covariances, axis=0).max() <= 1e-12 * np.abs(covariances).max():
-                # of classes with as many vectors each, all are the same, up to rounding
-                covariances = covariances[:1]
-            arrays[f"class_covariances/{view}"] = np.ascontiguousarray(covariances)
-        return arrays, values
-
-    @classmethod
-    def from_state(cls, arrays: Tensors, values: Json) -> Self:
-        # earlier versions did not write the objectives
-        model = super().from_state({"objectives_": np.empty(0), **arrays}, values)
-        # in the order of the views
-        model.loadings_ = {view: model.loadings_[view] for view in model.views_}
-        model.n_features_in_ = len(model.mean_)
-        model.classes_ = {
-            view: names_from_file(names, view) for view, names in values["classes"].items()
-        }
-        model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
-        model.class_covariances_ = {}
-        for view, names in model.classes_.items():
-            covariances = arrays[f"class_covariances/{view}"]
-            if not are_definite(covariances):
-                raise DataError(
-                    f"a covariance of the classes of view {view!r} is not positive definite"
-                )
-            if len(covariances) == 1:
-                covariances = np.repeat(covariances, len(names), axis=0)
-            model.class_covariances_[view] = covariances
-        return model
-
-    def check_state(self) -> None:
-        Parameters.given(self.mean_, self.loadings_, self.noise_)
-        for view, covariances in self.class_covariances_.items():
-            rank = self.views_[view]
-            means = self.class_means_[view]
-            # after a fit, vectors without a label follow the named classes
-            count = max([*means.shape[:1], len(self.classes_[view])])
-            fits = means.shape == (count, rank) and covariances.shape == (count, rank, rank)
-            if not fits or not (np.isfinite(means).all() and np.isfinite(covariances).all()):
-                raise DataError(f"the classes of view {view!r} do not fit its rank {rank}")
-            # class means are those of standard normal latents
-            if np.abs(means).max(initial=0.0) > MAX_CLASS_MEAN:
-                raise DataError(
-                    f"a class of view {view!r} has a mean of more than {MAX_CLASS_MEAN:g}"
-                )
-        super().check_state()
-
-    def typical_vectors(self) -> Array:
-        # vectors of this model, whatever its units and however far its mean is from 0
-        classes = {view: np.arange(2) for view in base_columns(tuple(self.views_))}
-        return self.sample(classes, random_state=0)
-
     def describe(self) -> Json:
         return {
             "class": type(self).__name__,
@@ -668,140 +447,3 @@ class MultiviewPLDA(BaseScorer, TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
-
-
-def are_definite(covariances: Array) -> bool:
-    """Whether every covariance is positive definite."""
-    try:
-        np.linalg.cholesky(covariances)
-    except np.linalg.LinAlgError:
-        return False
-    return True
-
-
-def random_generator(random_state: Any) -> np.random.Generator:
-    """A generator of NumPy's: itself, or one that follows from whatever scikit-learn takes for a random state."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    try:
-        state = check_random_state(random_state)
-    except ValueError as error:
-        raise ParameterError(f"random_state cannot be used: {error}") from error
-    return np.random.default_rng(state.randint(2**31))
-
-
-def check_settings(model: MultiviewPLDA) -> None:
-    """Refuse settings of an estimator that do not exist or do not fit."""
-    choices: dict[str, list[Any]] = {
-        "noise": list(NOISES),
-        "algorithm": ["exact", "paper"],
-        "init": ["moments", "random"],
-        "prior": list(PRIORS),
-    }
-    for name, allowed in choices.items():
-        if getattr(model, name) not in allowed:
-            raise ParameterError(f"{name} is one of {allowed}; got {getattr(model, name)!r}")
-    if model.views is not None and not (
-        isinstance(model.views, Mapping | list | tuple) and model.views
-    ):
-        raise ParameterError(
-            f"views is a dict of {{name: rank}} or a list of names, not empty; got {model.views!r}"
-        )
-    # below 1e-10 rounding drowns the likelihood
-    for name, least, most in (
-        ("noise_shrinkage", 0, 1),
-        ("noise_floor", 1e-10, 1),
-        ("tol", 0, np.inf),
-    ):
-        value = getattr(model, name)
-        if not isinstance(value, Real) or not least <= float(value) < most:
-            raise ParameterError(f"{name} is a number in [{least}, {most}); got {value!r}")
-    if model.callback is not None and not callable(model.callback):
-        raise ParameterError(f"callback is a function, or None; got {model.callback!r}")
-    # True is an Integral, too
-    whole = isinstance(model.max_iter, Integral) and not isinstance(model.max_iter, bool)
-    if not whole or model.max_iter < 0:
-        raise ParameterError(f"max_iter is a whole number, at least 0; got {model.max_iter!r}")
-    if not PRIORS[model.prior].full_rank:
-        return
-    ranks = [*requested_ranks(model.views).values(), getattr(model, "n_components", None)]
-    if any(rank is not None for rank in ranks):
-        raise ParameterError("a prior makes loadings of full rank: leave every rank None")
-    # two priors of one noise would count twice
-    if model.noise_shrinkage or model.algorithm == "paper":
-        raise ParameterError("a prior goes with no other shrinkage, and not with algorithm='paper'")
-
-
-def prior_strengths(strength: Any, views: Sequence[str]) -> dict[str, float]:
-    """Of every view and of the noise, from one number or a dict."""
-    names = (*views, "noise")
-    each = dict.fromkeys(names, strength)
-    if isinstance(strength, Mapping):
-        each = {**dict.fromkeys(names, DEFAULT_STRENGTH), **strength}
-    for name, value in each.items():
-        if name not in names:
-            raise ParameterError(f"prior_strength names {name!r}; there are {list(names)}")
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
-            raise ParameterError(
-                "prior_strength is a number in [0, 1], or a dict of them by view and 'noise'; "
-                f"got {value!r} for {name!r}"
-            )
-    return {name: float(value) for name, value in each.items()}
-
-
-def requested_ranks(views: Ranks | Sequence[str] | None) -> Ranks:
-    """The rank asked for of every view that is named."""
-    return dict(views) if isinstance(views, Mapping) else dict.fromkeys(views or ())
-
-
-class PLDA(MultiviewPLDA):
-    """Probabilistic linear discriminant analysis: `MultiviewPLDA` with one view.
-
-    Parameters
-    ----------
-    n_components : int or None
-        Rank of the class loading; None means as large as the classes allow.
-    noise, noise_shrinkage, ... : as in `MultiviewPLDA`
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mvplda import PLDA
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.repeat(np.arange(50), 10)
-    >>> X = rng.normal(size=(50, 6))[y] + rng.normal(size=(500, 6))
-    >>> PLDA(n_components=3, noise="full").fit(X, y).transform(X).shape
-    (500, 3)
-    """
-
-    NAME = "plda"
-
-    def __init__(self, n_components: int | None = None, **settings: Any) -> None:
-        super().__init__(None, **settings)
-        self.n_components = n_components
-
-    __init__.__signature__ = Signature(  # type: ignore[attr-defined]
-        [
-            *list(signature(__init__).parameters.values())[:2],
-            *list(signature(MultiviewPLDA).parameters.values())[1:],  # but for the views
-        ]
-    )
-
-    @classmethod
-    def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
-        if len(ranks) != 1:
-            raise LabelError(
-                f"PLDA has one view; got {len(ranks)}: {list(ranks)}. Use MultiviewPLDA"
-            )
-        check_setting_names(cls, settings, ("n_components",))
-        return cls(next(iter(ranks.values())), **settings)
-
-    def _encode(self, y: Any) -> LabelTable:
-        return encode_labels(y, None if are_named(y) else ("class",))
-
-    def _ranks(self, views: Views) -> Ranks:
-        if len(views) != 1:
-            raise LabelError(
-                f"PLDA has one view, the labels have {len(views)}: {list(views)}. Use MultiviewPLDA"
-            )
-        return {views[0]: self.n_components}

@@ -1,0 +1,266 @@
+"""Scoring with linear models of latent classes: evidence, pair terms, known classes and files."""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from .._typing import AnyArray, Array, Json, Names, RandomState
+from ..backend import checked_vectors, like
+from ..exceptions import DataError, LabelError, ParameterError
+from ..inference.parameters import Parameters
+from ..labels import (
+    base_columns,
+    encode_labels,
+    names_from_file,
+)
+from ..persistence import State, Tensors, fingerprint
+from ..scoring.latent_terms import KnownClasses, LatentSpace, LatentTerms
+from .base import BaseScorer
+from .caching import FittedArrays, cache_of
+from .plda_settings import random_generator
+
+MAX_SAVED_CLASSES = 10_000
+"""Views with at most so many classes keep their training posteriors in a file, for known classes."""
+
+MAX_CLASS_MEAN = 1e6
+"""Posterior means of classes in a file are at most this large: they are of standard normal latents."""
+
+PROJECTION_CHUNK = 2**22
+"""float32 vectors are projected in chunks of about this many numbers."""
+
+PARAMETERS = ("mean_", "loadings_", "noise_")
+"""Attributes that scores depend on."""
+
+CLASS_ATTRIBUTES = ("classes_", "class_means_", "class_covariances_")
+"""Attributes that scores depend on where classes are known."""
+
+
+class LatentScorer(BaseScorer):
+    """Scorer with the parameters of ``x = mean + sum_k loadings[k] @ z_k + noise``.
+
+    A subclass estimates the parameters, see `MultiviewPLDA`, and has the settings.
+    """
+
+    n_features_in_: int
+
+    mean_ = FittedArrays[Array]()
+    loadings_ = FittedArrays[dict[str, Array]]()
+    noise_ = FittedArrays[Array]()
+    classes_ = FittedArrays[dict[str, Names]]()
+    class_means_ = FittedArrays[dict[str, Array]]()
+    class_covariances_ = FittedArrays[dict[str, Array]]()
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Posterior means of every vector's latents on its own, views side by side: (n, sum of ranks)."""
+        check_is_fitted(self, "mean_")
+        X = checked_vectors(self, X, reset=False)
+        p = self.parameters_
+        B = p.stacked()
+        LB = p.sigma.solve(B)
+        # all views at once: what one of them explains is no evidence for another
+        gain = np.linalg.solve(np.eye(B.shape[1]) + B.T @ LB, LB.T)
+        return (X - p.mean) @ gain.T
+
+    def get_feature_names_out(self, input_features: Any = None) -> Names:
+        """Names of the columns of `transform`: view and number."""
+        check_is_fitted(self, "mean_")
+        return np.asarray(
+            [f"{v}{i}" for v, r in self.views_.items() for i in range(r)], dtype=object
+        )
+
+    def sample(self, y: Any, random_state: RandomState = None) -> Array:
+        """Draw vectors with these labels; every class is drawn anew from the model.
+
+        Parameters
+        ----------
+        y : labels in any form that `fit` takes, one a vector to draw
+        """
+        check_is_fitted(self, "mean_")
+        table = encode_labels(y, tuple(self.views_))
+        rng = random_generator(random_state)
+        p = self.parameters_
+        X = np.tile(p.mean, (len(table), 1))
+        for view, loading in self.loadings_.items():
+            latents = rng.standard_normal((len(table.classes[view]), loading.shape[1]))
+            X += (latents @ loading.T)[table.codes[view]]
+        return X + p.sigma.draw(len(table), rng)
+
+    # -- evidence and pair terms ----------------------------------------------------------
+
+    def project(self, vectors: AnyArray) -> AnyArray:
+        # evidence is linear: sums of vectors and sums of evidence are the same thing
+        space = self.pair_terms().space
+        if not isinstance(vectors, np.ndarray) or vectors.dtype == np.float64:
+            return vectors @ like(space.projection, vectors) - like(space.offset, vectors)
+        # float32 vectors are made float64 a chunk at a time: a copy of all of them may not fit
+        chunks = np.array_split(vectors, 1 + vectors.size // PROJECTION_CHUNK)
+        y = [chunk.astype(np.float64) @ space.projection for chunk in chunks]
+        return np.concatenate(y) - space.offset
+
+    def pair_terms(self) -> LatentTerms:
+        versions = self._parameter_versions()
+        key = (versions, tuple(self.views_.items()))
+        return cache_of(self).get("pair_terms", key, self._make_pair_terms)
+
+    def _make_pair_terms(self) -> LatentTerms:
+        mean, loadings, noise = map(cache_of(self).copy_of, PARAMETERS)
+        parameters = Parameters(mean, tuple(loadings.values()), noise)
+        return LatentTerms(LatentSpace.of(parameters), self.views_)
+
+    def pair_terms_with_known(self, views: Sequence[str]) -> LatentTerms:
+        for view in views:
+            self.known_names(view)
+        pair_terms = self.pair_terms()
+        cache = cache_of(self)
+        attributes = vars(self)
+        versions = [cache.version(attributes, name) for name in CLASS_ATTRIBUTES]
+
+        def add_known_classes() -> LatentTerms:
+            names, means, covariances = map(cache.copy_of, CLASS_ATTRIBUTES)
+            return pair_terms.with_known(
+                {
+                    view: KnownClasses.of(means[view], covariances[view], len(names[view]))
+                    for view in views
+                }
+            )
+
+        return cache.get(("pair_terms", tuple(views)), (pair_terms, *versions), add_known_classes)
+
+    def published_pair_terms(self) -> LatentTerms:
+        if len(self.views_) != 2 or any(":" in view for view in self.views_):
+            raise ParameterError("scoring='paper' is for two views without interaction")
+        return self.pair_terms().as_published()
+
+    @property
+    def explained_variance_ratio_(self) -> dict[str, float]:
+        """Share of the total variance of every view, and of the noise."""
+        check_is_fitted(self, "mean_")
+        parts = {view: float((loading**2).sum()) for view, loading in self.loadings_.items()}
+        parts["noise"] = float(self.parameters_.sigma.variances.sum())
+        total = sum(parts.values())
+        return {name: part / total for name, part in parts.items()}
+
+    @property
+    def width_in(self) -> int:
+        return len(type(self).mean_.peek(self))
+
+    @property
+    def parameters_(self) -> Parameters:
+        """Mean, loadings and noise as the kernel's record."""
+        return Parameters(self.mean_, tuple(self.loadings_.values()), self.noise_)
+
+    @property
+    def width_out(self) -> int:
+        return sum(self.views_.values())
+
+    def training_classes(self) -> dict[str, Names]:
+        return type(self).classes_.peek(self)
+
+    def known_names(self, view: str) -> Names:
+        covariances = type(self).class_covariances_.peek(self)
+        if view not in covariances:
+            raise LabelError(
+                f"the model keeps no class posteriors of a view {view!r}; it does of {list(covariances)}"
+            )
+        return type(self).classes_.peek(self)[view]
+
+    def _parameter_versions(self) -> tuple[int, ...]:
+        """Content versions of mean, loadings and noise."""
+        attributes = vars(self)
+        if "mean_" not in attributes:
+            check_is_fitted(self, "mean_")
+        cache = cache_of(self)
+        return tuple([cache.version(attributes, name) for name in PARAMETERS])
+
+    def _key(self) -> str:
+        return cache_of(self).get("key", self._parameter_versions(), self._make_key)
+
+    def _make_key(self) -> str:
+        mean, loadings, noise = map(cache_of(self).copy_of, PARAMETERS)
+        arrays = (mean, noise, *loadings.values())
+        # profiles carry the fingerprint: those of another model are refused
+        return fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
+
+    # -- files and parameters ---------------------------------------------------------
+
+    def get_state(self) -> State:
+        check_is_fitted(self, "mean_")
+        arrays, values = super().get_state()
+        # posteriors of many classes would be most of a file
+        # posteriors that rounding left without a root cannot be used with known=
+        kept = [
+            view
+            for view, covariances in self.class_covariances_.items()
+            if len(self.classes_[view]) <= MAX_SAVED_CLASSES and are_definite(covariances)
+        ]
+        values["classes"] = {view: self.classes_[view].tolist() for view in kept}
+        for view in kept:
+            named = slice(0, len(self.classes_[view]))
+            arrays[f"class_means/{view}"] = np.ascontiguousarray(self.class_means_[view][named])
+            covariances = self.class_covariances_[view][named]
+            if np.ptp(covariances, axis=0).max() <= 1e-12 * np.abs(covariances).max():
+                # of classes with as many vectors each, all are the same, up to rounding
+                covariances = covariances[:1]
+            arrays[f"class_covariances/{view}"] = np.ascontiguousarray(covariances)
+        return arrays, values
+
+    @classmethod
+    def from_state(cls, arrays: Tensors, values: Json) -> Self:
+        # earlier versions did not write the objectives
+        model = super().from_state({"objectives_": np.empty(0), **arrays}, values)
+        # in the order of the views
+        model.loadings_ = {view: model.loadings_[view] for view in model.views_}
+        model.n_features_in_ = len(model.mean_)
+        model.classes_ = {
+            view: names_from_file(names, view) for view, names in values["classes"].items()
+        }
+        model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
+        model.class_covariances_ = {}
+        for view, names in model.classes_.items():
+            covariances = arrays[f"class_covariances/{view}"]
+            if not are_definite(covariances):
+                raise DataError(
+                    f"a covariance of the classes of view {view!r} is not positive definite"
+                )
+            if len(covariances) == 1:
+                covariances = np.repeat(covariances, len(names), axis=0)
+            model.class_covariances_[view] = covariances
+        return model
+
+    def check_state(self) -> None:
+        Parameters.given(self.mean_, self.loadings_, self.noise_)
+        for view, covariances in self.class_covariances_.items():
+            rank = self.views_[view]
+            means = self.class_means_[view]
+            # after a fit, vectors without a label follow the named classes
+            count = max([*means.shape[:1], len(self.classes_[view])])
+            fits = means.shape == (count, rank) and covariances.shape == (count, rank, rank)
+            if not fits or not (np.isfinite(means).all() and np.isfinite(covariances).all()):
+                raise DataError(f"the classes of view {view!r} do not fit its rank {rank}")
+            # class means are those of standard normal latents
+            if np.abs(means).max(initial=0.0) > MAX_CLASS_MEAN:
+                raise DataError(
+                    f"a class of view {view!r} has a mean of more than {MAX_CLASS_MEAN:g}"
+                )
+        super().check_state()
+
+    def typical_vectors(self) -> Array:
+        # vectors of this model, whatever its units and however far its mean is from 0
+        classes = {view: np.arange(2) for view in base_columns(tuple(self.views_))}
+        return self.sample(classes, random_state=0)
+
+
+def are_definite(covariances: Array) -> bool:
+    """Whether every covariance is positive definite."""
+    try:
+        np.linalg.cholesky(covariances)
+    except np.linalg.LinAlgError:
+        return False
+    return True
