@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -21,13 +21,15 @@ from .calibration.hypotheses import HypothesisCalibrator
 from .decisions import OperatingPoint, point_for
 from .exceptions import DataError, ParameterError
 from .labels import as_array, base_columns
-from .models.base import BaseScorer, check_trial_pairs
+from .models.base import BaseScorer
 from .models.deployment import (
     deployed_classes,
     deployed_scorer,
     find_near_matches,
     rows_by_known_views,
 )
+from .models.profile_comparison import profiles_of_both_sides
+from .models.trial_set import TrialSet, check_trial_pairs, select_near_matches
 from .persistence import (
     State,
     Tensors,
@@ -158,7 +160,9 @@ class Bundle(BaseScorer, BaseEstimator):
         self, enrol: ProfilesLike, test: ProfilesLike, *asked: Setting, **options: Setting
     ) -> Comparison:
         # by the scorer, which keeps what it made for earlier questions
-        return self.fitted_scorer._compare(*self._sides(enrol, test), *asked, **options)
+        return self.fitted_scorer._compare(
+            *profiles_of_both_sides(self, enrol, test), *asked, **options
+        )
 
     # -- calibrated answers ------------------------------------------------------------
 
@@ -182,7 +186,7 @@ class Bundle(BaseScorer, BaseEstimator):
         question : a `Question`, or the keyword arguments that make one; None: the same in every view?
         pairs : (n, 2) row of a profile and row of a test; None: all
         """
-        profiles, tests = self._sides(enrol, test)
+        profiles, tests = profiles_of_both_sides(self, enrol, test)
         asked = make_question(question, {})
         listed = None if pairs is None else check_trial_pairs(pairs, len(profiles), len(tests))
         # Views in which both sides have names: there is nothing to be found out about them.
@@ -198,7 +202,7 @@ class Bundle(BaseScorer, BaseEstimator):
             keys[rows] = question_key(informed, self.views)
             is_calibrated[rows] = self.calibration(informed) is not None
             for h, values in self._logs(
-                informed, part, _select_near_matches(near_matches, where)
+                informed, part, select_near_matches(near_matches, where)
             ).items():
                 if h in logs:
                     logs[h][where] = values
@@ -440,57 +444,6 @@ class Bundle(BaseScorer, BaseEstimator):
         return {
             key: [point.to_dict() for point in some] for key, some in (self.points or {}).items()
         }
-
-
-@dataclass(frozen=True)
-class TrialSet:
-    """All pairs of profiles and tests, or a list of them: (n, 2) row of a profile and row of a test."""
-
-    profiles: Profiles
-    tests: Profiles
-    pairs: IntArray | None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        if self.pairs is None:
-            return len(self.profiles), len(self.tests)
-        return (len(self.pairs),)
-
-    def of(self, rows: IntArray) -> tuple[TrialSet, slice | IntArray]:
-        """The trials of some profiles, and their index in arrays of `shape`."""
-        if len(rows) == len(self.profiles):
-            return self, slice(None)
-        profiles = self.profiles.take(rows)
-        if self.pairs is None:
-            return TrialSet(profiles, self.tests, None), rows
-        numbers = np.full(len(self.profiles), -1)
-        numbers[rows] = np.arange(len(rows))
-        numbers = numbers[self.pairs[:, 0]]
-        where = np.flatnonzero(numbers >= 0)
-        pairs = np.column_stack([numbers[where], self.pairs[where, 1]])
-        return TrialSet(profiles, self.tests, pairs), where
-
-    def by_profile(self, values: Names) -> Names:
-        """Values of profiles, per trial."""
-        if self.pairs is None:
-            return np.broadcast_to(values[:, None], self.shape)
-        return values[self.pairs[:, 0]]
-
-    def by_test(self, values: Array) -> Array:
-        """Values of tests, per trial."""
-        if self.pairs is None:
-            return np.broadcast_to(values, self.shape)
-        return np.asarray(values[self.pairs[:, 1]])
-
-
-def _select_near_matches(
-    near_matches: NearMatches | None, where: slice | IntArray
-) -> NearMatches | None:
-    """The evidence of some trials."""
-    if near_matches is None:
-        return None
-    view, *columns = near_matches
-    return NearMatches(view, *(column[where] for column in columns))
 
 
 def _on_host(X: ArrayLike) -> ArrayLike:

@@ -35,7 +35,8 @@ from .labels import encode_labels
 from .metrics import cllr, eer, threshold_for
 from .metrics.curves import min_cllr
 from .models import Committee, MultiviewPLDA, find_scorers
-from .models.base import BaseScorer, check_setting_names, release_caches
+from .models.base import BaseScorer, release_caches
+from .models.checks import check_setting_names
 from .models.committee import scorer_of
 from .models.deployment import AdaptedExpert, domain_as_prior
 from .models.heldout import held_out_trials

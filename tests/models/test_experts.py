@@ -14,8 +14,9 @@ import mvplda
 from mvplda import Bundle, MultiviewPLDA, Question, make_committee
 from mvplda.exceptions import FewSpeakersWarning, LabelError, ParameterError
 from mvplda.models.base import BaseScorer
-from mvplda.models.committee import OUTLIER_PROBABILITY, RIDGE, Committee, weigh_experts
+from mvplda.models.committee import Committee
 from mvplda.models.cosine import CosineScorer
+from mvplda.models.expert_weights import OUTLIER_PROBABILITY, RIDGE, weigh_experts
 from mvplda.preprocessing import standard_chain
 
 VIEWS = {"speaker": None, "phrase": None, "speaker:phrase": None}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from inspect import signature
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .._optional import load_entry_points
-from .._typing import AnyArray, Array, IntArray, Json, Labels, Names, Ranks, Views
+from .._typing import AnyArray, Array, Json, Labels, Names, Ranks, Views
 from ..backend import (
     as_vectors,
     cast,
@@ -24,17 +23,13 @@ from ..backend import (
     dtype_name,
     empty,
     is_torch,
-    namespace,
     to_host,
 )
 from ..exceptions import DataError, LabelError, ParameterError
-from ..labels import check_view_names, label_columns
+from ..labels import check_view_names
 from ..persistence import Persistent, check_finite, check_width, ordinary_vectors
-from ..scoring.assignments import LabelRole, ViewLabels
 from ..scoring.engine import (
     Comparison,
-    ComparisonSide,
-    ScoringCache,
     best_profiles,
     fill_results,
     log_likelihoods,
@@ -45,18 +40,15 @@ from ..scoring.profiles import (
     Enrolment,
     Profiles,
     ProfilesLike,
-    enrolled_names,
     from_sums,
-    match_names,
     sum_evidence,
 )
-from ..scoring.question import LikelihoodRatio, LogLikelihoods, Question, make_question
+from ..scoring.question import LogLikelihoods, Question, make_question
 from ..scoring.search import SearchIndex
-from .caching import CACHE, cache_of
-from .deployment import Deployable
-
-ScoringMethod = str
-"""Pair terms of a model: "exact", or "paper" for those as published."""
+from .caching import CACHE
+from .checks import check_top
+from .profile_comparison import ScoringMethod, compare
+from .trial_set import check_trial_pairs
 
 
 class Identification(NamedTuple):
@@ -410,27 +402,6 @@ class BaseScorer(Persistent):
 
     # -- from sides and a question to a comparison ----------------------------------
 
-    def _sides(self, enrol: ProfilesLike, test: ProfilesLike) -> tuple[Profiles, Profiles]:
-        if not hasattr(self, "views_"):
-            check_is_fitted(self)
-        # single vectors are profiles of one vector each
-        profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
-        tests = test if isinstance(test, Profiles) else self.enrol(test)
-        key = self._key()
-        for side, which in ((profiles, "enrolled"), (tests, "test")):
-            if side.model != key:
-                raise DataError(
-                    f"the {which} profiles were made by another model: enrol them again with this one"
-                )
-            if len(side) == 0:
-                raise DataError(f"there are no {which} profiles")
-        # no tensor is moved behind the back of whoever gave it
-        if is_torch(profiles.y) != is_torch(tests.y):
-            raise DataError(
-                "one side is a torch tensor and the other is not: give both as the same kind"
-            )
-        return profiles, tests
-
     def _compare(
         self,
         enrol: ProfilesLike,
@@ -440,82 +411,7 @@ class BaseScorer(Persistent):
         scoring: ScoringMethod = "exact",
         every: bool = False,
     ) -> Comparison:
-        """Two sides and a question.
-
-        every : all hypotheses that are possible, with their priors as weights, instead of the question's ratio
-        """
-        if np.dtype(dtype) not in (np.float32, np.float64):
-            raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
-        profiles, tests = self._sides(enrol, test)
-        if scoring not in ("exact", "paper"):
-            raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
-        known = question.known_views
-        if scoring == "paper":
-            pair_terms = self.published_pair_terms()
-        else:
-            pair_terms = self.pair_terms_with_known(known) if known else self.pair_terms()
-        # names on both sides leave nothing to be found out, unless they are what is asked about
-        labelled = question.labelled(profiles.labels, tests.labels)
-        labelled = [view for view in labelled if view not in self.nuisance_views]
-        base = [view for view in pair_terms.base if view not in self.nuisance_views]
-        if every:
-            facts = [view for view in labelled if view not in (question.same or ())]
-            ratio = LikelihoodRatio(question.alternatives(base, facts), {})
-        else:
-            ratio = question.ratio(base, labelled)
-        if question.countermeasure is not None:
-            question.traces(len(tests))
-            # a similarity and a ratio are not on one scale
-            if not pair_terms.is_llr and not every:
-                raise ParameterError(
-                    f"the scores of a {type(self).__name__} are no likelihood ratios, and cannot be combined with "
-                    "countermeasure=: calibrate them first"
-                )
-        if scoring == "paper":
-            if known or question.given or profiles.labels or tests.labels:
-                raise ParameterError(
-                    "scoring='paper' asks for both views or for one of them, and has no given=, labels or known="
-                )
-        # values that the engine computed with other parameters or weights are of no use
-        key = (profiles.model, tuple(self.views_.items()), pair_terms)
-        cache = cache_of(self).get(("scoring cache", scoring, known), key, ScoringCache)
-        view_labels = dict.fromkeys(pair_terms.base, ViewLabels())
-        comparison = Comparison(
-            ratio,
-            ComparisonSide(profiles, {}),
-            ComparisonSide(tests, {}),
-            pair_terms,
-            cache,
-            view_labels,
-            dtype,
-        )
-        self._name_classes(comparison, question, labelled)
-        return comparison
-
-    def _name_classes(
-        self, comparison: Comparison, question: Question, labelled: Sequence[str]
-    ) -> None:
-        """Names of classes and training classes, of the views where they matter."""
-        profiles = comparison.enrol.profiles
-        tests = comparison.test.profiles
-        for view in dict.fromkeys([*labelled, *question.known_views]):
-            training = self.known_names(view) if view in question.known_views else None
-            # names are matched as text or numbers: both sides and training share one numbering
-            carried = enrolled_names(profiles, view, question.claims(view))
-            tested = tests.labels.get(view)
-            nearest = None
-            if training is not None and isinstance(self, Deployable):
-                nearest = self.nearest_classes(view)
-            numbers, own_numbers, trained = match_names(view, carried, tested, training)
-            comparison.enrol.names[view] = numbers
-            if tested is not None:
-                comparison.test.names[view] = own_numbers
-            # labels of both sides are facts, unless the hypotheses are about them
-            role: LabelRole = "plain"
-            if view in labelled:
-                is_asked = any(view in h for h in comparison.ratio.hypotheses)
-                role = "claim" if is_asked else "fact"
-            comparison.view_labels[view] = ViewLabels(role, trained, nearest)
+        return compare(self, enrol, test, question, dtype, scoring, every)
 
 
 def release_caches(scorer: BaseScorer) -> None:
@@ -525,45 +421,3 @@ def release_caches(scorer: BaseScorer) -> None:
     components = [component for component, _ in scorer.parts()] if inner is None else [inner]
     for component in components:
         release_caches(component)
-
-
-def require_labels(y: Labels | None) -> dict[str, Names]:
-    """Labels by view, of a fit that cannot do without."""
-    if y is None:
-        raise LabelError(
-            "this scorer requires y to be passed, but the target y is None: give labels of every view"
-        )
-    return {view: np.asarray(column) for view, column in label_columns(y, None).items()}
-
-
-def concatenate_columns(made: Sequence[AnyArray]) -> AnyArray:
-    return namespace(made[0]).concatenate(made, 1)
-
-
-def check_setting_names(kind: type[BaseScorer], settings: Json, given: Sequence[str]) -> None:
-    """Refuse settings that a class does not have, and those that it is given otherwise."""
-    names = [name for name in signature(kind).parameters if name not in given]
-    for name in settings:
-        if name not in names:
-            raise ParameterError(
-                f"a {kind.__name__} has no setting {name!r}; it has {', '.join(names)}"
-            )
-
-
-def check_top(top: int) -> int:
-    if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 1:
-        raise ParameterError(f"top is a whole number, at least 1; got {top!r}")
-    return int(top)
-
-
-def check_trial_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
-    pairs = np.asarray(pairs)
-    if pairs.size == 0 and pairs.ndim <= 2:
-        return np.zeros((0, 2), dtype=np.int64)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise DataError(
-            f"pairs are integers (n, 2): row of a profile, row of a test; got {pairs.dtype} {pairs.shape}"
-        )
-    if pairs.min() < 0 or pairs[:, 0].max() >= n_enrol or pairs[:, 1].max() >= n_test:
-        raise DataError(f"a pair names a row outside the {n_enrol} profiles and {n_test} tests")
-    return np.asarray(pairs, dtype=np.int64)

@@ -16,7 +16,8 @@ from ..exceptions import DataError
 from ..labels import are_named, base_columns, check_view_names, label_columns
 from ..persistence import fingerprint
 from ..scoring.pair_terms import ScoreTerms, row_products
-from .base import BaseScorer, check_setting_names
+from .base import BaseScorer
+from .checks import check_setting_names
 
 # -- what a multi-view model has to beat -----------------------------
 

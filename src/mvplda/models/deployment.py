@@ -76,8 +76,9 @@ def find_near_matches(
     for component, _ in scorer.parts():
         columns = slice(stop, stop + component.width_out)
         stop = columns.stop
-        sides = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
-        near_matches = find_near_matches(component, *sides, pairs, views)
+        enrol_columns = replace(enrol, y=enrol.y[:, columns])
+        test_columns = replace(test, y=test.y[:, columns])
+        near_matches = find_near_matches(component, enrol_columns, test_columns, pairs, views)
         if near_matches is not None:
             return near_matches
     return None

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Array, Json, Names, RandomState
@@ -42,7 +43,7 @@ CLASS_ATTRIBUTES = ("classes_", "class_means_", "class_covariances_")
 """Attributes that scores depend on where classes are known."""
 
 
-class LatentScorer(BaseScorer):
+class LatentScorer(BaseScorer, TransformerMixin):
     """Scorer with the parameters of ``x = mean + sum_k loadings[k] @ z_k + noise``.
 
     A subclass estimates the parameters, see `MultiviewPLDA`, and has the settings.

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -32,8 +32,9 @@ from ..labels import (
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
-from .base import check_setting_names, release_caches
+from .base import release_caches
 from .caching import FittedArrays
+from .checks import check_setting_names
 from .latent import LatentScorer
 from .plda_settings import (
     DEFAULT_STRENGTH,
@@ -53,7 +54,7 @@ LAZY_ATTRIBUTES = ("log_likelihoods_", "objectives_", "class_means_", "class_cov
 """Attributes that are worked out from a fit when they are first read."""
 
 
-class MultiviewPLDA(LatentScorer, TransformerMixin, BaseEstimator):
+class MultiviewPLDA(LatentScorer, BaseEstimator):
     """Multi-view (joint) PLDA: vectors that carry several labels at once.
 
     ``x = mean + sum_k loadings[k] @ z_k + noise``, where ``z_k`` belongs to the vector's class in view k. Trained by

@@ -14,7 +14,7 @@ from ..labels import (
     are_named,
     encode_labels,
 )
-from .base import check_setting_names
+from .checks import check_setting_names
 from .multiview import MultiviewPLDA
 
 

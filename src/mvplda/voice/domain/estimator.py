@@ -33,8 +33,9 @@ from ..._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from ...backend import as_vectors, check_feature_names, like
 from ...exceptions import DataError, LabelError, ParameterError
 from ...labels import check_view_names, exact_names, names_from_file
-from ...models.base import BaseScorer, concatenate_columns, require_labels
+from ...models.base import BaseScorer
 from ...models.caching import FittedArrays, as_key, cache_of
+from ...models.checks import concatenate_columns, require_labels
 from ...models.deployment import Deployable
 from ...persistence import fingerprint
 from ...scoring.pair_terms import ExpertTerms, JointTerms, row_products

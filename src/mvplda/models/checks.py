@@ -1,0 +1,48 @@
+"""Checks of labels and settings that scorers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from inspect import signature
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._typing import AnyArray, Json, Labels, Names
+from ..backend import (
+    namespace,
+)
+from ..exceptions import LabelError, ParameterError
+from ..labels import label_columns
+
+if TYPE_CHECKING:
+    from .base import BaseScorer
+
+
+def require_labels(y: Labels | None) -> dict[str, Names]:
+    """Labels by view, of a fit that cannot do without."""
+    if y is None:
+        raise LabelError(
+            "this scorer requires y to be passed, but the target y is None: give labels of every view"
+        )
+    return {view: np.asarray(column) for view, column in label_columns(y, None).items()}
+
+
+def concatenate_columns(made: Sequence[AnyArray]) -> AnyArray:
+    return namespace(made[0]).concatenate(made, 1)
+
+
+def check_setting_names(kind: type[BaseScorer], settings: Json, given: Sequence[str]) -> None:
+    """Refuse settings that a class does not have, and those that it is given otherwise."""
+    names = [name for name in signature(kind).parameters if name not in given]
+    for name in settings:
+        if name not in names:
+            raise ParameterError(
+                f"a {kind.__name__} has no setting {name!r}; it has {', '.join(names)}"
+            )
+
+
+def check_top(top: int) -> int:
+    if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 1:
+        raise ParameterError(f"top is a whole number, at least 1; got {top!r}")
+    return int(top)

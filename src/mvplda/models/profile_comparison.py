@@ -1,0 +1,150 @@
+"""From two sides and a question to a comparison, which the scoring engine computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import DTypeLike
+from sklearn.utils.validation import check_is_fitted
+
+from ..backend import (
+    is_torch,
+)
+from ..exceptions import DataError, ParameterError
+from ..scoring.assignments import LabelRole, ViewLabels
+from ..scoring.engine import (
+    Comparison,
+    ComparisonSide,
+    ScoringCache,
+)
+from ..scoring.profiles import (
+    Profiles,
+    ProfilesLike,
+    enrolled_names,
+    match_names,
+)
+from ..scoring.question import LikelihoodRatio, Question
+from .caching import cache_of
+from .deployment import Deployable
+
+if TYPE_CHECKING:
+    from .base import BaseScorer
+
+
+ScoringMethod = str
+"""Pair terms of a model: "exact", or "paper" for those as published."""
+
+
+def compare(
+    scorer: BaseScorer,
+    enrol: ProfilesLike,
+    test: ProfilesLike,
+    question: Question,
+    dtype: DTypeLike,
+    scoring: ScoringMethod = "exact",
+    every: bool = False,
+) -> Comparison:
+    """Return a comparison of two sides under a question, ready for the engine.
+
+    every : with all possible hypotheses, weighted by their priors, instead of the question's ratio
+    """
+    if np.dtype(dtype) not in (np.float32, np.float64):
+        raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
+    profiles, tests = profiles_of_both_sides(scorer, enrol, test)
+    if scoring not in ("exact", "paper"):
+        raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
+    known = question.known_views
+    if scoring == "paper":
+        pair_terms = scorer.published_pair_terms()
+    else:
+        pair_terms = scorer.pair_terms_with_known(known) if known else scorer.pair_terms()
+    # names on both sides leave nothing to be found out, unless they are what is asked about
+    labelled = question.labelled(profiles.labels, tests.labels)
+    labelled = [view for view in labelled if view not in scorer.nuisance_views]
+    base = [view for view in pair_terms.base if view not in scorer.nuisance_views]
+    if every:
+        facts = [view for view in labelled if view not in (question.same or ())]
+        ratio = LikelihoodRatio(question.alternatives(base, facts), {})
+    else:
+        ratio = question.ratio(base, labelled)
+    if question.countermeasure is not None:
+        question.traces(len(tests))
+        # a similarity and a ratio are not on one scale
+        if not pair_terms.is_llr and not every:
+            raise ParameterError(
+                f"the scores of a {type(scorer).__name__} are no likelihood ratios, and cannot be combined with "
+                "countermeasure=: calibrate them first"
+            )
+    if scoring == "paper":
+        if known or question.given or profiles.labels or tests.labels:
+            raise ParameterError(
+                "scoring='paper' asks for both views or for one of them, and has no given=, labels or known="
+            )
+    # values that the engine computed with other parameters or weights are of no use
+    key = (profiles.model, tuple(scorer.views_.items()), pair_terms)
+    cache = cache_of(scorer).get(("scoring cache", scoring, known), key, ScoringCache)
+    view_labels = dict.fromkeys(pair_terms.base, ViewLabels())
+    comparison = Comparison(
+        ratio,
+        ComparisonSide(profiles, {}),
+        ComparisonSide(tests, {}),
+        pair_terms,
+        cache,
+        view_labels,
+        dtype,
+    )
+    _add_class_names(scorer, comparison, question, labelled)
+    return comparison
+
+
+def profiles_of_both_sides(
+    scorer: BaseScorer, enrol: ProfilesLike, test: ProfilesLike
+) -> tuple[Profiles, Profiles]:
+    """Return both sides of a comparison as profiles of a scorer; arrays are enrolled as single vectors."""
+    if not hasattr(scorer, "views_"):
+        check_is_fitted(scorer)
+    # single vectors are profiles of one vector each
+    profiles = enrol if isinstance(enrol, Profiles) else scorer.enrol(enrol)
+    tests = test if isinstance(test, Profiles) else scorer.enrol(test)
+    key = scorer._key()
+    for side, which in ((profiles, "enrolled"), (tests, "test")):
+        if side.model != key:
+            raise DataError(
+                f"the {which} profiles were made by another model: enrol them again with this one"
+            )
+        if len(side) == 0:
+            raise DataError(f"there are no {which} profiles")
+    # no tensor is moved behind the back of whoever gave it
+    if is_torch(profiles.y) != is_torch(tests.y):
+        raise DataError(
+            "one side is a torch tensor and the other is not: give both as the same kind"
+        )
+    return profiles, tests
+
+
+def _add_class_names(
+    scorer: BaseScorer, comparison: Comparison, question: Question, labelled: Sequence[str]
+) -> None:
+    """Add the class names and training classes of both sides, in the views where they matter."""
+    profiles = comparison.enrol.profiles
+    tests = comparison.test.profiles
+    for view in dict.fromkeys([*labelled, *question.known_views]):
+        training = scorer.known_names(view) if view in question.known_views else None
+        # names are matched as text or numbers: both sides and training share one numbering
+        carried = enrolled_names(profiles, view, question.claims(view))
+        tested = tests.labels.get(view)
+        nearest = None
+        if training is not None and isinstance(scorer, Deployable):
+            nearest = scorer.nearest_classes(view)
+        numbers, own_numbers, trained = match_names(view, carried, tested, training)
+        comparison.enrol.names[view] = numbers
+        if tested is not None:
+            comparison.test.names[view] = own_numbers
+        # labels of both sides are facts, unless the hypotheses are about them
+        role: LabelRole = "plain"
+        if view in labelled:
+            is_asked = any(view in h for h in comparison.ratio.hypotheses)
+            role = "claim" if is_asked else "fact"
+        comparison.view_labels[view] = ViewLabels(role, trained, nearest)

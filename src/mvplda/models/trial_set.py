@@ -1,0 +1,79 @@
+"""Trials of some profiles and tests: all pairs, or a list of pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._typing import Array, IntArray, Names
+from ..exceptions import DataError
+from ..scoring.profiles import (
+    Profiles,
+)
+from ..scoring.question import NearMatches
+
+
+@dataclass(frozen=True)
+class TrialSet:
+    """All pairs of profiles and tests, or a list of them: (n, 2) row of a profile and row of a test."""
+
+    profiles: Profiles
+    tests: Profiles
+    pairs: IntArray | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self.pairs is None:
+            return len(self.profiles), len(self.tests)
+        return (len(self.pairs),)
+
+    def of(self, rows: IntArray) -> tuple[TrialSet, slice | IntArray]:
+        """The trials of some profiles, and their index in arrays of `shape`."""
+        if len(rows) == len(self.profiles):
+            return self, slice(None)
+        profiles = self.profiles.take(rows)
+        if self.pairs is None:
+            return TrialSet(profiles, self.tests, None), rows
+        numbers = np.full(len(self.profiles), -1)
+        numbers[rows] = np.arange(len(rows))
+        numbers = numbers[self.pairs[:, 0]]
+        where = np.flatnonzero(numbers >= 0)
+        pairs = np.column_stack([numbers[where], self.pairs[where, 1]])
+        return TrialSet(profiles, self.tests, pairs), where
+
+    def by_profile(self, values: Names) -> Names:
+        """Values of profiles, per trial."""
+        if self.pairs is None:
+            return np.broadcast_to(values[:, None], self.shape)
+        return values[self.pairs[:, 0]]
+
+    def by_test(self, values: Array) -> Array:
+        """Values of tests, per trial."""
+        if self.pairs is None:
+            return np.broadcast_to(values, self.shape)
+        return np.asarray(values[self.pairs[:, 1]])
+
+
+def check_trial_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
+    pairs = np.asarray(pairs)
+    if pairs.size == 0 and pairs.ndim <= 2:
+        return np.zeros((0, 2), dtype=np.int64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
+        raise DataError(
+            f"pairs are integers (n, 2): row of a profile, row of a test; got {pairs.dtype} {pairs.shape}"
+        )
+    if pairs.min() < 0 or pairs[:, 0].max() >= n_enrol or pairs[:, 1].max() >= n_test:
+        raise DataError(f"a pair names a row outside the {n_enrol} profiles and {n_test} tests")
+    return np.asarray(pairs, dtype=np.int64)
+
+
+def select_near_matches(
+    near_matches: NearMatches | None, where: slice | IntArray
+) -> NearMatches | None:
+    """The evidence of some trials."""
+    if near_matches is None:
+        return None
+    view, *columns = near_matches
+    return NearMatches(view, *(column[where] for column in columns))
