@@ -19,6 +19,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")  # the same numbers on every machine
 
 import api_page  # noqa: E402
+import commands_page  # noqa: E402
 
 import mvplda  # noqa: E402
 
@@ -125,8 +126,9 @@ def homes() -> dict[tuple[str, str], str]:
 
 
 def write_reference(app: Any) -> None:
-    """One page per object, with the examples that use it."""
+    """Write one page per public object, with the examples that use it, and the page of commands."""
     REFERENCE.mkdir(exist_ok=True)
+    (REFERENCE / "commands.md").write_text(commands_page.page(), encoding="utf-8")
     wanted = set(homes().values())
     for old in REFERENCE.glob("*.rst"):
         if old.stem not in wanted:
@@ -150,10 +152,10 @@ def write_reference(app: Any) -> None:
 
 
 def link_names(app: Any, docname: str, source: list[str]) -> None:
-    """On the page of what is public, names lead to their pages; links that leave the pages stay within the site."""
+    """Append the list of public names to their page, each with a link; keep other links within the site."""
     if docname == "api":
-        pages, place, lines = homes(), "", []
-        for line in source[0].splitlines():
+        pages, place, lines = homes(), "", [source[0]]
+        for line in api_page.listing().splitlines():
             place = line[3:] if line.startswith("## mvplda") else place
             if (found := re.match(r"\| `(\w+)` \|", line)) and (place, found[1]) in pages:
                 line = line.replace(

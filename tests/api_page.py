@@ -1,6 +1,6 @@
-"""What is public, as docs/api.md lists it: ``python tests/api_page.py`` writes the list anew.
+"""The list of public names, which the site appends to docs/api.md: ``python tests/api_page.py`` prints it.
 
-The list is made of the ``__all__`` of the modules below and of the first sentences of docstrings.
+It is made from the ``__all__`` of the modules below and the first sentences of docstrings.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
-BEGIN, END = "<!-- list -->", "<!-- end of list -->"
 MODULES = (
     "mvplda",
     "mvplda.preprocessing",
@@ -39,7 +37,7 @@ MODULES = (
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """Of a module without ``__all__``, which is a list itself, every name."""
+    """Return the names of ``__all__``, or every public name of a module without it."""
     named: list[str] = getattr(module, "__all__", None) or [
         name for name in vars(module) if not name.startswith("_")
     ]
@@ -47,7 +45,7 @@ def public_names(module: ModuleType) -> list[str]:
 
 
 def first_sentence(module: ModuleType, name: str) -> str:
-    """What the docstring of a name says first; of a constant, the text that stands below it."""
+    """Return the first sentence of a docstring, or of the text below a constant."""
     value = getattr(module, name)
     text = (
         inspect.getdoc(value) if inspect.isclass(value) or callable(value) else _below(module, name)
@@ -72,12 +70,13 @@ def _below(module: ModuleType, name: str) -> str | None:
 
 
 def listing() -> str:
+    """Return the list as Markdown: a table per module, each object once."""
     parts = []
     listed = set()
     for place in MODULES:
         module = import_module(place)
         parts.append(
-            f"\n## {place}\n\n{first_sentence_of_module(module)}\n\n| name | what it is |\n|:---|:---|\n"
+            f"\n## {place}\n\n{first_sentence_of_module(module)}\n\n| name | description |\n|:---|:---|\n"
         )
         for name in sorted(public_names(module), key=lambda name: (name.islower(), name)):
             if id(getattr(module, name)) in listed:
@@ -93,10 +92,5 @@ def first_sentence_of_module(module: ModuleType) -> str:
     return " ".join((module.__doc__ or "").strip().partition("\n\n")[0].split())
 
 
-def page() -> str:
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    return f"{before}{BEGIN}\n{listing()}\n{END}{rest.partition(END)[2]}"
-
-
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    print(listing())

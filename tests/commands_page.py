@@ -1,20 +1,17 @@
-"""Writes docs/commands.md, the reference of all commands: python tests/commands_page.py"""
+"""The reference of all commands, which the site shows: ``python tests/commands_page.py`` prints it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 
 from mvplda.cli import main
 
-PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
-
 
 def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
-    """A command and those in it, by their whole names."""
+    """Yield a command and its subcommands with their full names."""
     yield name, command
     if isinstance(command, click.Group):
         context = click.Context(command, **main.context_settings)
@@ -25,7 +22,7 @@ def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Com
 
 
 def page() -> str:
-    """The reference, as the commands describe themselves."""
+    """Return the reference as Markdown: the help text of every command."""
     parts = ["# Commands\n\nAs `mvplda COMMAND --help` prints them."]
     for name, command in commands(main, "mvplda"):
         width: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
@@ -37,4 +34,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    print(page(), end="")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("fastapi")
 
 from click.testing import CliRunner
+from commands_page import page
 from service_problems import make_bench, sqlite_store
 
 from mvplda.cli import main
@@ -18,9 +18,8 @@ from mvplda.cli.serve import serve
 from mvplda.serve.settings import Settings
 
 OPTIONS = {parameter.name: parameter for parameter in serve.params}
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
-# lines of the page are broken where they are full
-REFERENCE = " ".join(PAGE.read_text(encoding="utf-8").split())
+# long lines of the reference are wrapped
+REFERENCE = " ".join(page().split())
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
