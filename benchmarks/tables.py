@@ -1,7 +1,8 @@
-"""The tables of the documents, made of results/: ``python -m benchmarks tables``.
+"""The tables of the documents, generated from results/: ``python -m benchmarks tables``.
 
-A document holds ``<!-- table NAME -->``, a table, and ``<!-- end of table -->``; what stands between is replaced. NAME
-is one of `TABLES`, or a file of results/ that is a table itself.
+A document holds ``<!-- table NAME -->``, a table, and ``<!-- end of table -->``; the text between the marks is
+replaced. NAME is one of `TABLES`, or a file of results/ that is a table itself. Pages show the rows that matter;
+complete tables are in the Markdown files of `RECORDS`, beside the results.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import pictures
 from benchmarks.studies.errata import simulated_rows, speech_rows
 from mvplda.paper.results import KINDS, PUBLISHED, seeds_cell
 from tools.default_model.recordings import NEAR_MATCH_DOMAINS
@@ -112,6 +115,25 @@ def all_systems(name: str) -> list[str]:
     rows = [
         [system["title"], *(cell(system, kind) for kind in KINDS)] for system in systems.values()
     ]
+    return _lines(["EER, %", *KINDS], rows)
+
+
+MAIN = (
+    "cosine-voice",
+    "cosine",
+    "plda-cell",
+    "jplda-printed-raw",
+    "jplda-exact",
+    "jplda-interaction",
+    "best",
+)
+"""Systems of a corpus that a page shows; the complete table is beside the results."""
+
+
+def main_systems(name: str) -> list[str]:
+    """Return the rows of `MAIN` with intervals."""
+    systems = _read(f"{name}/results.json")["systems"]
+    rows = [[systems[key]["title"], *(cell(systems[key], kind) for kind in KINDS)] for key in MAIN]
     return _lines(["EER, %", *KINDS], rows)
 
 
@@ -216,14 +238,6 @@ SETTINGS = {
     "priors of the hypotheses": ("drawn-priors", "leave them"),
 }
 """Settings of the exact joint model: where each value was measured, and what to do."""
-DOMAINS = {
-    "noisy-telephone": "telephone and noise",
-    "telephone": "telephone band",
-    "noise": "noise",
-    "room": "room",
-    "clean": "clean, as in training",
-}
-ADAPTED = "centring, by amount"
 
 
 def _lines(head: list[str], rows: Rows, left: int = 1) -> list[str]:
@@ -292,20 +306,6 @@ def speakers(number: int) -> list[str]:
     """One of the two tables of errors by training speakers."""
     text = (RESULTS / "speakers/table.md").read_text(encoding="utf-8")
     return text.strip().split("\n\n")[number].splitlines()
-
-
-def domains() -> list[str]:
-    """Errors over minutes of recordings of a new domain."""
-    rows: Rows = []
-    heading: list[str] = []
-    for name, title in DOMAINS.items():
-        for question in ("Same speaker and phrase", "Same speaker, other phrase"):
-            head, *cells = _markdown("places/table.md", f"{question}: {name}")
-            heading = heading if len(heading) > len(head) else head
-            (found,) = [row[1:] for row in cells if row[0] == ADAPTED]
-            rows.append([f"{title}: {question.lower()}", *found])
-    rows = [row + ["-"] * (len(heading) - len(row)) for row in rows]
-    return _lines(heading, rows)
 
 
 def spoofing() -> list[str]:
@@ -413,7 +413,26 @@ def default_model(kind: str) -> list[str]:
     every = [row for row in rows if row["phrases"] == "all"]
     chosen = {"all": every, "nearly": near}
     chosen["few"] = [row for row in rows if row not in every and row not in near]
+    chosen["main"] = [row for row in rows if _case(row) in DEFAULT_MAIN]
     return _default_rows(chosen[kind])
+
+
+def _case(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["corpus left out"], row["phrases"], row["people"], row["condition"]
+
+
+DEFAULT_MAIN = (
+    ("pass-phrases", "all", 8, "clean"),
+    ("pass-phrases", "all", 8, "telephone"),
+    ("pass-phrases", "own", 8, "clean"),
+    ("pass-phrases", 1, 8, "mixed"),
+    ("commands", "all", 20, "clean"),
+    ("commands", "all", 20, "telephone"),
+    ("commands", 1, 20, "room"),
+    ("digits", "all", 20, "clean"),
+    ("commands, nearly", "own", 20, "room"),
+)
+"""Corpus, phrases, people and condition of the cases that docs/service.md shows: usual ones and the worst."""
 
 
 # docs/people.md: the default model and models of sessions
@@ -513,6 +532,8 @@ def wrong_takes() -> list[str]:
 
 TABLES: dict[str, Callable[[], list[str]]] = {
     "C-VAU": lambda: all_systems("cvau"),
+    "C-VAU, main rows": lambda: main_systems("cvau"),
+    "Speech Commands, main rows": lambda: main_systems("speech-commands"),
     "C-VAU in short": lambda: in_short("cvau"),
     "Speech Commands": lambda: all_systems("speech-commands"),
     "synthetic speech": lambda: all_systems("synthetic-demo"),
@@ -525,6 +546,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "paper, reduced": lambda: by_kind(REDUCED, False),
     "paper, shares in IC": lambda: ratios("IC"),
     "paper, shares in Total": lambda: ratios("Total"),
+    "default model, main rows": lambda: default_model("main"),
     "default model": lambda: default_model("all"),
     "default model, few phrases": lambda: default_model("few"),
     "default model, nearly": lambda: default_model("nearly"),
@@ -532,7 +554,6 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "settings": settings,
     "speakers, both": lambda: speakers(0),
     "speakers, voice": lambda: speakers(1),
-    "domains": domains,
     "spoofing": spoofing,
     "sessions": sessions,
     "people across recordings": people,
@@ -545,9 +566,19 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 }
 
 
+RECORDS = [
+    *(
+        RESULTS / f"{folder}/table.md"
+        for folder in ("cvau", "default-model", "paper", "speech-commands", "synthetic-demo")
+    ),
+    ROOT / "benchmarks/results/interval_coverage.md",
+]
+"""Complete tables, beside the results that they show."""
+
+
 def documents() -> list[Path]:
-    """Pages that may hold tables."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    """Return the pages and records that may hold tables."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *RECORDS]
 
 
 def table(name: str) -> str:
@@ -559,14 +590,14 @@ def table(name: str) -> str:
 
 
 def remade(text: str) -> str:
-    """A document with its tables made anew."""
+    """Return a document with its tables generated again."""
     return MARKED.sub(
         lambda match: f"<!-- table {match[1]} -->\n\n{table(match[1])}\n<!-- end of table -->", text
     )
 
 
 def main() -> list[Path]:
-    """Rewrite the documents whose tables differ; which these are."""
+    """Rewrite the documents whose tables differ and draw the pictures; return the files."""
     changed = []
     for page in documents():
         text = page.read_text(encoding="utf-8")
@@ -574,6 +605,8 @@ def main() -> list[Path]:
         if new != text:
             page.write_text(new, encoding="utf-8")
             changed.append(page)
+    if find_spec("matplotlib") is not None:
+        changed += pictures.draw()
     return changed
 
 

@@ -62,15 +62,7 @@ def unknown(words: list[str]) -> list[str]:
     return []
 
 
-REMOVED = {
-    ("docs/tried.md", "experiment --no-report"),
-    ("docs/tried.md", "network"),
-    ("docs/tried.md", "stats --on-error"),
-}
-"""Calls that a page names as removed."""
-
-
 @pytest.mark.parametrize("path", PAGES)
 def test_documents_call_commands_and_options_that_are_there(path: str) -> None:
     wrong = {call for words in calls(path) for call in unknown(words)}
-    assert wrong == {call for page, call in REMOVED if page == path}
+    assert wrong == set()
