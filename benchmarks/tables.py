@@ -302,12 +302,6 @@ def settings() -> list[str]:
     return _lines(["setting", "Total, EER %", "advice"], rows, left=3)
 
 
-def speakers(number: int) -> list[str]:
-    """One of the two tables of errors by training speakers."""
-    text = (RESULTS / "speakers/table.md").read_text(encoding="utf-8")
-    return text.strip().split("\n\n")[number].splitlines()
-
-
 def spoofing() -> list[str]:
     """Errors by attack and detector."""
     head, *cells = _markdown("spoofing/table.md")
@@ -552,8 +546,6 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "default model, nearly": lambda: default_model("nearly"),
     "choices": choices,
     "settings": settings,
-    "speakers, both": lambda: speakers(0),
-    "speakers, voice": lambda: speakers(1),
     "spoofing": spoofing,
     "sessions": sessions,
     "people across recordings": people,
