@@ -58,7 +58,6 @@ FOREIGN_NAMES = {
     "pool_mode": "PgBouncer",
     "rank_f": "SpeechBrain",
     "recognitionResult": "Azure",
-    "torch_tensor": "the reader's vectors",
     "vbx_setup": "pyannote.audio",
     "vector_l2_ops": "pgvector",
     "verify_files": "SpeechBrain",
