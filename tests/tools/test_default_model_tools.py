@@ -93,7 +93,7 @@ def test_a_copy_of_what_is_enrolled_is_no_test_of_it(tmp_path) -> None:
     material = recordings.read_labelled_vectors(tmp_path)
     # the numbers are those of takes a, b and c, in whatever condition
     assert material.repetition[:6].tolist() == [0, 0, 1, 1, 2, 2]
-    takes = material.labels()["take"]
+    takes = material.labels()["source_recording"]
     assert len(set(takes)) == len(takes) // 2
     assert takes[0] == takes[1] != takes[2]
 

@@ -64,14 +64,16 @@ LICENCE = (
 )
 
 
-def fit_model(vectors: LabelledVectors, corpora: Sequence[str], matcher: PartMatcher) -> DomainPLDA:
+def fit_model(
+    vectors: LabelledVectors, corpora: Sequence[str], matcher: PhraseMatcher
+) -> DomainPLDA:
     """Fit the model to some corpora."""
     domains = [domain for corpus in corpora for domain in DOMAINS[corpus]]
     training = vectors.select(np.isin(vectors.domain, domains))
     model = DomainPLDA(
         BLOCKS,
         delta=DOMAIN_VARIANCES,
-        factors=WEIGHTS,
+        weights=WEIGHTS,
         points={name: asdict(matcher) for name in POINT_BLOCKS},
     )
     return model.fit(training.vectors, training.labels())

@@ -208,7 +208,7 @@ def vectors_of_person(corpus: Corpus, rows: IntArray) -> list[tuple[Any, ...]]:
 
     Returns
     -------
-    one tuple of `PROFILE_COLUMNS` per vector
+    one tuple of `COLUMNS` per vector
     """
     # a seed per person, so that the result does not depend on the order of people
     rng = np.random.default_rng(int(rows[0]))

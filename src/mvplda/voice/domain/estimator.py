@@ -79,7 +79,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         The column of labels that names the recording, of which there are copies in several conditions.
     delta : dict of {name: variance of domains}
         Total variance of the means of domains, by block.
-    factors : dict of {name: share of a block's columns that count}
+    weights : dict of {name: share of a block's columns that count}
         The noise of columns hangs together: as evidence they are worth fewer.
     points : dict of {name: settings of a `PhraseMatcher`}
         Blocks of points in time, which tell nearly the same from the same (`near_matches`), and nothing else.
