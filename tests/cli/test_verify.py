@@ -270,7 +270,7 @@ def test_setup_makes_a_folder_that_other_commands_take(place):
     assert done.exit_code == 0, done.output
     assert "12 people, 6 to 6 recordings each." in done.output
     assert "measured on 12 of your people: people who were held out" in done.output
-    assert "too few: with 12 speakers" in done.output
+    assert "too few speakers: 12 speakers" in done.output
     bundle = load("voices/model.safetensors")
     assert bundle.extractor == load_extractor("net.onnx").name
     assert (bundle.point().far, bundle.point().people) == (0.05, 12)
@@ -292,7 +292,7 @@ def test_setup_from_vectors(tmp_path):
     assert done.exit_code == 0, done.output
     assert "12 people, 12 to 12 recordings each." in done.output
     assert "for 1 % false acceptances: of 100 owners" in done.output
-    assert "too few: with 12 speakers" in done.output
+    assert "too few speakers: 12 speakers" in done.output
     bundle = load(tmp_path / "voices" / "model.safetensors")
     assert "speaker+phrase" in bundle.calibrations
     assert len(read_vectors(tmp_path / "voices" / "profiles.npz")) == 144

@@ -132,8 +132,8 @@ def test_an_interval_of_a_threshold_by_hand():
         without.append((np.mean(part[flags] < threshold), np.mean(part[~flags] >= threshold)))
     misses, alarms = np.array(without).T
     unseen = 1 - 0.05 ** (1 / 25)
-    there = jackknife_interval(np.mean(others >= threshold), alarms, unseen=unseen)
-    own = jackknife_interval(miss, misses, unseen=unseen)
+    there = jackknife_interval(np.mean(others >= threshold), alarms, unseen_error=unseen)
+    own = jackknife_interval(miss, misses, unseen_error=unseen)
     low, high = (by_counting(targets, others, rate)[0] for rate in (there.high, there.low))
     assert (row["threshold_at_far/0.05"].low, row["threshold_at_far/0.05"].high) == pytest.approx(
         (low, high)

@@ -122,7 +122,7 @@ def test_many_speakers_are_left_out_in_groups(monkeypatch):
     """Groups of nearly one size, every speaker in one of them, and an interval that is much the same."""
     scores, same, enrol, test = simulate(np.random.default_rng(1), speakers=60)
     one_by_one = speaker_intervals(scores, same, enrol, test).intervals["Total"]["cllr"]
-    monkeypatch.setattr(intervals, "MOST_GROUPS", 20)
+    monkeypatch.setattr(intervals, "MAX_GROUPS", 20)
     grouped = speaker_intervals(scores, same, enrol, test).intervals["Total"]["cllr"]
     group = enrol % 20
     without = [
@@ -230,7 +230,7 @@ def test_a_kind_of_too_few_speakers_has_no_interval_and_the_table_says_so(kinds,
 @pytest.mark.parametrize("weight", [-1.0, 0.0, math.nan, math.inf])
 def test_a_trial_stands_for_some_number_of_trials(weight):
     scores, same, enrol, test = simulate(np.random.default_rng(1), speakers=8)
-    with pytest.raises(ParameterError, match="weights: one trial of 'nontarget' stands for"):
+    with pytest.raises(ParameterError, match="weights: one trial of 'nontarget' represents"):
         speaker_intervals(scores, same, enrol, test, weights={"nontarget": weight})
 
 
@@ -247,7 +247,9 @@ def test_one_speaker_with_half_of_the_errors_may_stand_for_many_more():
     """Of 29 speakers one fails in 35 % of trials, the others in 1.1 %: such speakers may be 1 in 1000, or 1 in 6."""
     rates = np.array([0.35, *[0.011] * 28])
     without = (rates.sum() - rates) / 28
-    found = jackknife_interval(rates.mean(), without, of_hull=True, unseen=0.1, most=0.5)
+    found = jackknife_interval(
+        rates.mean(), without, of_hull=True, unseen_error=0.1, upper_bound=0.5
+    )
     shares: Any = beta.ppf([0.025, 0.975], [1, 2], [29, 28])
     least, most = 0.011 + shares * (0.35 - 0.011)
     assert found.low < least
@@ -260,7 +262,7 @@ def test_ends_stay_where_a_measure_can_be():
     row = speaker_intervals(scores, same, enrol, test, "sre21").intervals["Total"]
     assert row["eer"].high <= 0.5
     assert row["min_cllr"].high <= 1
-    values = jackknife_interval(0.9, np.linspace(0.5, 1.0, 10), most=1.0)
+    values = jackknife_interval(0.9, np.linspace(0.5, 1.0, 10), upper_bound=1.0)
     assert values.high == 1
     same_again = jackknife_interval(0.3, np.full(10, 0.3))
     assert (same_again.low, same_again.high) == (pytest.approx(0.3), pytest.approx(0.3))

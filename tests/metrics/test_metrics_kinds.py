@@ -113,7 +113,7 @@ def test_labels_that_do_not_fit():
         evaluate([1.0, 2.0], ["TC", "TC"])
     with pytest.raises(DataError, match="1 IC score"):
         evaluate([1.0, np.nan], ["TC", "IC"])
-    with pytest.raises(ParameterError, match="another name"):
+    with pytest.raises(ParameterError, match="rename the kind"):
         evaluate([1.0, 0.0], ["TC", "Total"])
 
 

@@ -52,7 +52,7 @@ def test_few_speakers_can_show_no_low_rate():
     few = threshold_for(scores[enrolled], same[enrolled], 0.01, who[enrolled], test)
     assert few.speakers == 10
     assert few.least_far == pytest.approx(1 - 0.05 ** (1 / 10))
-    assert "with 10 speakers you cannot show a false-alarm rate below 26 %" in str(few.warning())
+    assert "10 speakers cannot show a false-alarm rate below 26 %" in str(few.warning())
     enough = threshold_for(scores, same, 0.2, who, test)
     assert enough.warning() is None
 
@@ -160,7 +160,7 @@ def test_identification_by_looking_at_every_search():
 
 
 def test_searches_that_cannot_be_measured():
-    with pytest.raises(DataError, match="of 2 searches 2 are of people who are enrolled"):
+    with pytest.raises(DataError, match="2 of 2 searches are of enrolled people"):
         identification_curve([1.0, 0.0], [True, True], ["a", "b"])
 
 

@@ -1,15 +1,14 @@
-"""Error rates and costs of scores.
+"""Error rates and costs of scores, with confidence intervals.
 
 Conventions are NIST's: a *miss* is a target below the threshold, a *false
 alarm* a non-target at or above it; scores are natural-log likelihood ratios.
 
 curves : sorted scores, the convex hull of the ROC, EER, Cllr, minCllr
-catalogue : every metric with its interval, in one list; the formula of an interval over speakers
-evaluation : the tables by kind of trial
-intervals : trials that are weighed again when speakers are left out or drawn; the intervals of the tables
-comparison : whether one system beats another
-thresholds : a threshold for a wanted false-alarm rate and what it costs; errors of groups of people; of 1:N; of several
-    attempts
+catalogue : list of all metrics, and the formula of their intervals over speakers
+evaluation : tables by kind of trial
+intervals : trials reweighted by resampled speakers, and the intervals of the tables
+comparison : paired test of two systems
+thresholds : threshold for a given false-alarm rate; errors of groups of people, of identification, of several attempts
 """
 
 from ..kinds import trial_kinds

@@ -1,63 +1,60 @@
-"""The metrics, each an object, in one list: tables, pages, JSON, intervals and comparisons walk that list.
+"""Catalogue of metrics with their confidence intervals: tables, pages, JSON and comparisons iterate over `METRICS`.
 
-A new metric is a subclass of `Metric`, and a line in `METRICS`.
+A new metric is a subclass of `Metric` and a line in `METRICS`.
 
 Interval of an operating point
 ------------------------------
-A threshold is a quantile of scores, which a jackknife moves in steps. The false-alarm rate at a
-threshold that stays where it is has a jackknife interval as above; the thresholds of its two ends
-are the interval of the threshold (Woodruff, 1952). The miss rate at a wanted false-alarm rate
-has two sources of error: the misses at that threshold, with an interval of their own, and where
-the threshold lies, which the misses at its two ends tell. Their lengths add as squares.
+A threshold is a quantile of scores, which a jackknife moves in steps. The false-alarm rate at a fixed threshold has a
+jackknife interval as below; the thresholds of its two ends are the interval of the threshold (Woodruff, 1952). The miss
+rate at a given false-alarm rate has two sources of error: the misses at that threshold, with an interval of their own,
+and the position of the threshold, measured by the misses at both of its ends. Their lengths add as squares.
 
-A rate that no trial could tell from zero is not stated: by the rule of three a false-alarm rate f
-needs 3 / f trials.
+A rate that cannot be distinguished from zero is not stated: by the rule of three a false-alarm rate f needs 3 / f
+trials.
 
 Interval of an error rate or cost, by a jackknife over speakers
 ---------------------------------------------------------------
-Percentiles of a bootstrap promise too much here. There are few speakers, so quantiles of
-the normal are too small. Error rates lie near zero, so what is not known lies above
-rather than below. And a convex hull flatters the scores that it was drawn around, so
-that EER, minDCF and minCllr of few speakers are too low on average, at 20 speakers by a
-tenth, and resamples cannot know.
+Percentiles of a bootstrap are too narrow here. There are few speakers, so that quantiles of the normal distribution
+are too small. Error rates are near zero, so that the uncertainty lies above rather than below. A convex hull flatters
+the scores that it was drawn around, so that EER, minDCF and minCllr of few speakers are too low on average (by a tenth
+for 20 speakers), and resampling does not reveal it.
 
-The intervals are therefore those of a jackknife: with e the estimate and e_i that without
-speaker i, n speakers in all,
+The intervals are therefore those of a jackknife: with e the estimate, e_i the estimate without speaker i, and n
+speakers in all,
 
     y = log(e + c),  y_i = log(e_i + c),  c = 2 e / n
     variance = (n - 1)/n sum_i (y_i - mean y_i)^2
     bias     = (n - 1) (mean y_i - y)
 
-the interval goes from the lower of y and y - bias, less t standard errors, to the higher of
-y and y - f bias, and t + g standard errors more, and back from the logarithm. f is 1 but for what is
-read off a convex hull: there the bias falls as n^(-2/3), of which leaving one out shows 2/3, so f = 3/2.
-The offset c keeps finite what becomes zero without one speaker. t is Student's, of as many degrees of freedom as the
-variance has: n - 1, or fewer, 3 (sum d_i^2)^2 / sum d_i^4 - 1 (at least 4), where a few
-speakers make most of it, d_i = mean y_i - y_i.
+the interval extends from t standard errors below the lower of y and y - bias to t + g standard errors above the higher
+of y and y - f bias, transformed back from the logarithm. f is 1 except for metrics of a convex hull: there the bias
+falls as n^(-2/3), of which leaving one speaker out shows 2/3, so that f = 3/2. The offset c keeps the logarithm finite
+if the error rate is zero without one speaker. t is Student's, with the degrees of freedom of the variance: n - 1, or
+fewer, 3 (sum d_i^2)^2 / sum d_i^4 - 1 (at least 4), if a few speakers contribute most of it; d_i = mean y_i - y_i.
 
-Where a few speakers err far more than the others (goats as targets, wolves as impostors), a group that
-happens to have fewer of them errs less *and* varies less: the truth lies above more often than below.
-The upper end therefore reaches further by g = (2 t^2 + 1)/6 sum d_i^3 / (sum d_i^2)^(3/2), the first
-term of Cornish and Fisher's expansion for the t statistic of a skewed sample, where that is positive.
+If a few speakers err far more than the others (goats as targets, wolves as impostors), a group with fewer of them has
+fewer errors *and* a smaller variance: the truth lies above more often than below. The upper end is therefore extended
+by g = (2 t^2 + 1)/6 sum d_i^3 / (sum d_i^2)^(3/2), the first term of the Cornish-Fisher expansion for the t statistic
+of a skewed sample, if it is positive.
 
-Both allow for much where one speaker makes most of the errors: of 29 speakers of whom one has half of them, the
-upper end is what the rule of three below allows. A formula that gives less (docs/tried.md) held the truth too rarely.
+Both corrections are large if one speaker makes most of the errors: of 29 speakers of whom one makes half of the errors,
+the upper end is the bound of the rule of three below. A formula with a lower upper end (docs/tried.md) covered the
+truth too rarely.
 
-Speakers do not all count alike. Five who are enrolled and a hundred who only pretend are five for the
-misses, and five of the two sides of every false alarm; fifty of whom five make most of the trials are
-little more than five. In the offset c, in n - 1 degrees of freedom and in the rule of three below, n is
-therefore the least of three effective numbers, (sum of trials)^2 / (sum of squares of a speaker's
-trials): of speakers who have targets, who are enrolled in non-targets, and who are tested in them.
+Speakers do not all count equally. Five enrolled speakers and a hundred who are only impostors count as five for the
+misses, and as five on one of the two sides of every false alarm; fifty speakers of whom five make most of the trials
+count as little more than five. In the offset c, in the n - 1 degrees of freedom and in the rule of three below, n is
+therefore the smallest of three effective numbers, (sum of trials)^2 / (sum of squares of a speaker's trials): of
+speakers with targets, of enrolled speakers and of tested speakers in non-targets.
 
-Where nothing went wrong there is nothing to vary. The rule of three tells what may be:
-speakers who were not met can be 3 in n, at 95 %, and at worst all their trials fail. No
-interval of EER, minDCF or minCllr reaches further above its estimate than that. What a single
-error costs in Cllr has no bound; but Cllr is minCllr and what poor calibration loses, and its
-interval reaches at least as far up as that of minCllr and the loss.
+Without any error there is no variance. The rule of three bounds the error rate: speakers outside the sample can be 3 in
+n, at 95 %, and at worst all their trials fail. No interval of EER, minDCF or minCllr reaches further above its
+estimate. The cost of a single error in Cllr has no bound; but Cllr is minCllr plus the calibration loss, and its
+interval reaches at least as far up as the interval of minCllr plus that loss.
 
-How often 95 % intervals held the truth
----------------------------------------
-In 200 simulated evaluations of each of the worlds of ``benchmarks.interval_coverage`` (50 of those with
+Coverage of 95 % intervals
+--------------------------
+In 200 simulated evaluations of each population of ``benchmarks.interval_coverage`` (50 of those with
 50 speakers or 12 phrases); the least where there are several worlds or numbers of speakers:
 
 ==============================================  ========  ================  ========  ========
@@ -74,15 +71,14 @@ Total, voices and phrases, 3 phrases (20)       95.0 %    97.5 %            97.0
 40 enrolled, 10 other impostors, 15 % wolves    86.0 %    78.0 %            81.5 %    87.5 %
 ==============================================  ========  ================  ========  ========
 
-The last world cannot be mended: one group of ten impostors in five has no wolf, and nothing in its scores
-tells that there are any. Truth then lies above the interval. Measure with more impostors, not with more
-trials. minCllr of a model that does not tell phrases, with few phrases, is too low for the same reason as ever:
-its hull is drawn around few targets and few right speakers with a wrong phrase.
+No method can repair the last row: one group of ten impostors in five contains no wolf, and its scores give no sign that
+wolves exist. The truth then lies above the interval. Measure with more impostors, not with more trials. minCllr of a
+model without phrase information, with few phrases, is too low because its hull is drawn around few targets and few
+trials of the right speaker with a wrong phrase.
 
-Not every metric can have an interval. What actDCF costs is decided by false alarms so
-rare that few speakers have any, and those who have none say nothing about those who do. The
-same holds of a minDCF whose false alarms weigh so much that a single trial moves it by more
-than COARSEST.
+Not every metric can have an interval. The false alarms that determine actDCF are so rare that most speakers have none,
+and their trials carry no information about the others. The same holds for a minDCF whose false alarms weigh so much
+that a single trial moves it by more than COARSEST.
 """
 
 from __future__ import annotations
@@ -90,7 +86,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -102,29 +98,30 @@ from ..exceptions import ParameterError
 from .curves import Curve
 
 COARSEST = 0.1
-"""A minDCF that one trial moves by more than this has no interval."""
+"""Largest change of a minDCF by a single trial for which an interval is given."""
 
 LEVEL = 0.95
-"""How often intervals are to hold the value of all speakers that there might have been."""
+"""Confidence level of intervals: how often they should cover the value for all speakers of the population."""
 
 FARS = (0.01, 0.001, 0.0001)
-"""The false-alarm rates at which misses and thresholds are shown unless others are asked for."""
+"""Default false-alarm rates at which misses and thresholds are shown."""
 
 ERRORS = "Errors and costs"
 POINTS = "Operating points"
 THRESHOLDS = "Thresholds"
-"""Titles of the tables that metrics stand in."""
+"""Titles of the tables of metrics."""
 
-Probe = Callable[[Curve], tuple[Any, ...]]
+Probe = Callable[[Curve], tuple[float | Array, ...]]
+"""Function of a curve whose values without each speaker an interval is computed from."""
 
 
 HULL_BIAS = 1.5
-"""A bias of order n^(-2/3) is so many times what a jackknife finds of it."""
+"""Ratio of a bias of order n^(-2/3) to the jackknife estimate of it."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A metric, its confidence interval, and its standard error where the jackknife gives one."""
+    """Estimate of a metric with its confidence interval, and its standard error if the jackknife gives one."""
 
     estimate: float
     low: float
@@ -133,12 +130,12 @@ class Interval:
 
 
 def unseen_share(speakers: float) -> float:
-    """The share of all speakers of whom not one may be among so many: the rule of three."""
+    """Return the largest share of the population that may be absent from so many speakers: the rule of three."""
     return float(1 - (1 - LEVEL) ** (1 / speakers))
 
 
 def effective_number(sizes: ArrayLike) -> float:
-    """How many speakers with equally many trials vary as much as those with so many trials each."""
+    """Return the number of speakers with equally many trials that have the same variance as speakers of these sizes."""
     trials = np.asarray(sizes, dtype=np.float64)
     return float(trials.sum() ** 2 / (trials**2).sum())
 
@@ -148,65 +145,77 @@ def jackknife_interval(
     without: Array,
     *,
     speakers: float | None = None,
-    most: float = math.inf,
-    unseen: float = math.inf,
+    upper_bound: float = math.inf,
+    unseen_error: float = math.inf,
     of_hull: bool = False,
 ) -> Interval:
-    """The interval of an error rate or cost, from its values without each speaker or group.
+    """Compute the interval of an error rate or cost from its values without each speaker or group.
 
-    speakers : how many count, if fewer than were left out
-    most : what the metric cannot exceed
-    unseen : what speakers who were not met may add to it
-    of_hull : whether it is read off a convex hull, which flatters the scores that it was drawn around
+    The formula is in the module's docstring.
+
+    speakers : effective number of speakers, if it is smaller than the number of values
+    upper_bound : largest possible value of the metric
+    unseen_error : largest increase by speakers outside the sample
+    of_hull : whether the metric is derived from a convex hull, which flatters the scores that it was drawn around
     """
     n = len(without)
     counted = float(n) if speakers is None else min(float(n), speakers)
-    away = (n - 1) * (without - without.mean())
-    standard_error = float(np.sqrt((away**2).sum() / (n * (n - 1))))
+    deviations = (n - 1) * (without - without.mean())
+    standard_error = float(np.sqrt((deviations**2).sum() / (n * (n - 1))))
     if estimate <= 0:
-        return Interval(estimate, 0.0, min(unseen, most), standard_error)
+        return Interval(estimate, 0.0, min(unseen_error, upper_bound), standard_error)
+
     offset = 2 * estimate / counted
     y = np.log(estimate + offset)
     y_without = np.log(without + offset)
     correction = (n - 1) * (y - y_without.mean())
-    d = y_without.mean() - y_without  # above zero: without this speaker there are fewer errors
+    # Positive for speakers who increase the error rate.
+    d = y_without.mean() - y_without
     squares = float((d**2).sum())
-    freedom = counted - 1.0
+
+    degrees_of_freedom = counted - 1.0
     skewness = 0.0
     if squares > 0:
-        freedom = min(freedom, max(4.0, 3 * squares**2 / float((d**4).sum()) - 1))
+        # Satterthwaite: a variance that a few speakers dominate has fewer degrees of freedom.
+        from_kurtosis = 3 * squares**2 / float((d**4).sum()) - 1
+        degrees_of_freedom = min(degrees_of_freedom, max(4.0, from_kurtosis))
         skewness = max(0.0, float((d**3).sum()) / squares**1.5)
-    t = float(stdtrit(freedom, (1 + LEVEL) / 2))
-    above = t + skewness * (2 * t**2 + 1) / 6
+    t = float(stdtrit(degrees_of_freedom, (1 + LEVEL) / 2))
+    t_above = t + skewness * (2 * t**2 + 1) / 6
     spread = math.sqrt((n - 1) / n * squares)
+
     low = math.exp(y + min(correction, 0.0) - t * spread) - offset
-    upwards = HULL_BIAS * max(correction, 0.0) if of_hull else max(correction, 0.0)
-    high = math.exp(min(y + upwards + above * spread, 700.0)) - offset
-    high = max(estimate, min(high, estimate + unseen, most))
-    low = min(max(low, 0.0), estimate)  # rounding must not lift it above what was measured
+    correction_above = max(correction, 0.0)
+    if of_hull:
+        correction_above *= HULL_BIAS
+    high = math.exp(min(y + correction_above + t_above * spread, 700.0)) - offset
+    high = max(estimate, min(high, estimate + unseen_error, upper_bound))
+    low = min(max(low, 0.0), estimate)  # rounding must not raise it above the estimate
     return Interval(estimate, low, high, standard_error)
 
 
 def rate_interval(estimate: float | Array, without: Array, speakers: float) -> Interval:
-    """The interval of a share of trials: at worst all trials of speakers who were not met fail."""
+    """Compute the interval of a share of trials: at worst all trials of speakers outside the sample fail."""
     missing = unseen_share(speakers)
-    return jackknife_interval(float(estimate), without, speakers=speakers, most=1.0, unseen=missing)
+    return jackknife_interval(
+        float(estimate), without, speakers=speakers, upper_bound=1.0, unseen_error=missing
+    )
 
 
 class Metric:
-    """One number about targets and non-targets, and how it is shown.
+    """Function of the scores of targets and non-targets, with its interval and its display.
 
-    name : in Python and JSON; ``family/point`` of a metric that there is for several operating points
-    heading : of its column
-    table : title of the table that it stands in
-    percent : a share, shown in percent
-    headline : also shown of every system where several stand in one table
-    needs_llr : means nothing unless scores are likelihood ratios
-    is_error : the less the better, so that systems can be compared by it
-    most : what it cannot exceed
-    of_hull : read off the convex hull of the ROC
-    unknown : what is shown if it is not known
-    notes : what it is, in sentences to stand below a table
+    name : name in Python and JSON; ``family/point`` if the metric exists for several operating points
+    heading : heading of its column
+    table : title of its table
+    percent : whether it is a share, shown in percent
+    headline : whether it is shown in tables of several systems
+    needs_llr : whether it requires likelihood ratios
+    is_error : whether lower is better, so that systems can be compared by it
+    upper_bound : largest possible value
+    of_hull : whether it is derived from the convex hull of the ROC
+    unknown : text in place of an unknown value
+    notes : definition, in sentences for the foot of a table
     """
 
     name: str
@@ -216,44 +225,44 @@ class Metric:
     headline: bool = False
     needs_llr: bool = False
     is_error: bool = True
-    most: float = math.inf
+    upper_bound: float = math.inf
     of_hull: bool = False
     unknown: str = "-"
     notes: tuple[str, ...] = ()
 
     def value(self, curve: Curve) -> float:
-        """The metric of a curve."""
+        """Compute the metric of a curve."""
         raise NotImplementedError
 
-    def enough(self, curve: Curve) -> bool:
-        """Whether there are trials enough to state it."""
+    def has_enough_trials(self, curve: Curve) -> bool:
+        """Return whether the curve has enough trials to state the metric."""
         return True
 
-    def unseen(self, missing: float) -> float:
-        """What a share ``missing`` of speakers may add if all their trials fail."""
+    def unseen_error(self, missing: float) -> float:
+        """Return the increase if all trials of a share ``missing`` of the speakers fail."""
         return math.inf
 
     def probe(self, whole: Curve) -> Probe | None:
-        """What the interval needs to know of the trials without every speaker; None if there is no interval."""
+        """Return the function whose values without each speaker the interval needs; None if there is no interval."""
         return lambda curve: (self.value(curve),)
 
     def interval(self, whole: Curve, without: Array, speakers: float) -> Interval:
-        """The interval of its value of the whole curve.
+        """Compute the interval of the metric of the whole curve.
 
-        without : (groups, numbers of the probe), finite
-        speakers : how many of them count, see above
+        without : (groups, values of the probe), finite
+        speakers : effective number of speakers
         """
         return jackknife_interval(
             float(self.value(whole)),
             without[:, 0],
             speakers=speakers,
-            most=self.most,
-            unseen=self.unseen(unseen_share(speakers)),
+            upper_bound=self.upper_bound,
+            unseen_error=self.unseen_error(unseen_share(speakers)),
             of_hull=self.of_hull,
         )
 
     def show(self, value: float) -> str:
-        """The number in a table."""
+        """Format a value for a table."""
         if math.isnan(value):
             return self.unknown
         if self.percent:
@@ -262,31 +271,33 @@ class Metric:
 
 
 class EER(Metric):
-    """Equal error rate, of the convex hull of the ROC."""
+    """Equal error rate of the convex hull of the ROC."""
 
     name = "eer"
     heading = "EER %"
     percent = True
     headline = True
-    most = 0.5
+    upper_bound = 0.5
     of_hull = True
     notes = ("EER: where the convex hull of the ROC meets miss = false alarm.",)
 
     def value(self, curve: Curve) -> float:
         return curve.eer()
 
-    def unseen(self, missing: float) -> float:
+    def unseen_error(self, missing: float) -> float:
         return missing
 
 
 class _DetectionCostMetric(Metric):
+    """Base class of normalised detection costs at one operating point."""
+
     family: ClassVar[str]
-    word: ClassVar[str]
+    label: ClassVar[str]
 
     def __init__(self, cost: DetectionCost) -> None:
         self.cost = cost
         self.name = f"{self.family}/{cost.name}"
-        self.heading = f"{self.word} {cost.name}"
+        self.heading = f"{self.label} {cost.name}"
         self.notes = (
             "minDCF, actDCF: divided by the best decision without a score; "
             "actDCF at Bayes' threshold for natural-log likelihood ratios.",
@@ -301,29 +312,31 @@ class MinDCF(_DetectionCostMetric):
     """Least normalised detection cost over all thresholds."""
 
     family = "min_dcf"
-    word = "minDCF"
+    label = "minDCF"
     headline = True
-    most = 1.0
+    upper_bound = 1.0
     of_hull = True
 
     def value(self, curve: Curve) -> float:
         weights = (self.cost.miss_weight, self.cost.false_alarm_weight)
         return float(curve.hull.least(*weights)[0])
 
-    def unseen(self, missing: float) -> float:
+    def unseen_error(self, missing: float) -> float:
         return missing * max(self.cost.miss_weight, self.cost.false_alarm_weight)
 
     def probe(self, whole: Curve) -> Probe | None:
         miss = self.cost.miss_weight * whole.targets.largest_share()
         false_alarm = self.cost.false_alarm_weight * whole.others.largest_share()
-        return None if max(miss, false_alarm) > COARSEST else Metric.probe(self, whole)
+        if max(miss, false_alarm) > COARSEST:
+            return None
+        return Metric.probe(self, whole)
 
 
 class ActDCF(_DetectionCostMetric):
     """Normalised detection cost at Bayes' threshold."""
 
     family = "act_dcf"
-    word = "actDCF"
+    label = "actDCF"
     needs_llr = True
 
     def value(self, curve: Curve) -> float:
@@ -331,12 +344,12 @@ class ActDCF(_DetectionCostMetric):
 
 
 class MinCllr(Metric):
-    """Cllr after the best rising recalibration."""
+    """Cllr after the best monotonic recalibration."""
 
     name = "min_cllr"
     heading = "minCllr"
     headline = True
-    most = 1.0
+    upper_bound = 1.0
     of_hull = True
 
     notes = ("Cllr, minCllr: bits.",)
@@ -344,7 +357,7 @@ class MinCllr(Metric):
     def value(self, curve: Curve) -> float:
         return curve.min_cllr()
 
-    def unseen(self, missing: float) -> float:
+    def unseen_error(self, missing: float) -> float:
         share = min(missing, 0.5)
         return float((entr(share) + entr(1 - share)) / math.log(2))
 
@@ -365,32 +378,32 @@ class Cllr(Metric):
         return lambda curve: (curve.cllr(), curve.min_cllr())
 
     def interval(self, whole: Curve, without: Array, speakers: float) -> Interval:
-        """It reaches at least as far up as minCllr and what poor calibration loses."""
-        own = super().interval(whole, without, speakers)
-        least = MinCllr().interval(whole, without[:, 1:], speakers)
-        loss = max(0.0, own.estimate - least.estimate)
-        return replace(own, high=max(own.high, least.high + loss))
+        """Compute the interval; it reaches at least as far up as that of minCllr plus the calibration loss."""
+        interval = super().interval(whole, without, speakers)
+        min_cllr = MinCllr().interval(whole, without[:, 1:], speakers)
+        calibration_loss = max(0.0, interval.estimate - min_cllr.estimate)
+        return replace(interval, high=max(interval.high, min_cllr.high + calibration_loss))
 
 
 class _AtRate(Metric):
-    """What follows from a wanted false-alarm rate: a threshold, and the misses there."""
+    """Base class of metrics at a given false-alarm rate: the threshold, and the misses there."""
 
     unknown = "too few"
     family: ClassVar[str]
-    word: ClassVar[str]
+    label: ClassVar[str]
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
         self.name = f"{self.family}/{rate:g}"
-        self.heading = f"{self.word} at FAR {100 * rate:g} %"
+        self.heading = f"{self.label} at FAR {100 * rate:g} %"
 
     notes = (
         "FAR: false alarms as a share of the non-targets; FRR: misses as a share of the targets.",
-        "At a FAR: at the lowest threshold that gives no more false alarms; scores at or above it are accepted. "
+        "At a FAR: at the lowest threshold whose false-alarm rate is not higher; scores at or above it are accepted. "
         "Too few: by the rule of three a FAR of f needs 3 / f non-targets.",
     )
 
-    def enough(self, curve: Curve) -> bool:
+    def has_enough_trials(self, curve: Curve) -> bool:
         return 3 * curve.others.largest_share() <= self.rate * (1 + 1e-9)
 
     def probe(self, whole: Curve) -> Probe | None:
@@ -399,9 +412,9 @@ class _AtRate(Metric):
 
 
 def threshold_ends(whole: Curve, far: Interval) -> tuple[float, float]:
-    """Thresholds of the most and of the least that the false-alarm rate may be.
+    """Return the thresholds of the upper and the lower end of a false-alarm rate.
 
-    There is no upper end where the least is below what a single trial is of the rate.
+    The second is infinite if the lower end of the rate is below the share of a single trial.
     """
     low = whole.threshold_for(far.high)
     if far.low < whole.others.largest_share():
@@ -410,10 +423,10 @@ def threshold_ends(whole: Curve, far: Interval) -> tuple[float, float]:
 
 
 class ThresholdAt(_AtRate):
-    """The threshold for a wanted false-alarm rate."""
+    """Threshold for a given false-alarm rate."""
 
     family = "threshold_at_far"
-    word = "threshold"
+    label = "threshold"
     table = THRESHOLDS
     is_error = False
 
@@ -427,10 +440,10 @@ class ThresholdAt(_AtRate):
 
 
 class MissesAt(_AtRate):
-    """The misses at a wanted false-alarm rate."""
+    """Miss rate at a given false-alarm rate."""
 
     family = "frr_at_far"
-    word = "FRR %"
+    label = "FRR %"
     table = POINTS
     percent = True
 
@@ -439,13 +452,17 @@ class MissesAt(_AtRate):
 
     def interval(self, whole: Curve, without: Array, speakers: float) -> Interval:
         rates = whole.rates(whole.threshold_for(self.rate))
-        own, far = (rate_interval(rates[i], without[:, i], speakers) for i in (0, 1))
-        estimate = own.estimate
-        low_end, high_end = threshold_ends(whole, far)
-        least = float(whole.rates(low_end)[0])
-        most = 1.0 if math.isinf(high_end) else float(whole.rates(high_end)[0])
-        low = estimate - math.hypot(estimate - own.low, estimate - least)
-        high = estimate + math.hypot(own.high - estimate, most - estimate)
+        frr, far = (rate_interval(rates[i], without[:, i], speakers) for i in (0, 1))
+        estimate = frr.estimate
+        # Misses at both ends of the threshold's interval.
+        low_threshold, high_threshold = threshold_ends(whole, far)
+        frr_low = float(whole.rates(low_threshold)[0])
+        frr_high = 1.0
+        if math.isfinite(high_threshold):
+            frr_high = float(whole.rates(high_threshold)[0])
+        # The two sources of error are combined as squares.
+        low = estimate - math.hypot(estimate - frr.low, estimate - frr_low)
+        high = estimate + math.hypot(frr.high - estimate, frr_high - estimate)
         return Interval(estimate, max(low, 0.0), min(high, 1.0))
 
 
@@ -456,11 +473,11 @@ METRICS: list[Callable[[DetectionCosts, tuple[float, ...]], Iterable[Metric]]] =
     lambda costs, far: [Cllr(), MinCllr()],
     lambda costs, far: [metric(rate) for metric in (MissesAt, ThresholdAt) for rate in far],
 ]
-"""Every metric that there is, in the order of tables: for detection costs and false-alarm rates, those of one sort."""
+"""Families of metrics in the order of tables, as functions of the detection costs and the false-alarm rates."""
 
 
 def metrics_of(costs: Costs = ("default",), far: Iterable[float] = FARS) -> list[Metric]:
-    """The metrics for some operating points."""
+    """Return all metrics for the given detection costs and false-alarm rates."""
     rates = tuple(dict.fromkeys(map(float, far)))
     for rate in rates:
         check_rate(rate)
@@ -469,5 +486,8 @@ def metrics_of(costs: Costs = ("default",), far: Iterable[float] = FARS) -> list
 
 
 def check_rate(rate: float) -> None:
+    """Raise `ParameterError` unless a false-alarm rate lies in (0, 1)."""
     if not 0 < rate < 1:
-        raise ParameterError(f"a false-alarm rate is a share in (0, 1), such as 0.001; got {rate}")
+        raise ParameterError(
+            f"a false-alarm rate must be a share in (0, 1), such as 0.001; got {rate}"
+        )

@@ -1,4 +1,4 @@
-"""The tables by kind: every metric of the targets against each kind of non-targets, and in total."""
+"""Evaluation tables: every metric of the targets against each kind of non-targets, and in total."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 TOTAL = "Total"
 MISCALIBRATION_RATIO = 1.5
-"""An actual cost of so many times the least one shows scores that are not calibrated for the cost and the trials."""
+"""Ratio of actDCF to minDCF above which scores are reported as not calibrated for the cost and the trials."""
 BRACKETS = " [{}, {}]"
-"""How a table in text shows an interval."""
+"""Format of an interval in text tables."""
 
 
 @dataclass(frozen=True)
 class Measures:
-    """What the targets against one set of non-targets give: ``row["eer"]``, ``row["min_dcf/default"]`` ...
+    """Metrics of the targets against one set of non-targets: ``row["eer"]``, ``row["min_dcf/default"]`` ...
 
-    values : by name of the metric; NaN of what is not known
+    values : value by name of the metric; NaN if it is unknown
     """
 
     n_targets: int
@@ -44,12 +44,12 @@ class Measures:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Measures by kind of non-targets, each against the same targets, and in total.
+    """Metrics by kind of non-targets, each against the same targets, and in total.
 
-    rows : by kind, then ``Total``
-    metrics : what was measured
-    costs : the operating points of minDCF and actDCF
-    target : the kind that is to be accepted
+    rows : metrics by kind, then ``Total``
+    metrics : the metrics, in the order of tables
+    costs : operating points of minDCF and actDCF
+    target : kind of the targets
     """
 
     rows: dict[str, Measures]
@@ -62,26 +62,27 @@ class Evaluation:
 
     @property
     def weights(self) -> dict[str, float]:
-        """The share of every kind in the false-alarm rate of the total."""
+        """Share of each kind in the false-alarm rate of the total."""
         total = self.rows[TOTAL].n_nontargets
         return {
-            k: r.n_nontargets / total for k, r in self.rows.items() if r.n_nontargets and k != TOTAL
+            kind: row.n_nontargets / total
+            for kind, row in self.rows.items()
+            if row.n_nontargets and kind != TOTAL
         }
 
     def uncalibrated(self) -> str:
-        """Return how far actDCF is from minDCF for the first cost where it is far, in words; else nothing.
+        """Compare actDCF and minDCF in words for the first cost that shows poor calibration; empty if none does.
 
-        This is about these trials at one prior: the scores may be calibrated on other trials, or for other priors.
-
-        Of n trials without an error up to 3 / n may be errors among more of them (the rule of three): a difference
-        that such errors might make up shows nothing.
+        The comparison holds for these trials at one prior: the scores may be calibrated on other trials or for other
+        priors. By the rule of three, n trials without an error allow an error rate of up to 3 / n; a difference that
+        such a rate could explain is not reported.
         """
         total = self.rows[TOTAL]
         for cost in self.costs:
-            least = total[f"min_dcf/{cost.name}"]
-            actual = total[f"act_dcf/{cost.name}"]
-            unseen = cost.at(3 / total.n_targets, 3 / total.n_nontargets)
-            if actual > MISCALIBRATION_RATIO * least + unseen:
+            min_dcf = total[f"min_dcf/{cost.name}"]
+            act_dcf = total[f"act_dcf/{cost.name}"]
+            unseen_cost = cost.at(3 / total.n_targets, 3 / total.n_nontargets)
+            if act_dcf > MISCALIBRATION_RATIO * min_dcf + unseen_cost:
                 return (
                     f"{self.actual_and_least(cost)}: Bayes' threshold of {cost.threshold:.2f} is not the best for "
                     "these trials"
@@ -89,25 +90,25 @@ class Evaluation:
         return ""
 
     def actual_and_least(self, cost: DetectionCost) -> str:
-        """Return actDCF, minDCF and their ratio with the prior that they are of, in words."""
+        """Describe actDCF, minDCF and their ratio at the prior of a cost, in words."""
         total = self.rows[TOTAL]
-        least = total[f"min_dcf/{cost.name}"]
-        actual = total[f"act_dcf/{cost.name}"]
+        min_dcf = total[f"min_dcf/{cost.name}"]
+        act_dcf = total[f"act_dcf/{cost.name}"]
         ratio = ""
-        if least > 0 and math.isfinite(actual):
-            ratio = f" ({actual / least:.1f} times as much)"
+        if min_dcf > 0 and math.isfinite(act_dcf):
+            ratio = f" ({act_dcf / min_dcf:.1f} times as much)"
         return (
-            f"at a target prior of {cost.prior:g} (cost {cost.name}) actDCF is {actual:.3f} and minDCF "
-            f"{least:.3f}{ratio}"
+            f"at a target prior of {cost.prior:g} (cost {cost.name}) actDCF is {act_dcf:.3f} and minDCF "
+            f"{min_dcf:.3f}{ratio}"
         )
 
     def tables(self) -> dict[str, list[Metric]]:
-        """The metrics of every table, by its title."""
+        """Return the metrics of each table, by its title."""
         titles = dict.fromkeys(metric.table for metric in self.metrics)
         return {title: [m for m in self.metrics if m.table == title] for title in titles}
 
     def definitions(self, intervals: Intervals | None = None) -> list[str]:
-        """What the columns mean, one sentence each, with every cost and weight."""
+        """Define the columns, one sentence each, with all costs and weights."""
         shares = ", ".join(f"{kind} {share:.4g}" for kind, share in self.weights.items())
         lines = [
             f"Every row is {self.target} against the non-targets of that kind.",
@@ -119,7 +120,7 @@ class Evaluation:
         return lines
 
     def to_dict(self) -> Json:
-        """Plain values for JSON; what is not finite (an empty kind, an infinite cost) is None."""
+        """Return plain values for JSON; values that are not finite (an empty kind, an infinite cost) are None."""
         about: Json = {
             "target": self.target,
             "costs": {cost.name: asdict(cost) for cost in self.costs},
@@ -131,16 +132,16 @@ class Evaluation:
             values: Json = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
             for name, value in row.values.items():
                 family, _, point = name.partition("/")
-                place = values.setdefault(family, {}) if point else values
-                place[point or family] = float(value) if math.isfinite(value) else None
+                record = values.setdefault(family, {}) if point else values
+                record[point or family] = float(value) if math.isfinite(value) else None
             about["kinds"][kind] = values
         return about
 
     def table(self, intervals: Intervals | None = None) -> str:
-        """The rows as text, shares in percent.
+        """Format the tables as text, shares in percent.
 
-        With ``intervals`` (of :func:`speaker_intervals` on the same scores) a metric is
-        followed by its interval where it has one.
+        With ``intervals`` (from :func:`speaker_intervals` on the same scores) each metric is
+        followed by its interval, if it has one.
         """
         lines = []
         for title, metrics in self.tables().items():
@@ -152,7 +153,7 @@ class Evaluation:
     def grid(
         self, metrics: Iterable[Metric], intervals: Intervals | None = None, form: str = BRACKETS
     ) -> list[list[str]]:
-        """The cells of a table of some metrics, its head first."""
+        """Return the cells of a table of metrics, headings first."""
         metrics = list(metrics)
         rows = [["kind", "targets", "non-targets", *(metric.heading for metric in metrics)]]
         for kind, row in self.rows.items():
@@ -163,45 +164,48 @@ class Evaluation:
     def cell(
         self, metric: Metric, kind: str, intervals: Intervals | None = None, form: str = BRACKETS
     ) -> str:
-        """A metric of a kind as tables show it, with its interval in that form."""
+        """Format a metric of a kind with its interval."""
         value = self.rows[kind][metric.name]
-        around = None if intervals is None else intervals.of(kind, metric.name)
+        interval = None if intervals is None else intervals.of(kind, metric.name)
         shown = metric.show(value)
-        if around is None or math.isnan(value):
+        if interval is None or math.isnan(value):
             return shown
-        ends = [metric.show(around.low), metric.show(around.high)]
-        # an interval may show nothing but the number itself
-        return shown if ends == [shown, shown] else shown + form.format(*ends)
+        ends = [metric.show(interval.low), metric.show(interval.high)]
+        if ends == [shown, shown]:
+            return shown
+        return shown + form.format(*ends)
 
     def summary(self) -> list[tuple[str, Metric, str]]:
-        """What is shown of each of several systems: heading, metric and kind.
+        """Return the columns of a table of several systems: heading, metric and kind.
 
-        The first metric of every kind, and the others that are headlines of the total.
+        The columns are the first metric by kind, and the other headline metrics of the total.
         """
-        first, *others = [metric for metric in self.metrics if metric.headline]
-        totals = [(metric.heading, metric, TOTAL) for metric in others]
+        first, *further = [metric for metric in self.metrics if metric.headline]
+        totals = [(metric.heading, metric, TOTAL) for metric in further]
         return [(kind, first, kind) for kind in self.rows] + totals
 
 
 def split_by_kind(scores: ArrayLike, kinds: Kinds) -> tuple[str, Scores, dict[str, Scores]]:
-    """The name of the target kind, its scores, and the scores of the other kinds, IW, IC, TW first."""
+    """Return the target kind, its scores, and the scores by kind of non-target, IW, IC, TW first."""
     array = np.asarray(scores)
     masks = as_masks(kinds, array.shape)
-    chosen = target_kind(masks)
+    target = target_kind(masks)
     if TOTAL in masks:
         raise ParameterError(
-            f"{TOTAL!r} names a row of the table; give that kind of trial another name"
+            f"a kind of trial is called {TOTAL!r}, which is the name of a row of the table: rename the kind"
         )
-    targets = as_scores(array[masks[chosen]], f"target ({chosen})")
-    parts = {}
-    for kind in ordered_kinds(masks, chosen):
-        some = array[masks[kind]]
-        parts[kind] = as_scores(some, kind) if len(some) else np.empty(0, targets.dtype)
-    if not any(map(len, parts.values())):
+    targets = as_scores(array[masks[target]], f"target ({target})")
+    nontargets = {}
+    for kind in ordered_kinds(masks, target):
+        kind_scores = array[masks[kind]]
+        nontargets[kind] = np.empty(0, targets.dtype)
+        if len(kind_scores):
+            nontargets[kind] = as_scores(kind_scores, kind)
+    if not any(map(len, nontargets.values())):
         raise DataError(
-            f"there are no non-target scores: no trial has a kind other than {chosen!r}"
+            f"there are no non-target scores: no trial has a kind other than {target!r}"
         )
-    return chosen, targets, parts
+    return target, targets, nontargets
 
 
 def evaluate(
@@ -219,12 +223,12 @@ def evaluate(
         Natural-log likelihood ratios, of any shape.
     kinds : mapping, or array-like
         Masks by kind as :func:`trial_kinds` gives them, or the name of the kind of every
-        trial, or booleans that say which trials are targets. TC, ``target`` or the same in every view is the
-        kind to be accepted. Trials in no mask are left out.
+        trial, or booleans that are true for targets. TC, ``target`` or "the same in every view" is the
+        kind of the targets. Trials in no mask are ignored.
     costs : names, triples or :class:`DetectionCost`
         Operating points of minDCF and actDCF.
     far : shares
-        False-alarm rates at which misses are to be known, each with its threshold.
+        False-alarm rates at which the miss rate and the threshold are computed.
 
     Examples
     --------
@@ -235,24 +239,26 @@ def evaluate(
     """
     costs = detection_costs(costs)
     metrics = metrics_of(costs, far)
-    chosen, targets, parts = split_by_kind(scores, kinds)
-    for array in (targets, *parts.values()):
-        array.sort()  # copies of our own
-    total = np.sort(np.concatenate(list(parts.values())), kind="stable")  # of sorted pieces
-    accepted = SortedScores(targets)
+    target, targets, nontargets = split_by_kind(scores, kinds)
+    # These arrays are copies, so that sorting in place leaves the caller's scores unchanged.
+    for array in (targets, *nontargets.values()):
+        array.sort()
+    # A stable sort merges sorted blocks in linear time.
+    total = np.sort(np.concatenate(list(nontargets.values())), kind="stable")
+    sorted_targets = SortedScores(targets)
     rows: dict[str, Measures] = {}
-    for kind, scored in {**parts, TOTAL: total}.items():
+    for kind, kind_scores in {**nontargets, TOTAL: total}.items():
         values = dict.fromkeys((metric.name for metric in metrics), math.nan)
-        if len(scored):
-            curve = Curve(accepted, SortedScores(scored))
-            stated = [metric for metric in metrics if metric.enough(curve)]
-            values |= {metric.name: metric.value(curve) for metric in stated}
-        rows[kind] = Measures(len(targets), len(scored), values)
-    return Evaluation(rows, metrics, costs, chosen)
+        if len(kind_scores):
+            curve = Curve(sorted_targets, SortedScores(kind_scores))
+            reliable = [metric for metric in metrics if metric.has_enough_trials(curve)]
+            values |= {metric.name: metric.value(curve) for metric in reliable}
+        rows[kind] = Measures(len(targets), len(kind_scores), values)
+    return Evaluation(rows, metrics, costs, target)
 
 
 def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines whose columns are as wide as their widest cell, two spaces apart; the first column is flush left."""
+    """Align cells in columns, two spaces apart; the first column is flush left, the others flush right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *rest in rows:

@@ -1,4 +1,4 @@
-"""Errors at a threshold: one for a wanted false-alarm rate and what it costs, groups of people, identification."""
+"""Thresholds for a false-alarm rate, and errors at a threshold: of groups, of identification, of several attempts."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from .intervals import (
 
 @dataclass(frozen=True)
 class ThresholdPoint:
-    """A threshold, the errors there by kind, and how little the speakers can show.
+    """Threshold for a false-alarm rate, with the errors by kind and the smallest rate that can be shown.
 
-    threshold : the lowest score that is accepted; infinite if no score is high enough
-    wanted : the false-alarm rate that the threshold is for, of every kind of impostor
-    worst : the kind that needs the highest threshold
-    far : false-alarm rate of every kind at the threshold
+    threshold : lowest accepted score; infinite if no score is high enough
+    requested_far : largest false-alarm rate of each kind of impostor, as requested
+    worst : kind with the highest threshold
+    far : false-alarm rate of each kind at the threshold
     frr : miss rate at the threshold
-    least_far : the least false-alarm rate of the worst kind that so many speakers could show
-    speakers : how many speakers count for the worst kind, see :mod:`mvplda.metrics.catalogue`
+    least_far : smallest false-alarm rate of the worst kind that this number of speakers can show
+    speakers : effective number of speakers of the worst kind, see :mod:`mvplda.metrics.catalogue`
     """
 
     threshold: float
-    wanted: float
+    requested_far: float
     worst: str
     far: dict[str, Interval]
     frr: Interval
@@ -51,13 +51,13 @@ class ThresholdPoint:
     speakers: float
 
     def warning(self) -> str | None:
-        """What to say where there are too few speakers to show the wanted rate; None where there are enough."""
-        if self.wanted >= self.least_far:
+        """Return a warning if there are too few speakers to show the requested rate, else None."""
+        if self.requested_far >= self.least_far:
             return None
         return (
-            f"too few: with {self.speakers:.0f} speakers you cannot show a false-alarm rate below "
-            f"{100 * self.least_far:.2g} %, and the threshold is for {100 * self.wanted:g} %; "
-            "use the threshold as a first guess, and measure again with more speakers"
+            f"too few speakers: {self.speakers:.0f} speakers cannot show a false-alarm rate below "
+            f"{100 * self.least_far:.2g} %, and the threshold is for {100 * self.requested_far:g} %; "
+            "use it as a first guess, and measure again with more speakers"
         )
 
 
@@ -70,23 +70,22 @@ def threshold_for(
     *,
     lowest: float = -math.inf,
 ) -> ThresholdPoint:
-    """The lowest threshold at which no kind of impostor is accepted more often than ``far``.
+    """Return the lowest threshold at which no kind of impostor is accepted more often than ``far``.
 
     Parameters
     ----------
     scores, kinds, enrol_speakers, test_speakers
         As for :func:`speaker_intervals`.
     far : float
-        The wanted false-alarm rate, a share in (0, 1). Non-targets at +infinity, more than this share of a kind,
-        are refused: every threshold accepts them.
+        Largest false-alarm rate, a share in (0, 1). If more than this share of a kind has scores of +infinity, which
+        every threshold accepts, `DataError` is raised.
     lowest : float
-        The threshold is not below this; all rates are those at the threshold that is returned.
+        Lower bound of the threshold; all rates are those at the returned threshold.
 
     Notes
     -----
-    The rates are intervals over speakers at the threshold, which stays where it is. By the rule of three
-    n speakers of whom none was accepted wrongly may be so lucky with a rate of 3 / n: less than that
-    cannot be shown.
+    The intervals are over speakers at a fixed threshold. By the rule of three, n speakers without a false
+    alarm are compatible with a rate of up to 3 / n: smaller rates cannot be shown.
 
     Examples
     --------
@@ -97,7 +96,7 @@ def threshold_for(
     >>> point.threshold, point.worst, round(point.least_far, 3)
     (1.0, 'nontarget', 0.095)
     >>> print(point.warning())  # doctest: +ELLIPSIS
-    too few: with 30 speakers you cannot show a false-alarm rate below 9.5 %, and the threshold is for 1 %; ...
+    too few speakers: 30 speakers cannot show a false-alarm rate below 9.5 %, and the threshold is for 1 %; ...
     """
     check_rate(far)
     rows = weighted_trials(scores, kinds, (enrol_speakers, test_speakers))
@@ -111,9 +110,9 @@ def threshold_for(
     speakers = rows[worst].speakers()[1]
     return ThresholdPoint(
         threshold=threshold,
-        wanted=far,
+        requested_far=far,
         worst=worst,
-        far={kind: both[1] for kind, both in rates.items()},
+        far={kind: far_interval for kind, (_, far_interval) in rates.items()},
         frr=rates[worst][0],
         least_far=unseen_share(speakers),
         speakers=speakers,
@@ -121,39 +120,43 @@ def threshold_for(
 
 
 def _refuse_infinite(rows: Mapping[str, WeightedTrials], far: float) -> None:
-    """Refuse non-targets at +infinity, which reach any threshold: the lowest accepted score is +infinity, too."""
+    """Raise `DataError` for non-targets of +infinity, which every threshold accepts."""
     for kind, trials in rows.items():
-        highest = trials.nontargets.scores
-        count = int(np.count_nonzero(np.isposinf(highest)))
-        if count > far * len(highest):
+        scores = trials.nontargets.scores
+        count = int(np.count_nonzero(np.isposinf(scores)))
+        if count > far * len(scores):
             raise DataError(
-                f"{count} of {len(highest)} {kind} score(s) are +infinity, which every threshold accepts: no threshold "
-                f"keeps false alarms to {100 * far:g} %. Give finite scores, or leave these trials out"
+                f"{count} of {len(scores)} {kind} score(s) are +infinity, which every threshold accepts: no threshold "
+                f"limits false alarms to {100 * far:g} %. Give finite scores, or leave these trials out"
             )
 
 
 def _rates_at(threshold: float, trials: WeightedTrials) -> list[Interval]:
-    """Miss and false-alarm rate at a threshold that stays where it is, with their intervals."""
+    """Compute the miss and the false-alarm rate at a fixed threshold, with their intervals."""
     rates = trials.whole().rates(threshold)
     without = trials.without(lambda curve: curve.rates(threshold))
-    if without is None:  # all trials of a side are of one speaker or group
+    if without is None:
+        # One speaker or group has all trials of a side.
         return [Interval(float(rate), 0.0, 1.0) for rate in rates]
-    each = zip(rates, np.array(without).T, trials.speakers(), strict=True)
-    return [rate_interval(rate, own, speakers) for rate, own, speakers in each]
+    replicates = np.array(without).T
+    return [
+        rate_interval(rate, rate_without, speakers)
+        for rate, rate_without, speakers in zip(rates, replicates, trials.speakers(), strict=True)
+    ]
 
 
-# Errors of groups of people, and how far the groups lie apart.
+# Errors of groups of people, and ratios between the groups.
 
 
 @dataclass(frozen=True)
 class GroupErrors:
-    """Both error rates of every group at a threshold that is the same for all.
+    """Error rates of each group of people at a common threshold.
 
-    frr : {group: misses among the targets of its people}
-    far : {group: false alarms among the trials between two different people of the group}
-    largest_ratio : {"frr", "far": the rate of the worst group over that of the best}; a rate counts
-        half an error more in it, so that no error is not infinitely better
-    between : {"frr", "far": the worst group and the best}
+    frr : {group: miss rate among the targets of its people}
+    far : {group: false-alarm rate among the trials between two different people of the group}
+    largest_ratio : {"frr", "far": rate of the worst group over rate of the best}; half an error is added to each
+        rate, so that a group without errors does not make the ratio infinite
+    between : {"frr", "far": worst and best group}
     """
 
     threshold: float
@@ -163,7 +166,7 @@ class GroupErrors:
     between: dict[str, tuple[str, str]]
 
     def to_dict(self) -> Json:
-        """Plain values for JSON; what is not finite is None."""
+        """Return plain values for JSON; values that are not finite are None."""
         rates = {"frr": self.frr, "far": self.far, "largest_ratio": self.largest_ratio}
         tables = {
             name: {key: finite_numbers(x) for key, x in row.items()} for name, row in rates.items()
@@ -171,30 +174,31 @@ class GroupErrors:
         return {"threshold": self.threshold, **tables, "between": self.between}
 
 
-class _Rates(NamedTuple):
-    """One error rate of one group: of all speakers, then without each of them; of how many trials and speakers."""
+class _GroupRate(NamedTuple):
+    """Error rate of a group: with all speakers, then without each of them; numbers of trials and speakers."""
 
     values: Array
     trials: int
     speakers: float
 
     def interval(self) -> Interval:
-        """The rate; of one speaker, or of none, anything is possible."""
+        """Return the interval of the rate; with fewer than two speakers it is 0 to 1."""
         if np.isnan(self.values).any():
             return Interval(float(self.values[0]), 0.0, 1.0)
         return rate_interval(self.values[0], self.values[1:], self.speakers)
 
 
-def _rates(wrong: Array, first: Codes, second: Codes, n_speakers: int) -> _Rates:
-    """The share of trials that is wrong; NaN where none is left."""
+def _group_rate(errors: Array, first: Codes, second: Codes, n_speakers: int) -> _GroupRate:
+    """Compute the error rate of the trials of a group; NaN if no trials are left."""
     values = []
-    for times in (np.ones(n_speakers + 1), *leave_out(n_speakers)):
-        weights = times[first] * times[second]
+    for multiplicity in (np.ones(n_speakers + 1), *leave_out(n_speakers)):
+        weights = multiplicity[first] * multiplicity[second]
         total = float(weights.sum())
-        values.append(float(weights @ wrong) / total if total > 0 else math.nan)
+        values.append(float(weights @ errors) / total if total > 0 else math.nan)
     tested = np.where(second == n_speakers, first, second)
-    sides = [np.bincount(side) for side in (first, tested) if len(wrong)]
-    return _Rates(np.array(values), len(wrong), min(map(effective_number, sides), default=0.0))
+    trials_per_speaker = [np.bincount(codes) for codes in (first, tested) if len(errors)]
+    speakers = min(map(effective_number, trials_per_speaker), default=0.0)
+    return _GroupRate(np.array(values), len(errors), speakers)
 
 
 def group_errors(
@@ -206,22 +210,22 @@ def group_errors(
     enrol_groups: ArrayLike,
     test_groups: ArrayLike,
 ) -> GroupErrors:
-    """Misses and false alarms of every group at a common threshold.
+    """Compute the miss and false-alarm rates of each group at a common threshold.
 
     Parameters
     ----------
     scores, kinds, enrol_speakers, test_speakers
         As for :func:`speaker_intervals`.
     threshold : float
-        The lowest score that is accepted.
+        Lowest accepted score.
     enrol_groups, test_groups : array-like
-        The groups of the people on both sides (sex, age, language ...), labelled like the speakers.
+        Groups of the people on both sides (sex, age, language ...), in the format of the speakers.
 
     Notes
     -----
     The interval of a ratio is a jackknife over speakers of its logarithm. The worst and the best of
-    several groups were chosen by their rates: with k pairs of groups the interval is of the level
-    1 - 0.05 / k, so that it holds for whichever pair is chosen.
+    several groups are selected by their rates: with k pairs of groups the confidence level is
+    1 - 0.05 / k, so that the interval is valid for any selected pair.
 
     Examples
     --------
@@ -230,83 +234,92 @@ def group_errors(
     >>> who, group = np.arange(20), np.repeat(["a", "b"], 10)
     >>> scores = np.eye(20)
     >>> scores[0, 0] = 0.0  # one miss, of group a
-    >>> found = group_errors(scores, np.eye(20, dtype=bool), 0.5, who, who, group, group)
-    >>> found.frr["a"].estimate, found.frr["b"].estimate, round(found.largest_ratio["frr"].estimate, 6)
+    >>> errors = group_errors(scores, np.eye(20, dtype=bool), 0.5, who, who, group, group)
+    >>> errors.frr["a"].estimate, errors.frr["b"].estimate, round(errors.largest_ratio["frr"].estimate, 6)
     (0.1, 0.0, 3.0)
     """
     array = np.asarray(scores)
     masks = as_masks(kinds, array.shape)
     targets = masks[target_kind(masks)]
-    others = np.any(list(masks.values()), axis=0) & ~targets
+    nontargets = np.any(list(masks.values()), axis=0) & ~targets
     first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, array.shape)
     names, enrolled, tested = trial_label_codes(enrol_groups, test_groups, array.shape, "groups")
     present = np.unique(enrolled[targets]).tolist()
     if len(present) < 2:
-        found = [names[group] for group in present]
-        raise DataError(f"groups are compared with each other: give at least 2; got {found}")
+        group_names = [names[group] for group in present]
+        raise DataError(
+            f"expected at least 2 groups with targets, to compare them; got {group_names}"
+        )
     accepted = array >= threshold
-    within = others & (enrolled == tested) & (second < n_speakers)
+    # False alarms between two different people of one group.
+    within = nontargets & (enrolled == tested) & (second < n_speakers)
+
     rates: dict[str, dict[str, Interval]] = {}
     ratios = {}
     between = {}
-    for name, those, wrong in (("frr", targets, ~accepted), ("far", within, accepted)):
-        every = {}
+    for name, trials, is_error in (("frr", targets, ~accepted), ("far", within, accepted)):
+        group_rates = {}
         for group in present:
-            mask = those & (enrolled == group)
-            errors = wrong[mask].astype(np.float64)
-            every[str(names[group])] = _rates(errors, first[mask], second[mask], n_speakers)
-        rates[name] = {group: own.interval() for group, own in every.items()}
-        known = {group: own for group, own in every.items() if own.trials}
-        if len(known) > 1:
-            between[name], ratios[name] = _largest_ratio(known)
+            mask = trials & (enrolled == group)
+            errors = is_error[mask].astype(np.float64)
+            rate = _group_rate(errors, first[mask], second[mask], n_speakers)
+            group_rates[str(names[group])] = rate
+        rates[name] = {group: rate.interval() for group, rate in group_rates.items()}
+        measured = {group: rate for group, rate in group_rates.items() if rate.trials}
+        if len(measured) > 1:
+            between[name], ratios[name] = _largest_ratio(measured)
     return GroupErrors(float(threshold), rates["frr"], rates["far"], ratios, between)
 
 
-def _largest_ratio(rates: dict[str, _Rates]) -> tuple[tuple[str, str], Interval]:
-    """The worst group and the best, and the ratio of their rates."""
-    logs = {group: np.log(own.values + 0.5 / own.trials) for group, own in rates.items()}
+def _largest_ratio(rates: dict[str, _GroupRate]) -> tuple[tuple[str, str], Interval]:
+    """Return the worst and the best group, and the ratio of their rates."""
+    logs = {group: np.log(rate.values + 0.5 / rate.trials) for group, rate in rates.items()}
     worst = max(logs, key=lambda group: logs[group][0])
     best = min(logs, key=lambda group: logs[group][0])
-    both = (worst, best)
+    pair = (worst, best)
     ratios = logs[worst] - logs[best]
     estimate = float(ratios[0])
     without = ratios[1:]
     if np.isnan(without).any():
-        return both, Interval(math.exp(estimate), 0.0, math.inf)
+        return pair, Interval(math.exp(estimate), 0.0, math.inf)
     n = len(without)
     error = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
-    fewest = min(rates[group].speakers for group in both)
-    t = float(stdtrit(max(fewest - 1.0, 1.0), 1 - (1 - LEVEL) / math.comb(len(rates), 2) / 2))
+    fewest_speakers = min(rates[group].speakers for group in pair)
+    degrees_of_freedom = max(fewest_speakers - 1.0, 1.0)
+    # Bonferroni correction for the number of pairs of groups.
+    tail = (1 - LEVEL) / math.comb(len(rates), 2) / 2
+    t = float(stdtrit(degrees_of_freedom, 1 - tail))
     low, high = (math.exp(min(estimate + sign * t * error, 700.0)) for sign in (-1, 1))
-    return both, Interval(math.exp(estimate), low, high)
+    return pair, Interval(math.exp(estimate), low, high)
 
 
 # Errors of identification, one against many.
 
 
 def identification_curve(scores: ArrayLike, targets: ArrayLike, searches: ArrayLike) -> ScoreCurve:
-    """False-negative and false-positive identification rates (FNIR, FPIR of ISO/IEC 19795-1) over all thresholds.
+    """Compute the false-negative and false-positive identification rates (FNIR, FPIR of ISO/IEC 19795-1).
 
-    A search is a test against all profiles. One whose speaker is enrolled is missed where the right profile scores
-    below the threshold, or another profile scores as high. Another is a false positive where any profile reaches it.
+    A search compares a test with all profiles. The search of an enrolled speaker is a miss if the right profile scores
+    below the threshold, or if another profile scores at least as high. The search of a speaker who is not enrolled is a
+    false positive if any profile reaches the threshold.
 
     Parameters
     ----------
-    scores : (n,) of trials
+    scores : (n,) scores of the trials
     targets : (n,) whether profile and test are of the same speaker
-    searches : (n,) the test of every trial
+    searches : (n,) test of each trial
 
     Returns
     -------
     ScoreCurve
-        Its misses are FNIR, its false alarms FPIR: ``curve.rates(threshold)``, ``curve.threshold_for(fpir)``.
+        Curve with FNIR as misses and FPIR as false alarms: ``curve.rates(threshold)``, ``curve.threshold_for(fpir)``.
 
     Examples
     --------
     >>> from mvplda.metrics import identification_curve
     >>> same, tests = [True, False, False, True, False, False], ["a", "a", "b", "b", "eve", "eve"]
     >>> curve = identification_curve([3.0, 1.0, 0.0, 2.0, 1.0, -1.0], same, tests)
-    >>> [float(rate) for rate in curve.rates(2.5)]  # b is missed, eve is not taken for anybody
+    >>> [float(rate) for rate in curve.rates(2.5)]  # b is missed, eve is not identified
     [0.5, 0.0]
     """
     array = np.asarray(scores)
@@ -314,33 +327,37 @@ def identification_curve(scores: ArrayLike, targets: ArrayLike, searches: ArrayL
     test = Coded.of(searches).codes
     best = np.full((2, test.max() + 1), -np.inf)
     np.maximum.at(best, (same.astype(int), test), array)
-    known = np.isin(np.arange(best.shape[1]), test[same])
-    if known.all() or not known.any():
+    is_enrolled = np.isin(np.arange(best.shape[1]), test[same])
+    if is_enrolled.all() or not is_enrolled.any():
         raise DataError(
-            f"of {len(known)} searches {known.sum()} are of people who are enrolled: FNIR needs such searches, FPIR "
-            "needs searches of people who are not enrolled"
+            f"{is_enrolled.sum()} of {len(is_enrolled)} searches are of enrolled people: FNIR needs such searches, "
+            "FPIR needs searches of people who are not enrolled"
         )
-    return ScoreCurve(np.where(best[0] < best[1], best[1], -np.inf)[known], best[0][~known])
+    best_nontarget, best_target = best
+    # The right profile must score higher than all others, at any threshold.
+    identified = np.where(best_nontarget < best_target, best_target, -np.inf)
+    return ScoreCurve(identified[is_enrolled], best_nontarget[~is_enrolled])
 
 
-# Errors where a claimant may try more than once.
+# Errors if a claimant may try more than once.
 
 
 def transactions(
     scores: ArrayLike, kinds: Kinds, profiles: ArrayLike, attempts_of: ArrayLike, most: int = 3
 ) -> tuple[IntArray, FloatArray]:
-    """Trials as attempts of transactions, which are accepted where one of the first `most` attempts is.
+    """Combine trials into transactions, which are accepted if one of the first `most` attempts is.
 
     Parameters
     ----------
-    scores, kinds : (n,) of trials, in the order in which they were made
-    profiles : (n,) the profile of every trial
-    attempts_of : (n,) the transaction that every trial is an attempt of, such as the session of its test
+    scores, kinds : (n,) scores and kinds of the trials, in the order of the attempts
+    profiles : (n,) profile of each trial
+    attempts_of : (n,) transaction of each trial, such as the session of its test
+    most : largest number of attempts per transaction
 
     Returns
     -------
-    rows : the first trial of every transaction
-    best : the best score among its attempts, which is at or above a threshold where one of them is
+    rows : index of the first trial of each transaction
+    best : highest score among its attempts, which reaches a threshold if one of them does
 
     Examples
     --------
@@ -350,19 +367,22 @@ def transactions(
     ([0, 2], [2.0, 0.5])
     """
     if most < 1:
-        raise ParameterError(f"a transaction has at least one attempt; got {most}")
+        raise ParameterError(f"expected at least one attempt per transaction; got {most}")
     array = np.asarray(scores)
-    codes = np.stack([Coded.of(one).codes for one in (profiles, attempts_of)])
-    _, rows, which = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+    codes = np.stack([Coded.of(labels).codes for labels in (profiles, attempts_of)])
+    _, rows, transaction = np.unique(codes, axis=1, return_index=True, return_inverse=True)
     kind = Coded.of(kinds).codes
-    if (kind != kind[rows][which]).any():
+    if (kind != kind[rows][transaction]).any():
         raise DataError(
-            "a transaction has attempts of several kinds: all are of one person's claim"
+            "a transaction has attempts of several kinds: its attempts must be of one person's claim"
         )
-    order = np.argsort(which, kind="stable")
-    number = np.empty_like(order)
-    number[order] = np.arange(len(order)) - np.searchsorted(which[order], which[order])
-    allowed = number < most
+    # Number the attempts of each transaction in their order.
+    order = np.argsort(transaction, kind="stable")
+    ordered = transaction[order]
+    attempt = np.empty_like(order)
+    attempt[order] = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+
+    is_allowed = attempt < most
     best = np.full(len(rows), -np.inf, array.dtype)
-    np.maximum.at(best, which[allowed], array[allowed])
+    np.maximum.at(best, transaction[is_allowed], array[is_allowed])
     return rows, best
