@@ -277,7 +277,8 @@ def test_what_is_said_of_speakers() -> None:
         assert calibrator.fit(scores, targets, speakers=speakers).n_speakers_ == 40
         uneven = (speakers < 2) | ~targets | (np.arange(len(scores)) % 6 == 0)
         with pytest.warns(
-            FewSpeakersWarning, match=r"rests on \d+ speaker\(s\), worth \d+ with as many target"
+            FewSpeakersWarning,
+            match=r"rests on \d+ speaker\(s\), equivalent to \d+ with equal numbers of target",
         ):
             calibrator.fit(scores[uneven], targets[uneven], speakers=speakers[uneven])
         with pytest.raises(LabelError, match="one speaker per trial"):

@@ -1,7 +1,7 @@
-"""Calibration: natural-log likelihood ratios of scores, and calibrated log-likelihoods of hypotheses.
+"""Calibration of the log-likelihoods of hypotheses by multinomial logistic regression.
 
-`LinearCalibrator` is for score files, `HypothesisCalibrator` for what a model file holds by question. Fit either on
-trials that are not those of the evaluation.
+`HypothesisCalibrator` calibrates a model for one question, `mvplda.calibration.scores.LinearCalibrator` a file of
+scores. Fit either on trials that are not part of the evaluation.
 """
 
 from __future__ import annotations
@@ -23,46 +23,46 @@ from ..scoring.answer import hypothesis_name
 from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches, with_near_matches
 
 JOINT_EVIDENCE = "together"
-"""Names the factor of what is known of several views at once, beyond what is known of each."""
+"""Key of the weight of the joint evidence of several views, beyond the evidence of each view."""
 
 NEAR_MATCH_EVIDENCE = "parts of recordings"
-"""Names that of what parts of recordings tell."""
+"""Key of the weight of the evidence from parts of the recordings, see `NearMatches.same`."""
 
-FACTOR_DEVIATION = 0.5
+WEIGHT_DEVIATION = 0.5
 CONSTANT_DEVIATION = 1.0
 SCALE_DEVIATION = 3.0
-"""The prior of a `HypothesisCalibrator`: how far factors lie from 1 and constants from 0, relative to a scale that
-all have in common, and how far the logarithm of that scale lies from 0."""
+"""Standard deviations of the normal prior of a `HypothesisCalibrator`: of weights around 1 and constants around 0, both
+relative to a common scale, and of the logarithm of that scale around 0."""
 
 
 class HypothesisCalibrator(Persistent, BaseEstimator):
     """Calibrates the log-likelihoods of hypotheses, so that ratios and posteriors come from the same numbers.
 
-    A hypothesis h is the set of views that two sides share. With L(h) its log-likelihood relative to "nothing is
-    shared", L(v) that of the view v alone, and n hypotheses,
+    A hypothesis h is the set of views that both sides share. With L(h) its log-likelihood relative to "nothing is
+    shared", L(v) that of the view v alone, d the outlier probability, and n hypotheses,
 
-        C(h) = sum over v in h of f_v L(v)  +  f_together (L(h) - sum over v in h of L(v))  +  f_parts s(h)  +  c_h
-        calibrated(h) = log((1 - doubt) exp C(h) / sum exp C  +  doubt / n)
+        C(h) = sum over v in h of w_v L(v)  +  w_together (L(h) - sum over v in h of L(v))  +  w_parts s(h)  +  c_h
+        calibrated(h) = log((1 - d) exp C(h) / sum exp C  +  d / n)
 
-    The factors f are at least 0; s(h) is the evidence of parts of the recordings about a view of h
-    (`NearMatches.same`), if there is any. The doubt limits what any trial can claim: however many trials there are,
-    few speakers cannot show that errors are rare, and it is hardly below ``errors`` / speakers.
+    The weights w are at least 0; s(h) is the evidence of parts of the recordings about a view of h
+    (`NearMatches.same`), if there is any. The outlier probability bounds the LLR of every trial: however many trials
+    there are, few speakers cannot show that errors are rare, and it is hardly below ``errors`` / speakers.
 
-    All are learnt by multinomial logistic regression on trials of people who were held out. Each hypothesis weighs
-    the same, however many trials it has. Few speakers leave factors near 1 and constants near 0.
+    All parameters are fitted by multinomial logistic regression on trials of held-out people. Each hypothesis has the
+    same total weight, whatever its number of trials. With few speakers, weights stay near 1 and constants near 0.
 
     Parameters
     ----------
     errors : float
-        The prior of the doubt: so many trials that tell nothing are assumed beside those that were seen, of as many
-        trials as there are speakers. 0.5 is Jeffreys' prior.
+        Prior of the outlier probability: number of uninformative trials that are assumed in addition to the observed
+        ones, which count as one trial per speaker. 0.5 is Jeffreys' prior.
 
     Attributes
     ----------
-    weights_ : dict of {view, "together" or "parts of recordings": factor}
+    weights_ : dict of {view, "together" or "parts of recordings": weight}
     constants_ : dict of {"speaker+phrase", "speaker", ...: constant}; "nothing" has 0
-    outlier_probability_ : float, probability that the model tells nothing about a trial
-    n_speakers_ : int, speakers whose trials were used
+    outlier_probability_ : float, probability that the model is uninformative about a trial
+    n_speakers_ : int, number of speakers in the fit
 
     Examples
     --------
@@ -102,78 +102,84 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         corpora: ArrayLike | None = None,
         near_matches: NearMatches | None = None,
     ) -> Self:
-        """Fit to trials of people who were held out.
+        """Fit to trials of held-out people.
 
         Parameters
         ----------
-        logs : {hypothesis: (n,) log-likelihoods}, the first shares all views
-        truth : (n,) place of the true hypothesis of every trial among the keys of `logs`
-        speakers : (n,) speaker of every trial's enrolment
-        corpora : (n,) where every trial comes from: all corpora then weigh the same. None: one corpus
-        near_matches : of the trials, what parts of the recordings tell
+        logs : {hypothesis: (n,) log-likelihoods}, the first hypothesis shares all views
+        truth : (n,) index of the true hypothesis of each trial among the keys of `logs`
+        speakers : (n,) speaker of the enrolment of each trial
+        corpora : (n,) corpus of each trial; all corpora have the same total weight. None: a single corpus
+        near_matches : evidence from parts of the recordings, per trial
         """
         hypotheses = list(logs)
-        inputs, names = _parts_of_evidence(logs, near_matches)
-        if not np.isfinite(inputs).all():
+        evidence, names = _evidence_columns(logs, near_matches)
+        if not np.isfinite(evidence).all():
             raise NumericalError("some log-likelihoods are NaN or infinite: leave these trials out")
         truth = np.asarray(truth)
-        if truth.shape != inputs.shape[:1] or truth.dtype.kind not in "iu":
+        if truth.shape != evidence.shape[:1] or truth.dtype.kind not in "iu":
             raise DataError(
-                f"there are {len(inputs)} trials: truth names the place of each one's hypothesis; "
+                f"truth must hold the index of the true hypothesis of each of {len(evidence)} trials; "
                 f"got {truth.dtype} of shape {truth.shape}"
             )
         occurring = np.unique(truth)
         if len(occurring) < 2:
             raise DataError("calibration needs trials of at least two hypotheses")
         self.n_speakers_ = len(np.unique(as_array(speakers)))
-        mass = _equal_shares(truth, corpora)
-        # A hypothesis of which there are no trials is no alternative while factors are learnt: all that
-        # speaks for it would be taken for an error.
-        known = inputs[:, occurring]
-        places = np.searchsorted(occurring, truth)
-        factors, constants, self.outlier_probability_ = _fit_multinomial(
-            known, places, mass, self.n_speakers_, self.errors
+
+        # A hypothesis without trials is left out of the fit: all evidence for it would count as an error.
+        weights, constants, self.outlier_probability_ = _fit_multinomial(
+            evidence[:, occurring],
+            np.searchsorted(occurring, truth),
+            _trial_weights(truth, corpora),
+            self.n_speakers_,
+            self.errors,
         )
-        self.weights_ = dict(zip(names, factors.tolist(), strict=True))
+        self.weights_ = dict(zip(names, weights.tolist(), strict=True))
         self.constants_ = dict.fromkeys(map(hypothesis_name, hypotheses), 0.0)
-        for place, constant in zip(occurring.tolist(), constants.tolist(), strict=True):
-            self.constants_[hypothesis_name(hypotheses[place])] = constant
+        for index, constant in zip(occurring.tolist(), constants.tolist(), strict=True):
+            self.constants_[hypothesis_name(hypotheses[index])] = constant
         return self
 
     def transform(
         self, logs: LogLikelihoods, near_matches: NearMatches | None = None
     ) -> dict[Hypothesis, Array]:
-        """Calibrated log-likelihoods; those of the views alone must be among `logs`.
+        """Return calibrated log-likelihoods; `logs` must contain the hypothesis of each view alone.
 
-        near_matches : whether what differs may be nearly the same, which C(h) is told before the doubt
+        near_matches : evidence of near matches, added to C(h) before the outlier probability
         """
         check_is_fitted(self, "weights_")
-        inputs, names = _parts_of_evidence(logs, near_matches)
-        factors = np.array([self.weights_.get(name, 1.0) for name in names])
+        evidence, names = _evidence_columns(logs, near_matches)
+        weights = np.array([self.weights_.get(name, 1.0) for name in names])
         constants = [self.constants_.get(hypothesis_name(h), 0.0) for h in logs]
-        evidence = inputs @ factors + np.array(constants)
-        every = with_near_matches({h: evidence[..., k] for k, h in enumerate(logs)}, near_matches)
-        raw = np.stack(list(every.values()), axis=-1)
-        share = raw - np.logaddexp.reduce(raw, axis=-1, keepdims=True)
-        uniform = np.log(self.outlier_probability_ / len(constants))
-        calibrated = np.logaddexp(np.log1p(-self.outlier_probability_) + share, uniform)
-        return {h: calibrated[..., place] for place, h in enumerate(logs)}
+        weighted = evidence @ weights + np.array(constants)
+
+        # Near matches add hypotheses, which the softmax has to include.
+        by_hypothesis = {h: weighted[..., k] for k, h in enumerate(logs)}
+        all_logs = list(with_near_matches(by_hypothesis, near_matches).values())
+        stacked = np.stack(all_logs, axis=-1)
+        log_posterior = stacked - np.logaddexp.reduce(stacked, axis=-1, keepdims=True)
+        log_outlier = np.log(self.outlier_probability_ / len(constants))
+        calibrated = np.logaddexp(np.log1p(-self.outlier_probability_) + log_posterior, log_outlier)
+        return {h: calibrated[..., k] for k, h in enumerate(logs)}
 
     def check_state(self) -> None:
-        alone = [
-            (view,) for view in self.weights_ if view not in (JOINT_EVIDENCE, NEAR_MATCH_EVIDENCE)
+        """Raise an error unless the calibrator gives finite log-likelihoods for ordinary input."""
+        views = [
+            view for view in self.weights_ if view not in (JOINT_EVIDENCE, NEAR_MATCH_EVIDENCE)
         ]
-        every: list[Hypothesis] = [sum(alone, ()), *alone, ()]
-        check_answers(self, lambda X: [*self.transform(dict.fromkeys(every, X)).values()], 1)
+        hypotheses: list[Hypothesis] = [tuple(views), *((view,) for view in views), ()]
+        check_answers(self, lambda X: [*self.transform(dict.fromkeys(hypotheses, X)).values()], 1)
 
     @property
     def largest_llr(self) -> float:
-        """No ratio of the first hypothesis to the mean of the others exceeds this."""
+        """Upper bound of the log ratio of the first hypothesis to the mean of the others."""
         check_is_fitted(self, "weights_")
         share = self.outlier_probability_ / len(self.constants_)
         return float(np.log1p(share - self.outlier_probability_) - np.log(share))
 
     def describe(self) -> Json:
+        """Return the parameters as plain values."""
         return {
             "class": type(self).__name__,
             "factors": self.weights_,
@@ -183,95 +189,111 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         }
 
 
-def _parts_of_evidence(
+def _evidence_columns(
     logs: LogLikelihoods, near_matches: NearMatches | None
 ) -> tuple[Array, list[str]]:
-    """(..., hypotheses, parts) what factors multiply, and its names: the views, all together, parts of recordings."""
+    """Return the (..., hypotheses, columns) evidence that weights multiply, and the names of the columns.
+
+    The columns are the log-likelihoods of the views alone, the joint evidence, and the evidence of near matches.
+    """
     views = list(dict.fromkeys(view for h in logs for view in h))
     missing = [view for view in views if (view,) not in logs]
     if missing:
-        raise DataError(f"the log-likelihood of sharing {missing[0]!r} alone is not among the logs")
+        raise DataError(f"the log-likelihood of sharing {missing[0]!r} alone is missing from logs")
     arrays = {h: np.asarray(values, dtype=np.float64) for h, values in logs.items()}
-    nothing = np.zeros_like(next(iter(arrays.values())))
+    zeros = np.zeros_like(next(iter(arrays.values())))
+
     rows = []
     for h, values in arrays.items():
-        alone = [arrays[view,] if view in h else nothing for view in views]
-        together = nothing
-        if len(h) > 1:
-            together = values - sum((arrays[view,] for view in h), nothing)
-        columns = [*alone, together] if len(views) > 1 else alone
+        columns = [arrays[view,] if view in h else zeros for view in views]
+        if len(views) > 1:
+            joint = zeros
+            if len(h) > 1:
+                joint = values - sum((arrays[view,] for view in h), zeros)
+            columns.append(joint)
         if near_matches is not None:
-            columns.append(near_matches.same if near_matches.view in h else nothing)
+            columns.append(near_matches.same if near_matches.view in h else zeros)
         rows.append(np.stack(columns, axis=-1))
+
     names = [*views, JOINT_EVIDENCE] if len(views) > 1 else views
     if near_matches is not None:
         names.append(NEAR_MATCH_EVIDENCE)
     return np.stack(rows, axis=-2), names
 
 
-def _equal_shares(truth: IntArray, corpora: ArrayLike | None) -> Array:
-    """(n,) weights that sum to 1: corpora weigh the same, and in each the hypotheses that occur."""
-    places = np.zeros(len(truth), dtype=np.int64)
+def _trial_weights(truth: IntArray, corpora: ArrayLike | None) -> Array:
+    """Return (n,) weights with sum 1: equal totals of all corpora, and of the hypotheses within each corpus."""
+    corpus_codes = np.zeros(len(truth), dtype=np.int64)
     if corpora is not None:
-        places = np.unique(as_array(corpora), return_inverse=True)[1]
-    mass = np.empty(len(truth))
-    for corpus in np.unique(places):
-        here = places == corpus
-        counts = np.bincount(truth[here])
-        mass[here] = 1.0 / (counts[truth[here]] * np.count_nonzero(counts))
-    return mass / mass.sum()
+        corpus_codes = np.unique(as_array(corpora), return_inverse=True)[1]
+    weights = np.empty(len(truth))
+    for corpus in np.unique(corpus_codes):
+        in_corpus = corpus_codes == corpus
+        counts = np.bincount(truth[in_corpus])
+        weights[in_corpus] = 1.0 / (counts[truth[in_corpus]] * np.count_nonzero(counts))
+    return weights / weights.sum()
 
 
 def _fit_multinomial(
-    inputs: Array, truth: IntArray, mass: Array, speakers: float, errors: float
+    evidence: Array, truth: IntArray, trial_weights: Array, speakers: float, errors: float
 ) -> tuple[Array, Array, float]:
-    """Factors, constants (0 for the last hypothesis) and doubt of least cost.
+    """Fit weights, constants (0 for the last hypothesis) and the outlier probability.
 
-    inputs : (n, hypotheses, parts), truth : (n,), mass : (n,) weights that sum to 1
-    speakers : what the trials weigh against the prior; errors : of the prior of the doubt
+    evidence : (n, hypotheses, columns)
+    truth : (n,) index of the true hypothesis
+    trial_weights : (n,) weights with sum 1
+    speakers : weight of all trials relative to the prior
+    errors : prior of the outlier probability
     """
-    n, n_hypotheses, n_parts = inputs.shape
+    n, n_hypotheses, n_columns = evidence.shape
     rows = np.arange(n)
-    # Factors and constants have a common scale, so that scores which are no log-likelihoods, cosines for
-    # example, are calibrated as well: theta = (log scale, factors / scale, constants / scale, logit of doubt).
-    first_constant = 1 + n_parts
-    sizes = [1, n_parts, n_hypotheses - 1]
+    # Weights and constants share a scale, so that scores that are not log-likelihoods, such as cosines, can be
+    # calibrated too: theta = (log scale, weights / scale, constants / scale, logit of the outlier probability).
+    first_constant = 1 + n_columns
+    sizes = [1, n_columns, n_hypotheses - 1]
     centre = np.repeat([0.0, 1.0, 0.0], sizes)
-    deviation = np.repeat([SCALE_DEVIATION, FACTOR_DEVIATION, CONSTANT_DEVIATION], sizes)
+    deviation = np.repeat([SCALE_DEVIATION, WEIGHT_DEVIATION, CONSTANT_DEVIATION], sizes)
 
     def cost(theta: Array) -> tuple[float, Array]:
+        """Return the penalised negative log-likelihood per trial, and its gradient."""
         scale = np.exp(theta[0])
-        ratios = theta[1:first_constant]
-        shifts = np.append(theta[first_constant:-1], 0.0)
-        doubt = expit(theta[-1])
-        unscaled = inputs @ ratios + shifts
+        weights = theta[1:first_constant]
+        constants = np.append(theta[first_constant:-1], 0.0)
+        d = expit(theta[-1])
+
+        unscaled = evidence @ weights + constants
         logs = scale * unscaled
         posterior = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
-        right = posterior[rows, truth]
-        likelihood = (1 - doubt) * right + doubt / n_hypotheses
-        # d cost / d logs of every trial
-        pull = mass * (1 - doubt) * right / likelihood
-        slope = posterior * pull[:, None]
-        slope[rows, truth] -= pull
+        true_posterior = posterior[rows, truth]
+        likelihood = (1 - d) * true_posterior + d / n_hypotheses
+
+        # Gradient with respect to the logs of each trial, then by the chain rule.
+        responsibility = trial_weights * (1 - d) * true_posterior / likelihood
+        slope = posterior * responsibility[:, None]
+        slope[rows, truth] -= responsibility
         gradient = np.empty_like(theta)
         gradient[0] = scale * np.sum(slope * unscaled)
-        gradient[1:first_constant] = scale * np.einsum("nhp,nh->p", inputs, slope)
+        gradient[1:first_constant] = scale * np.einsum("nhp,nh->p", evidence, slope)
         gradient[first_constant:-1] = scale * slope.sum(axis=0)[:-1]
-        of_doubt = float(mass @ ((right - 1 / n_hypotheses) / likelihood))
-        # The prior: normal around the model as it is; doubt ** errors for the doubt.
-        apart = (theta[:-1] - centre) / deviation
-        prior = 0.5 * float(apart @ apart) - errors * float(np.log(doubt))
-        gradient[:-1] += apart / deviation / speakers
-        gradient[-1] = (of_doubt * doubt - errors / speakers) * (1 - doubt)
-        return prior / speakers - float(mass @ np.log(likelihood)), gradient
+        d_slope = float(trial_weights @ ((true_posterior - 1 / n_hypotheses) / likelihood))
+
+        # The prior: normal around the uncalibrated model, d ** errors for the outlier probability.
+        standardised = (theta[:-1] - centre) / deviation
+        penalty = 0.5 * float(standardised @ standardised) - errors * float(np.log(d))
+        gradient[:-1] += standardised / deviation / speakers
+        gradient[-1] = (d_slope * d - errors / speakers) * (1 - d)
+        return penalty / speakers - float(trial_weights @ np.log(likelihood)), gradient
 
     start = np.append(centre, np.log(errors / speakers))
-    least = np.full(len(start), -np.inf)
-    least[1:first_constant] = 0.0
-    least[-1] = -15.0
-    most = np.append(np.full(len(centre), np.inf), 0.0)
-    result = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=Bounds(least, most))
+    lower = np.full(len(start), -np.inf)
+    lower[1:first_constant] = 0.0
+    lower[-1] = -15.0
+    upper = np.append(np.full(len(centre), np.inf), 0.0)
+    result = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=Bounds(lower, upper))
     if not np.isfinite(result.x).all():
-        raise NumericalError("the calibration is not finite: are the log-likelihoods?")
+        raise NumericalError("the calibration is not finite: check that the log-likelihoods are")
+
     scaled = np.exp(result.x[0]) * result.x[1:-1]
-    return scaled[:n_parts], np.append(scaled[n_parts:], 0.0), float(expit(result.x[-1]))
+    weights = scaled[:n_columns]
+    constants = np.append(scaled[n_columns:], 0.0)
+    return weights, constants, float(expit(result.x[-1]))

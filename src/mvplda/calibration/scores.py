@@ -25,32 +25,32 @@ from ..labels import as_array
 from ..persistence import Persistent, check_answers
 
 LLR_DEVIATION = 30.0
-"""Standard deviation over all trials that calibrated LLRs may well have: the prior of slopes."""
+"""Large but plausible standard deviation of calibrated LLRs over all trials: the prior of slopes."""
 
 ENOUGH_SPEAKERS = 30
-"""A calibration that rests on fewer is warned of."""
+"""Effective number of speakers below which a fit warns."""
 
 
 class LinearCalibrator(Persistent, BaseEstimator):
-    """LLR = slope * score + intercept, by logistic regression.
+    """Calibrates scores by logistic regression: LLR = slope * score + intercept.
 
-    Targets together weigh as much as non-targets together, however many there are of each.
+    Targets and non-targets have the same total weight, whatever their numbers.
 
-    The slope has a prior: on scores of unit variance, a Gaussian of mean 0 and deviation 30, which is as large as
-    LLRs well may be. The trials weigh against it as two of every speaker, a target and a non-target: those of one
-    speaker show nearly the same. Few speakers make LLRs smaller, many leave the plain fit, and scores that separate
-    the trials have a finite optimum.
+    The slope has a normal prior: mean 0 and standard deviation 30 on scores of unit variance, which allows for large
+    LLRs. Trials of one speaker are nearly redundant, so that each speaker counts as two trials, a target and a
+    non-target, against the prior. With few speakers LLRs become smaller, with many speakers the prior has no effect,
+    and scores that separate the trials have a finite optimum.
 
     Parameters
     ----------
     by_kind : bool
-        Let every kind of non-target (IW, IC, TW) weigh the same. All pairs of a list hold far more IW (impostor, wrong
-        phrase) than IC or TW trials, and a plain calibration serves the many.
+        Give each kind of non-target (IW, IC, TW) the same total weight. If all pairs of a list are trials, most of them
+        are IW (impostor, wrong phrase), which then dominate a calibration with equal weights per trial.
 
     Attributes
     ----------
     slope_, intercept_ : float
-    n_speakers_ : int, speakers of the target trials; None where `fit` was not given any
+    n_speakers_ : int, number of speakers of the target trials; None if `fit` had no speakers
 
     Examples
     --------
@@ -74,11 +74,11 @@ class LinearCalibrator(Persistent, BaseEstimator):
 
         Parameters
         ----------
-        scores : of any shape
-        kinds : as `mvplda.metrics.evaluate` takes them: the kind of every trial (TC, TW, IC, IW; target, nontarget),
-            masks by kind, or which trials are targets
-        speakers : speaker of every trial's enrolment; fewer than 30 give a `FewSpeakersWarning`. None: not known,
-            and every target trial counts as a speaker
+        scores : scores of any shape
+        kinds : kind of each trial (TC, TW, IC, IW; target, nontarget), masks by kind, or a mask of the targets, as for
+            `mvplda.metrics.evaluate`
+        speakers : speaker of the enrolment of each trial; fewer than 30 give a `FewSpeakersWarning`. None: unknown,
+            and each target trial counts as a speaker
         """
         values = _finite(scores)
         groups = {kind: mask for kind, mask in as_masks(kinds, values.shape).items() if mask.any()}
@@ -91,67 +91,72 @@ class LinearCalibrator(Persistent, BaseEstimator):
         for mask in groups.values():
             weights[mask] = 0.5 / len(groups) / mask.sum()
         self.n_speakers_ = None
-        worth = float(targets.sum())
+        effective_speakers = float(targets.sum())
         if speakers is not None:
-            self.n_speakers_, worth = _count_speakers(speakers, targets)
-        # The deviation that the prior is about is that of trials as they are weighted.
+            self.n_speakers_, effective_speakers = _count_speakers(speakers, targets)
+        # The prior refers to the standard deviation of the weighted trials.
         centre = np.sum(weights * values)
         scale = np.sqrt(np.sum(weights * np.square(values - centre)))
         if scale <= 1e-12 * np.abs(centre):
             scale = np.float64(1.0)
-        line = LogisticRegression(
-            C=2 * worth * LLR_DEVIATION**2, solver="newton-cholesky", tol=1e-10, max_iter=300
+        regression = LogisticRegression(
+            C=2 * effective_speakers * LLR_DEVIATION**2,
+            solver="newton-cholesky",
+            tol=1e-10,
+            max_iter=300,
         )
         with warnings.catch_warnings():
-            # Scores that do not vary stop the search at its start, which is right for them.
+            # For constant scores the solver stops at its start, which is the optimum.
             warnings.simplefilter("ignore", ConvergenceWarning)
             column = np.reshape((values - centre) / scale, (-1, 1))
-            line.fit(column, targets.ravel(), sample_weight=weights.ravel())
-        self.slope_ = float(line.coef_[0, 0] / scale)
-        self.intercept_ = float(line.intercept_[0] - self.slope_ * centre)
+            regression.fit(column, targets.ravel(), sample_weight=weights.ravel())
+        self.slope_ = float(regression.coef_[0, 0] / scale)
+        self.intercept_ = float(regression.intercept_[0] - self.slope_ * centre)
         if not np.isfinite(self.intercept_):
             raise NumericalError("the calibration is not finite: scale the scores to ordinary size")
         if self.slope_ < 0:
             warnings.warn(
-                f"the slope is {self.slope_:.3g}: higher scores came with fewer targets. Is the score a distance, "
-                "or are the labels turned round?",
+                f"the slope is {self.slope_:.3g}: higher scores have fewer targets. Check whether the score is a "
+                "distance (negate it), or whether the labels are swapped",
                 ReversedScoresWarning,
                 stacklevel=2,
             )
         return self
 
     def transform(self, scores: ArrayLike) -> Array:
-        """Calibrated natural-log LLRs, of the shape of the scores."""
+        """Return calibrated natural-log LLRs of the shape of the scores."""
         check_is_fitted(self, "slope_")
         return np.asarray(self.slope_ * _finite(scores) + self.intercept_)
 
     def check_state(self) -> None:
+        """Raise an error unless the calibrator gives finite LLRs for ordinary scores."""
         self.slope_, self.intercept_ = float(self.slope_), float(self.intercept_)
         check_answers(self, self.transform, 1)
 
 
 def _finite(scores: ArrayLike) -> Array:
+    """Return scores as float64; refuse NaN and infinity."""
     array = np.asarray(scores, dtype=np.float64)
-    odd = np.count_nonzero(~np.isfinite(array))
-    if odd:
-        raise DataError(f"{odd} trial(s) have a score that is NaN or infinite: leave them out")
+    count = np.count_nonzero(~np.isfinite(array))
+    if count:
+        raise DataError(f"{count} trial(s) have a score that is NaN or infinite: leave them out")
     return array
 
 
 def _count_speakers(speakers: ArrayLike, targets: BoolArray) -> tuple[int, float]:
-    """Speakers of the target trials, and how many with as many trials each they are worth; few are warned of."""
+    """Return the number and the effective number of speakers of the target trials; warn if they are few."""
     names = as_array(speakers)
     if names.shape != targets.shape:
         raise LabelError(
             f"there are {targets.size} trials and {names.size} speakers: give one speaker per trial"
         )
     trials = np.unique(names[targets], return_counts=True)[1].astype(np.float64)
-    worth = float(trials.sum() ** 2 / np.square(trials).sum())
-    if worth < ENOUGH_SPEAKERS:
+    effective_speakers = float(trials.sum() ** 2 / np.square(trials).sum())
+    if effective_speakers < ENOUGH_SPEAKERS:
         warnings.warn(
-            f"the calibration rests on {len(trials)} speaker(s), worth {worth:.0f} with as many target trials each: it "
-            f"can be far off for others. Calibrate on {ENOUGH_SPEAKERS} or more",
+            f"the calibration rests on {len(trials)} speaker(s), equivalent to {effective_speakers:.0f} with "
+            "equal numbers of target trials: it can be far off for other speakers. Calibrate on {ENOUGH_SPEAKERS} or more",
             FewSpeakersWarning,
             stacklevel=3,
         )
-    return len(trials), worth
+    return len(trials), effective_speakers
