@@ -224,6 +224,7 @@ def fill(folder: Path, count: int) -> None:
     """A database of so many enrolled people of three recordings each: drawn, and written as the service writes them."""
     from mvplda.serve.app import open_service
     from mvplda.serve.settings import Settings
+    from mvplda.serve.tables import DATA_KEYS, ENROLMENTS, PROFILES
     from mvplda.serve.templates import to_bytes
 
     service = open_service(Settings(data=folder, demo=True))
@@ -263,19 +264,19 @@ def fill(folder: Path, count: int) -> None:
                     "profile": name,
                     "number": number,
                     "phrase": phrase,
-                    "sitting": "-",
+                    "session": "-",
                     "share": sealed,
                 }
                 takes.append({**take, "speech_s": 1.0, "created": made})
         with service.store.write() as work:
             for person in people:
-                work.insert("profiles", **person)
+                work.run(PROFILES.insert(), **person)
             for take in takes:
-                work.insert("enrollments", **take)
+                work.run(ENROLMENTS.insert(), **take)
             work.changed |= set(names)
         with service.store.keys() as store:
             for name, key in keys.items():
-                store.insert("data_keys", profile=name, wrapped=vault.wrap(key, name))
+                store.run(DATA_KEYS.insert(), profile=name, wrapped=vault.wrap(key, name))
     service.store.close()
 
 
@@ -304,7 +305,7 @@ def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
         os.sched_setaffinity(0, {0})
     try:
         client = Client(f"http://127.0.0.1:{PORT}", timeout=600)
-        model = client("GET", "model") if service is None else service.describe()
+        model = client("GET", "model") if service is None else service.describe().model_dump()
         width = int(model["extractor"]["dimension"])
         for _ in range(42):
             vector = rng.normal(size=width).tolist()
@@ -312,7 +313,9 @@ def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
             if service is None:
                 found = client.identify(vector)
             else:
-                found = service.index.identify(service.accept_vector(vector), None, 5, 0.5, SERVICE)
+                recording = service.accept_vector(vector)
+                reply = service.index.identify(recording, None, 5, 0.5, SERVICE)
+                found = reply.model_dump()
             times.append(time.perf_counter() - began)
             assert found["profilesCount"] == count
             assert len(found["candidates"]) == 5

@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests" /
 from service_client import Client
 
 from benchmarks.service import PORT, _resident, add, enrolled, speech, start
-from mvplda.serve.model import MODEL_FOLDER
+from mvplda.serve.model_loading import MODEL_FOLDER
 
 SHAPES = (
     "cut",

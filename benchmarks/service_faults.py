@@ -92,9 +92,9 @@ def examine(setup: Settings, found: dict[str, Any]) -> dict[str, int]:
     """Compare what is stored with what clients know; raises where anything is amiss."""
     service = open_service(setup)
     with service.store.read() as work:
-        names = [row["id"] for row in work.all("SELECT id FROM profiles")]
+        names = [row["id"] for row in work.run("SELECT id FROM profiles").mappings()]
         noted = "SELECT profile FROM audit WHERE action = 'enrol'"
-        record = Counter(row["profile"] for row in work.all(noted))
+        record = Counter(row["profile"] for row in work.run(noted).mappings())
     assert set(found["acknowledged"]) <= set(names), "lost: a profile"
     extra = 0
     for profile in names:
@@ -102,10 +102,10 @@ def examine(setup: Settings, found: dict[str, Any]) -> dict[str, int]:
         with service.store.read() as work:
             row = service.profiles.row(work, profile)
             cells = service.templates.cells(work, row)
-            kept = service.templates.enrolled(work, profile)
-        there = {e["number"] for e in kept}
+            enrolments = service.templates.enrolments(work, profile)
+        there = {enrolment.number for enrolment in enrolments}
         assert set(numbers) <= there, f"lost: {set(numbers) - there}"
-        assert len(there) == row["enrollments"] == sum(cell.count for cell in cells), "half there"
+        assert len(there) == row.enrollments == sum(cell.count for cell in cells), "half there"
         assert record[profile] == len(there), "half there: the record is another"
         extra += len(there) - len(set(numbers))
         assert extra <= sum(found["tried"].values())

@@ -28,7 +28,7 @@ from mvplda.serve.store import SERVICE
 def ask(service: Service, vector: np.ndarray) -> tuple[dict, float]:
     begin = time.perf_counter()
     found = service.index.identify(service.accept_vector(vector), None, 5, 0.5, SERVICE)
-    return found, time.perf_counter() - begin
+    return found.model_dump(), time.perf_counter() - begin
 
 
 def main() -> None:

@@ -23,8 +23,8 @@ from service_problems import (
 )
 
 from mvplda.serve.app import create_app
-from mvplda.serve.model import ProcessedRecording
-from mvplda.serve.schemas import VerifyRequest
+from mvplda.serve.recordings import ProcessedRecording
+from mvplda.serve.schemas import VerifyReply, VerifyRequest
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
@@ -226,8 +226,8 @@ def test_people_leave_at_once_and_nothing_of_their_voice_stays(bench, how):
     assert bench.service.store.get_key(name) is None
     with bench.service.store.read() as work:
         for table in ("marks", "enrollments"):
-            assert work.all(f"SELECT * FROM {table} WHERE profile = :name", name=name) == []
-        row = work.first("SELECT * FROM profiles WHERE id = :name", name=name)
+            assert work.run(f"SELECT * FROM {table} WHERE profile = :name", name=name).all() == []
+        row = work.run("SELECT * FROM profiles WHERE id = :name", name=name).mappings().one()
     assert (row["user_id"] is None) == (how == "delete")
 
 
@@ -419,16 +419,14 @@ def test_attempts_on_many_people_at_once_are_decided_as_one_by_one(bench):
         200,
     ]
     for one, other in zip(together, alone, strict=True):
-        if isinstance(one, dict) and isinstance(other, dict):
-            assert one["decision"] == other["decision"]
-            assert (
-                one["llr"] == pytest.approx(other["llr"], rel=1e-5, abs=1e-5) or one["llr"] is None
-            )
+        if isinstance(one, VerifyReply) and isinstance(other, VerifyReply):
+            assert one.decision == other.decision
+            assert one.llr == pytest.approx(other.llr, rel=1e-5, abs=1e-5) or one.llr is None
     # what no extractor makes is refused, and nothing else
     attempts[0] = Attempt(ME, names[0], ProcessedRecording(np.nan * vectors[0]), VerifyRequest())
     outcomes = bench.service.verify(attempts)
     assert isinstance(outcomes[0], Exception)
-    assert [isinstance(outcome, dict) for outcome in outcomes[1:]] == [
+    assert [isinstance(outcome, VerifyReply) for outcome in outcomes[1:]] == [
         True,
         True,
         False,
@@ -457,7 +455,7 @@ def test_keys_have_roles(small):
     calls[""].headers = {"X-API-Key": "mvp_wrong"}
     assert calls[""]("GET", "/v1/profiles").status_code == 401
     with small.service.store.read() as work:
-        stored = json.dumps(work.all("SELECT * FROM api_keys"))
+        stored = repr(work.run("SELECT * FROM api_keys").all())
     assert calls["verify"].headers["X-API-Key"] not in stored
 
 
@@ -470,7 +468,11 @@ def test_calls_are_limited_by_key_and_by_profile(tmp_path):
         assert last.status_code == 429
         assert int(last.headers["retry-after"]) >= 1
         with bench.service.store.read() as work:
-            noted = work.all("SELECT profile, detail FROM audit WHERE action = 'refuse'")
+            noted = (
+                work.run("SELECT profile, detail FROM audit WHERE action = 'refuse'")
+                .mappings()
+                .all()
+            )
         assert [row["profile"] for row in noted[:2]] == [name] * 2
         assert noted[-1] == {"profile": None, "detail": '{"reason":"rate"}'}
 
@@ -561,8 +563,8 @@ def test_openapi_has_every_endpoint_with_examples(small):
                 )
     verify = found["/v1/profiles/{profile_id}/verify"]["post"]
     answer = verify["responses"]["200"]["content"]["application/json"]["schema"]
-    assert answer == {"$ref": "#/components/schemas/Decision"}
-    assert schemas["Decision"]["reason"]["examples"] == ["wrong_phrase"]
+    assert answer == {"$ref": "#/components/schemas/VerifyReply"}
+    assert schemas["VerifyReply"]["reason"]["examples"] == ["wrong_phrase"]
     assert set(told["components"]["securitySchemes"]) == {"APIKeyHeader"}
     assert set(verify["requestBody"]["content"]) == {"application/octet-stream", "application/json"}
 

@@ -15,7 +15,7 @@ from mvplda.cli import main
 from mvplda.exceptions import ParameterError
 from mvplda.serve.app import open_service
 from mvplda.serve.keys import Caller, MasterKey
-from mvplda.serve.model import ProcessedRecording
+from mvplda.serve.recordings import ProcessedRecording
 from mvplda.serve.schemas import Problem, VerifyRequest
 from mvplda.serve.settings import Settings
 
@@ -65,11 +65,11 @@ def test_nothing_is_kept_of_the_sound_of_one_who_opted_out(bench):
     name = bench.person(40)
     bench.calls("POST", f"/v1/profiles/{name}/opt-out")
     heard = ProcessedRecording(
-        bench.world.say(40, 0)[0].astype(np.float32), {}, None, "a digest", 1.0
+        bench.world.say(40, 0)[0].astype(np.float32), None, None, "a digest", 1.0
     )
     assert decide(bench.service, name, heard, VerifyRequest())["reason"] == "opted_out"
     with bench.service.store.read() as work:
-        assert work.all("SELECT * FROM marks") == []
+        assert work.run("SELECT * FROM marks").all() == []
 
 
 def test_who_is_expired_is_not_identified(bench):
@@ -139,7 +139,7 @@ def test_another_challenge_does_not_bring_back_what_was_said_last(bench):
         bench.clock.now += 3600
         drawn = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
         assert drawn["phrases"] != first["phrases"]
-        silence = ProcessedRecording(None, {}, "not_enough_speech")
+        silence = ProcessedRecording(None, None, "not_enough_speech")
         decide(bench.service, name, silence, VerifyRequest(challengeId=drawn["challengeId"]))
 
 
@@ -190,9 +190,9 @@ def test_deletion_does_not_wait_for_who_reads_for_long(bench):
     name = bench.person(40)
     # the reader ends only after the deletion: one that waited for it would never be answered
     with bench.service.store.read() as work:
-        work.all("SELECT * FROM marks")
+        work.run("SELECT * FROM marks").mappings().all()
         assert bench.calls("DELETE", f"/v1/profiles/{name}").status_code == 200
-        assert work.all("SELECT * FROM marks") == []
+        assert work.run("SELECT * FROM marks").all() == []
 
 
 def test_a_body_without_a_length_is_measured_as_it_comes(bench):

@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("soundfile")
 
-from mvplda.serve.model import MODEL_FOLDER, process_recording
+from mvplda.serve.model_loading import MODEL_FOLDER
+from mvplda.serve.recordings import process_recording
 from mvplda.serve.settings import Settings
 from mvplda.voice.audio.decode import golden_signal
 from mvplda.voice.audio.speech_detection import SoundSegment
@@ -52,6 +53,6 @@ def test_the_extractor_gets_the_whole_recording(
     assert heard.reason is None
     assert lengths == [pytest.approx(1.5 + before_s + after_s, abs=0.01)]
     assert heard.quality is not None
-    assert heard.quality["durationS"] == pytest.approx(
+    assert heard.quality.durationS == pytest.approx(
         1.5 + before_s + after_s, abs=0.01
     )  # of what was sent

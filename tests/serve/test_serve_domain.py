@@ -17,8 +17,9 @@ from mvplda import Bundle
 from mvplda.decisions import OperatingPoint
 from mvplda.models.deployment import domain_as_prior
 from mvplda.scoring.question import Question
-from mvplda.serve import templates
-from mvplda.serve.model import NO_POINT, Cell, Model
+from mvplda.serve import domain
+from mvplda.serve.cells import Cell
+from mvplda.serve.model import Model, VerificationTrial
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 
@@ -66,7 +67,7 @@ def test_few_shifted_people_are_accepted_and_strangers_are_not(bench: Bench) -> 
             cells = bench.service.templates.cells(work, bench.service.profiles.row(work, name))
         for vector in place.say(30 + person, 0, 10):
             test = Cell("open-the-door", model.share(vector[None])[0], 1)
-            decision = model.decisions([(cells, test, None, NO_POINT)])[0]
+            decision = model.decisions([VerificationTrial(cells, test)])[0]
             undeployed.append(decision.llrs["speaker"])
     assert own.count("accept") >= 0.9 * len(own)
     assert others.count("accept") == 0
@@ -116,7 +117,7 @@ def test_the_domain_is_that_of_the_sums_and_is_not_computed_twice(
     assert len(made) <= 4  # one for each recording that was enrolled
     assert not np.array_equal(shift(bench.service), first)
     # beyond the limit, profiles of the first names are the sample
-    monkeypatch.setattr(templates, "DOMAIN_PROFILES", 3)
+    monkeypatch.setattr(domain, "DOMAIN_PROFILES", 3)
     small = Service(bench.service.store, MASTER_KEY, Model(domain_bundle()), bench.service.settings)
     with small.store.read() as work:
         sample = small.profiles.domain.sample(work)
@@ -183,7 +184,7 @@ def bundle_that_knows() -> Bundle:
 def test_who_is_not_in_the_sample_is_decided_by_errors_without_known_phrases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(templates, "DOMAIN_PROFILES", 2)
+    monkeypatch.setattr(domain, "DOMAIN_PROFILES", 2)
     place = make_place(13, size=0.2)
     with make_bench(sqlite_store(tmp_path), model=Model(bundle_that_knows())) as bench:
         names = {}
@@ -205,7 +206,7 @@ def test_who_is_not_in_the_sample_is_decided_by_errors_without_known_phrases(
             assert answer["threshold"] == wanted[name]
             alone[name] = answer["llr"]
             test = Cell("", model.share(vector[None])[0], 1)
-            trials.append((cells[name], test, None, NO_POINT))
+            trials.append(VerificationTrial(cells[name], test))
         # nobody's answer depends on whose trials are decided with it
         together = [decision.llr for decision in model.decisions(trials)]
         np.testing.assert_allclose(together, list(alone.values()), atol=1e-5)

@@ -20,7 +20,8 @@ from service_problems import MASTER_KEY, Calls, make_bench, make_world, running_
 
 from mvplda import load_extractor
 from mvplda.serve.app import create_app
-from mvplda.serve.model import MODEL_FOLDER, Model
+from mvplda.serve.model import Model
+from mvplda.serve.model_loading import MODEL_FOLDER
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
@@ -102,7 +103,7 @@ def test_a_full_disk_is_an_answer_and_changes_nothing(tmp_path):
         name = bench.person(40)
         before = bench.calls("GET", f"/v1/profiles/{name}").json()
 
-        @sa.event.listens_for(bench.service.store.engine, "checkout")
+        @sa.event.listens_for(bench.service.store.database.engine, "checkout")
         def small(connection, record, proxy):
             pages = connection.execute("PRAGMA page_count").fetchone()[0]
             connection.execute(f"PRAGMA max_page_count={pages}").close()
@@ -110,9 +111,9 @@ def test_a_full_disk_is_an_answer_and_changes_nothing(tmp_path):
         statuses = [bench.calls.enrol(name, v).status_code for v in bench.world.say(40, 0, 30)]
         assert statuses[-1] == 507
         full = statuses.index(507)
-        sa.event.remove(bench.service.store.engine, "checkout", small)
+        sa.event.remove(bench.service.store.database.engine, "checkout", small)
 
-        @sa.event.listens_for(bench.service.store.engine, "checkout")
+        @sa.event.listens_for(bench.service.store.database.engine, "checkout")
         def large(connection, record, proxy):
             connection.execute("PRAGMA max_page_count=1000000").close()
 

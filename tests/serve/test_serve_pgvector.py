@@ -25,13 +25,14 @@ from service_problems import (
 
 from mvplda.exceptions import ParameterError
 from mvplda.serve import index as index_module
+from mvplda.serve import vector_table
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import MasterKey
+from mvplda.serve.master_rotation import rotate_database
 from mvplda.serve.model import Model
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
-from mvplda.serve.templates import rotate_database
 
 FREE = {"key_rate": 0, "profile_rate": 0, "lock_after": 10**9, "expire_days": 10}
 BY_VECTORS = Settings(**FREE, search="pgvector")
@@ -75,9 +76,10 @@ def is_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
 
 def stored(service: Service) -> list[dict[str, Any]]:
     with service.store.read() as work:
-        return work.all(
+        rows = work.run(
             "SELECT profile, version, CAST(vector AS real[]) AS v FROM voice_vectors ORDER BY 1, 3"
         )
+        return [dict(row) for row in rows.mappings()]
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -101,7 +103,7 @@ def test_every_scorer_answers_as_in_memory(vectors, name):
 
 def test_whatever_happens_to_profiles_the_answer_is_the_exact_one(vectors, monkeypatch):
     """Enrolments, deletions, uses and expiry in any order, in batches that do not hold all."""
-    monkeypatch.setattr(index_module, "WRITE_LIMIT", 4)
+    monkeypatch.setattr(vector_table, "WRITE_LIMIT", 4)
     monkeypatch.setattr(index_module, "CANDIDATE_COUNT", 3)
     rng = np.random.default_rng(0)
     with make_bench(Store(vectors.new_database()), BY_VECTORS) as bench:
@@ -171,7 +173,7 @@ def test_vectors_go_with_the_person_whoever_erases_and_with_the_master_key(vecto
         search: Any = bench.service.index.search
         version = search._current[1]
         rows = np.array([row["v"] for row in first])
-        assert np.abs(rows @ version.turn.T - rows).max() > 0.1
+        assert np.abs(rows @ version.rotation.T - rows).max() > 0.1
         # somebody empties the table, as a crash does
         with bench.service.store.write() as work:
             work.run("TRUNCATE voice_vectors")

@@ -28,10 +28,10 @@ from mvplda.decisions import OperatingPoint
 from mvplda.model_files import load_model
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import MasterKey
+from mvplda.serve.master_rotation import rotate_database
 from mvplda.serve.model import Model
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
-from mvplda.serve.templates import rotate_database
 from mvplda.training import train
 from mvplda.voice.default_model import DEFAULT_MODEL
 
@@ -108,7 +108,7 @@ def test_kinds_of_trials_have_the_names_of_the_posteriors(tmp_path, views, kinds
 
 
 def test_the_default_model_is_described_in_one_case_style():
-    about = Model(load_model(DEFAULT_MODEL)).describe()
+    about = Model(load_model(DEFAULT_MODEL)).describe().model_dump()
     assert about["data"]["leftOut"]
     assert [name for name in field_names(about) if "_" in name] == []
 

@@ -75,7 +75,7 @@ def test_old_entries_of_the_audit_are_deleted(tmp_path):
     with make_bench(sqlite_store(tmp_path), Settings(audit_days=10)) as bench:
         bench.calls.create()
         bench.clock.now += 11 * 86400
-        bench.service._sweep_at = 0.0
+        bench.service._clean_up_at = 0.0
         bench.calls.create()
         entries = bench.calls("GET", "/v1/audit").json()["items"]
         assert [entry["action"] for entry in entries] == ["create"]

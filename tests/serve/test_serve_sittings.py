@@ -40,14 +40,14 @@ def test_sessions_of_enrolment_are_sittings(tmp_path: Path, asked: bool) -> None
         for number, take in enumerate(takes):
             if number == 2:
                 bench.clock.now += profiles.SESSION_S + 1
-            fields = {"sitting": "the car"} if number == 4 else {}
+            fields = {"session": "the car"} if number == 4 else {}
             answer = bench.calls.enrol(name, take, fields=fields)
             assert answer.status_code == 201, answer.text
         found = bench.calls.verify(name, test).json()
         ranked = bench.calls("POST", "/v1/identify", json={"vector": test.tolist()}).json()
         kept = bench.calls("GET", f"/v1/profiles/{name}/export").json()["enrollments"]
     assert found["reason"] is None
-    sittings = [entry["sitting"] for entry in kept]
+    sittings = [entry["session"] for entry in kept]
     assert sittings[0] == sittings[1] != sittings[2] == sittings[3]
     assert sittings[4] == "the car"
     enrolled = scorer.enrol(takes, ["ann"] * 5, {"recording": sittings})

@@ -15,11 +15,13 @@ from service_problems import make_bench, sqlite_store
 from sqlalchemy.exc import DBAPIError
 
 from mvplda.exceptions import FileFormatError
-from mvplda.serve import index as index_module
 from mvplda.serve import store as store_module
-from mvplda.serve.model import VOICE, Cell
+from mvplda.serve import voice_memory
+from mvplda.serve.cells import Cell
+from mvplda.serve.model import VOICE
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
+from mvplda.serve.tables import META
 
 STEP = """from alembic import op
 
@@ -64,7 +66,7 @@ def test_tables_with_data_are_brought_to_the_next_version(kind, tmp_path, reques
             with make_bench(Store(url)) as bench:
                 assert version_of(bench.service.store) == "2"
                 with bench.service.store.read() as work:
-                    rows = work.all("SELECT id, colour FROM profiles")
+                    rows = work.run("SELECT id, colour FROM profiles").mappings().all()
                 assert rows == [{"id": name, "colour": "blue"}]
                 check_person(bench, name)
     # a service of the version before leaves it alone
@@ -79,7 +81,7 @@ def test_tables_from_before_alembic_are_taken_over_with_their_data(kind, tmp_pat
         name = bench.person(40)
         with bench.service.store.write() as work:
             work.run("DROP TABLE alembic_version")
-            work.insert("meta", name="schema", value="1")
+            work.run(META.insert(), name="schema", value="1")
     with make_bench(Store(url)) as bench:
         assert version_of(bench.service.store) == "1"
         assert bench.service.store.meta("schema") is None
@@ -102,7 +104,7 @@ def test_a_step_that_fails_changes_nothing(kind, tmp_path, request, monkeypatch)
     with make_bench(Store(url)) as bench:
         assert version_of(bench.service.store) == "1"
         with bench.service.store.read() as work:
-            assert "colour" not in work.all("SELECT * FROM profiles")[0]
+            assert "colour" not in work.run("SELECT * FROM profiles").mappings().all()[0]
         check_person(bench, name)
 
 
@@ -118,7 +120,9 @@ def test_several_hosts_start_at_once_on_an_empty_database(postgres):
 def test_the_search_for_who_expired_uses_its_index(tmp_path):
     store = sqlite_store(tmp_path)
     with store.read() as work:
-        plan = work.all(f"EXPLAIN QUERY PLAN {index_module.EXPIRED}", since=2.0, before=1.0)
+        query = voice_memory.EXPIRED.params(since=2.0, before=1.0)
+        text = query.compile(compile_kwargs={"literal_binds": True})
+        plan = work.run(f"EXPLAIN QUERY PLAN {text}").all()
         assert "profiles_used" in str(plan)
     store.close()
 
@@ -126,8 +130,8 @@ def test_the_search_for_who_expired_uses_its_index(tmp_path):
 @pytest.mark.slow
 def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp_path, monkeypatch):
     """Enrolments, uses, deletions and expiry in any order, against scores of what the database holds."""
-    monkeypatch.setattr(index_module, "GROWTH", 3)
-    monkeypatch.setattr(index_module, "BATCH", 2)
+    monkeypatch.setattr(voice_memory, "GROWTH", 3)
+    monkeypatch.setattr(voice_memory, "BATCH", 2)
     rng = np.random.default_rng(0)
     free = Settings(key_rate=0, profile_rate=0, lock_after=10**9, expire_days=10)
     with make_bench(sqlite_store(tmp_path), free) as bench:

@@ -30,7 +30,8 @@ from mvplda.preprocessing import LengthNormalisation
 from mvplda.serve import verifier
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import Caller, MasterKey
-from mvplda.serve.model import Model, ProcessedRecording
+from mvplda.serve.model import Model
+from mvplda.serve.recordings import ProcessedRecording
 from mvplda.serve.schemas import VerifyRequest
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
@@ -202,7 +203,7 @@ def decide(
     outcome = service.verify([Attempt(ME, name, heard, ask or VerifyRequest())])[0]
     if isinstance(outcome, Exception):
         raise outcome
-    return outcome
+    return outcome.model_dump()
 
 
 def sqlite_store(folder: Path) -> Store:

@@ -197,7 +197,8 @@ def test_graph(product: Product, tmp_path: Path) -> None:
 
 def test_service(product: Product) -> None:
     pytest.importorskip("fastapi")
-    from mvplda.serve.model import NO_POINT, Cell, Model
+    from mvplda.serve.cells import Cell
+    from mvplda.serve.model import Model, VerificationTrial
 
     model = Model(product.bundle)
     model.set_secret(b"a secret")
@@ -206,7 +207,7 @@ def test_service(product: Product) -> None:
     expected = product.expected()[0]
     for column, total in enumerate(model.share(product.test)):
         test = Cell("open-sesame", total, 1)
-        decision = model.decisions([(profile, test, None, NO_POINT)])[0]
+        decision = model.decisions([VerificationTrial(profile, test)])[0]
         assert decision.calibrated
         assert decision.llr == pytest.approx(expected[column], abs=1e-4)
     voices = model.speaker_llrs(model.side([profile], False), model.share(product.test)[0])

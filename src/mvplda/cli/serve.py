@@ -144,7 +144,7 @@ def sweep(settings: Settings) -> None:
     Example: mvplda serve sweep
     """
     from ..serve.app import open_store
-    from ..serve.templates import delete_keyless_profiles as sweep_people
+    from ..serve.master_rotation import delete_keyless_profiles
 
     with closing(open_store(settings)) as store:
         count = len(store.all_keys())
@@ -152,7 +152,7 @@ def sweep(settings: Settings) -> None:
             raise click.UsageError(
                 "there is not one data key: bring keys.sqlite, or --key-database"
             )
-        gone, orphans = sweep_people(store)
+        gone, orphans = delete_keyless_profiles(store)
         click.echo(f"{gone} people have no data key, and are deleted; {count - orphans} have one")
         click.echo(f"{orphans} data keys were nobody's, and are destroyed")
 
@@ -169,8 +169,8 @@ def rotate(settings: Settings) -> None:
     Example: mvplda serve rotate
     """
     from ..serve.app import open_master, open_store
-    from ..serve.templates import rotate_master_key as rotate_keys
+    from ..serve.master_rotation import rotate_master_key
 
     with closing(open_store(settings)) as store:
-        count = rotate_keys(settings, store, open_master(settings, make=False))
+        count = rotate_master_key(settings, store, open_master(settings, create=False))
     click.echo(f"{count} profiles have a new key and a new rotation")

@@ -1,4 +1,4 @@
-"""Limits, headers, counts and a log line around every request; errors as problems."""
+"""Middleware around every request: limits, headers, metrics and a log line; errors as problem details."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import exceptions as errors
-from .schemas import Json, Problem
+from .schemas import Problem
 from .settings import LOCAL_HOSTS, Settings
 
 log = logging.getLogger("mvplda.serve")
@@ -47,14 +47,14 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-# Name in the environment of the folder where processes of one service put their counts.
+# Environment variable with the folder where worker processes write their metrics.
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 disable_created_metrics()
 ENCODER = json.JSONEncoder(default=str)
 
 
 class AccessMiddleware:
-    """The application, with what surrounds every request."""
+    """Wraps the application with checks, headers and metrics."""
 
     def __init__(self, app: ASGIApp, settings: Settings, is_open: bool, metrics: Metrics) -> None:
         self.app = app
@@ -80,7 +80,7 @@ class AccessMiddleware:
             exchange.finish()
 
     def _check(self, scope: Scope) -> None:
-        """Refuse what is too large, and what comes by another site's page or another machine's name."""
+        """Raise for bodies that are too large, and for calls through another site's page or host name."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         length = headers.get(b"content-length", "0")
         if length.isascii() and length.isdigit():
@@ -90,21 +90,21 @@ class AccessMiddleware:
         if ":" in host and not host.endswith("]"):
             name = host.rpartition(":")[0]
         if self.hosts is not None and name not in self.hosts:
-            detail = "without keys, this service is reached by the machine's own address alone"
+            detail = "without API keys, this service answers at the machine's own address only"
             raise Problem(403, "host", detail)
         origin = headers.get(b"origin", f"://{host}")
         if scope["method"] not in ("GET", "HEAD") and origin.partition("://")[2] != host:
-            raise Problem(403, "origin", "calls from other sites' pages are not taken")
+            raise Problem(403, "origin", "calls from the pages of other sites are refused")
 
     def check_size(self, size: int) -> None:
-        most = self.settings.most_bytes
-        if size > most:
-            raise Problem(413, "too-large", f"a body has at most {most} bytes")
+        limit = self.settings.most_bytes
+        if size > limit:
+            raise Problem(413, "too-large", f"a body has at most {limit} bytes")
 
 
 @dataclass
 class Exchange:
-    """One request on its way."""
+    """One request: the received bytes, the status of its answer, and its duration."""
 
     access: AccessMiddleware
     scope: Scope
@@ -117,7 +117,7 @@ class Exchange:
     _id: str = field(default_factory=lambda: secrets.token_hex(16))
 
     async def receive(self) -> Message:
-        """The next piece of the body, which is neither too large nor too slow."""
+        """Return the next chunk of the body; raise if it is too large or too slow."""
         if self._complete:
             return await self._receive()
         limit = self.access.settings.body_s
@@ -135,20 +135,22 @@ class Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            # the page's files are asked for anew, so that those of two versions never meet
+            # browsers check the page's files each time, so that files of two versions are never mixed
             cached = b"no-store" if self.scope["path"].startswith("/v1") else b"no-cache"
-            own = [(b"x-request-id", self._id.encode()), (b"cache-control", cached)]
-            if self.status == 408:  # the rest of the body is not waited for
-                own.append((b"connection", b"close"))
-            message["headers"] = [*message["headers"], *self.access.headers, *own]
+            headers = [(b"x-request-id", self._id.encode()), (b"cache-control", cached)]
+            if self.status == 408:
+                # the rest of the body is not read
+                headers.append((b"connection", b"close"))
+            message["headers"] = [*message["headers"], *self.access.headers, *headers]
         await self._send(message)
 
     def finish(self) -> None:
+        """Count the request, and write its log line."""
         route = getattr(self.scope.get("route"), "path", "other")
-        took = time.monotonic() - self._begun
+        duration_s = time.monotonic() - self._begun
         metrics = self.access.metrics
         metrics.requests.labels(route, self.status).inc()
-        metrics.seconds.labels(route).observe(took)
+        metrics.seconds.labels(route).observe(duration_s)
         state = self.scope.get("state", {})
         fields = {
             "requestId": self._id,
@@ -156,7 +158,7 @@ class Exchange:
             "path": self.scope["path"],
             "route": route,
             "status": self.status,
-            "ms": round(1000 * took, 1),
+            "ms": round(1000 * duration_s, 1),
             "caller": state.get("caller"),
             "profile": self.scope.get("path_params", {}).get("profile_id"),
             "decision": state.get("decision"),
@@ -168,7 +170,7 @@ class Exchange:
 
 
 async def refuse(request: Request, error: Exception) -> JSONResponse:
-    """Whatever goes wrong is answered by the details of a problem."""
+    """Answer an error with problem details."""
     problem = problem_of(error)
     body = problem.body(request.url.path)
     kind = "application/problem+json"
@@ -176,6 +178,7 @@ async def refuse(request: Request, error: Exception) -> JSONResponse:
 
 
 def problem_of(error: Exception) -> Problem:
+    """Return the problem for an error; unexpected errors are logged."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, HTTPException):
@@ -192,17 +195,19 @@ def problem_of(error: Exception) -> Problem:
         text = str(getattr(error, "orig", error))
         log.error("database", extra={"fields": {"error_text": text}})
         if "full" in text or "No space" in text:
-            return Problem(507, "storage", "there is no room left to write: nothing was changed")
+            return Problem(507, "storage", "the storage is full: nothing was changed")
         detail = "the database does not answer: nothing was changed"
         if "lock" in text:
             detail = "another connection holds a lock in the database: nothing was changed"
         return Problem(503, "database", detail, wait=2)
     log.error("unexpected", exc_info=error)
-    return Problem(500, "unexpected", "something went wrong here, and is in the log")
+    return Problem(
+        500, "unexpected", "an unexpected error occurred; its details are in the log of the service"
+    )
 
 
 def invalid(faults: Sequence[Any]) -> Problem:
-    """The first of several faults of a request."""
+    """Return the problem for the first fault of a request."""
     first = faults[0]
     names = [str(name) for name in first["loc"] if name != "body"]
     status = 400 if first["type"] == "json_invalid" else 422
@@ -213,22 +218,28 @@ def invalid(faults: Sequence[Any]) -> Problem:
 
 
 class Metrics:
-    """What Prometheus reads: of this process, or of all processes of the service that share a folder.
+    """Metrics for Prometheus: of this process, or of all worker processes that share a folder.
 
-    That folder is the one that prometheus_client finds in the environment when it is imported.
+    prometheus_client reads the folder from the environment when it is imported.
     """
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        own: Json = {"registry": self._registry}
-        self.requests = Counter("mvplda_requests", "Requests", ["route", "status"], **own)
-        self.seconds = Histogram("mvplda_request_seconds", "Their duration", ["route"], **own)
-        self.decisions = Counter("mvplda_decisions", "Decisions", ["decision", "reason"], **own)
+        registry = self._registry
+        self.requests = Counter(
+            "mvplda_requests", "Requests", ["route", "status"], registry=registry
+        )
+        self.seconds = Histogram(
+            "mvplda_request_seconds", "Duration of requests", ["route"], registry=registry
+        )
+        self.decisions = Counter(
+            "mvplda_decisions", "Decisions", ["decision", "reason"], registry=registry
+        )
         self.recordings = Gauge(
             "mvplda_recordings",
-            "Recordings in work or waiting",
+            "Recordings in progress or waiting",
             multiprocess_mode="livesum",
-            **own,
+            registry=registry,
         )
         if MULTIPROCESS in os.environ:
             self._registry = CollectorRegistry()
@@ -240,7 +251,7 @@ class Metrics:
 
 
 def forget_killed(folder: Path) -> None:
-    """What processes had in work that were killed is no longer in work."""
+    """Remove the recordings in progress of worker processes that were killed."""
     processes = Path("/proc")
     for path in folder.glob("gauge_live*.db"):
         number = path.stem.rpartition("_")[2]
@@ -249,7 +260,7 @@ def forget_killed(folder: Path) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """One line of JSON per record; `fields` that a call gives as extra stand beside the message."""
+    """Formats a record as one line of JSON, with the `fields` of its extra beside the message."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {

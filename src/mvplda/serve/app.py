@@ -1,4 +1,4 @@
-"""From settings to a service that runs: database, keys, model, the ASGI application and its server."""
+"""The running service: database, keys and model from the settings, the ASGI application and its server."""
 
 from __future__ import annotations
 
@@ -31,42 +31,44 @@ from .. import __version__
 from ..exceptions import ParameterError
 from .access import MULTIPROCESS, AccessMiddleware, JsonLines, Metrics, refuse
 from .keys import Caller, MasterKey
-from .model import open_model
+from .model_loading import open_model
 from .routes import router
-from .schemas import Json, Problem
+from .schemas import Problem, VerifyReply
 from .service import Service
 from .settings import Settings
 from .store import Store
 from .verifier import Attempt
 
 PAGE_FOLDER = Path(__file__).with_name("page")
-# Seconds after which a database that does not answer is not ready.
+# Seconds after which a database without an answer is reported as not ready.
 READY_S = 3.0
-# Seconds for which a key of a caller is remembered: one that is revoked works for so long in other processes.
+# Seconds for which API keys are cached: a revoked key works for so long in other processes.
 KEYS_S = 5.0
-MOST_TOGETHER = 64
-# Seconds after a batch in which those who were answered may ask again, at most: larger batches cost less.
+# Verifications that are decided in one transaction.
+BATCH_LIMIT = 64
+# Longest pause after a batch, in which its callers may send their next request: larger batches cost less.
 PAUSE_S = 0.006
-# Seconds between two looks whether they have.
+# Seconds between two checks of the queue during the pause.
 POLL_S = 0.0005
-# Name in the environment: NAME:ROLE:KEY, several divided by blanks.
+# Environment variable with entries NAME:ROLE:KEY, separated by blanks.
 API_KEYS = "MVPLDA_API_KEYS"
-# Name in the environment by which processes of one service get their settings.
+# Environment variable by which worker processes get their settings.
 SETTINGS = "MVPLDA_WORKER_SETTINGS"
 Result = TypeVar("Result")
-Waiting = list[tuple[Attempt, "asyncio.Future[Json]"]]
+Queue = list[tuple[Attempt, "asyncio.Future[VerifyReply]"]]
 
 
 class Batches:
-    """Verifications that wait are decided together: one transaction, one call of the scorer, one commit."""
+    """Decides waiting verifications together: one transaction, one call of the scorer, one commit."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._waiting: Waiting = []
+        self._waiting: Queue = []
         self._task: asyncio.Task[None] | None = None
 
-    async def verify(self, attempt: Attempt) -> Json:
-        decided: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+    async def verify(self, attempt: Attempt) -> VerifyReply:
+        """Queue an attempt, and wait for its reply."""
+        decided: asyncio.Future[VerifyReply] = asyncio.get_running_loop().create_future()
         self._waiting.append((attempt, decided))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._decide())
@@ -78,28 +80,28 @@ class Batches:
             attempts = [attempt for attempt, _ in batch]
             outcomes = await self._runtime.run(self._runtime.service.verify, attempts)
             for (_, decided), outcome in zip(batch, outcomes, strict=True):
-                if decided.done():  # who asked has gone
+                if decided.done():  # the caller has disconnected
                     continue
                 if isinstance(outcome, Exception):
                     decided.set_exception(outcome)
                 else:
                     decided.set_result(outcome)
             if len(batch) > 1:
-                await self._gather(min(len(batch) + len(self._waiting), MOST_TOGETHER))
+                await self._gather(min(len(batch) + len(self._waiting), BATCH_LIMIT))
 
     async def _gather(self, expected: int) -> None:
-        """Let those who were answered ask again: what they ask is decided with what waits already."""
+        """Wait a moment for the next requests of callers who just got their answer, to decide them together."""
         until = time.monotonic() + PAUSE_S
         while len(self._waiting) < expected and time.monotonic() < until:
             await asyncio.sleep(POLL_S)
 
-    def _next(self) -> Waiting:
-        """Attempts in their order, one per profile; further ones on the same profile wait for the next batch."""
-        batch: dict[str, Any] = {}
-        later: Waiting = []
+    def _next(self) -> Queue:
+        """Return the next attempts, one per profile; further ones on a profile wait for the next batch."""
+        batch: dict[str, tuple[Attempt, asyncio.Future[VerifyReply]]] = {}
+        later: Queue = []
         for entry in self._waiting:
             name = entry[0].name
-            if name in batch or len(batch) == MOST_TOGETHER:
+            if name in batch or len(batch) == BATCH_LIMIT:
                 later.append(entry)
             else:
                 batch[name] = entry
@@ -108,7 +110,7 @@ class Batches:
 
 
 class Runtime:
-    """What endpoints share: the service, its limits, threads and metrics."""
+    """State that all endpoints share: the service, its limits, threads and metrics."""
 
     def __init__(self, service: Service, is_open: bool) -> None:
         settings = service.settings
@@ -128,22 +130,22 @@ class Runtime:
         self._spending: dict[str, asyncio.Lock] = {}
         self.recordings = 0
 
-    def has(self, decision: str) -> None:
-        """Refuse a decision that this instance does not make."""
+    def check_role(self, decision: str) -> None:
+        """Raise if this instance does not make a kind of decision."""
         role = self.settings.role
         if role not in ("all", decision):
             raise Problem(404, "not-found", f"this instance does not {decision}: it is for {role}")
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Something that waits for the database, in a thread."""
+        """Run a function that waits for the database, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._light, work, *arguments)
 
     async def change(self, caller: Caller, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Something in one transaction, in a thread."""
+        """Run an operation in one transaction, in a thread."""
         return await self.run(self.service.change, caller, work, *arguments)
 
     async def run_heavy(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Something that computes for long; where too much of it waits, it is refused."""
+        """Run a long computation in a thread; raise if too many are waiting."""
         if self.recordings >= self.settings.at_once + self.settings.waiting:
             raise Problem(503, "busy", "too many recordings are waiting: try again", wait=1)
         self.recordings += 1
@@ -155,13 +157,13 @@ class Runtime:
             self.recordings -= 1
 
     def warm(self) -> Future[None]:
-        """All voices for 1:N are read once, when the service starts."""
+        """Start to read all voices for 1:N, once; return the running or finished task."""
         if self._warm is None or (self._warm.done() and self._warm.exception()):
             self._warm = self._apart.submit(self.service.index.warm)
         return self._warm
 
     async def ready(self) -> None:
-        """Whether the database answers, whatever other calls wait for, and all voices are in memory."""
+        """Raise unless the database answers and all voices are in memory; independent of waiting calls."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(READY_S):
@@ -172,34 +174,37 @@ class Runtime:
             raise Problem(503, "not-ready", detail, wait=2) from None
 
     async def caller(self, request: Request, key: str | None) -> Caller:
-        """Who calls; a call without a valid key, or with one that calls too often, is refused."""
-        found = None
+        """Return the caller; raise for a missing or invalid key, or one that calls too often."""
+        caller = None
         if not key and await self._needs_no_key():
-            found = Caller("local", "admin")
+            caller = Caller("local", "admin")
         if key:
-            found, until = self._callers.pop(key, (None, 0.0))
+            caller, until = self._callers.pop(key, (None, 0.0))
             if until < time.monotonic():
-                found = await self.run(self.service.store.find_caller, key)
+                caller = await self.run(self.service.store.find_caller, key)
                 until = time.monotonic() + KEYS_S
-        if found is None:
+        if caller is None:
             raise Problem(401, "key", "send an API key, in the header X-API-Key")
         if key:
-            self._callers[key] = (found, until)
-        request.state.caller = found.name
+            self._callers[key] = (caller, until)
+        request.state.caller = caller.name
         if self.settings.key_rate:
-            await self._spend(found)
-        return found
+            await self._spend(caller)
+        return caller
 
     async def _needs_no_key(self) -> bool:
-        """Whether there are no keys still; the first one that is made closes a service that runs, too."""
+        """Return whether there are still no keys; the first key that is created closes a running service, too."""
         if self.is_open and self._is_open_until < time.monotonic():
             self.is_open = not await self.run(self.service.store.key_names)
             self._is_open_until = time.monotonic() + KEYS_S
         return self.is_open
 
     async def _spend(self, caller: Caller) -> None:
-        """Count a call of a key; rates are kept in the database, from which a second's calls are taken at a time."""
-        # of calls that come at once, one takes for all
+        """Count a call of a key.
+
+        Rates are stored in the database; the calls of one second are taken out of them at a time.
+        """
+        # one call takes the share for all that arrive at the same time
         async with self._spending.setdefault(caller.name, asyncio.Lock()):
             left = self._calls.get(caller.name, 0)
             if not left:
@@ -215,16 +220,16 @@ class Runtime:
     async def _refuse(self, caller: Caller, wait: float) -> None:
         problem = Problem(429, "rate", "too many calls with this key", wait=wait)
         if caller.name not in self._refused or self._refused[caller.name] < time.monotonic():
-            # once for all calls that come while it waits: a flood of them does not fill the audit
+            # one entry for all calls during the wait: a flood of calls does not fill the audit
             self._refused[caller.name] = time.monotonic() + min(wait, 1.0)
             await self.run(self.service.refuse, caller, problem)
         raise problem
 
 
 def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
-    """The application.
+    """Return the application.
 
-    is_open : no keys: whoever reaches the machine's own address may do everything
+    is_open : there are no API keys: everybody who reaches the machine's own address may do everything
     """
     settings = service.settings
     runtime = Runtime(service, is_open)
@@ -233,7 +238,7 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         runtime.warm()
         yield
-        service.store.close()  # SQLite then empties its log, where erased rows may still be
+        service.store.close()  # SQLite then empties its log, which may hold erased rows
 
     app = FastAPI(
         title="mvplda",
@@ -246,7 +251,7 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
         exception_handlers={HTTPException: refuse, RequestValidationError: refuse},
     )
     app.state.runtime = runtime
-    # not by include_router, which looks for the path of every call twice
+    # include_router would search for the path of every call twice
     app.router.routes += router.routes
     app.mount("/", StaticFiles(directory=PAGE_FOLDER, html=True), name="page")
     app.add_middleware(
@@ -259,6 +264,7 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
 
 
 def open_store(settings: Settings) -> Store:
+    """Open the database of the settings, and store the API keys of the environment."""
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         store = Store(settings.database_url, settings.key_url, settings)
@@ -267,23 +273,23 @@ def open_store(settings: Settings) -> Store:
             f"the database cannot be used: {error.orig}. Is it running, and are --database, user and password right?"
         ) from error
     for entry in os.environ.get(API_KEYS, "").split():
-        known = re.fullmatch("([^:]*):(verify|enrol|admin):(.{16,})", entry)
-        if known is None:
+        fields = re.fullmatch("([^:]*):(verify|enrol|admin):(.{16,})", entry)
+        if fields is None:
             raise ParameterError(
-                f"{API_KEYS} holds NAME:ROLE:KEY, with a role of verify, enrol, admin and a key of 16 "
-                "characters or more"
+                f"expected NAME:ROLE:KEY in {API_KEYS}, with a role of verify, enrol or admin and a key of at least "
+                "16 characters"
             )
-        store.put_api_key(*known.groups())
+        store.put_api_key(*fields.groups())
     return store
 
 
-def open_master(settings: Settings, make: bool) -> MasterKey:
+def open_master(settings: Settings, create: bool) -> MasterKey:
     local = settings.database is None or settings.database.startswith("sqlite")
-    return MasterKey.find(settings.data if local else None, make)
+    return MasterKey.find(settings.data if local else None, create)
 
 
 def open_service(settings: Settings) -> Service:
-    """All of it; a master key is made last, and only for a database that has none yet."""
+    """Open the service; a master key is created last, and only for a database that has none yet."""
     model = open_model(settings)
     store = open_store(settings)
     master = open_master(settings, store.meta("master") is None)
@@ -294,9 +300,9 @@ def open_service(settings: Settings) -> Service:
 
 
 class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
-    """Closes connections whose request does not arrive: after a while, or at once when there are too many.
+    """Closes connections whose request is incomplete: after a while, or at once if there are too many.
 
-    So half-sent requests never keep others out.
+    Half-sent requests therefore never block others.
     """
 
     settings: ClassVar[Settings]
@@ -341,20 +347,20 @@ class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
 
 
 def check_port(settings: Settings) -> None:
-    """Refuse to start where something else listens already."""
+    """Raise if another program already listens at the port."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         socket.create_server((settings.host, settings.port), family=family).close()
     except OSError as error:
         raise ParameterError(
-            f"port {settings.port} of {settings.host} cannot be listened at: {error.strerror}. "
+            f"cannot listen at port {settings.port} of {settings.host}: {error.strerror}. "
             "Another service may run there already: stop it, or give another --port"
         ) from error
 
 
 def run(service: Service, settings: Settings) -> None:
-    """Serve until stopped; requests that have begun are finished first."""
-    options: Json = {
+    """Serve until stopped; running requests are finished first."""
+    options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
         "http": TimeoutProtocol,
@@ -364,7 +370,7 @@ def run(service: Service, settings: Settings) -> None:
         "timeout_graceful_shutdown": 20,
         "timeout_keep_alive": 15,
     }
-    # products are small: threads inside of them would cost more than they bring
+    # matrix products are small: threads inside of them cost more than they gain
     threadpool_limits(1)
     if settings.workers == 1:
         uvicorn.run(application(service), **options)
@@ -372,7 +378,7 @@ def run(service: Service, settings: Settings) -> None:
     service.store.close()
     os.environ[SETTINGS] = settings.model_dump_json()
     if "timeout_worker_healthcheck" in inspect.signature(uvicorn.run).parameters:
-        options["timeout_worker_healthcheck"] = 60  # one that loads its model is not dead
+        options["timeout_worker_healthcheck"] = 60  # a worker that loads its model is not dead
     with tempfile.TemporaryDirectory(prefix="mvplda-metrics-") as folder:
         os.environ[MULTIPROCESS] = folder
         uvicorn.run(
@@ -381,15 +387,15 @@ def run(service: Service, settings: Settings) -> None:
 
 
 def from_environment() -> Any:
-    """The application of one of several processes."""
+    """Return the application of a worker process."""
     threadpool_limits(1)
     return application(open_service(Settings.model_validate_json(os.environ[SETTINGS])))
 
 
 def application(service: Service) -> Any:
-    """The application; where there are no keys of callers, none is needed. Logs are lines of JSON."""
+    """Return the application, which needs no API key if there are none; logs are lines of JSON."""
     TimeoutProtocol.settings = service.settings
-    # what was loaded stays: looking for garbage in it would stop all calls for a tenth of a second
+    # loaded objects stay: garbage collection over them would stop all calls for a tenth of a second
     gc.collect()
     gc.freeze()
     handler = logging.StreamHandler(sys.stderr)

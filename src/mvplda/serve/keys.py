@@ -1,4 +1,4 @@
-"""Secrets: the master key, encryption at rest, the rotation of templates, and keys of callers."""
+"""Secrets: the master key, encryption at rest, the rotation of templates, and API keys of callers."""
 
 from __future__ import annotations
 
@@ -17,41 +17,44 @@ from .._optional import need
 from .._typing import Array
 from ..exceptions import ParameterError
 
-# Each may do what those before it may.
+# In ascending order: each role includes the ones before it.
 ROLES = ("verify", "enrol", "admin")
 KEY_BYTES = 32
-# Name in the environment: 32 bytes in base64, or @FILE with them.
+# Environment variable of the master key: 32 bytes in base64, or @FILE.
 MASTER = "MVPLDA_MASTER_KEY"
-# Name in the environment of the key that a rotation changes to.
+# Environment variable of the key that a rotation changes to.
 NEW_MASTER = "MVPLDA_NEW_MASTER_KEY"
 
 
-# -- the master key, and what is made of it ------------------------------------------------
+# -- the master key and keys derived from it ------------------------------------------------
 
 
 @dataclass(frozen=True)
 class MasterKey:
-    """The key from outside, from which others are derived: for wrapping data keys, for rotating templates."""
+    """The operator's key, from which the keys for wrapping data keys and rotating templates are derived.
+
+    source : "environment", or the path of its file
+    """
 
     key: bytes
-    where: str
+    source: str
 
     @classmethod
-    def find(cls, folder: Path | None, make: bool = True) -> MasterKey:
-        """From the environment, else from a file in the data folder, which is created if it may be."""
-        found = cls.from_environment(MASTER)
-        if found is not None:
-            return found
+    def find(cls, folder: Path | None, create: bool = True) -> MasterKey:
+        """Return the key of the environment, else of a file in the data folder, which is created if allowed."""
+        key = cls.from_environment(MASTER)
+        if key is not None:
+            return key
         if folder is None:
             raise ParameterError(
                 f"set {MASTER} to 32 bytes in base64: hosts that share a database share the key"
             )
         path = folder / "master.key"
-        if make and not path.exists():
+        if create and not path.exists():
             make_key_file(path)
         if not path.exists():
             raise ParameterError(
-                f"there is no master key: neither is {MASTER} set, nor is there a file {path}"
+                f"there is no master key: set {MASTER}, or restore the file {path}"
             )
         return cls.from_file(path)
 
@@ -71,12 +74,15 @@ class MasterKey:
 
     @property
     def mark(self) -> str:
-        """By which a database recognises its master key."""
+        """Mark by which a database recognises its master key."""
         return self.derived("check").hex()
 
 
 def make_key_file(path: Path) -> None:
-    """Write a random key; where several processes do so at once, the first one's key stays, and is whole."""
+    """Write a random key, unless the file exists.
+
+    If several processes do so at the same time, the first complete file stays.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     scratch = path.with_name(f".master-{secrets.token_hex(4)}")
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -92,20 +98,20 @@ def make_key_file(path: Path) -> None:
         scratch.unlink()
 
 
-def decode_key(text: str, where: str) -> bytes:
+def decode_key(text: str, source: str) -> bytes:
     try:
         key = base64.b64decode(text.strip(), validate=True)
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
         raise ParameterError(
-            f"{where} holds no key: 32 bytes in base64 were expected, as `openssl rand -base64 32` gives them"
+            f"expected a key of 32 bytes in base64 in {source}, as printed by `openssl rand -base64 32`"
         )
     return key
 
 
 class Vault:
-    """AES-256-GCM: one data key per profile, wrapped by a key that lies elsewhere."""
+    """Encryption by AES-256-GCM: one data key per profile, wrapped by a key derived from the master key."""
 
     def __init__(self, master: MasterKey) -> None:
         self._cipher = need("cryptography.hazmat.primitives.ciphers.aead").AESGCM
@@ -119,62 +125,66 @@ class Vault:
             return self.open(self._wrapping, wrapped, name)
         except ValueError as error:
             raise ParameterError(
-                "the master key is another one than that which the data were encrypted with"
+                "the master key differs from the one that the data were encrypted with"
             ) from error
 
-    def seal(self, key: bytes, data: bytes, where: str) -> bytes:
-        """Encrypt what belongs to a row, so that it opens in no other."""
+    def seal(self, key: bytes, data: bytes, address: str) -> bytes:
+        """Encrypt data of one row; it can be decrypted with the address of this row only."""
         nonce = secrets.token_bytes(12)
-        return bytes(nonce + self._cipher(key).encrypt(nonce, data, where.encode()))
+        return bytes(nonce + self._cipher(key).encrypt(nonce, data, address.encode()))
 
-    def open(self, key: bytes, data: bytes, where: str) -> bytes:
+    def open(self, key: bytes, data: bytes, address: str) -> bytes:
         from cryptography.exceptions import InvalidTag
 
         try:
-            return bytes(self._cipher(key).decrypt(data[:12], data[12:], where.encode()))
+            return bytes(self._cipher(key).decrypt(data[:12], data[12:], address.encode()))
         except InvalidTag as error:
             raise ValueError(
-                f"what is stored of {where} does not open: it was changed, or the key is another"
+                f"the data of {address} cannot be decrypted: they were changed, or the key is another one"
             ) from error
 
 
 def keyed_mark(key: bytes, digest: str) -> str:
-    """A keyed hash: equal for equal sound of one profile, and nothing to whoever lacks its data key."""
+    """Return a keyed hash: equal for equal recordings of one profile, and useless without its data key."""
     return hmac.digest(key, f"mark {digest}".encode(), "sha256").hex()[:32]
 
 
 ROTATION_BLOCK = 320
-"""Numbers of a vector that are rotated together."""
+"""Components of a vector that are rotated together."""
 
 
 def rotation_matrix(secret: bytes, dimension: int) -> Array:
-    """The orthogonal matrix of a secret, uniform among all, the same on every machine; none without a secret."""
+    """Return the orthogonal matrix of a secret, drawn uniformly; the identity for an empty secret.
+
+    It is the same on every machine.
+    """
     if not secret:
         return np.eye(dimension)
-    drawn = hashlib.shake_256(secret + b" rotation").digest(8 * dimension**2)
-    uniform = ((np.frombuffer(drawn, dtype="<u8") >> 11) + 0.5) / 2.0**53
+    random_bytes = hashlib.shake_256(secret + b" rotation").digest(8 * dimension**2)
+    uniform = ((np.frombuffer(random_bytes, dtype="<u8") >> 11) + 0.5) / 2.0**53
     Q, R = np.linalg.qr(ndtri(uniform).reshape(dimension, dimension))
-    # which is unique with a positive diagonal of R
+    # the decomposition is unique if the diagonal of R is positive
     return np.asarray(Q * np.sign(np.diagonal(R)))
 
 
 class TemplateRotation:
-    """The rotation of stored sums: stretch by stretch, so that its matrices stay in a processor's cache."""
+    """Rotation of stored sums, block by block, so that its matrices stay in a processor's cache."""
 
     def __init__(self, secret: bytes, dimension: int) -> None:
-        self._parts = []
+        self._blocks = []
         for start in range(0, dimension, ROTATION_BLOCK):
             width = min(ROTATION_BLOCK, dimension - start)
-            # every stretch has a matrix of its own
-            own = secret + f" {start}".encode() if secret and start else secret
-            self._parts.append((slice(start, start + width), rotation_matrix(own, width)))
+            # every block has its own matrix
+            block_secret = secret + f" {start}".encode() if secret and start else secret
+            columns = slice(start, start + width)
+            self._blocks.append((columns, rotation_matrix(block_secret, width)))
 
-    def there(self, y: Array) -> Array:
-        """(n, dimension) rotated."""
-        return np.hstack([y[:, place] @ Q.T for place, Q in self._parts])
+    def apply(self, y: Array) -> Array:
+        """Return (n, dimension) rotated vectors."""
+        return np.hstack([y[:, columns] @ Q.T for columns, Q in self._blocks])
 
-    def back(self, y: Array) -> Array:
-        return np.hstack([y[:, place] @ Q for place, Q in self._parts])
+    def undo(self, y: Array) -> Array:
+        return np.hstack([y[:, columns] @ Q for columns, Q in self._blocks])
 
 
 # -- keys of callers -----------------------------------------------------------------------
@@ -182,17 +192,18 @@ class TemplateRotation:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks: the name of a key, and its role."""
+    """The caller of an endpoint: name and role of its API key."""
 
     name: str
     role: str
 
     def may(self, role: str) -> bool:
+        """Return whether the caller's role includes another one."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
 def new_api_key() -> str:
-    """Random, so that a plain hash of it is as good as a slow one."""
+    """Return a random key; because it is random, storing a plain hash of it is safe."""
     return "mvp_" + secrets.token_urlsafe(KEY_BYTES)
 
 

@@ -1,21 +1,35 @@
-"""Profiles: consent first, recordings in and out of exact sums, erasure at once."""
+"""Profiles of people: creation with consent, recordings in and out of exact sums, immediate erasure."""
 
 from __future__ import annotations
 
 import json
-import re
 import secrets
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from .model import Cell, Model, ProcessedRecording, label_of
-from .schemas import Json, Problem
-from .store import DAY, Transaction, iso, page
-from .templates import DomainCache, Templates
+import sqlalchemy as sa
+from sqlalchemy import bindparam
 
-# Columns of a profile that has no recording.
-NOTHING = {
+from .cells import Cell
+from .domain import CHANGE_NUMBER, DomainCache
+from .model import Consistency, Model, label_of
+from .recordings import ProcessedRecording
+from .schemas import (
+    AuditEntry,
+    Consent,
+    EnrolReply,
+    Export,
+    Problem,
+    ProfilePage,
+    ProfileReply,
+    StoredEnrolment,
+)
+from .store import DATABASE_TIME, DAY, Transaction, iso
+from .tables import AUDIT, CHALLENGES, DATA_KEYS, ENROLMENTS, PROFILES, AuditRow, ProfileRow
+from .templates import Templates
+
+# Columns of a profile without recordings.
+EMPTY_COLUMNS: Mapping[str, object] = {
     "state": "created",
     "enrollments": 0,
     "speech_s": 0.0,
@@ -23,32 +37,68 @@ NOTHING = {
     "model_version": None,
     "last_used": None,
 }
-KEPT = (
-    "Numbers made of your recordings, encrypted and rotated by a secret key; where it says vectorKept, those that "
-    "the extractor made, encrypted; no sound."
+STORED = (
+    "Numbers computed from your recordings, encrypted and rotated by a secret key; where vectorKept is true, also the "
+    "encrypted vector of the extractor. No sound."
 )
-KEPT_TO_SEARCH = (
-    " Numbers by which the database finds whose voice it is: rotated, and not encrypted."
+STORED_FOR_SEARCH = (
+    " Numbers by which the database searches for a voice: rotated, and not encrypted."
 )
-# Seconds after which a recording is of another sitting than the one before.
+# Seconds after which a recording belongs to another session than the one before.
 SESSION_S = 3600.0
 REFUSED = "refuse-enrolment"
-# Why a recording is refused; what cannot be read has a sentence of its own.
+# Sentences for the reasons of a refusal; an unreadable file has a sentence of its own.
 SENTENCES = {
     "not_enough_speech": "There is too little speech in it: say the whole phrase, or choose a longer one.",
     "too_quiet": "It is nearly silent: come nearer to the microphone.",
-    "no_speech": "It holds no speech.",
+    "no_speech": "It contains no speech.",
     "clipped": "It is clipped: step back, or turn the microphone down.",
     "too_noisy": "There is too much noise around the speech.",
-    "wrong_phrase": "The words are not those of the takes before it: say the phrase again. If they were right, the "
-    "first take may be the bad one.",
-    "wrong_speaker": "The voice is not that of the enrolments before.",
+    "wrong_phrase": "The phrase differs from the one in the earlier recordings: say it again. If it was right, the "
+    "first recording may be the bad one.",
+    "wrong_speaker": "The voice differs from the one in the earlier recordings.",
     "suspected_replay": "This recording was sent before.",
 }
 
+# -- statements --------------------------------------------------------------------------
+
+BY_ID = sa.select(PROFILES).where(PROFILES.c.id == bindparam("name"))
+LAST_CHANGE = CHANGE_NUMBER.scalar_subquery().label("last_change")
+# rows are locked in one order, so that no two transactions wait for each other; SQLite locks the whole database
+LOCKED = (
+    sa.select(PROFILES, LAST_CHANGE)
+    .where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
+    .order_by(PROFILES.c.id)
+    .with_for_update()
+)
+LOCKED_WITH_TIME = LOCKED.add_columns(DATABASE_TIME.label("now"))
+UPDATE_PROFILE = PROFILES.update().where(PROFILES.c.id == bindparam("profile_id"))
+PHRASES_OF = sa.select(ENROLMENTS.c.profile, ENROLMENTS.c.phrase).where(
+    ENROLMENTS.c.profile.in_(bindparam("names", expanding=True))
+)
+LAST_SESSION = (
+    sa.select(ENROLMENTS.c.session, ENROLMENTS.c.created)
+    .where(ENROLMENTS.c.profile == bindparam("name"))
+    .order_by(ENROLMENTS.c.number.desc())
+    .limit(1)
+)
+DELETE_ENROLMENT = (
+    ENROLMENTS.delete()
+    .where(ENROLMENTS.c.profile == bindparam("name"))
+    .where(ENROLMENTS.c.number == bindparam("number"))
+)
+DELETE_CHALLENGES = CHALLENGES.delete().where(CHALLENGES.c.profile == bindparam("name"))
+AUDIT_OF = sa.select(AUDIT).where(AUDIT.c.profile == bindparam("name")).order_by(AUDIT.c.id)
+LAST_AUDIT = (
+    sa.select(AUDIT)
+    .where(AUDIT.c.profile == bindparam("name"))
+    .order_by(AUDIT.c.id.desc())
+    .limit(1)
+)
+
 
 class ProfileStore:
-    """Rows of profiles and their recordings. Methods that take a `Transaction` are parts of its transaction."""
+    """Rows of profiles and their recordings. Methods with a `Transaction` run inside of it."""
 
     def __init__(self, templates: Templates, model: Model) -> None:
         self.store = templates.store
@@ -59,203 +109,208 @@ class ProfileStore:
 
     # -- rows ----------------------------------------------------------------
 
-    def row(self, work: Transaction, name: str) -> Json:
-        """A profile, if it is there."""
-        return self.checked(work.first("SELECT * FROM profiles WHERE id = :name", name=name))
+    def row(self, work: Transaction, name: str) -> ProfileRow:
+        """Return a profile; raise if it does not exist or was deleted."""
+        return self.checked(work.first(ProfileRow, BY_ID, name=name))
 
-    def locked(self, work: Transaction, names: Sequence[str]) -> dict[str, Json]:
-        """Profiles that no other transaction changes, with the number of the last change of any.
-
-        Locks are taken in one order, so that no two transactions wait for each other.
-        """
-        columns = "*, (SELECT number FROM changes) AS last_change"
+    def locked(self, work: Transaction, names: Sequence[str]) -> dict[str, ProfileRow]:
+        """Lock profiles against other transactions, and return them with the number of the last change."""
+        query = LOCKED
         if self.store.clock is None:
-            # the time of the database comes along: one query less
-            columns += ", extract(epoch FROM clock_timestamp()) AS now"
-        query = f"SELECT {columns} FROM profiles WHERE id IN :names ORDER BY id"
-        if self.store.is_postgres:
-            query += " FOR UPDATE"
-        rows = work.all(query, names=list(names))
+            # the time of the database comes in the same answer, which saves a query
+            query = LOCKED_WITH_TIME
+        rows = work.run(query, names=list(names)).all()
         if rows and self.store.clock is None:
-            work.now = float(rows[0]["now"])
-        return {row["id"]: row for row in rows}
+            work.now = float(rows[0].now)
+            rows = [row[:-1] for row in rows]
+        profiles = [ProfileRow(*row) for row in rows]
+        return {profile.id: profile for profile in profiles}
 
-    def locked_one(self, work: Transaction, name: str) -> Json:
+    def locked_one(self, work: Transaction, name: str) -> ProfileRow:
         return self.checked(self.locked(work, [name]).get(name))
 
-    def checked(self, row: Json | None) -> Json:
-        """A row that is there, and of somebody who is."""
+    def checked(self, row: ProfileRow | None) -> ProfileRow:
+        """Return the row of an existing profile; raise otherwise."""
         if row is None:
             raise Problem(404, "not-found", "there is no such profile")
-        if row["state"] == "deleted":
-            self.templates.forget(row["id"])
-            raise Problem(410, "deleted", f"the profile was deleted at {iso(row['updated'])}")
+        if row.state == "deleted":
+            self.templates.forget(row.id)
+            raise Problem(410, "deleted", f"the profile was deleted at {iso(row.updated)}")
         return row
 
-    def state(self, work: Transaction, row: Json) -> str:
-        """The stored state, or what time or a new model made of it."""
-        state = str(row["state"])
-        if state not in ("enrolling", "enrolled"):
-            return state
+    def state(self, work: Transaction, row: ProfileRow) -> str:
+        """Return the stored state, or the one that follows from the time or from a new model."""
+        if row.state not in ("enrolling", "enrolled"):
+            return row.state
         if work.now > self._expires(row):
             return "expired"
-        if row["model"] != self.model.fingerprint:
+        if row.model != self.model.fingerprint:
             return "stale"
-        return state
+        return row.state
 
-    def _expires(self, row: Json) -> float:
-        return float(row["last_used"] or row["created"]) + self.settings.expire_days * DAY
+    def _expires(self, row: ProfileRow) -> float:
+        return (row.last_used or row.created) + self.settings.expire_days * DAY
 
-    def update(self, work: Transaction, row: Json, **values: Any) -> None:
-        """Change a profile: sums are cached by its version, 1:N follows its number."""
-        values |= {"version": row["version"] + 1, "updated": work.now}
-        row |= values
-        work.changed.add(row["id"])
-        work.update("profiles", row["id"], **values)
+    def update(self, work: Transaction, row: ProfileRow, **values: object) -> None:
+        """Change a profile: the new version invalidates cached sums, the number of the change informs searches."""
+        values |= {"version": row.version + 1, "updated": work.now}
+        for column, value in values.items():
+            setattr(row, column, value)
+        work.changed.add(row.id)
+        work.run(UPDATE_PROFILE, profile_id=row.id, **values)
 
-    def described(self, work: Transaction, *rows: Json) -> list[Json]:
-        """Profiles as callers see them: never a vector."""
-        query = "SELECT profile, phrase FROM enrollments WHERE profile IN :names"
-        takes = work.run(query, names=[row["id"] for row in rows])
-        counts = Counter((row.profile, row.phrase) for row in takes)
-        return [self._described(work, row, counts) for row in rows]
+    def describe(self, work: Transaction, *rows: ProfileRow) -> list[ProfileReply]:
+        """Return profiles as callers see them: never a vector."""
+        recordings = work.run(PHRASES_OF, names=[row.id for row in rows])
+        counts = Counter((recording.profile, recording.phrase) for recording in recordings)
+        return [self._reply(work, row, counts) for row in rows]
 
-    def _described(self, work: Transaction, row: Json, counts: Counter[tuple[str, str]]) -> Json:
+    def _reply(
+        self, work: Transaction, row: ProfileRow, counts: Counter[tuple[str, str]]
+    ) -> ProfileReply:
         state = self.state(work, row)
         required = self.settings.enrolments
         remaining = {}
-        for label, text in json.loads(row["phrases"]).items():
-            remaining[text] = max(0, required - counts[row["id"], label])
-        locked = row.get("locked_until")
+        for label, text in row.texts().items():
+            remaining[text] = max(0, required - counts[row.id, label])
+        locked = row.locked_until
         if locked is not None and locked < work.now:
             locked = None
         expires = self._expires(row) if state in ("enrolling", "enrolled", "stale") else None
-        return {
-            "profileId": row["id"],
-            "userId": row["user_id"],
-            "state": state,
-            "phrases": list(remaining),
-            "enrollmentsCount": row["enrollments"],
-            "remainingEnrollmentsCount": min(remaining.values(), default=required),
-            "remainingByPhrase": remaining,
-            "speechLength": round(row["speech_s"], 3),
-            "modelVersion": row["model_version"],
-            "created": iso(row["created"]),
-            "updated": iso(row["updated"]),
-            "lastUsed": iso(row["last_used"]),
-            "expires": iso(expires),
-            "lockedUntil": iso(locked),
-        }
+        return ProfileReply(
+            profileId=row.id,
+            userId=row.user_id,
+            state=state,
+            phrases=list(remaining),
+            enrollmentsCount=row.enrollments,
+            remainingEnrollmentsCount=min(remaining.values(), default=required),
+            remainingByPhrase=remaining,
+            speechLength=round(row.speech_s, 3),
+            modelVersion=row.model_version,
+            created=iso(row.created),
+            updated=iso(row.updated),
+            lastUsed=iso(row.last_used),
+            expires=iso(expires),
+            lockedUntil=iso(locked),
+        )
 
     def _settle(
-        self, work: Transaction, row: Json, action: str, detail: Json, **values: Any
-    ) -> Json:
-        """Store what became of a profile, with its recordings counted; as callers see it."""
-        rows = self.templates.enrolled(work, row["id"])
-        most = max(Counter(entry["phrase"] for entry in rows).values(), default=0)
+        self,
+        work: Transaction,
+        row: ProfileRow,
+        action: str,
+        detail: Mapping[str, object],
+        **values: object,
+    ) -> ProfileReply:
+        """Count the recordings of a profile, store its new state, and add an audit entry."""
+        recordings = self.templates.enrolments(work, row.id)
+        per_phrase = Counter(recording.phrase for recording in recordings)
+        largest = max(per_phrase.values(), default=0)
         state = "created"
-        if most:
-            state = "enrolled" if most >= self.settings.enrolments else "enrolling"
-        speech = sum(entry["speech_s"] for entry in rows)
-        known = {"state": state, "enrollments": len(rows), "speech_s": speech}
-        self.update(work, row, **known | values)
-        work.note(action, row["id"], **detail)
-        return self.described(work, row)[0]
-
-    def _made_with(self) -> Json:
-        return {
-            "model": self.model.fingerprint,
-            "model_version": self.model.version,
+        if largest:
+            state = "enrolled" if largest >= self.settings.enrolments else "enrolling"
+        columns: dict[str, object] = {
+            "state": state,
+            "enrollments": len(recordings),
+            "speech_s": sum(recording.speech_s for recording in recordings),
         }
+        self.update(work, row, **columns | values)
+        work.note(action, row.id, **detail)
+        return self.describe(work, row)[0]
 
-    # -- coming and going ----------------------------------------------------
+    def _model_columns(self) -> dict[str, object]:
+        return {"model": self.model.fingerprint, "model_version": self.model.version}
+
+    # -- creation and erasure ------------------------------------------------
 
     def create(
-        self, work: Transaction, user: str | None, phrase: str | None, consent: Json
-    ) -> Json:
-        if not consent.get("given"):
+        self, work: Transaction, user: str | None, phrase: str | None, consent: Consent
+    ) -> ProfileReply:
+        """Create a profile with a data key of its own; raise without consent."""
+        if not consent.given:
             detail = "Nothing is stored of a person without consent: consent.given must be true."
             raise Problem(422, "no-consent", detail)
         name = secrets.token_hex(16)
         wrapped = self.templates.vault.wrap(secrets.token_bytes(32), name)
         with self.store.keys(work) as keys:
-            keys.insert("data_keys", profile=name, wrapped=wrapped)
-        row = {
+            keys.run(DATA_KEYS.insert(), profile=name, wrapped=wrapped)
+        columns: dict[str, object] = {
             "id": name,
             "user_id": user,
             "phrases": json.dumps({label_of(phrase): phrase} if phrase else {}),
-            "consent": json.dumps({**consent, "at": iso(work.now)}),
+            "consent": json.dumps({**consent.model_dump(), "at": iso(work.now)}),
             "version": 1,
             "next_number": 1,
             "failures": 0,
             "created": work.now,
             "updated": work.now,
-            **NOTHING,
+            **EMPTY_COLUMNS,
         }
-        work.insert("profiles", **row)
+        work.run(PROFILES.insert(), **columns)
         work.changed.add(name)
         work.note("create", name)
-        return self.described(work, row)[0]
+        return self.describe(work, self.row(work, name))[0]
 
-    def leave(self, work: Transaction, name: str, state: str) -> Json:
-        """Opt out or be deleted: at once, from any state."""
+    def erase(self, work: Transaction, name: str, state: str) -> ProfileReply:
+        """Opt out or delete: at once, from any state."""
         row = self.locked_one(work, name)
-        # first the key: whatever happens then, nothing can be decrypted any more
+        # the key first: whatever happens afterwards, nothing can be decrypted
         self.store.destroy_key(name, work)
         self.templates.wipe(work, name)
-        work.run("DELETE FROM challenges WHERE profile = :name", name=name)
-        values = {**NOTHING, "state": state, "phrases": "{}"}
+        work.run(DELETE_CHALLENGES, name=name)
+        values: dict[str, object] = {**EMPTY_COLUMNS, "state": state, "phrases": "{}"}
         if state == "deleted":
             values |= {"user_id": None, "consent": None}
         action = "delete" if state == "deleted" else "opt-out"
         return self._settle(work, row, action, {}, **values)
 
-    def export(self, work: Transaction, name: str) -> Json:
-        """What is stored of a person, in words; that there are vectors, and not the vectors."""
+    def export(self, work: Transaction, name: str) -> Export:
+        """Return what is stored of a person, in readable form; without the vectors themselves."""
         row = self.row(work, name)
-        entries = [
-            {
-                "enrollmentId": entry["number"],
-                "phrase": entry["phrase"],
-                "sitting": entry["sitting"],
-                "created": iso(entry["created"]),
-                "speechLength": entry["speech_s"],
-                "vectorKept": entry["vector"] is not None,
-                "extractor": entry["extractor"],
-            }
-            for entry in self.templates.enrolled(work, name)
+        enrolments = [
+            StoredEnrolment(
+                enrollmentId=recording.number,
+                phrase=recording.phrase,
+                session=recording.session,
+                created=iso(recording.created),
+                speechLength=recording.speech_s,
+                vectorKept=recording.vector is not None,
+                extractor=recording.extractor,
+            )
+            for recording in self.templates.enrolments(work, name)
         ]
         work.note("export", name)
-        own = work.all("SELECT * FROM audit WHERE profile = :name ORDER BY id", name=name)
-        return {
-            "profile": self.described(work, row)[0],
-            "consent": json.loads(row["consent"] or "null"),
-            "enrollments": entries,
-            "record": [audit_entry(entry) for entry in own],
-            "kept": KEPT + (KEPT_TO_SEARCH if self.settings.search == "pgvector" else ""),
-        }
+        return Export(
+            profile=self.describe(work, row)[0],
+            consent=json.loads(row.consent or "null"),
+            enrollments=enrolments,
+            record=[audit_entry(entry) for entry in work.rows(AuditRow, AUDIT_OF, name=name)],
+            kept=STORED + (STORED_FOR_SEARCH if self.settings.search == "pgvector" else ""),
+        )
 
     # -- reading -------------------------------------------------------------
 
-    def get(self, name: str) -> Json:
+    def get(self, name: str) -> ProfileReply:
         with self.store.read() as work:
-            return self.described(work, self.row(work, name))[0]
+            return self.describe(work, self.row(work, name))[0]
 
-    def find(self, top: int, after: str | None, user: str | None, search: str | None) -> Json:
-        """Page by page, of all people, of those called `user`, or of those whose names hold `search`."""
-        query = "SELECT * FROM profiles WHERE state != 'deleted' AND id > :after"
-        values: Json = {"after": after or "", "most": top + 1}
+    def find(
+        self, top: int, after: str | None, user: str | None, search: str | None
+    ) -> ProfilePage:
+        """Return one page of profiles: all, those of a `user`, or those whose user id contains `search`."""
+        query = sa.select(PROFILES).where(PROFILES.c.state != "deleted")
+        query = query.where(PROFILES.c.id > (after or ""))
         if user is not None:
-            query += " AND user_id = :user"
-            values["user"] = user
+            query = query.where(PROFILES.c.user_id == user)
         if search is not None:
-            query += " AND lower(user_id) LIKE :search ESCAPE '!'"
-            plain = re.sub("([!%_])", r"!\1", search.lower())
-            values["search"] = f"%{plain}%"
-        query += " ORDER BY id LIMIT :most"
+            user_id = sa.func.lower(PROFILES.c.user_id)
+            query = query.where(user_id.contains(search.lower(), autoescape=True))
+        # one more than asked for shows whether there is a next page
+        query = query.order_by(PROFILES.c.id).limit(top + 1)
         with self.store.read() as work:
-            rows = work.all(query, **values)
-            return page(self.described(work, *rows), top, "profileId")
+            rows = work.rows(ProfileRow, query)
+            items = self.describe(work, *rows[:top])
+        return ProfilePage(items=items, next=items[-1].profileId if len(rows) > top else None)
 
     # -- recordings ----------------------------------------------------------
 
@@ -263,151 +318,163 @@ class ProfileStore:
         self,
         work: Transaction,
         name: str,
-        heard: ProcessedRecording,
+        recording: ProcessedRecording,
         phrase: str | None,
-        sitting: str | None = None,
-    ) -> Json | Problem:
-        """Add a recording; what is refused leaves the profile as it was, and is in the audit if it does not fit.
+        session: str | None = None,
+    ) -> EnrolReply | Problem:
+        """Add a recording to a profile.
 
-        sitting : that it is of; None: that of the recording before, or another after an hour
+        A refused recording leaves the profile as it was. If it does not match the earlier ones, the refusal is
+        returned instead of raised, so that its audit entry is committed.
+
+        session : session of the recording; None: that of the recording before, or a new one after an hour
         """
-        if heard.reason is not None or heard.vector is None:
-            raise refused(heard.reason or "unreadable", heard)
+        if recording.reason is not None or recording.vector is None:
+            raise refused(recording.reason or "unreadable", recording)
         row = self._open_row(work, name)
-        texts: dict[str, str] = json.loads(row["phrases"])
+        texts = row.texts()
         label = label_of(phrase) if phrase else next(iter(texts), None)
         if label is None:
-            raise Problem(422, "phrase", "give the phrase that was said: the profile has none")
-        share = self.model.share(heard.vector[None])[0]
+            detail = "the profile has no phrase yet: send the phrase that was said"
+            raise Problem(422, "phrase", detail)
+        share = self.model.share(recording.vector[None])[0]
         cells = self.templates.cells(work, row)
-        llrs = self._fitting(work, row, heard, cells, Cell(label, share, 1))
-        takes = sum(cell.count for cell in cells if cell.phrase == label)
-        reason = self._misfit(work, name, takes, llrs)
+        llrs = self._consistency(work, row, recording, cells, Cell(label, share, 1))
+        count = sum(cell.count for cell in cells if cell.phrase == label)
+        reason = self._mismatch(work, name, count, llrs)
         if reason is not None:
             work.note(REFUSED, name, reason=reason)
-            return refused(reason, heard, **llrs)
-        cell = Cell(label, share, 1, sitting or self._sitting(work, name))
-        self.templates.put(work, row, cell, heard, self.model.extractor_name)
-        self.templates.put_mark(work, name, heard)
+            return refused(reason, recording, llrs)
+        cell = Cell(label, share, 1, session or self._session(work, name))
+        self.templates.put(work, row, cell, recording, self.model.extractor_name)
+        self.templates.put_mark(work, name, recording)
         texts.setdefault(label, phrase or label)
-        number = row["next_number"]
-        detail = {"enrollmentId": number, "quality": heard.quality}
-        values = {"phrases": json.dumps(texts), "next_number": number + 1, "last_used": work.now}
-        described = self._settle(work, row, "enrol", detail, **values, **self._made_with())
-        return {**described, **detail, **llrs}
+        number = row.next_number
+        detail = {"enrollmentId": number, "quality": recording.quality}
+        values: dict[str, object] = {
+            "phrases": json.dumps(texts),
+            "next_number": number + 1,
+            "last_used": work.now,
+        }
+        profile = self._settle(work, row, "enrol", detail, **values, **self._model_columns())
+        return EnrolReply(**dict(profile), **detail, **llrs.fields())
 
-    def _sitting(self, work: Transaction, name: str) -> str:
-        """Where none is named: recordings that come within an hour of each other are of one."""
-        query = "SELECT sitting, created FROM enrollments WHERE profile = :name ORDER BY number DESC LIMIT 1"
-        last = work.first(query, name=name)
-        if last is not None and work.now < last["created"] + SESSION_S:
-            return str(last["sitting"])
+    def _session(self, work: Transaction, name: str) -> str:
+        """Return the session of a recording that names none.
+
+        Recordings that come within an hour of each other belong to one session.
+        """
+        last = work.run(LAST_SESSION, name=name).first()
+        if last is not None and work.now < last.created + SESSION_S:
+            return str(last.session)
         return str(iso(work.now))
 
-    def _open_row(self, work: Transaction, name: str) -> Json:
-        """A profile that takes one more recording."""
+    def _open_row(self, work: Transaction, name: str) -> ProfileRow:
+        """Return a locked profile that accepts another recording; raise otherwise."""
         row = self.locked_one(work, name)
         state = self.current(work, row)
         if state in ("opted_out", "expired", "stale"):
             detail = f"the profile is {state}: nothing can be enrolled before it is reset"
             raise Problem(409, "state", detail, state=state)
-        most = self.settings.most_enrolments
-        if row["enrollments"] >= most:
-            detail = f"the profile has {most} enrolments already: take one out, or reset it"
+        limit = self.settings.most_enrolments
+        if row.enrollments >= limit:
+            detail = f"the profile has {limit} enrolments already: remove one, or reset it"
             raise Problem(409, "full", detail)
         return row
 
-    def _fitting(
+    def _consistency(
         self,
         work: Transaction,
-        row: Json,
-        heard: ProcessedRecording,
+        row: ProfileRow,
+        recording: ProcessedRecording,
         cells: Sequence[Cell],
         new: Cell,
-    ) -> dict[str, float | None]:
-        """LLRs of a new recording against those before it; copies are refused."""
-        if self.templates.is_copy(work, row["id"], heard):
-            raise refused("suspected_replay", heard)
-        model = self.domain.deployed(work, row["last_change"])
+    ) -> Consistency:
+        """Return the LLRs of a new recording against the earlier ones; raise for a copy of one."""
+        if self.templates.is_copy(work, row.id, recording):
+            raise refused("suspected_replay", recording)
+        model = self.domain.deployed(work, row.last_change)
         return model.consistency(cells, new)
 
-    def _misfit(
-        self, work: Transaction, name: str, takes: int, llrs: dict[str, float | None]
-    ) -> str | None:
-        """Why a recording is refused that does not fit those before it, if it is.
+    def _mismatch(self, work: Transaction, name: str, count: int, llrs: Consistency) -> str | None:
+        """Return the reason code if a recording does not match the earlier ones; None if it does.
 
-        takes : of the same phrase, before it
+        count : number of earlier recordings of the same phrase
         """
         least = self.settings.least_llr
-        words, voice = (llrs[which] for which in ("phraseLlr", "consistencyLlr"))
-        if voice is not None and voice < least:
+        if llrs.speaker is not None and llrs.speaker < least:
             return "wrong_speaker"
-        if words is None or words >= least:
+        if llrs.phrase is None or llrs.phrase >= least:
             return None
-        if takes < self.settings.enrolments:
-            # twice in a row: it may be the takes before that are bad, and such a phrase could never be enrolled
-            last = "SELECT * FROM audit WHERE profile = :name ORDER BY id DESC LIMIT 1"
-            before = work.first(last, name=name)
-            if before and before["action"] == REFUSED:
-                if audit_entry(before)["reason"] == "wrong_phrase":
+        if count < self.settings.enrolments:
+            # twice in a row: the earlier recordings may be the bad ones, and the phrase could never be enrolled
+            last = work.first(AuditRow, LAST_AUDIT, name=name)
+            if last is not None and last.action == REFUSED:
+                if json.loads(last.detail)["reason"] == "wrong_phrase":
                     return None
         return "wrong_phrase"
 
-    def remove(self, work: Transaction, name: str, number: int) -> Json:
-        """Take one recording out, exactly."""
+    def remove(self, work: Transaction, name: str, number: int) -> ProfileReply:
+        """Remove one recording; the sums are then exactly those without it."""
         row = self.locked_one(work, name)
-        out = "DELETE FROM enrollments WHERE profile = :name AND number = :number"
-        if not work.run(out, name=name, number=number).rowcount:
-            raise Problem(404, "not-found", f"there is no enrolment {number} of this profile")
+        if not work.run(DELETE_ENROLMENT, name=name, number=number).rowcount:
+            raise Problem(404, "not-found", f"this profile has no enrolment {number}")
         return self._settle(work, row, "remove-enrolment", {"enrollmentId": number})
 
-    def reset(self, work: Transaction, name: str) -> Json:
-        """Take all recordings out; the person's name, phrase and consent stay."""
+    def reset(self, work: Transaction, name: str) -> ProfileReply:
+        """Remove all recordings; the person's name, phrase and consent stay."""
         row = self.locked_one(work, name)
-        if row["state"] == "opted_out":
+        if row.state == "opted_out":
             raise Problem(409, "state", "the profile has opted out", state="opted_out")
         self.templates.wipe(work, name)
-        values = {**NOTHING, "failures": 0, "locked_until": None}
+        values = {**EMPTY_COLUMNS, "failures": 0, "locked_until": None}
         return self._settle(work, row, "reset", {}, **values)
 
-    def unlock(self, work: Transaction, name: str) -> Json:
-        """Let attempts in again after rejections; nothing is erased."""
+    def unlock(self, work: Transaction, name: str) -> ProfileReply:
+        """Allow attempts again after rejections; nothing is erased."""
         row = self.locked_one(work, name)
-        work.update("profiles", name, failures=0, locked_until=None, rate_until=None)
+        cleared = {"failures": 0, "locked_until": None, "rate_until": None}
+        work.run(UPDATE_PROFILE, profile_id=name, **cleared)
         work.note("unlock", name)
-        return self.described(work, row)[0]
+        return self.describe(work, row)[0]
 
     # -- a changed model -----------------------------------------------------
 
-    def current(self, work: Transaction, row: Json) -> str:
-        """The state of a profile, of which a stale one is enrolled again where its vectors were kept."""
+    def current(self, work: Transaction, row: ProfileRow) -> str:
+        """Return the state of a profile, after enrolling a stale one again from its stored vectors."""
         state = self.state(work, row)
         if state != "stale":
             return state
-        source = self.model.extractor_name
-        rows = self.templates.enrolled(work, row["id"])
-        if any(entry["vector"] is None or entry["extractor"] != source for entry in rows):
+        extractor = self.model.extractor_name
+        recordings = self.templates.enrolments(work, row.id)
+        if any(entry.vector is None or entry.extractor != extractor for entry in recordings):
             return state
-        key = self.templates.data_key(work, row["id"])
-        for entry in rows:
-            share = self.model.share(self.templates.vector(entry, key)[None])[0]
-            self.templates.replace(work, entry, share, key)
-        self._settle(work, row, "enrol-again", {}, **self._made_with())
+        key = self.templates.data_key(work, row.id)
+        for recording in recordings:
+            vector = self.templates.vector(recording, key)
+            if vector is not None:
+                share = self.model.share(vector[None])[0]
+                self.templates.replace_share(work, recording, share, key)
+        self._settle(work, row, "enrol-again", {}, **self._model_columns())
         return self.state(work, row)
 
 
-def audit_entry(row: Json) -> Json:
-    return {
-        "id": str(row["id"]),
-        "at": iso(row["at"]),
-        "caller": row["caller"],
-        "action": row["action"],
-        "profileId": row["profile"],
-        "resultId": row["result_id"],
-        **json.loads(row["detail"]),
-    }
+def audit_entry(row: AuditRow) -> AuditEntry:
+    """Return an audit entry with the field names of the API; its detail is added as further fields."""
+    return AuditEntry(
+        id=str(row.id),
+        at=iso(row.at),
+        caller=row.caller,
+        action=row.action,
+        profileId=row.profile,
+        resultId=row.result_id,
+        **json.loads(row.detail),
+    )
 
 
-def refused(reason: str, heard: ProcessedRecording, **more: Any) -> Problem:
-    detail = heard.detail or SENTENCES.get(reason, reason)
-    return Problem(422, "refused", detail, reason=reason, quality=heard.quality, **more)
+def refused(reason: str, recording: ProcessedRecording, llrs: Consistency | None = None) -> Problem:
+    """Return the refusal of a recording."""
+    detail = recording.detail or SENTENCES.get(reason, reason)
+    quality = None if recording.quality is None else recording.quality.model_dump()
+    fields = {} if llrs is None else llrs.fields()
+    return Problem(422, "refused", detail, reason=reason, quality=quality, **fields)

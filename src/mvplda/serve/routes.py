@@ -1,4 +1,4 @@
-"""Endpoints: typed requests and answers, and the service behind them."""
+"""Endpoints of the service, with typed requests and replies."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from pydantic_core import to_json
 from .. import __version__
 from . import schemas
 from .keys import Caller
-from .model import DEMO_NOTICE, ProcessedRecording
-from .schemas import Json, Problem, RecordingRequest, problems, recording_body
+from .model_loading import DEMO_NOTICE
+from .recordings import ProcessedRecording
+from .schemas import Problem, RecordingRequest, problems, recording_body
 from .verifier import Attempt
 
 if TYPE_CHECKING:
@@ -39,19 +40,19 @@ def runtime_of(request: Request) -> Runtime:
     return runtime
 
 
-async def shared(request: Request) -> Runtime:
-    """As a dependency, which is async: others are called in a thread, and that costs more than the call."""
+async def runtime_dependency(request: Request) -> Runtime:
+    """Return the runtime; async, because FastAPI calls other dependencies in a thread, which is slow."""
     return runtime_of(request)
 
 
-App = Annotated["Runtime", Depends(shared)]
+App = Annotated["Runtime", Depends(runtime_dependency)]
 
 
-# -- what comes in -----------------------------------------------------------------------
+# -- callers and recordings --------------------------------------------------------------
 
 
 class RequiredRole(APIKeyHeader):
-    """A call with a key that has a role."""
+    """Dependency that returns the caller, and refuses keys whose role is too low."""
 
     def __init__(self, role: str) -> None:
         super().__init__(name="X-API-Key", scheme_name="APIKeyHeader", auto_error=False)
@@ -59,15 +60,15 @@ class RequiredRole(APIKeyHeader):
 
     async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
         key = request.headers.get("X-API-Key")
-        found = await runtime_of(request).caller(request, key)
-        if not found.may(self.role):
-            detail = f"this key may {found.role}; this call needs one that may {self.role}"
+        caller = await runtime_of(request).caller(request, key)
+        if not caller.may(self.role):
+            detail = f"this call needs a key of the role {self.role}; this key may {caller.role}"
             raise Problem(403, "role", detail)
-        return found
+        return caller
 
 
 class DirectRoute(APIRoute):
-    """Called with the request, its path and its caller: what FastAPI does to find these takes longer than a score."""
+    """Route that calls its endpoint directly: FastAPI's search for arguments takes longer than a score."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         async def handle(request: Request) -> Response:
@@ -84,50 +85,52 @@ ENROL = Depends(RequiredRole("enrol"))
 ADMIN = Depends(RequiredRole("admin"))
 
 
-async def recording(
-    request: Request, wanted: type[Fields], *admit: Any
+async def read_recording(
+    request: Request, body_type: type[Fields], *admit: Any
 ) -> tuple[ProcessedRecording, Fields]:
-    """What a call brought: sound, which is the body, with other fields in the query; or JSON with a vector.
+    """Read a call with sound as its body and other fields in the query, or with a vector in JSON.
 
-    admit : what says why sound is not heard at all, with its arguments
+    admit : caller, and a function with its arguments that may refuse the call before sound is processed
     """
     app = runtime_of(request)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = await request.body()
-    fields: Json = dict(request.query_params)
-    if kind == "application/json":
-        asked = wanted.model_validate_json(body)
-        if fields:
-            asked = wanted.model_validate(fields | asked.model_dump(exclude_unset=True))
-        if asked.vector is None:
+    query = dict(request.query_params)
+    if media_type == "application/json":
+        fields = body_type.model_validate_json(body)
+        if query:
+            fields = body_type.model_validate(query | fields.model_dump(exclude_unset=True))
+        if fields.vector is None:
             raise Problem(422, "body", "send sound as the body itself, or JSON with a vector")
         if not app.settings.vectors:
-            raise Problem(422, "vectors", "this service takes sound, and no vectors")
-        return app.service.accept_vector(asked.vector), asked
-    if not kind.startswith("audio/") and kind not in SOUND_TYPES:
-        detail = f"send audio/*, application/octet-stream or application/json; got {kind[:50]!r}"
+            raise Problem(422, "vectors", "this service accepts sound, and no vectors")
+        return app.service.accept_vector(fields.vector), fields
+    if not media_type.startswith("audio/") and media_type not in SOUND_TYPES:
+        detail = f"expected audio/*, application/octet-stream or application/json; got {media_type[:50]!r}"
         raise Problem(415, "media-type", detail)
-    asked = wanted.model_validate(fields)
+    fields = body_type.model_validate(query)
     if admit:
         problem = await app.change(*admit)
         if problem is not None:
             raise problem
-    return await app.run_heavy(app.service.hear, body), asked
+    return await app.run_heavy(app.service.process, body), fields
 
 
-# -- decisions, first: a call is compared with one path after the other ----------------------
+# -- decisions, first: the path of a call is compared with one route after the other ---------
 
 
 async def verify(request: Request, profile_id: str, caller: Caller = VERIFY) -> Response:
-    """Is it the owner, and are these the words? accept, reject with a reason, or inconclusive."""
+    """Verify a claimed person and phrase: accept, reject with a reason, or inconclusive."""
     app = runtime_of(request)
-    app.has("verify")
+    app.check_role("verify")
     admit = app.service.verifier.admit
-    heard, asked = await recording(request, schemas.VerifyRequest, caller, admit, profile_id)
-    decided = await app.batches.verify(Attempt(caller, profile_id, heard, asked))
-    app.metrics.decisions.labels(decided["decision"], decided["reason"] or "").inc()
-    request.state.decision = decided["decision"]
-    return Response(to_json(decided), media_type="application/json")
+    recording, fields = await read_recording(
+        request, schemas.VerifyRequest, caller, admit, profile_id
+    )
+    reply = await app.batches.verify(Attempt(caller, profile_id, recording, fields))
+    app.metrics.decisions.labels(reply.decision, reply.reason or "").inc()
+    request.state.decision = reply.decision
+    return Response(to_json(reply), media_type="application/json")
 
 
 router.add_api_route(
@@ -145,61 +148,63 @@ router.add_api_route(
     response_model=schemas.IdentifyReply,
     openapi_extra=recording_body(schemas.IdentifyRequest, {"vector": [0.01, -0.02], "top": 3}),
 )
-async def identify(request: Request, app: App, caller: Caller = VERIFY) -> Json:
-    """Whose voice is it, of all or of some `candidates`? With the probability that it is none of them."""
-    app.has("identify")
-    heard, asked = await recording(request, schemas.IdentifyRequest)
-    arguments = (heard, asked.candidates, asked.top, asked.priorNone, caller)
+async def identify(request: Request, app: App, caller: Caller = VERIFY) -> schemas.IdentifyReply:
+    """Identify a speaker among all profiles or `candidates`, with the probability of none of them."""
+    app.check_role("identify")
+    recording, fields = await read_recording(request, schemas.IdentifyRequest)
+    arguments = (recording, fields.candidates, fields.top, fields.priorNone, caller)
     return await app.run_heavy(app.service.index.identify, *arguments)
 
 
 @router.post("/v1/challenges", status_code=201, response_model=schemas.Challenge)
-async def challenge(app: App, body: schemas.NewChallenge, caller: Caller = VERIFY) -> Json:
-    """A phrase to be said now: single use, for a minute."""
-    app.has("verify")
-    make = app.service.verifier.challenge
-    return await app.change(caller, make, body.profileId)
+async def challenge(
+    app: App, body: schemas.NewChallenge, caller: Caller = VERIFY
+) -> schemas.Challenge:
+    """Choose a phrase to be said now: for a single use, within a minute."""
+    app.check_role("verify")
+    create = app.service.verifier.challenge
+    return await app.change(caller, create, body.profileId)
 
 
 # -- operation ---------------------------------------------------------------------------
 
 
 @router.get("/v1/health", response_model=schemas.Health)
-async def health(app: App) -> Json:
-    """That it runs, and what runs."""
+async def health(app: App) -> schemas.Health:
+    """Return that the service runs, with its versions."""
     model = app.service.model
-    return {
-        "status": "ok",
-        "version": __version__,
-        "modelVersion": model.version,
-        "extractor": model.extractor_name,
-        "demoNetwork": model.notice == DEMO_NOTICE,
-        "notice": model.notice,
-        "keysWanted": not app.is_open,
-    }
+    return schemas.Health(
+        status="ok",
+        version=__version__,
+        modelVersion=model.version,
+        extractor=model.extractor_name,
+        demoNetwork=model.notice == DEMO_NOTICE,
+        notice=model.notice,
+        keysWanted=not app.is_open,
+    )
 
 
-# by this answer the schema of all refusals comes into OpenAPI
+# this answer brings the schema of refusals into OpenAPI
 @router.get(
     "/v1/ready",
     response_model=schemas.Ready,
     responses={503: {"model": schemas.ProblemDetails, **problems(503)[503]}},
 )
-async def ready(app: App) -> Json:
-    """That it can decide: the database answers, a model is loaded, and all voices for 1:N are in memory."""
+async def ready(app: App) -> schemas.Ready:
+    """Return that the service can decide: database and model are there, and voices for 1:N are in memory."""
     await app.ready()
-    return {"status": "ready", "modelVersion": app.service.model.version}
+    return schemas.Ready(status="ready", modelVersion=app.service.model.version)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(app: App) -> Response:
-    """Counters in the text format of Prometheus."""
+    """Return counters in the text format of Prometheus."""
     return Response(app.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/v1/model", response_model=schemas.ModelInfo)
-async def get_model(app: App, caller: Caller = VERIFY) -> Json:
-    """What decides here: views, calibration, errors with intervals, and what data they come from."""
+async def get_model(app: App, caller: Caller = VERIFY) -> schemas.ModelInfo:
+    """Return the model: views, calibration, error rates with intervals, and their data."""
     return app.service.describe()
 
 
@@ -212,21 +217,22 @@ async def get_audit(
     profileId: Text = None,
     resultId: Text = None,
     action: Text = None,
-) -> Json:
-    """What was done and decided, newest first, without sound and without vectors."""
-    wanted = {"profile": profileId, "result_id": resultId, "action": action}
-    return await app.run(lambda: app.service.find_audit(top, after, **wanted))
+) -> schemas.Health:
+    """Return changes and decisions, newest first, without sound and without vectors."""
+    columns = {"profile": profileId, "result_id": resultId, "action": action}
+    return await app.run(lambda: app.service.find_audit(top, after, **columns))
 
 
 # -- profiles ----------------------------------------------------------------------------
 
 
 @router.post("/v1/profiles", status_code=201, response_model=schemas.ProfileReply)
-async def create_profile(app: App, body: schemas.NewProfile, caller: Caller = ENROL) -> Json:
-    """Make a profile of a person who has agreed to it."""
+async def create_profile(
+    app: App, body: schemas.NewProfile, caller: Caller = ENROL
+) -> schemas.ProfileReply:
+    """Create a profile of a person who has given consent."""
     create = app.service.profiles.create
-    consent = body.consent.model_dump()
-    return await app.change(caller, create, body.userId, body.phrase, consent)
+    return await app.change(caller, create, body.userId, body.phrase, body.consent)
 
 
 @router.get("/v1/profiles", response_model=schemas.ProfilePage)
@@ -237,16 +243,16 @@ async def get_profiles(
     after: Text = None,
     userId: Text = None,
     search: Text = None,
-) -> Json:
-    """Profiles, page by page: all, those of a `userId`, or those whose userId holds `search`; never a vector."""
+) -> schemas.ProfilePage:
+    """Return profiles by page: all, those of a `userId`, or those with `search` in it; never a vector."""
     if userId is None and not caller.may("enrol"):
-        raise Problem(403, "role", "a key that may only verify finds people by their whole userId")
+        raise Problem(403, "role", "a key of the role verify must search by a whole userId")
     return await app.run(app.service.profiles.find, top, after, userId, search)
 
 
 @router.get("/v1/profiles/{profile_id}", response_model=schemas.ProfileReply)
-async def get_profile(app: App, profile_id: str, caller: Caller = VERIFY) -> Json:
-    """State, counts and times of a profile; never a vector."""
+async def get_profile(app: App, profile_id: str, caller: Caller = VERIFY) -> schemas.ProfileReply:
+    """Return state, counts and times of a profile; never a vector."""
     return await app.run(app.service.profiles.get, profile_id)
 
 
@@ -256,22 +262,26 @@ async def get_profile(app: App, profile_id: str, caller: Caller = VERIFY) -> Jso
     response_model=schemas.EnrolReply,
     openapi_extra=recording_body(schemas.EnrolRequest, VECTOR),
 )
-async def enrol(request: Request, app: App, profile_id: str, caller: Caller = ENROL) -> Json:
-    """Add a recording, or a vector; what is refused (422, with a reason) leaves the profile as it was."""
-    heard, asked = await recording(request, schemas.EnrolRequest)
-    add = app.service.profiles.enrol
-    answer = await app.change(caller, add, profile_id, heard, asked.phrase, asked.sitting)
-    # what does not fit is refused after the audit has it
-    if isinstance(answer, Problem):
-        raise answer
-    return answer
+async def enrol(
+    request: Request, app: App, profile_id: str, caller: Caller = ENROL
+) -> schemas.EnrolReply:
+    """Add a recording or a vector; a refusal (422, with a reason) leaves the profile as it was."""
+    recording, fields = await read_recording(request, schemas.EnrolRequest)
+    arguments = (profile_id, recording, fields.phrase, fields.session)
+    reply = await app.change(caller, app.service.profiles.enrol, *arguments)
+    # raised after the transaction, which has written the refusal to the audit
+    if isinstance(reply, Problem):
+        raise reply
+    return reply
 
 
 @router.delete(
     "/v1/profiles/{profile_id}/enrollments/{number}", response_model=schemas.ProfileReply
 )
-async def remove_enrolment(app: App, profile_id: str, number: int, caller: Caller = ENROL) -> Json:
-    """Take a recording out of the profile, exactly."""
+async def remove_enrolment(
+    app: App, profile_id: str, number: int, caller: Caller = ENROL
+) -> schemas.ProfileReply:
+    """Remove a recording; the profile is then exactly the one without it."""
     if not 0 < number < 2**31:
         raise Problem(404, "not-found", "there is no such enrolment")
     remove = app.service.profiles.remove
@@ -279,32 +289,32 @@ async def remove_enrolment(app: App, profile_id: str, number: int, caller: Calle
 
 
 @router.post("/v1/profiles/{profile_id}/reset", response_model=schemas.ProfileReply)
-async def reset(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
-    """Take all recordings out."""
+async def reset(app: App, profile_id: str, caller: Caller = ENROL) -> schemas.ProfileReply:
+    """Remove all recordings of a profile."""
     reset = app.service.profiles.reset
     return await app.change(caller, reset, profile_id)
 
 
 @router.post("/v1/profiles/{profile_id}/unlock", response_model=schemas.ProfileReply)
-async def unlock(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
-    """Let attempts in again after rejections locked the profile; nothing is erased."""
+async def unlock(app: App, profile_id: str, caller: Caller = ENROL) -> schemas.ProfileReply:
+    """Unlock a profile after rejections; nothing is erased."""
     unlock = app.service.profiles.unlock
     return await app.change(caller, unlock, profile_id)
 
 
 @router.post("/v1/profiles/{profile_id}/opt-out", response_model=schemas.ProfileReply)
-async def opt_out(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
-    """Erase the voice at once, and keep the name as one who does not want to be verified."""
-    return await app.run(app.service.leave, profile_id, "opted_out", caller)
+async def opt_out(app: App, profile_id: str, caller: Caller = ENROL) -> schemas.ProfileReply:
+    """Erase the voice at once; the name stays as that of a person who must not be verified."""
+    return await app.run(app.service.erase, profile_id, "opted_out", caller)
 
 
 @router.delete("/v1/profiles/{profile_id}", response_model=schemas.ProfileReply)
-async def delete_profile(app: App, profile_id: str, caller: Caller = ENROL) -> Json:
-    """Erase everything at once; what stays is that there was a profile, and when it went."""
-    return await app.run(app.service.leave, profile_id, "deleted", caller)
+async def delete_profile(app: App, profile_id: str, caller: Caller = ENROL) -> schemas.ProfileReply:
+    """Erase everything at once, except that there was a profile and when it was deleted."""
+    return await app.run(app.service.erase, profile_id, "deleted", caller)
 
 
 @router.get("/v1/profiles/{profile_id}/export", response_model=schemas.Export)
-async def export(app: App, profile_id: str, caller: Caller = ADMIN) -> Json:
-    """What is stored of a person."""
+async def export(app: App, profile_id: str, caller: Caller = ADMIN) -> schemas.Export:
+    """Return everything that is stored of a person."""
     return await app.change(caller, app.service.profiles.export, profile_id)

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers, as OpenAPI describes them."""
+"""Typed bodies of requests and replies, from which OpenAPI is generated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.exceptions import HTTPException
 
-# What a body, a row or an answer is.
+# JSON at the border: cards of models, OpenAPI documents.
 Json = dict[str, Any]
 PASS_PHRASE = "my voice is my key"
 Id = Annotated[str, Field(examples=["0f6f7e2c9a5b4d3e8c1a2b3c4d5e6f70"])]
@@ -24,13 +24,13 @@ State = Literal["created", "enrolling", "enrolled", "stale", "expired", "opted_o
 
 
 class Body(BaseModel):
-    """A request: unknown fields and numbers that are none are refused."""
+    """Body of a request; unknown fields, NaN and infinity are refused."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Reply(BaseModel):
-    """An answer."""
+    """Body of an answer."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -56,18 +56,18 @@ class NewChallenge(Body):
 
 
 class RecordingRequest(Body):
-    """Fields beside a recording: in JSON, or in the query where the body is the recording."""
+    """Fields that come with a recording: in JSON, or in the query if the body is the recording."""
 
     vector: list[float] | None = Field(default=None, max_length=20_000)
 
 
 class EnrolRequest(RecordingRequest):
     phrase: Phrase | None = None
-    sitting: str | None = Field(
+    session: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
-        description="Room, microphone and day; without it, recordings within an hour are of one",
+        description="Name of the room, microphone and day; without it, recordings within an hour are one session",
     )
 
 
@@ -76,7 +76,7 @@ class VerifyRequest(RecordingRequest):
     challengeId: str | None = Field(default=None, max_length=64)
     far: float | None = Field(default=None, gt=0, lt=1)
     countermeasureLlr: float | None = Field(
-        default=None, ge=-50, le=50, description="Of a person against a machine"
+        default=None, ge=-50, le=50, description="LLR of bona fide against spoofed speech"
     )
 
 
@@ -88,11 +88,11 @@ class IdentifyRequest(RecordingRequest):
     @field_validator("candidates", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        """A query has them divided by commas."""
+        """Split the comma-separated list of a query."""
         return value.split(",") if isinstance(value, str) else value
 
 
-# -- answers -----------------------------------------------------------------------------
+# -- replies -----------------------------------------------------------------------------
 
 
 class Health(Reply):
@@ -111,17 +111,17 @@ class Ready(Reply):
 
 
 class OperatingPointReply(Reply):
-    """Thresholds, and the errors that were measured there on people who were held out."""
+    """A threshold, and the error rates that were measured at it on held-out people."""
 
     wantedFar: Share | None
     threshold: Number
-    far: Share | None = Field(description="Of the worst kind of impostor")
+    far: Share | None = Field(description="FAR of the worst kind of trial")
     farInterval: list[Share] | None
     frr: Share | None
     frrInterval: list[Share] | None
     farByKind: dict[str, Share] = Field(
         examples=[{"TW": 0.001, "IC": 0.004, "IW": 0.0}],
-        description="By kind of trial, as in `posteriors`: those to which the answer is no",
+        description="FAR per kind of trial to be rejected, as in `posteriors`",
     )
     people: int | None
     basis: str
@@ -133,7 +133,9 @@ class ExtractorInfo(Reply):
     dimension: int
 
 
-class ModelInfo(Reply):
+class ModelCard(Reply):
+    """The model, its calibration and its measured error rates."""
+
     modelVersion: Version
     extractor: ExtractorInfo
     views: list[str]
@@ -142,8 +144,13 @@ class ModelInfo(Reply):
     largestLlr: float | None
     operatingPoints: list[OperatingPointReply]
     data: Json
-    knownPhrases: list[Phrase] = Field(description="Of training, which need no enrolment")
+    knownPhrases: list[Phrase] = Field(description="Phrases of training, which need no enrolment")
     notice: str | None
+
+
+class ModelInfo(ModelCard):
+    """The model, and the operating point of calls that choose none."""
+
     threshold: Number
     rejectThreshold: float
     far: Share | None
@@ -197,7 +204,7 @@ class StoredEnrolment(Reply):
     phrase: str
     created: Time
     speechLength: float
-    sitting: str
+    session: str
     vectorKept: bool
     extractor: str | None
 
@@ -224,21 +231,24 @@ class Export(Reply):
 
 
 class VerifyReply(Reply):
+    """A decision and its evidence; fields of the evidence are null if nothing was scored."""
+
     resultId: Id
     decision: Verdict
     reason: str | None = Field(examples=["wrong_phrase"])
-    voice: Verdict | None = Field(description="Decided of the voice alone")
-    words: Verdict | None = Field(description="Decided of the words alone")
-    llr: Number | None
+    voice: Verdict | None = Field(default=None, description="Verdict about the speaker alone")
+    phrase: Verdict | None = Field(default=None, description="Verdict about the phrase alone")
+    llr: Number | None = None
     threshold: Number
     rejectThreshold: float
     posteriors: dict[str, float] | None = Field(
+        default=None,
         examples=[{"TC": 0.016, "TW": 0.97, "IC": 0.001, "IW": 0.013}],
-        description="At even odds: the owner (T) or another (I), correct (C) or wrong (W) words",
+        description="At even odds: target (T) or impostor (I), correct (C) or wrong (W) phrase",
     )
-    llrSpeaker: Number | None
-    llrPhrase: Number | None
-    calibrated: bool | None
+    llrSpeaker: Number | None = None
+    llrPhrase: Number | None = None
+    calibrated: bool | None = None
     countermeasureLlr: float | None
     operatingPoint: OperatingPointReply | None
     quality: QualityReply | None
@@ -257,7 +267,7 @@ class IdentifyReply(Reply):
     resultId: Id
     candidates: list[Candidate]
     identified: Id | None = Field(
-        description="The profile whose voice it is; null where none is likely enough among so many"
+        description="The identified profile; null if none is likely enough among so many"
     )
     noneOfThem: float
     profilesCount: int
@@ -275,7 +285,7 @@ class Challenge(Reply):
 
 
 class ProblemDetails(Reply):
-    """RFC 9457."""
+    """Details of a problem (RFC 9457)."""
 
     type: str = Field(examples=["urn:mvplda:refused"])
     title: str
@@ -288,19 +298,19 @@ class ProblemDetails(Reply):
 class Problem(HTTPException):
     """A refusal or a failure, with its HTTP status.
 
-    kind : short name, which stands in ``type`` of the answer
-    detail : a sentence for people
+    kind : short name, which becomes the ``type`` of the answer
+    detail : sentence for people
     wait : seconds after which the call may be repeated
-    more : further fields of the answer, such as ``reason``
+    fields : further fields of the answer, such as ``reason``
     """
 
     def __init__(
-        self, status: int, kind: str, detail: str, *, wait: float | None = None, **more: Any
+        self, status: int, kind: str, detail: str, *, wait: float | None = None, **fields: object
     ) -> None:
         headers = None if wait is None else {"Retry-After": str(max(1, math.ceil(wait)))}
         super().__init__(status, detail, headers)
         self.kind = kind
-        self.more = more
+        self.fields = fields
 
     def body(self, instance: str) -> Json:
         return {
@@ -309,15 +319,15 @@ class Problem(HTTPException):
             "status": self.status_code,
             "detail": self.detail,
             "instance": instance,
-            **self.more,
+            **self.fields,
         }
 
 
-# -- what OpenAPI shows ------------------------------------------------------------------
+# -- descriptions for OpenAPI ------------------------------------------------------------------
 
 
 def problems(*statuses: int) -> dict[int | str, Json]:
-    """Refusals."""
+    """Return the refusals of an endpoint for OpenAPI."""
     schema = {"$ref": "#/components/schemas/ProblemDetails"}
     content = {"application/problem+json": {"schema": schema}}
     return {
@@ -327,7 +337,7 @@ def problems(*statuses: int) -> dict[int | str, Json]:
 
 
 def recording_body(model: type[RecordingRequest], example: Json) -> Json:
-    """A call with sound as the body itself (audio/* or octets), or with a vector in JSON."""
+    """Describe a call for OpenAPI: sound as the body itself (audio/* or octets), or a vector in JSON."""
     schema = model.model_json_schema()
     fields = {name: field for name, field in schema["properties"].items() if name != "vector"}
     sound = {"type": "string", "format": "binary"}
@@ -335,6 +345,6 @@ def recording_body(model: type[RecordingRequest], example: Json) -> Json:
         "application/octet-stream": {"schema": sound, "example": "RIFF....WAVEfmt "},
         "application/json": {"schema": schema, "example": example},
     }
-    # beside sound that is the body itself, other fields come in the query
+    # if the body is sound, other fields come in the query
     query = [{"name": name, "in": "query", "schema": field} for name, field in fields.items()]
     return {"requestBody": {"required": True, "content": content}, "parameters": query}

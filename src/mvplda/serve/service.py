@@ -1,24 +1,30 @@
-"""The service without HTTP: objects that have each other, and the transactions around them."""
+"""The service without HTTP: its objects, and the transactions around them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
+
+import sqlalchemy as sa
+from numpy.typing import ArrayLike
 
 from .index import SpeakerSearch
 from .keys import Caller, MasterKey, Vault
-from .model import Model, ProcessedRecording, process_recording
+from .model import Model
 from .profiles import ProfileStore, audit_entry
-from .schemas import Json, Problem
+from .recordings import ProcessedRecording, process_recording
+from .schemas import AuditPage, ModelInfo, Problem, ProfileReply, VerifyReply
 from .settings import Settings
-from .store import DAY, SERVICE, Store, page
+from .store import DAY, SERVICE, Store, Transaction
+from .tables import AUDIT, CHALLENGES, RATES, AuditRow
 from .templates import Templates
 from .verifier import Attempt, Verifier
 
 Result = TypeVar("Result")
-# Seconds between two deletions of what is too old to be kept.
-SWEEP_S = 3600.0
+Arguments = ParamSpec("Arguments")
+# Seconds between two deletions of rows that are too old to be stored.
+CLEAN_UP_S = 3600.0
 
 
 class Service:
@@ -41,32 +47,38 @@ class Service:
         self.profiles = ProfileStore(self.templates, model)
         self.verifier = Verifier(self.profiles)
         self.index = SpeakerSearch(self.profiles)
-        self._sweep_at = 0.0
+        self._clean_up_at = 0.0
 
-    # -- what comes in -------------------------------------------------------
+    # -- input ---------------------------------------------------------------
 
-    def hear(self, data: bytes) -> ProcessedRecording:
-        """The vector of a recording, or why there is none."""
+    def process(self, data: bytes) -> ProcessedRecording:
+        """Return the vector of a recording, or the reason why there is none."""
         extractor = self.model.extractor
         if extractor is None:
             raise Problem(422, "no-extractor", "this service has no extractor: send vectors")
         return process_recording(extractor, data, self.settings)
 
-    def accept_vector(self, vector: Any) -> ProcessedRecording:
-        return ProcessedRecording(self.model.take(vector))
+    def accept_vector(self, vector: ArrayLike) -> ProcessedRecording:
+        return ProcessedRecording(self.model.check_vector(vector))
 
     # -- transactions --------------------------------------------------------
 
-    def change(self, caller: Caller, operation: Callable[..., Result], *arguments: Any) -> Result:
-        """Do something in one transaction: all of it survives a crash, or nothing does."""
-        self._sweep()
+    def change(
+        self,
+        caller: Caller,
+        operation: Callable[Concatenate[Transaction, Arguments], Result],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Result:
+        """Run an operation in one transaction: after a crash all of it is stored, or nothing."""
+        self._clean_up()
         with self.store.write(caller) as work:
-            return operation(work, *arguments)
+            return operation(work, *arguments, **options)
 
-    def verify(self, attempts: Sequence[Attempt]) -> list[Json | Exception]:
+    def verify(self, attempts: Sequence[Attempt]) -> list[VerifyReply | Exception]:
         """Decide attempts on different profiles in one transaction.
 
-        Where that fails as a whole, each is tried by itself: one person's fault is not another's.
+        If that fails as a whole, each attempt is decided separately, so that one failure does not affect the others.
         """
         try:
             return [*self.change(SERVICE, self.verifier.verify, attempts)]
@@ -75,42 +87,48 @@ class Service:
                 return [error]
         return [outcome for attempt in attempts for outcome in self.verify([attempt])]
 
-    def leave(self, name: str, state: str, caller: Caller) -> Json:
-        answer = self.change(caller, self.profiles.leave, name, state)
-        self.store.settle_files()
-        return answer
+    def erase(self, name: str, state: str, caller: Caller) -> ProfileReply:
+        """Erase a profile from the database and from its log."""
+        reply = self.change(caller, self.profiles.erase, name, state)
+        self.store.truncate_logs()
+        return reply
 
     def refuse(self, caller: Caller, problem: Problem) -> None:
-        """Write into the audit that a key calls too often."""
+        """Write to the audit that a key calls too often."""
         with self.store.write(caller) as work:
             work.note("refuse", reason=problem.kind)
 
-    def describe(self) -> Json:
-        """What GET /v1/model returns: the model, and where a call gives no operating point."""
+    def describe(self) -> ModelInfo:
+        """Return the answer of GET /v1/model: the model, and the operating point of most calls."""
         point = self.verifier.point()
-        return {
-            **self.model.describe(),
-            "threshold": point.threshold,
-            "rejectThreshold": point.reject,
-            "far": point.far,
-        }
+        return ModelInfo(
+            **dict(self.model.describe()),
+            threshold=point.threshold,
+            rejectThreshold=point.reject,
+            far=point.far,
+        )
 
-    def find_audit(self, top: int, after: int, **wanted: str | None) -> Json:
-        """Newest first; `wanted` are values of columns."""
-        keys = {column: value for column, value in wanted.items() if value is not None}
-        chosen = "".join(f" AND {column} = :{column}" for column in keys)
-        query = f"SELECT * FROM audit WHERE id < :after{chosen} ORDER BY id DESC LIMIT :most"
+    def find_audit(self, top: int, after: int, **columns: str | None) -> AuditPage:
+        """Return one page of the audit, newest first, of the rows with these values in their columns."""
+        query = sa.select(AUDIT).where(AUDIT.c.id < after)
+        for column, value in columns.items():
+            if value is not None:
+                query = query.where(AUDIT.c[column] == value)
+        # one more than asked for shows whether there is a next page
+        query = query.order_by(AUDIT.c.id.desc()).limit(top + 1)
         with self.store.read() as work:
-            rows = work.all(query, after=after, most=top + 1, **keys)
-        return page([audit_entry(row) for row in rows], top, "id")
+            rows = work.rows(AuditRow, query)
+        items = [audit_entry(row) for row in rows[:top]]
+        return AuditPage(items=items, next=items[-1].id if len(rows) > top else None)
 
-    def _sweep(self) -> None:
-        """Now and then, delete what is too old to be kept."""
-        if time.monotonic() < self._sweep_at:
+    def _clean_up(self) -> None:
+        """Delete rows that are too old to be stored, once per hour."""
+        if time.monotonic() < self._clean_up_at:
             return
-        self._sweep_at = time.monotonic() + SWEEP_S
+        self._clean_up_at = time.monotonic() + CLEAN_UP_S
         with self.store.write() as work:
             oldest = work.now - self.settings.audit_days * DAY
-            work.run("DELETE FROM audit WHERE at < :oldest", oldest=oldest)
-            work.run("DELETE FROM rates WHERE until < :oldest", oldest=work.now - DAY)
-            work.run("DELETE FROM challenges WHERE expires < :oldest", oldest=work.now - DAY)
+            yesterday = work.now - DAY
+            work.run(AUDIT.delete().where(AUDIT.c.at < oldest))
+            work.run(RATES.delete().where(RATES.c.until < yesterday))
+            work.run(CHALLENGES.delete().where(CHALLENGES.c.expires < yesterday))

@@ -1,133 +1,134 @@
-"""The database of the service, SQLite or PostgreSQL: tables, transactions, keys of callers and data keys."""
+"""The store of the service: transactions, the audit, keys of callers and data keys."""
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
 from pydantic_core import to_json
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy import bindparam
 
-from .._optional import need
 from ..exceptions import FileFormatError, ParameterError
+from .database import Database, lock_hosts
 from .keys import Caller, key_hash, new_api_key
-from .schemas import Json, Problem
+from .schemas import Problem
 from .settings import Settings
+from .tables import API_KEYS, AUDIT, CHANGES, DATA_KEYS, KEY_METADATA, META, PROFILES
 
 DAY = 86400.0
 MINUTE = 60.0
-# Of PostgreSQL: hosts that start at the same time create tables one after the other.
-ADVISORY_LOCK = 7215843
-# Of SQLite: seconds that a thread waits for the writers of its own process.
-WRITER_S = 10.0
-# Of Alembic: one file per version of the tables.
+# Alembic: one file per version of the tables.
 MIGRATIONS = Path(__file__).with_name("migrations")
+# Profiles that are numbered by one statement.
+NUMBERED = 500
+
+Values = Mapping[str, object]
+Row = TypeVar("Row")
+# Caller of the transactions that the service starts by itself.
+SERVICE = Caller("service", "admin")
 
 # -- statements --------------------------------------------------------------------------
 
-# Which may lie in another database.
-KEY_TABLES = (
-    "CREATE TABLE IF NOT EXISTS data_keys (profile TEXT PRIMARY KEY, wrapped BYTEA NOT NULL)"
-)
-PUT_MASTER = (
+# Statements with ON CONFLICT are text: SQLAlchemy has one construct per database, and the same SQL serves both.
+PUT_MASTER = sa.text(
     "INSERT INTO meta (name, value) VALUES ('master', :master) ON CONFLICT (name) DO NOTHING"
 )
-PUT_KEY = (
+PUT_API_KEY = sa.text(
     "INSERT INTO api_keys (hash, name, role, created) VALUES (:hash, :name, :role, :created) "
     "ON CONFLICT (hash) DO UPDATE SET role = excluded.role"
 )
-# Take calls out of a minute's share, if so many are left; what lies beyond a minute was written by a wrong
-# clock.
-SPEND = (
+# Takes calls out of a minute's share if enough are left. A time beyond the next minute was written by a wrong clock.
+SPEND = sa.text(
     "INSERT INTO rates (name, until) VALUES (:name, :now + :cost) ON CONFLICT (name) DO UPDATE "
     "SET until = CASE WHEN rates.until BETWEEN :now AND :end THEN rates.until ELSE :now END + :cost "
     "WHERE rates.until <= :end - :cost OR rates.until > :end"
 )
+RATE_UNTIL = sa.text("SELECT until FROM rates WHERE name = :name")
+DATABASE_TIME = sa.extract("epoch", sa.func.clock_timestamp())
+COUNT_CHANGE = (
+    CHANGES.update()
+    .values(number=CHANGES.c.number + 1)
+    .returning(CHANGES.c.number, CHANGES.c.master)
+)
+NUMBER_PROFILES = (
+    PROFILES.update()
+    .where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
+    .values(change=bindparam("number"))
+)
+META_VALUE = sa.select(META.c.value).where(META.c.name == bindparam("name"))
+SET_MASTER = CHANGES.update().values(master=bindparam("mark"))
+CALLER = sa.select(API_KEYS.c.name, API_KEYS.c.role).where(API_KEYS.c.hash == bindparam("hash"))
+DATA_KEY = sa.select(DATA_KEYS.c.wrapped).where(DATA_KEYS.c.profile == bindparam("profile"))
+DESTROY_KEY = DATA_KEYS.delete().where(DATA_KEYS.c.profile == bindparam("profile"))
 
 # -- transactions ------------------------------------------------------------------------
-
-
-# What the service does by itself.
-SERVICE = Caller("service", "admin")
 
 
 class Transaction:
     """One transaction, for one caller.
 
-    ``now`` is the time of the database where several hosts share it: their own clocks may differ. Profiles that were
-    changed are numbered at the end of the transaction.
+    ``now`` is the time of the database where several hosts share it, because their clocks may differ. The names of
+    profiles that the transaction changes are collected in ``changed``; they are numbered at its end.
     """
 
     def __init__(
         self,
-        connection: Connection,
+        connection: sa.Connection,
         clock: Callable[[], float] | None = None,
         caller: Caller = SERVICE,
     ) -> None:
         self.connection = connection
         self.caller = caller
         self.changed: set[str] = set()
-        self.notes: list[Json] = []
+        self.notes: list[dict[str, object]] = []
         self._clock = clock
 
     @cached_property
     def now(self) -> float:
+        """Time in seconds; read once, so that it is the same in the whole transaction."""
         if self._clock is not None:
             return self._clock()
-        return float(self.value("SELECT extract(epoch FROM clock_timestamp())"))
+        return float(self.value(sa.select(DATABASE_TIME)))
 
-    def run(self, statement: str, **values: Any) -> sa.CursorResult[Any]:
-        return self.connection.execute(prepared(statement), values)
+    def run(self, statement: sa.Executable | str, **values: object) -> sa.CursorResult[Any]:
+        """Execute a statement; a string is SQL with parameters called ``:name``."""
+        if isinstance(statement, str):
+            statement = sa.text(statement)
+        return self.connection.execute(statement, values)
 
-    def all(self, query: str, **values: Any) -> list[Json]:
-        result = self.run(query, **values)
-        names = list(result.keys())
-        return [dict(zip(names, row, strict=True)) for row in result]
+    def run_each(self, statement: sa.Executable, rows: Sequence[Values]) -> None:
+        """Execute a statement once per row of values; all rows have the same columns."""
+        self.connection.execute(statement, rows)
 
-    def first(self, query: str, **values: Any) -> Json | None:
-        row = self.run(query, **values).mappings().first()
-        return None if row is None else dict(row)
+    def rows(self, record: Callable[..., Row], query: sa.Executable, **values: object) -> list[Row]:
+        """Return the rows of a query as typed records."""
+        return [record(*row) for row in self.run(query, **values)]
 
-    def value(self, query: str, **values: Any) -> Any:
+    def first(
+        self, record: Callable[..., Row], query: sa.Executable, **values: object
+    ) -> Row | None:
+        row = self.run(query, **values).first()
+        return None if row is None else record(*row)
+
+    def value(self, query: sa.Executable | str, **values: object) -> Any:
+        """Return the first column of the first row; None without a row."""
         return self.run(query, **values).scalar()
 
-    def insert(self, table: str, **values: Any) -> None:
-        self.insert_all(table, [values])
-
-    def insert_all(self, table: str, rows: Sequence[Json]) -> None:
-        """Add rows that have the same columns."""
-        names = ", ".join(f":{name}" for name in rows[0])
-        statement = f"INSERT INTO {table} ({', '.join(rows[0])}) VALUES ({names})"
-        self.connection.execute(prepared(statement), rows)
-
-    def update(self, table: str, id: str, **values: Any) -> None:
-        """Change a row that has an id."""
-        self.update_all(table, [{"id": id, **values}])
-
-    def update_all(self, table: str, rows: Sequence[Json]) -> None:
-        """Change rows, each by its id; all have the same columns."""
-        pairs = ", ".join(f"{name} = :{name}" for name in rows[0] if name != "id")
-        self.connection.execute(prepared(f"UPDATE {table} SET {pairs} WHERE id = :id"), rows)
-
     def note(
-        self, action: str, profile: str | None = None, result: str | None = None, **detail: Any
+        self, action: str, profile: str | None = None, result: str | None = None, **detail: object
     ) -> None:
-        """What was done or decided, for the audit: without sound and without vectors.
+        """Add an entry to the audit, without sound and without vectors.
 
-        All notes of a transaction are written at its end.
+        All entries of a transaction are written at its end.
         """
         self.notes.append(
             {
@@ -141,34 +142,20 @@ class Transaction:
         )
 
 
-@lru_cache(500)
-def prepared(statement: str) -> sa.TextClause:
-    """A statement with values called :name; ``IN :names`` takes a list."""
-    text = sa.text(statement)
-    if ":names" in statement:
-        return text.bindparams(sa.bindparam("names", type_=sa.Text, expanding=True))
-    return text
-
-
 def iso(at: float | None) -> str | None:
+    """Return a time in ISO 8601, in UTC with milliseconds."""
     if at is None:
         return None
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def page(items: Sequence[Json], top: int, by: str) -> Json:
-    """One page of a list; `next` is what `after` names for the next one."""
-    following = str(items[top - 1][by]) if len(items) > top else None
-    return {"items": list(items[:top]), "next": following}
-
-
 class Store:
-    """A database, and that of the data keys, which may be another.
+    """The database of the service, and that of the data keys, which may be another one.
 
     Parameters
     ----------
-    url : of SQLAlchemy: ``sqlite:///folder/mvplda.sqlite`` or ``postgresql://...``
-    key_url : of the data keys, so that they are not backed up with the data; None: the same database
+    url : ``sqlite:///folder/mvplda.sqlite`` or ``postgresql://...``
+    key_url : database of the data keys, so that they are not backed up with the data; None: the same database
     settings : timeouts
     """
 
@@ -176,19 +163,19 @@ class Store:
         self, url: str, key_url: str | None = None, settings: Settings | None = None
     ) -> None:
         settings = settings or Settings()
-        self.engine = connect(url, settings)
-        self.key_engine = self.engine
+        self.database = Database(url, settings)
+        self.key_database = self.database
         if key_url is not None:
-            self.key_engine = connect(key_url, settings)
-        self.is_postgres = self.engine.dialect.name == "postgresql"
-        # None: that of the database
+            self.key_database = Database(key_url, settings)
+        self.is_postgres = self.database.is_postgres
+        # None: the clock of the database
         self.clock: Callable[[], float] | None = None if self.is_postgres else time.time
         self.master: str | None = None
         self._migrate()
 
     def _migrate(self) -> None:
-        """Create the tables, or bring older ones to this version; newer ones are refused."""
-        with begin(self.engine) as connection:
+        """Create the tables or upgrade older ones; raise if they are newer than this version."""
+        with self.database.begin() as connection:
             lock_hosts(connection)
             config = Config(attributes={"connection": connection})
             config.set_main_option("script_location", str(MIGRATIONS))
@@ -198,234 +185,151 @@ class Store:
                 raise FileFormatError(
                     f"the database has tables of another version ({error}): upgrade mvplda"
                 ) from error
-        with begin(self.key_engine) as connection:
+        with self.key_database.begin() as connection:
             lock_hosts(connection)
-            connection.exec_driver_sql(KEY_TABLES)
+            KEY_METADATA.create_all(connection)
 
     @contextmanager
     def write(self, caller: Caller = SERVICE) -> Iterator[Transaction]:
-        with begin(self.engine) as connection:
+        """Open a transaction that may change rows; an exception undoes all of it."""
+        with self.database.begin() as connection:
             work = Transaction(connection, self.clock, caller)
             yield work
             if work.notes:
-                work.insert_all("audit", work.notes)
+                work.run_each(AUDIT.insert(), work.notes)
             if work.changed:
                 self._number(work)
 
     @contextmanager
     def read(self, caller: Caller = SERVICE) -> Iterator[Transaction]:
-        with self.engine.connect() as connection:
+        with self.database.engine.connect() as connection:
             yield Transaction(connection, self.clock, caller)
 
     def _number(self, work: Transaction) -> None:
-        """Give changed profiles the next number.
+        """Give the changed profiles the next number.
 
-        The row of the counter stays locked until the transaction ends, so that numbers are committed in their order:
-        who has seen a number has seen all before it. It is the last lock that is taken, and held for a commit only.
+        The counter's row stays locked until the transaction ends, so numbers are committed in their order: whoever
+        has read a number has read all smaller ones. It is the last lock to be taken, and held for the commit only.
         """
-        row = work.first("UPDATE changes SET number = number + 1 RETURNING number, master")
-        if row is None or self.master not in (None, row["master"]):
+        number, master = work.run(COUNT_CHANGE).one()
+        if self.master not in (None, master):
             raise rotated()
         names = sorted(work.changed)
-        for start in range(0, len(names), 500):
-            update = "UPDATE profiles SET change = :number WHERE id IN :names"
-            work.run(update, number=row["number"], names=names[start : start + 500])
+        for start in range(0, len(names), NUMBERED):
+            work.run(NUMBER_PROFILES, number=number, names=names[start : start + NUMBERED])
 
     def bind(self, master: str) -> None:
-        """Remember the mark of the master key, or refuse another one than was remembered."""
+        """Store the mark of the master key; raise if the database has the mark of another key."""
         with self.write() as work:
-            # of instances that start at once, one puts it
+            # of instances that start at the same time, the first one stores its mark
             work.run(PUT_MASTER, master=master)
             if self.meta("master", work) != master:
                 raise ParameterError(
-                    "the master key is another one than that which this database was made with"
+                    "the master key differs from the one that this database was created with: start the service "
+                    "with that key"
                 )
-            work.run("UPDATE changes SET master = :master", master=master)
+            work.run(SET_MASTER, mark=master)
         self.master = master
 
     def meta(self, name: str, work: Transaction | None = None) -> str | None:
-        """What the table `meta` has of a name."""
+        """Return a value of the table ``meta``."""
         if work is None:
             with self.read() as work:
                 return self.meta(name, work)
-        found: str | None = work.value("SELECT value FROM meta WHERE name = :name", name=name)
-        return found
+        value: str | None = work.value(META_VALUE, name=name)
+        return value
 
     def ping(self) -> None:
+        """Raise if the database does not answer."""
         with self.read() as work:
             work.run("SELECT 1")
 
     def close(self) -> None:
-        self.engine.dispose()
-        self.key_engine.dispose()
+        for database in (self.database, self.key_database):
+            database.engine.dispose()
+
+    def truncate_logs(self) -> None:
+        """Remove erased rows from the logs of SQLite."""
+        for database in {self.database, self.key_database}:
+            database.truncate_log()
 
     # -- keys of callers -----------------------------------------------------
 
     def put_api_key(self, name: str, role: str, key: str | None = None) -> str:
-        """Store the hash of a key, in place of one of the same name; the key itself is not stored."""
+        """Store the hash of a key, in place of an earlier key of the same name, and return the key."""
         key = key or new_api_key()
-        own = {"hash": key_hash(key), "name": name}
+        digest = key_hash(key)
         with self.write() as work:
-            work.run("DELETE FROM api_keys WHERE name = :name AND hash <> :hash", **own)
-            same = work.value("SELECT name FROM api_keys WHERE hash = :hash", hash=own["hash"])
-            if same not in (None, name):
+            work.run(
+                API_KEYS.delete().where(API_KEYS.c.name == name).where(API_KEYS.c.hash != digest)
+            )
+            owner = work.first(Caller, CALLER, hash=digest)
+            if owner is not None and owner.name != name:
                 raise ParameterError(
-                    f"the API key of {name!r} is that of {same!r} already: each has one of its own"
+                    f"the API key of {name!r} is also that of {owner.name!r}: give every caller another key"
                 )
-            # instances that start at once have the same keys in their environment
-            work.run(PUT_KEY, **own, role=role, created=work.now)
+            # instances that start at the same time have the same keys in their environment
+            work.run(PUT_API_KEY, hash=digest, name=name, role=role, created=work.now)
         return key
 
     def drop_api_key(self, name: str) -> bool:
+        """Delete the key of a name; return whether there was one."""
         with self.write() as work:
-            return bool(work.run("DELETE FROM api_keys WHERE name = :name", name=name).rowcount)
+            return bool(work.run(API_KEYS.delete().where(API_KEYS.c.name == name)).rowcount)
 
     def key_names(self) -> list[str]:
         with self.read() as work:
-            return [row["name"] for row in work.all("SELECT name FROM api_keys")]
+            return list(work.run(sa.select(API_KEYS.c.name)).scalars())
 
     def find_caller(self, key: str) -> Caller | None:
-        query = "SELECT name, role FROM api_keys WHERE hash = :hash"
         with self.read() as work:
-            row = work.first(query, hash=key_hash(key))
-        return None if row is None else Caller(**row)
+            return work.first(Caller, CALLER, hash=key_hash(key))
 
     def spend(self, name: str, calls: int, per_minute: float) -> float:
-        """Take calls out of a key's share of a minute, for all processes; else the seconds to wait."""
+        """Take calls out of a key's share of a minute, counted over all processes.
+
+        Returns 0, or the seconds to wait if too few are left.
+        """
         cost = 60 * calls / per_minute
         with self.write() as work:
             end = work.now + MINUTE
             if work.run(SPEND, name=name, now=work.now, cost=cost, end=end).rowcount:
                 return 0.0
-            until = work.value("SELECT until FROM rates WHERE name = :name", name=name)
-            return float(until) + cost - end
+            return float(work.value(RATE_UNTIL, name=name)) + cost - end
 
     # -- data keys -----------------------------------------------------------
 
     @contextmanager
     def keys(self, work: Transaction | None = None) -> Iterator[Transaction]:
-        """The database of data keys: a part of the transaction where they lie with the data, else at once."""
-        if work is not None and self.key_engine is self.engine:
+        """Open the database of the data keys.
+
+        Where they are stored with the data this is the transaction `work`; else it is a transaction of its own,
+        which is committed first.
+        """
+        if work is not None and self.key_database is self.database:
             yield work
         else:
-            with begin(self.key_engine) as connection:
+            with self.key_database.begin() as connection:
                 yield Transaction(connection)
 
     def get_key(self, profile: str, work: Transaction | None = None) -> bytes | None:
+        """Return the wrapped data key of a profile."""
         with self.keys(work) as keys:
-            found: bytes | None = keys.value(
-                "SELECT wrapped FROM data_keys WHERE profile = :profile", profile=profile
-            )
-        return found
+            wrapped: bytes | None = keys.value(DATA_KEY, profile=profile)
+        return wrapped
 
     def destroy_key(self, profile: str, work: Transaction | None = None) -> None:
         with self.keys(work) as keys:
-            keys.run("DELETE FROM data_keys WHERE profile = :profile", profile=profile)
+            keys.run(DESTROY_KEY, profile=profile)
 
     def all_keys(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
-        """Wrapped keys of all profiles, or of some."""
-        query = "SELECT profile, wrapped FROM data_keys"
-        values = {}
+        """Return wrapped data keys by profile: those of `names`, or all."""
+        query = sa.select(DATA_KEYS)
         if names is not None:
-            query += " WHERE profile IN :names"
-            values["names"] = names
-        with self.key_engine.connect() as connection:
-            return {
-                row["profile"]: row["wrapped"]
-                for row in Transaction(connection).all(query, **values)
-            }
-
-    def settle_files(self) -> None:
-        """Empty SQLite's log of changes, which still has what was erased.
-
-        Where somebody reads for long, such as a back-up, the next deletion or the end of the service does it.
-        """
-        for engine in {self.engine, self.key_engine} & set(_WRITERS):
-            path = str(engine.url.database)
-            with _WRITERS[engine], closing(sqlite3.connect(path, timeout=0.2)) as connection:
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            query = query.where(DATA_KEYS.c.profile.in_(names))
+        with self.key_database.engine.connect() as connection:
+            return {row.profile: row.wrapped for row in connection.execute(query)}
 
 
 def rotated() -> Problem:
     return Problem(503, "master-key", "the master key was rotated: this service must be restarted")
-
-
-# -- engines -----------------------------------------------------------------------------
-
-
-def connect(url: str, settings: Settings) -> Engine:
-    """An engine with timeouts, whose transactions are real ones on either kind of database."""
-    kind = url.partition(":")[0].partition("+")[0]
-    if kind not in ("sqlite", "postgresql"):
-        raise ParameterError(
-            f"a database is sqlite:///FILE or postgresql://...; got one of {kind!r}"
-        )
-    arguments: Json = {"timeout": settings.lock_timeout_s}
-    if kind == "postgresql":
-        need("psycopg")
-        url = url.replace("postgresql://", "postgresql+psycopg://")
-        lock_ms = round(1000 * settings.lock_timeout_s)
-        statement_ms = round(1000 * settings.statement_timeout_s)
-        limits = f"-c lock_timeout={lock_ms} -c statement_timeout={statement_ms}"
-        arguments = {"connect_timeout": round(settings.connect_timeout_s), "options": limits}
-    engine = sa.create_engine(
-        url,
-        pool_size=settings.threads + 2,
-        max_overflow=settings.at_once + settings.threads,
-        pool_timeout=settings.connect_timeout_s,
-        pool_pre_ping=kind == "postgresql",  # which may have been started anew
-        connect_args=arguments,
-    )
-    if kind == "sqlite":
-        prepare_sqlite(engine)
-    return engine
-
-
-def prepare_sqlite(engine: Engine) -> None:
-    # created before SQLite does it, for its owner alone; the files beside it take its mode
-    os.close(os.open(str(engine.url.database), os.O_RDWR | os.O_CREAT, 0o600))
-
-    @sa.event.listens_for(engine, "connect")
-    def _prepare(connection: sqlite3.Connection, record: Any) -> None:
-        # transactions are begun below, and not where the driver guesses
-        connection.isolation_level = None
-        pragmas = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")
-        for pragma in pragmas:
-            connection.execute(f"PRAGMA {pragma}").close()
-
-    @sa.event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        # a writer takes its lock at once: one that began to read could not go on if another wrote
-        wants = connection.get_execution_options().get("writes")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if wants else "BEGIN")
-
-    _WRITERS[engine] = threading.Lock()
-
-
-# Of SQLite: threads of a process wait for each other here, and not in the database, which polls.
-_WRITERS: WeakKeyDictionary[Engine, threading.Lock] = WeakKeyDictionary()
-
-
-@contextmanager
-def begin(engine: Engine) -> Iterator[Connection]:
-    """A transaction that writes."""
-    lock = _WRITERS.get(engine)
-    if lock is not None and not lock.acquire(timeout=WRITER_S):
-        raise Problem(503, "database", "too many calls wait to write: nothing was changed", wait=2)
-    try:
-        with engine.connect() as connection:
-            if lock is not None:
-                connection = connection.execution_options(writes=True)
-            with connection.begin():
-                yield connection
-    finally:
-        if lock is not None:
-            lock.release()
-
-
-def lock_hosts(connection: Connection) -> None:
-    """Several hosts may start at once on PostgreSQL, which has no lock timeout for this."""
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql("SET LOCAL lock_timeout = '60s'")
-        connection.exec_driver_sql("SET LOCAL statement_timeout = '120s'")
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")

@@ -1,8 +1,7 @@
-"""Is it the owner, and are these the words? Decisions, locks after rejections, and challenges."""
+"""Verification: decisions, locks after rejections, and challenges."""
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,50 +9,57 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
+from sqlalchemy import bindparam
 
 from ..decisions import Decision, OperatingPoint
 from ..exceptions import ParameterError
+from .cells import Cell
 from .keys import Caller
-from .model import NO_POINT, PHRASE, SPEAKER, Cell, ProcessedRecording, label_of, point_fields
-from .profiles import ProfileStore
-from .schemas import Json, Problem, VerifyRequest
+from .model import NO_POINT, PHRASE, SPEAKER, VerificationTrial, label_of, point_reply
+from .profiles import UPDATE_PROFILE, ProfileStore
+from .recordings import ProcessedRecording
+from .schemas import Challenge, Problem, VerifyReply, VerifyRequest
 from .store import MINUTE, Transaction, iso
+from .tables import CHALLENGES, ProfileRow
 
-# Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words.
+# Names of the kinds of trials: the target (T) or an impostor (I) with the correct (C) or a wrong (W) phrase.
 KINDS = {"speaker+phrase": "TC", "speaker": "TW", "phrase": "IC", "nothing": "IW"}
-# Of a model of voices alone.
+# Kinds of a model of voices only.
 VOICE_KINDS = {"speaker": "TC", "nothing": "IC"}
-# Why nothing is decided, where that is not called like the state of the profile.
+# Reason codes for states in which nothing is decided, where the code differs from the state.
 STATE_REASONS = {
     "created": "not_enrolled",
     "enrolling": "not_enrolled",
     "stale": "model_changed",
 }
-# Fields of a decision that are empty where nothing was scored.
-UNDECIDED = ("voice", "words", "llr", "posteriors", "llrSpeaker", "llrPhrase", "calibrated")
+USE_CHALLENGE = (
+    CHALLENGES.delete()
+    .where(CHALLENGES.c.id == bindparam("challenge"))
+    .where(CHALLENGES.c.profile == bindparam("name"))
+    .returning(CHALLENGES.c.phrase, CHALLENGES.c.expires)
+)
 
 
 @dataclass
 class Attempt:
-    """Somebody who says that he or she is the owner of a profile; and what is found out about it.
+    """A claim to be the owner of a profile, and the state of its verification.
 
-    wanted : label of the phrase that was asked for; empty: any
-    reason : why nothing is decided; None: `cells` are compared
+    phrase : label of the claimed phrase; empty: any enrolled one
+    reason : why nothing is decided; None: the recording is compared with `cells`
     """
 
     caller: Caller
     name: str
-    heard: ProcessedRecording
-    ask: VerifyRequest
-    row: Json = field(default_factory=dict)
+    recording: ProcessedRecording
+    request: VerifyRequest
     point: OperatingPoint = NO_POINT
-    wanted: str = ""
+    phrase: str = ""
     reason: str | None = None
     cells: list[Cell] = field(default_factory=list)
 
 
 class Verifier:
-    """Decides, in one transaction that has the locks of the profiles, and writes what was decided into the audit."""
+    """Decides attempts in one transaction, which locks their profiles and writes the decisions to the audit."""
 
     def __init__(self, profiles: ProfileStore) -> None:
         self.profiles = profiles
@@ -61,146 +67,178 @@ class Verifier:
         self.settings = profiles.settings
         self._points = lru_cache(100)(self._point)
 
-    def verify(self, work: Transaction, attempts: Sequence[Attempt]) -> list[Json | Problem]:
-        """Decide attempts on different profiles together; a refusal of one leaves the others as they are."""
+    def verify(self, work: Transaction, attempts: Sequence[Attempt]) -> list[VerifyReply | Problem]:
+        """Decide attempts on different profiles together; the refusal of one does not affect the others."""
         rows = self.profiles.locked(work, [attempt.name for attempt in attempts])
-        outcomes: dict[str, Json | Problem] = {}
+        outcomes: dict[str, VerifyReply | Problem] = {}
         admitted = []
         for attempt in attempts:
             work.caller = attempt.caller
             try:
-                attempt.row = self.profiles.checked(rows.get(attempt.name))
-                self._prepare(work, attempt)
+                self._prepare(work, attempt, self.profiles.checked(rows.get(attempt.name)))
                 admitted.append(attempt)
             except Problem as problem:
-                outcomes[attempt.name] = noted(work, attempt.name, problem)
-        counted = []
-        for attempt, result in zip(admitted, self._decided(work, admitted), strict=True):
+                outcomes[attempt.name] = record_refusal(work, attempt.name, problem)
+        updates = []
+        replies = self._decide(work, admitted, rows)
+        for attempt, reply in zip(admitted, replies, strict=True):
             work.caller = attempt.caller
-            counted.append(self._counted(work, attempt, result["decision"]))
-            outcomes[attempt.name] = self._settled(work, attempt, result)
-        if counted:
-            work.update_all("profiles", counted)
+            updates.append(self._counters(work, attempt, rows[attempt.name], reply.decision))
+            self._record(work, attempt, reply)
+            outcomes[attempt.name] = reply
+        if updates:
+            work.run_each(UPDATE_PROFILE, updates)
         return [outcomes[attempt.name] for attempt in attempts]
 
     def admit(self, work: Transaction, name: str) -> Problem | None:
-        """Why an attempt would be refused, before its sound is heard."""
+        """Return the refusal of an attempt before its sound is processed; None if it is admitted."""
         try:
             self._check_limits(work, self.profiles.row(work, name))
         except Problem as problem:
-            return noted(work, name, problem)
+            return record_refusal(work, name, problem)
         return None
 
-    def _check_limits(self, work: Transaction, row: Json) -> None:
-        until = row["locked_until"]
+    def _check_limits(self, work: Transaction, row: ProfileRow) -> None:
+        until = row.locked_until
         if until is not None and until > work.now:
-            detail = f"after {row['failures']} rejections the profile is locked for a while"
+            detail = f"after {row.failures} rejections the profile is locked for a while"
             raise Problem(429, "locked", detail, wait=until - work.now)
         wait = self._rate_until(work, row) - work.now - MINUTE
         if wait > 0:
             raise Problem(429, "rate", "there are too many attempts on this profile", wait=wait)
 
-    def _rate_until(self, work: Transaction, row: Json) -> float:
-        """When this attempt and those before it are paid off: each costs its part of a minute."""
+    def _rate_until(self, work: Transaction, row: ProfileRow) -> float:
+        """Return the time at which this attempt and the earlier ones are paid off.
+
+        Each costs its share of a minute.
+        """
         rate = self.settings.profile_rate
         if not rate:
             return work.now
-        until = row["rate_until"] or work.now
-        if not work.now <= until <= work.now + MINUTE:  # long ago, or written by a wrong clock
+        until = row.rate_until or work.now
+        if not work.now <= until <= work.now + MINUTE:
+            # long ago, or written by a wrong clock
             until = work.now
-        return float(until + MINUTE / rate)
+        return until + MINUTE / rate
 
-    def _prepare(self, work: Transaction, attempt: Attempt) -> None:
-        """What an attempt is decided by; raises where it is refused."""
-        ask = attempt.ask
-        self._check_limits(work, attempt.row)
-        attempt.point = self._points(ask.far, ask.countermeasureLlr is not None)
-        attempt.wanted = "" if ask.phrase is None else label_of(ask.phrase)
-        if ask.challengeId is not None:
-            attempt.wanted = self._use(work, attempt.name, ask.challengeId)
-        attempt.reason = self._obstacle(work, attempt)
+    def _prepare(self, work: Transaction, attempt: Attempt, row: ProfileRow) -> None:
+        """Set what an attempt is decided by; raise if it is refused."""
+        request = attempt.request
+        self._check_limits(work, row)
+        attempt.point = self._points(request.far, request.countermeasureLlr is not None)
+        attempt.phrase = "" if request.phrase is None else label_of(request.phrase)
+        if request.challengeId is not None:
+            attempt.phrase = self._use_challenge(work, attempt.name, request.challengeId)
+        attempt.reason = self._obstacle(work, attempt, row)
 
-    def _decided(self, work: Transaction, attempts: Sequence[Attempt]) -> Iterator[Json]:
-        """Decisions with their evidence: all that can be scored in one call."""
+    def _decide(
+        self, work: Transaction, attempts: Sequence[Attempt], rows: dict[str, ProfileRow]
+    ) -> Iterator[VerifyReply]:
+        """Yield replies with their evidence; all attempts that can be scored are scored in one call."""
         scored = [attempt for attempt in attempts if attempt.reason is None]
         decisions: Iterator[Decision] = iter([])
         if scored:
-            vectors = [one.heard.vector for one in scored if one.heard.vector is not None]
-            shares = self.profiles.model.share(np.stack(vectors))
-            deployed = self.profiles.domain.deployed(work, scored[0].row["last_change"])
+            vectors = [attempt.recording.vector for attempt in scored]
+            shares = self.profiles.model.share(np.stack([v for v in vectors if v is not None]))
+            last_change = rows[scored[0].name].last_change
+            deployed = self.profiles.domain.deployed(work, last_change)
             trials = []
-            for one, share in zip(scored, shares, strict=True):
-                test = Cell(one.wanted, share, 1)
-                spoof = one.ask.countermeasureLlr
-                # errors were measured with and without phrases that are known
-                is_known = deployed.knows(one.cells)
-                one.point = self._points(one.ask.far, spoof is not None, is_known)
-                trials.append((one.cells, test, spoof, one.point))
+            for attempt, share in zip(scored, shares, strict=True):
+                spoof = attempt.request.countermeasureLlr
+                # error rates were measured with and without known phrases
+                is_known = deployed.are_phrases_known(attempt.cells)
+                attempt.point = self._points(attempt.request.far, spoof is not None, is_known)
+                test = Cell(attempt.phrase, share, 1)
+                trials.append(VerificationTrial(attempt.cells, test, spoof, attempt.point))
             decisions = iter(deployed.decisions(trials, self.settings.spoof_prior))
         for attempt in attempts:
-            if attempt.reason is None:
-                yield decision_fields(next(decisions))
-                continue
-            decision = "reject" if attempt.reason == "suspected_replay" else "inconclusive"
-            yield {"decision": decision, "reason": attempt.reason, **dict.fromkeys(UNDECIDED)}
+            decision = next(decisions) if attempt.reason is None else None
+            yield self._reply(attempt, decision)
 
-    def _settled(self, work: Transaction, attempt: Attempt, result: Json) -> Json:
-        """The answer, and its entry in the audit."""
+    def _reply(self, attempt: Attempt, decision: Decision | None) -> VerifyReply:
+        """Return the reply for a decision; None if nothing was scored."""
         point = attempt.point
         model = self.profiles.model
-        result |= {
-            "threshold": point.threshold,
-            "rejectThreshold": point.reject,
-            "countermeasureLlr": attempt.ask.countermeasureLlr,
-            "operatingPoint": None if point.measured is None else point_fields(point),
-            "modelVersion": model.version,
-            "notice": model.notice,
-        }
+        verdict = "reject" if attempt.reason == "suspected_replay" else "inconclusive"
+        reply = VerifyReply(
+            resultId=secrets.token_hex(16),
+            decision=verdict,
+            reason=attempt.reason,
+            threshold=point.threshold,
+            rejectThreshold=point.reject,
+            countermeasureLlr=attempt.request.countermeasureLlr,
+            operatingPoint=None if point.measured is None else point_reply(point),
+            quality=attempt.recording.quality,
+            modelVersion=model.version,
+            notice=model.notice,
+        )
+        if decision is not None:
+            kinds = KINDS if PHRASE in decision.llrs else VOICE_KINDS
+            probabilities = decision.probabilities.items()
+            reply.decision = decision.answer
+            reply.reason = decision.reason
+            reply.voice = decision.views.get(SPEAKER)
+            reply.phrase = decision.views.get(PHRASE)
+            reply.llr = float(decision.llr)
+            reply.posteriors = {kinds.get(name, name): float(p) for name, p in probabilities}
+            reply.llrSpeaker = decision.llrs[SPEAKER]
+            reply.llrPhrase = decision.llrs.get(PHRASE)
+            reply.calibrated = decision.calibrated
+        return reply
+
+    def _record(self, work: Transaction, attempt: Attempt, reply: VerifyReply) -> None:
+        """Write the audit entry of a decision, and the mark of its recording."""
         if attempt.reason is None:
-            # a recording by which nothing was decided may come again
-            self.templates.put_mark(work, attempt.name, attempt.heard)
-        made = secrets.token_hex(16)
-        work.note("verify", attempt.name, made, **result)
-        return {"resultId": made, **result, "quality": attempt.heard.quality}
+            # a recording that led to no decision may be sent again
+            self.templates.put_mark(work, attempt.name, attempt.recording)
+        detail = reply.model_dump(exclude={"resultId", "quality"})
+        work.note("verify", attempt.name, reply.resultId, **detail)
 
-    def _counted(self, work: Transaction, attempt: Attempt, decision: str) -> Json:
-        """What a profile keeps of an attempt: rejections in a row lock it, others note that it was used."""
-        row = attempt.row
-        names = ("id", "failures", "locked_until", "last_used", "last_phrase")
-        values = {name: row[name] for name in names}
-        values["rate_until"] = self._rate_until(work, row)
-        if decision == "accept":
-            values |= {"failures": 0, "locked_until": None, "last_used": work.now}
-            if attempt.ask.challengeId is not None:
-                values["last_phrase"] = attempt.wanted
-        elif decision == "reject":
-            values["failures"] += 1
-            over = values["failures"] - self.settings.lock_after
-            if over >= 0:
-                values["locked_until"] = work.now + self.settings.lock_s * 2.0 ** min(over, 16)
-        return values
+    def _counters(
+        self, work: Transaction, attempt: Attempt, row: ProfileRow, verdict: str
+    ) -> dict[str, object]:
+        """Return the columns that an attempt changes.
 
-    def _obstacle(self, work: Transaction, attempt: Attempt) -> str | None:
-        """Why nothing can be decided, whatever was said; else the sums to decide by are set."""
-        state = self.profiles.current(work, attempt.row)
+        Rejections in a row lock the profile; an acceptance ends the row.
+        """
+        if verdict == "accept":
+            row.failures = 0
+            row.locked_until = None
+            row.last_used = work.now
+            if attempt.request.challengeId is not None:
+                row.last_phrase = attempt.phrase
+        elif verdict == "reject":
+            row.failures += 1
+            excess = row.failures - self.settings.lock_after
+            if excess >= 0:
+                row.locked_until = work.now + self.settings.lock_s * 2.0 ** min(excess, 16)
+        return {
+            "profile_id": row.id,
+            "failures": row.failures,
+            "locked_until": row.locked_until,
+            "last_used": row.last_used,
+            "last_phrase": row.last_phrase,
+            "rate_until": self._rate_until(work, row),
+        }
+
+    def _obstacle(self, work: Transaction, attempt: Attempt, row: ProfileRow) -> str | None:
+        """Return why nothing can be decided; otherwise set the sums to decide by and return None."""
+        state = self.profiles.current(work, row)
         if state != "enrolled":
             return STATE_REASONS.get(state, state)
-        if attempt.heard.reason is not None:
-            return attempt.heard.reason
-        if self.templates.is_copy(work, attempt.name, attempt.heard):
+        if attempt.recording.reason is not None:
+            return attempt.recording.reason
+        if self.templates.is_copy(work, attempt.name, attempt.recording):
             return "suspected_replay"
-        attempt.cells = self._complete(work, attempt.row)
+        attempt.cells = self._complete_cells(work, row)
         enrolled = {cell.phrase for cell in attempt.cells}
-        if not enrolled or attempt.wanted not in {
-            "",
-            *enrolled,
-            *self.profiles.model.known_phrases,
-        }:
+        accepted = {"", *enrolled, *self.profiles.model.known_phrases}
+        if not enrolled or attempt.phrase not in accepted:
             return "not_enrolled"
         return None
 
-    def _complete(self, work: Transaction, row: Json) -> list[Cell]:
-        """Sums of phrases that have as many recordings as are wanted: others do not count."""
+    def _complete_cells(self, work: Transaction, row: ProfileRow) -> list[Cell]:
+        """Return the sums of phrases that have enough recordings."""
         cells = self.templates.cells(work, row)
         counts: Counter[str] = Counter()
         for cell in cells:
@@ -208,18 +246,18 @@ class Verifier:
         return [cell for cell in cells if counts[cell.phrase] >= self.settings.enrolments]
 
     def point(self) -> OperatingPoint:
-        """Where a call gives no operating point."""
+        """Return the operating point of calls that do not choose one."""
         return self._points(None, False)
 
     def _point(
-        self, far: float | None, is_spoofed: bool, is_known: bool | None = None
+        self, far: float | None, has_countermeasure: bool, is_known: bool | None = None
     ) -> OperatingPoint:
-        """The operating point that a call asks for, else that of the settings or of the model.
+        """Return the operating point that a call chooses, else that of the settings or of the model.
 
-        is_known : whether the deployment knows the phrases of the profile; None: as usual
+        is_known : whether the deployment knows the phrases of the profile; None: as for most calls
         """
         model = self.profiles.model
-        question = model.usual_question(0.0 if is_spoofed else None)
+        question = model.usual_question(0.0 if has_countermeasure else None)
         if is_known is False:
             question = replace(question, known=())
         try:
@@ -229,67 +267,49 @@ class Verifier:
 
     # -- challenges ----------------------------------------------------------
 
-    def challenge(self, work: Transaction, name: str) -> Json:
-        """A phrase to be said now, once, so that a recording of last time has the wrong words."""
+    def challenge(self, work: Transaction, name: str) -> Challenge:
+        """Choose a phrase to be said now, once, so that an earlier recording has the wrong phrase."""
         row = self.profiles.locked_one(work, name)
         state = self.profiles.current(work, row)
         if state != "enrolled":
-            detail = f"the profile is {state}: only enrolled ones are challenged"
+            detail = f"the profile is {state}: challenges need an enrolled profile"
             raise Problem(409, "state", detail, state=state)
-        # phrases with recordings enough, and those that need none
+        # phrases with enough recordings, and phrases that need none
         texts = {**self.profiles.model.known_phrases}
-        own: dict[str, str] = json.loads(row["phrases"])
-        texts |= {cell.phrase: own[cell.phrase] for cell in self._complete(work, row)}
-        # a recording of last time must have the wrong words
-        fresh = sorted(set(texts) - {row["last_phrase"]})
+        profile_texts = row.texts()
+        texts |= {
+            cell.phrase: profile_texts[cell.phrase] for cell in self._complete_cells(work, row)
+        }
+        # the phrase of the last challenge may be in a recording
+        fresh = sorted(set(texts) - {row.last_phrase})
         if len(texts) < 2 or not fresh:
-            detail = f"two phrases to choose from are the least, the profile has {len(texts)}: enrol more"
+            detail = f"a challenge needs two phrases to choose from, the profile has {len(texts)}: enrol more"
             raise Problem(409, "too-few-phrases", detail)
         label = secrets.choice(fresh)
-        made = secrets.token_hex(16)
+        challenge_id = secrets.token_hex(16)
         expires = work.now + self.settings.challenge_s
-        work.insert("challenges", id=made, profile=name, phrase=label, expires=expires)
+        work.run(CHALLENGES.insert(), id=challenge_id, profile=name, phrase=label, expires=expires)
         work.note("challenge", name)
-        return {
-            "challengeId": made,
-            "profileId": name,
-            "phrases": [texts[label]],
-            "expires": iso(expires),
-        }
+        return Challenge(
+            challengeId=challenge_id,
+            profileId=name,
+            phrases=[texts[label]],
+            expires=iso(expires),
+        )
 
-    def _use(self, work: Transaction, name: str, challenge: str) -> str:
-        """The phrase that was asked for; the challenge is used up by this."""
-        out = "DELETE FROM challenges WHERE id = :id AND profile = :name RETURNING phrase, expires"
-        row = work.first(out, id=challenge, name=name)
+    def _use_challenge(self, work: Transaction, name: str, challenge: str) -> str:
+        """Delete a challenge and return the label of its phrase; raise if it is used up or too old."""
+        row = work.run(USE_CHALLENGE, challenge=challenge, name=name).first()
         if row is None:
-            detail = (
-                "there is no such challenge of this profile, or it was answered: ask for another"
-            )
+            detail = "this profile has no such challenge, or it was answered: request another"
             raise Problem(409, "challenge-used", detail)
-        if row["expires"] < work.now:
-            raise Problem(409, "challenge-expired", "the challenge is too old: ask for another")
-        return str(row["phrase"])
+        if row.expires < work.now:
+            raise Problem(409, "challenge-expired", "the challenge has expired: request another")
+        return str(row.phrase)
 
 
-def noted(work: Transaction, name: str, problem: Problem) -> Problem:
-    """A refusal, in the audit if it is for too many attempts."""
+def record_refusal(work: Transaction, name: str, problem: Problem) -> Problem:
+    """Return a refusal, with an audit entry if there were too many attempts."""
     if problem.status_code == 429:
         work.note("refuse", name, reason=problem.kind)
     return problem
-
-
-def decision_fields(decision: Decision) -> Json:
-    """What was decided about a trial, and by what evidence."""
-    kinds = KINDS if PHRASE in decision.llrs else VOICE_KINDS
-    posteriors = {kinds.get(name, name): p for name, p in decision.probabilities.items()}
-    return {
-        "decision": decision.answer,
-        "reason": decision.reason,
-        "voice": decision.voice,
-        "words": decision.words,
-        "llr": decision.llr,
-        "posteriors": posteriors,
-        "llrSpeaker": decision.llrs[SPEAKER],
-        "llrPhrase": decision.llrs.get(PHRASE),
-        "calibrated": decision.calibrated,
-    }

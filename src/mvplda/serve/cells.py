@@ -1,0 +1,44 @@
+"""Cells: stored sums of recordings, per phrase and session of a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """Sum of the recordings of one phrase and session of a profile, in whole numbers.
+
+    phrase : label of the phrase; empty for a test without a claimed phrase
+    count : number of recordings in the sum
+    session : empty for a test, which is a session of its own
+    """
+
+    phrase: str
+    total: Integers
+    count: int
+    session: str = ""
+
+
+def merge_cells(
+    cells: Sequence[Cell], per_phrase: bool = False, per_session: bool = False
+) -> list[Cell]:
+    """Add up the cells of a profile: to one cell, or to one per phrase, per session, or per pair of them."""
+    if len(cells) == 1:
+        return list(cells)
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        key = (cell.phrase if per_phrase else "", cell.session if per_session else "")
+        groups.setdefault(key, []).append(cell)
+    merged = []
+    for (phrase, session), members in groups.items():
+        total = np.sum([cell.total for cell in members], axis=0)
+        count = sum(cell.count for cell in members)
+        merged.append(Cell(phrase, total, count, session))
+    return merged

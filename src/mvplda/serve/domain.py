@@ -1,0 +1,73 @@
+"""The service's model, deployed to the domain of the profiles that are stored."""
+
+from __future__ import annotations
+
+import threading
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam
+
+from .model import Model
+from .store import Transaction
+from .tables import CHANGES, PROFILES
+from .templates import Templates
+
+# Profiles that the domain is computed from: more make no difference.
+DOMAIN_PROFILES = 200
+
+CHANGE_NUMBER = sa.select(CHANGES.c.number)
+SAMPLE = (
+    sa.select(PROFILES.c.id, PROFILES.c.version)
+    .where(PROFILES.c.model == bindparam("model"))
+    .where(PROFILES.c.enrollments > 0)
+    .order_by(PROFILES.c.id)
+    .limit(bindparam("count"))
+)
+
+
+class DomainCache:
+    """Deploys the service's model on stored sums, and computes the result again when these sums change.
+
+    The sums are those of the first profiles in the order of their names, which are random, and of the model in use.
+    The domain depends on the database only, so that all processes have the same one, and nothing of a deleted
+    profile stays in it. In a large database few changes concern the sample: most calls cost one query.
+    """
+
+    def __init__(self, model: Model, templates: Templates) -> None:
+        self.model = model
+        self.templates = templates
+        self._lock = threading.Lock()
+        self._number = -1
+        self._sample: list[tuple[str, int]] = []
+        self._deployed = model
+
+    def deployed(self, work: Transaction, number: int | None = None) -> Model:
+        """Return the model in the domain of the profiles that a transaction sees.
+
+        number : number of the last change, if the caller has read it already
+        """
+        if not self.model.has_domain:
+            return self.model
+        if number is None:
+            number = int(work.value(CHANGE_NUMBER))
+        with self._lock:
+            if number == self._number:
+                return self._deployed
+            sample = self.sample(work)
+            deployed = self._deployed
+            if sample != self._sample:
+                names = [name for name, _ in sample]
+                cells = self.templates.cells_by_profile(work, names)
+                deployed = self.model.deployed([cells[name] for name in names if name in cells])
+            if work.changed:
+                # not committed yet: other transactions do not see these sums
+                return deployed
+            self._number = number
+            self._sample = sample
+            self._deployed = deployed
+        return deployed
+
+    def sample(self, work: Transaction) -> list[tuple[str, int]]:
+        """Return (profile, version) of the profiles that the domain is computed from."""
+        rows = work.run(SAMPLE, model=self.model.fingerprint, count=DOMAIN_PROFILES)
+        return [(row.id, row.version) for row in rows]

@@ -1,0 +1,215 @@
+"""Tables of the service's database, and typed records of the rows that are read from them.
+
+A record has the columns of its table in the same order, so that ``ProfileRow(*row)`` converts a row.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    func,
+    text,
+)
+
+METADATA = MetaData()
+# Data keys may be stored in a database of their own, apart from what is backed up.
+KEY_METADATA = MetaData()
+
+META = Table(
+    "meta",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+# One row: the number of transactions that have changed profiles, and the mark of the master key.
+CHANGES = Table(
+    "changes",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, nullable=False),
+    Column("master", Text),
+)
+
+PROFILES = Table(
+    "profiles",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("user_id", Text, index=True),
+    Column("state", Text, nullable=False),
+    Column("phrases", Text, nullable=False),
+    Column("consent", Text),
+    Column("version", Integer, nullable=False),
+    Column("model", Text),
+    Column("model_version", Text),
+    Column("enrollments", Integer, nullable=False),
+    Column("next_number", Integer, nullable=False),
+    Column("speech_s", Double, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("locked_until", Double),
+    Column("created", Double, nullable=False),
+    Column("updated", Double, nullable=False),
+    Column("last_used", Double),
+    Column("change", BigInteger, nullable=False, server_default=text("0"), index=True),
+    Column("rate_until", Double),
+    Column("last_phrase", Text),
+)
+# The time from which the days until expiry are counted.
+last_use = func.coalesce(PROFILES.c.last_used, PROFILES.c.created)
+Index("profiles_used", last_use)
+
+ENROLMENTS = Table(
+    "enrollments",
+    METADATA,
+    Column("profile", ForeignKey(PROFILES.c.id), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("phrase", Text, nullable=False),
+    Column("session", Text, nullable=False),
+    Column("share", LargeBinary, nullable=False),
+    Column("vector", LargeBinary),
+    Column("extractor", Text),
+    Column("speech_s", Double, nullable=False),
+    Column("created", Double, nullable=False),
+)
+
+# Keyed hashes of recordings: a recording that is sent again is a replay.
+MARKS = Table(
+    "marks",
+    METADATA,
+    Column("profile", Text, primary_key=True),
+    Column("mark", Text, primary_key=True),
+    Column("at", Double, nullable=False),
+)
+
+# A row is deleted when its challenge is answered.
+CHALLENGES = Table(
+    "challenges",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("profile", Text, nullable=False, index=True),
+    Column("phrase", Text, nullable=False),
+    Column("expires", Double, nullable=False, index=True),
+)
+
+AUDIT = Table(
+    "audit",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("at", Double, nullable=False, index=True),
+    Column("caller", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("profile", Text, index=True),
+    Column("result_id", Text, index=True),
+    Column("detail", Text, nullable=False),
+    # the number of a deleted row is never used again
+    sqlite_autoincrement=True,
+)
+
+API_KEYS = Table(
+    "api_keys",
+    METADATA,
+    Column("hash", Text, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("role", Text, nullable=False),
+    Column("created", Double, nullable=False),
+)
+
+# Time at which the calls of a key in the last minute are paid off.
+RATES = Table(
+    "rates",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("until", Double, nullable=False),
+)
+
+DATA_KEYS = Table(
+    "data_keys",
+    KEY_METADATA,
+    Column("profile", Text, primary_key=True),
+    Column("wrapped", LargeBinary, nullable=False),
+)
+
+
+@dataclass
+class ProfileRow:
+    """Row of the table ``profiles``.
+
+    state : created, enrolling, enrolled, opted_out or deleted; stale and expired follow from model and time
+    phrases : JSON of {label: text}
+    consent : JSON of the consent, with its time
+    version : number of changes of this profile
+    model : fingerprint of the model that computed its sums
+    change : number of the last change, counted over all profiles
+    rate_until : time at which the attempts of the last minute are paid off
+    last_phrase : phrase of the last accepted challenge, which the next challenge avoids
+    last_change : number of the last change of any profile; only of locked rows
+    """
+
+    id: str
+    user_id: str | None
+    state: str
+    phrases: str
+    consent: str | None
+    version: int
+    model: str | None
+    model_version: str | None
+    enrollments: int
+    next_number: int
+    speech_s: float
+    failures: int
+    locked_until: float | None
+    created: float
+    updated: float
+    last_used: float | None
+    change: int
+    rate_until: float | None
+    last_phrase: str | None
+    last_change: int | None = None
+
+    def texts(self) -> dict[str, str]:
+        """Return the phrases of the profile: {label: text}."""
+        return dict(json.loads(self.phrases))
+
+
+class EnrolmentRow(NamedTuple):
+    """Row of the table ``enrollments``: one recording of a profile.
+
+    session : equal for recordings of one room, microphone and day
+    share : encrypted summand of the sum of its phrase
+    vector : encrypted vector, where vectors are stored
+    """
+
+    profile: str
+    number: int
+    phrase: str
+    session: str
+    share: bytes
+    vector: bytes | None
+    extractor: str | None
+    speech_s: float
+    created: float
+
+
+class AuditRow(NamedTuple):
+    """Row of the table ``audit``; `detail` is JSON."""
+
+    id: int
+    at: float
+    caller: str
+    action: str
+    profile: str | None
+    result_id: str | None
+    detail: str

@@ -1,0 +1,214 @@
+"""Search for a voice in PostgreSQL by the extension pgvector.
+
+Its types and operators are no part of SQLAlchemy: the statements of this module are SQL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy import bindparam
+from sqlalchemy.exc import DBAPIError
+
+from .. import __version__
+from .._typing import Array
+from ..exceptions import ParameterError
+from ..scoring.search import SearchIndex
+from .cells import Cell, Integers, merge_cells
+from .database import lock_hosts
+from .domain import CHANGE_NUMBER
+from .model import VOICE, Model
+from .profiles import ProfileStore
+from .store import DAY, Transaction
+from .tables import PROFILES
+from .voice_memory import Scores
+
+# Profiles whose vectors are written in one transaction, which locks them for less than a second.
+WRITE_LIMIT = 300
+# Transactions that may fail because others wrote the same profiles meanwhile.
+TRIES = 20
+# PostgreSQL: another transaction changed rows that this one reads.
+CONFLICT = "40001"
+
+# Unlogged: no vector of a voice is in the log of the database or in copies made from it; after a crash the table is
+# empty. A change of a profile deletes its vectors in the same transaction.
+CREATE_TABLE = """
+CREATE EXTENSION IF NOT EXISTS vector;
+CREATE UNLOGGED TABLE voice_vectors (profile TEXT NOT NULL, version TEXT NOT NULL, vector vector NOT NULL);
+CREATE INDEX voice_vectors_profile ON voice_vectors (profile);
+CREATE FUNCTION drop_voice_vectors() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN DELETE FROM voice_vectors WHERE profile = NEW.id; RETURN NULL; END $$;
+CREATE TRIGGER drop_voice_vectors AFTER UPDATE OF change ON profiles FOR EACH ROW EXECUTE FUNCTION drop_voice_vectors()
+"""
+NAMES = bindparam("names", type_=sa.Text, expanding=True)
+# The best profiles; then those without a vector of this version; then the others without their names, as means and
+# counts of groups of nearly equal products.
+SEARCH = sa.text("""
+WITH every AS MATERIALIZED (
+    SELECT id, max(-(vector <#> CAST(:query AS vector))) AS product
+    FROM profiles LEFT JOIN voice_vectors ON profile = id AND voice_vectors.version = :version
+    WHERE state = 'enrolled' AND model = :model AND coalesce(last_used, created) >= :since
+        AND (:everybody OR id IN :names)
+    GROUP BY id
+), best AS MATERIALIZED (
+    SELECT id, product, 1 AS people FROM every WHERE product IS NOT NULL ORDER BY product DESC LIMIT :count
+), missing AS (SELECT id, product, 0 FROM every WHERE product IS NULL ORDER BY id LIMIT :write_limit),
+others AS (
+    SELECT CAST(NULL AS text), avg(product), count(*) FROM every
+    WHERE product IS NOT NULL AND id NOT IN (SELECT id FROM best) GROUP BY round(product * 16)
+)
+SELECT 1 AS section, * FROM best UNION ALL SELECT 2, * FROM missing UNION ALL SELECT 3, * FROM others ORDER BY section
+""").bindparams(NAMES)
+LOCK_PROFILES = (
+    sa.select(PROFILES.c.id)
+    .where(PROFILES.c.id.in_(NAMES))
+    .order_by(PROFILES.c.id)
+    .with_for_update()
+)
+DELETE_VECTORS = sa.text("DELETE FROM voice_vectors WHERE profile IN :names").bindparams(NAMES)
+PUT_VECTOR = sa.text(
+    "INSERT INTO voice_vectors (profile, version, vector) VALUES (:profile, :version, :vector)"
+)
+COUNTS = (
+    sa.select(PROFILES.c.enrollments)
+    .distinct()
+    .where(PROFILES.c.state == "enrolled")
+    .where(PROFILES.c.model == bindparam("model"))
+)
+
+
+class VectorVersion(NamedTuple):
+    """Version of the vectors in the database.
+
+    name : digest of everything that they depend on, the same in every process
+    rotation : secret rotation of the vectors
+    """
+
+    name: str
+    model: Model
+    search: SearchIndex
+    rotation: Array
+
+
+class VectorTable:
+    """Vectors of voices in the service's own PostgreSQL, rotated by a secret of the master key.
+
+    Profiles without a vector for the model in its present domain get one before an answer, in its transaction.
+    """
+
+    def __init__(self, profiles: ProfileStore) -> None:
+        self.profiles = profiles
+        self.store = profiles.store
+        self.settings = profiles.settings
+        self._current: tuple[int, VectorVersion] | None = None
+        if not self.store.is_postgres:
+            raise ParameterError(
+                "--search pgvector needs PostgreSQL, and the database is SQLite: give --database postgresql://..., or "
+                "search in memory, which is the default"
+            )
+        try:
+            with self.store.database.begin() as connection:
+                lock_hosts(connection)
+                table = connection.exec_driver_sql("SELECT to_regclass('voice_vectors')").scalar()
+                if table is None:
+                    connection.exec_driver_sql(CREATE_TABLE)
+        except DBAPIError as error:
+            raise ParameterError(
+                "--search pgvector needs the extension pgvector: install its package for your PostgreSQL and let "
+                "a superuser run CREATE EXTENSION vector, or search in memory, which is the default. The database "
+                f"reports: {error.orig}"
+            ) from error
+
+    def scores(
+        self, test: Integers, candidates: Sequence[str] | None = None, count: int = 20
+    ) -> Scores:
+        """Return the `count` profiles with the best products, and the LLRs of these and of all others."""
+        conflicts = 0
+        scores = None
+        while scores is None:
+            try:
+                with self.store.write() as work:
+                    # read changes, profiles and vectors as of one moment
+                    work.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                    scores = self._scores(work, test, candidates, count)
+            except DBAPIError as error:
+                conflicts += 1
+                if getattr(error.orig, "sqlstate", "") != CONFLICT or conflicts > TRIES:
+                    raise
+        return scores
+
+    def _scores(
+        self, work: Transaction, test: Integers, candidates: Sequence[str] | None, count: int
+    ) -> Scores | None:
+        """Search in one transaction; None if more vectors may be missing than it wrote."""
+        version = self._version(work)
+        model = version.model
+        query = version.search.queries(model.side([[Cell("", test, 1)]], False))[0]
+        values: dict[str, object] = {
+            "query": str((query @ version.rotation).tolist()),
+            "version": version.name,
+            "model": model.fingerprint,
+            "since": work.now - self.settings.expire_days * DAY,
+            "everybody": candidates is None,
+            "names": list(candidates or ()),
+            "count": count,
+            "write_limit": WRITE_LIMIT,
+        }
+        rows = work.run(SEARCH, **values).all()
+        missing = [row.id for row in rows if row.product is None]
+        if missing:
+            # none is written for profiles whose data keys are destroyed
+            if self._write(work, missing, version) and len(missing) == WRITE_LIMIT:
+                return None
+            rows = work.run(SEARCH, **values).all()
+        rows = [row for row in rows if row.product is not None]
+        names = [row.id for row in rows if row.id is not None]
+        llrs = model.calibrated(np.array([row.product for row in rows]))
+        return model, names, np.repeat(llrs, [row.people for row in rows])
+
+    def _version(self, work: Transaction) -> VectorVersion:
+        """Return the version for the domain and the numbers of recordings that the transaction sees."""
+        number = int(work.value(CHANGE_NUMBER))
+        current = self._current
+        if current is not None and current[0] == number:
+            return current[1]
+        model = self.profiles.domain.deployed(work, number)
+        sample = self.profiles.domain.sample(work) if model.has_domain else []
+        counts = sorted(work.run(COUNTS, model=model.fingerprint).scalars()) or [1]
+        dependencies = repr((__version__, model.fingerprint, counts, sample))
+        # the search index depends on the counts of a profile, and not on its sums
+        ones = np.ones(model.rank, dtype=np.int64)
+        side = model.unlabelled([Cell("", ones, count) for count in counts])
+        index = model.bundle.index(side, VOICE)
+        version = VectorVersion(
+            hashlib.sha256(dependencies.encode()).hexdigest(),
+            model,
+            index,
+            model.index_rotation(index.vectors.shape[1]),
+        )
+        self._current = (number, version)
+        return version
+
+    def _write(self, work: Transaction, names: list[str], version: VectorVersion) -> int:
+        """Write the vectors of profiles, and return the number of those that have data keys.
+
+        Their rows are locked: a deletion at the same time waits, and then deletes the vectors too.
+        """
+        work.run(LOCK_PROFILES, names=names)
+        work.run(DELETE_VECTORS, names=names)
+        cells = self.profiles.templates.cells_by_profile(work, names)
+        if cells:
+            ids = list(cells)
+            side = version.model.unlabelled([merge_cells(cells[name])[0] for name in ids])
+            vectors, owners = version.search.encode(side)
+            rotated = (vectors @ version.rotation).tolist()
+            rows: list[dict[str, object]] = [
+                {"profile": ids[owner], "version": version.name, "vector": str(vector)}
+                for owner, vector in zip(owners.tolist(), rotated, strict=True)
+            ]
+            work.run_each(PUT_VECTOR, rows)
+        return len(cells)
