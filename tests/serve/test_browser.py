@@ -193,10 +193,10 @@ def owner(door: Door) -> str:
     """Enrols by the page, in three takes; the name."""
     door.open("enrol")
     door.check()
-    door.page.click("text=Go on")
+    door.page.click("text=Continue")
     assert door.page.is_visible("#agree"), "no consent, no profile"
     door.page.check("#agree")
-    door.page.click("text=Go on")
+    door.page.click("text=Continue")
     door.page.fill("#name", "Ann")
     if door.page.query_selector(
         "#which"
@@ -204,12 +204,12 @@ def owner(door: Door) -> str:
         door.page.select_option("#which", "own")
     door.page.fill("#own", PHRASE)
     door.check()
-    door.page.click("text=Go on to the takes")
+    door.page.click("text=Continue")
     door.page.set_input_files("#sound-file", silence(door.microphone.with_name("silence.wav")))
-    door.page.wait_for_selector("text=This take was not kept")
+    door.page.wait_for_selector("text=This recording was refused")
     door.check()
     for number, take in enumerate((1, 1, 2, 3)):
-        door.page.wait_for_selector(f"text=Take {take} of 3")
+        door.page.wait_for_selector(f"text=Recording {take} of 3")
         door.hears(OWNER, PHRASE)
         door.page.click("button.record")
         door.page.wait_for_selector(f".take.kept >> nth={take - 1}", timeout=20_000)
@@ -230,9 +230,9 @@ def claim(door: Door, owner: str) -> Callable[..., None]:
         door.page.fill("#who", owner)
         door.page.wait_for_selector("button.record")
         if challenged:
-            door.page.click("text=How it is asked and decided")
+            door.page.click("text=Phrase and strictness")
             door.page.select_option("#mode", "1")
-            door.page.wait_for_selector("text=Asked for once, within")
+            door.page.wait_for_selector("text=Valid once, for")
 
     return go
 
@@ -251,7 +251,7 @@ def test_another_voice_is_turned_away_for_the_voice(door: Door, claim: Callable[
     claim()
     door.hears(STRANGER, PHRASE)
     assert door.judged() == ("reject", "wrong_speaker")
-    assert "the voice" in door.page.inner_text(".result h2")
+    assert "wrong speaker" in door.page.inner_text(".result h2")
     door.check()
 
 
@@ -261,7 +261,7 @@ def test_another_phrase_is_turned_away_for_the_words(
     claim()
     door.hears(OWNER, OTHER)
     assert door.judged() == ("reject", "wrong_phrase")
-    assert "the words" in door.page.inner_text(".result h2")
+    assert "wrong phrase" in door.page.inner_text(".result h2")
     door.check(BOTH)
 
 
@@ -279,8 +279,8 @@ def test_a_replayed_challenge_is_turned_away(
     asked = door.page.inner_text(".phrase").strip("“”")
     door.hears(OWNER, asked)
     assert door.judged() == ("accept", "")
-    door.page.click("text=Once more")
-    door.page.wait_for_selector("text=Asked for once, within")
+    door.page.click("text=Try again")
+    door.page.wait_for_selector("text=Valid once, for")
     assert door.page.inner_text(".phrase").strip("“”") != asked
     decision, reason = door.judged()  # the microphone still hears what it heard
     assert decision == "reject"
@@ -304,7 +304,7 @@ def test_silence_ends_early_and_all_that_is_needed_is_above_the_fold(
     claim()
     silence(door.microphone)
     door.page.click("button.record")
-    door.page.wait_for_selector("text=Silence: no voice was heard", timeout=60_000)
+    door.page.wait_for_selector("text=Silence: no speech was recorded", timeout=60_000)
     # by the sound that the page took, not by the clock: three of eight seconds
     styles = (
         "[...document.querySelectorAll('[style]')].map(e => e.style.getPropertyValue('--gone'))"
@@ -339,7 +339,7 @@ def test_without_a_microphone_a_file_is_chosen_by_the_keyboard(
     page.evaluate("document.activeElement.blur()")
     walk(".tabs a[href='#/verify']")
     enter()
-    page.wait_for_selector("text=This browser gives the page no microphone")
+    page.wait_for_selector("text=This browser offers no microphone to the page")
     walk("#who")
     page.keyboard.type(owner)
     page.wait_for_selector("#sound-file", state="attached")
@@ -428,14 +428,14 @@ def test_a_key_is_asked_for_where_the_server_wants_one(door: Door, service: Any)
     key = service.store.put_api_key("clerk", "verify")
     with running(app.create_app(service)) as address:
         door.page.goto(address)
-        door.page.wait_for_selector("text=wants an API key")
+        door.page.wait_for_selector("text=requires an API key")
         door.check()
         door.page.fill("#key", key)
         door.page.keyboard.press("Enter")
-        door.page.wait_for_selector("text=wants an API key", state="detached")
+        door.page.wait_for_selector("text=requires an API key", state="detached")
         door.page.wait_for_selector("main h1 >> text=Who are you?")
         door.page.goto(f"{address}/#/operator")
-        door.page.wait_for_selector("text=this key may verify")  # and nothing more
+        door.page.wait_for_selector("text=this call needs a key")  # and nothing more
 
 
 def test_drift_is_the_statistic_of_mann_and_whitney(door: Door) -> None:

@@ -1,4 +1,4 @@
-// The server's answers, and its refusals as errors that say why.
+// Calls to the server; refusals become errors with a reason.
 
 const KEY = "mvplda-key";
 
@@ -26,11 +26,11 @@ async function call(method, path, { json, sound } = {}) {
   try {
     answer = await fetch(path, { method, headers, body: json ? JSON.stringify(json) : sound, cache: "no-store" });
   } catch {
-    throw new Refusal(0, { detail: "The server cannot be reached. Look whether it is running, then try again." });
+    throw new Refusal(0, { detail: "The server cannot be reached. Check that it is running, then try again." });
   }
   const text = await answer.text();
   let body = null;
-  try { body = text ? JSON.parse(text) : null; } catch { /* a proxy's own page: its status says enough */ }
+  try { body = text ? JSON.parse(text) : null; } catch { /* a proxy's own page: the status suffices */ }
   if (!answer.ok) {
     if (answer.status === 401) document.dispatchEvent(new CustomEvent("key-wanted"));
     throw new Refusal(answer.status, body ?? {});
@@ -40,8 +40,8 @@ async function call(method, path, { json, sound } = {}) {
 
 /** Sound is the body of a call; other fields are in the query. */
 function send(path, sound, fields) {
-  const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null && value !== "");
-  return call("POST", `${path}?${new URLSearchParams(given)}`, { sound });
+  const present = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return call("POST", `${path}?${new URLSearchParams(present)}`, { sound });
 }
 
 /** Every page of a list, up to a number of items. */
@@ -59,8 +59,8 @@ async function all(path, most = 2000) {
 
 const profile = (id, rest = "") => `v1/profiles/${encodeURIComponent(id)}${rest}`;
 
-/** People whose names hold a text, up to a number; with a key that may only verify, those who are called so. */
-async function found(text = "", top = 20) {
+/** People whose names contain a text; with a key that may only verify, those with exactly this name. */
+async function searchPeople(text = "", top = 20) {
   const name = encodeURIComponent(text);
   try {
     return (await call("GET", `v1/profiles?top=${top}${text && `&search=${name}`}`)).items;
@@ -74,11 +74,11 @@ export const api = {
   health: () => call("GET", "v1/health"),
   model: () => call("GET", "v1/model"),
   profile: (id) => call("GET", profile(id)),
-  people: found,
+  people: searchPeople,
   decisions: () => all("v1/audit?action=verify"),
   create: (body) => call("POST", "v1/profiles", { json: body }),
   enrol: (id, sound, phrase) => send(profile(id, "/enrollments"), sound, { phrase }),
-  takeOut: (id, n) => call("DELETE", profile(id, `/enrollments/${n}`)),
+  removeRecording: (id, n) => call("DELETE", profile(id, `/enrollments/${n}`)),
   verify: (id, sound, fields) => send(profile(id, "/verify"), sound, fields),
   challenge: (id) => call("POST", "v1/challenges", { json: { profileId: id } }),
   unlock: (id) => call("POST", profile(id, "/unlock")),

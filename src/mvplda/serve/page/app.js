@@ -1,4 +1,4 @@
-// Which page is shown, and what stands around it.
+// Navigation between the pages, and the notice around them.
 
 import { Refusal, api } from "./api.js";
 import { applyTheme, openSettings } from "./settings.js";
@@ -21,7 +21,7 @@ async function show(focus = true) {
   const [title, view] = VIEWS[name] ?? VIEWS.verify;
   leave?.();
   leave = null;
-  const turn = ++shown;
+  const request = ++shown;
   document.title = `${title} · Say your pass-phrase`;
   for (const link of document.querySelectorAll(".tabs a")) {
     if (link.hash === `#/${VIEWS[name] ? name : "verify"}`) link.setAttribute("aria-current", "page");
@@ -29,11 +29,11 @@ async function show(focus = true) {
   }
   const page = h("div", { class: `view ${title.toLowerCase()}` });
   try {
-    const left = await view(page, new URLSearchParams(query));
-    if (turn !== shown) { left?.(); return; }
-    leave = left;
+    const cleanUp = await view(page, new URLSearchParams(query));
+    if (request !== shown) { cleanUp?.(); return; }
+    leave = cleanUp;
   } catch (error) {
-    if (turn !== shown) return;
+    if (request !== shown) return;
     page.replaceChildren(h("h1", { tabindex: -1 }, title), h("div", { class: "empty" }, circles(null, 120),
       h("p", { class: "problem", role: "alert" },
         error instanceof Refusal ? error.message : `Something went wrong on this page: ${error.message}`),
@@ -49,7 +49,7 @@ async function about() {
   try {
     const { version, demoNetwork, notice: text } = await api.health();
     document.getElementById("about").textContent = `mvplda ${version ?? ""}`;
-    notice.textContent = text ?? (demoNetwork ? "The small network of the demo listens here. It knows synthetic voices only: it shows how this works, and protects nothing." : "");
+    notice.textContent = text ?? (demoNetwork ? "Demonstration: the small network was trained on synthetic voices only and protects nothing." : "");
   } catch { notice.textContent = ""; }
   notice.hidden = !notice.textContent;
 }
@@ -59,6 +59,6 @@ addEventListener("hashchange", () => { if (location.hash.startsWith("#/")) show(
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 document.getElementById("settings").addEventListener("click", () => openSettings(() => show()));
 document.addEventListener("key-wanted", () => openSettings(() => { about(); show(); },
-  "This server wants an API key. Its operator makes one with mvplda serve key."));
+  "This server requires an API key. Its operator creates one with mvplda serve key."));
 about();
 show(false);

@@ -1,12 +1,12 @@
-// The stage on which a phrase is said: the phrase large, a button, a meter, a countdown, or a file instead.
+// The recording stage: phrase, button, level meter and countdown, or a file instead.
 
 import { h, s, announce } from "./dom.js";
-import { Take, canRecord } from "./recorder.js";
+import { Recorder, canRecord } from "./recorder.js";
 import { settings } from "./settings.js";
 
 const BARS = 56;
 
-/** `onsound(file, take)` gets what was said; the take is null for a file from elsewhere. */
+/** `onsound(file, take)` receives the recording; `take` is null for an uploaded file. */
 export function booth({ phrase, hint, onsound }) {
   let take = null;
   const face = h("span", { class: "face" });
@@ -29,8 +29,8 @@ export function booth({ phrase, hint, onsound }) {
     canRecord() ? [h("div", { class: "controls" }, s("svg", { viewBox: "0 0 160 100", "aria-hidden": "true" },
       circle("voice", 54), circle("words", 106)), button), wave, meter]
       : h("p", { class: "lack" }, window.isSecureContext
-        ? "This browser gives the page no microphone. A recording from a file will do."
-        : "Browsers lend the microphone only to pages over HTTPS or on localhost. A recording from a file will do."),
+        ? "This browser offers no microphone to the page. Use a recording from a file."
+        : "Browsers offer the microphone only to pages over HTTPS or on localhost. Use a recording from a file."),
     h("p", { class: "row centre" }, file, other));
 
   const history = new Array(BARS).fill(-60);
@@ -39,7 +39,7 @@ export function booth({ phrase, hint, onsound }) {
   function level(heard) {
     history.push(heard.db);
     history.shift();
-    if (!last) requestAnimationFrame(paint); // blocks come oftener than the screen shows them
+    if (!last) requestAnimationFrame(paint); // blocks arrive more often than the screen is drawn
     last = heard;
   }
 
@@ -61,7 +61,7 @@ export function booth({ phrase, hint, onsound }) {
     face.textContent = state === "count" ? left : "";
     says.textContent = { listening: "Say it now, as you usually speak.",
       opening: "If your browser asks, allow the microphone.", idle: canRecord() ? "Press Record, then say it." : "",
-      sending: "Comparing …" }[state] ?? "";
+      sending: "Checking …" }[state] ?? "";
     if (state === "listening") announce(`Say now: ${phrase}`);
     if (state === "count") announce(String(left));
     button.setAttribute("aria-disabled", String(state === "sending" || state === "opening" || state === "closed"));
@@ -72,7 +72,7 @@ export function booth({ phrase, hint, onsound }) {
     if (take) { take.stop(); return; }
     try {
       const { device, countIn } = settings.get();
-      take = new Take({ device, countIn, onstate: show, onlevel: level });
+      take = new Recorder({ device, countIn, onstate: show, onlevel: level });
       const taken = await take.start();
       if (taken) await send(taken.file, taken);
       else show("idle");
@@ -114,19 +114,19 @@ export function booth({ phrase, hint, onsound }) {
   return stage;
 }
 
-/** Of what is wrong with a recording itself: a heading and a sentence. */
+/** A heading and a sentence for every fault of a recording. */
 export const SOUND_REASONS = {
   not_enough_speech: ["too little speech",
-    "There was too little speech in it. Say the whole phrase, at your usual pace."],
-  too_noisy: ["too noisy", "There was too much noise in it. Find a quieter place, or come nearer to the microphone."],
-  clipped: ["too loud", "It was too loud and is cut off. Step back a little."],
-  too_quiet: ["silence", "It was nearly silent. Come nearer to the microphone."],
-  no_speech: ["no speech", "No voice was heard in it: it is silent, or holds a steady sound."],
-  too_long: ["too long", "It is longer than the service takes."],
-  unreadable: ["not readable", "It is no recording that can be read here. WAV, FLAC, Ogg and WebM can."],
+    "The recording contains too little speech. Say the whole phrase, at your usual pace."],
+  too_noisy: ["too noisy", "There is too much noise in the recording. Find a quieter place, or come nearer to the microphone."],
+  clipped: ["too loud", "The recording is too loud and clipped. Step back a little."],
+  too_quiet: ["silence", "The recording is nearly silent. Come nearer to the microphone."],
+  no_speech: ["no speech", "The recording contains no speech, only silence or a steady sound."],
+  too_long: ["too long", "The recording is longer than the service accepts."],
+  unreadable: ["not readable", "The file cannot be read. Use WAV, FLAC, Ogg or WebM."],
 };
 
-/** What was heard of a take: a word for each quality, and the number behind it. */
+/** Quality of a recording: a word for each property, with its number. */
 export function qualityList(quality, { phraseLlr, consistencyLlr } = {}) {
   const warned = new Set(quality?.warnings ?? []);
   const rows = [];
@@ -143,12 +143,12 @@ export function qualityList(quality, { phraseLlr, consistencyLlr } = {}) {
       `${(100 * clipped).toFixed(2)} %`);
     if (snrDb !== undefined) add("Noise", !warned.has("noisy"), warned.has("noisy") ? "too much" : "little",
       snrDb === null ? "–" : `SNR ${Math.round(snrDb)} dB`);
-    if (warned.has("narrow")) add("Bandwidth", false, "a telephone's",
+    if (warned.has("narrow")) add("Bandwidth", false, "telephone",
       `${(quality.bandwidthHz / 1000).toFixed(1)} kHz`);
   }
-  if (phraseLlr !== undefined && phraseLlr !== null) add("Words", phraseLlr > 0,
-    phraseLlr > 0 ? "the phrase" : "not the phrase?", "");
+  if (phraseLlr !== undefined && phraseLlr !== null) add("Phrase", phraseLlr > 0,
+    phraseLlr > 0 ? "matches" : "may differ", "");
   if (consistencyLlr !== undefined && consistencyLlr !== null) add("Voice", consistencyLlr > 0,
-    consistencyLlr > 0 ? "as before" : "unlike before", "");
+    consistencyLlr > 0 ? "matches" : "may differ", "");
   return h("ul", { class: "quality" }, rows);
 }

@@ -1,4 +1,4 @@
-// The reference of all endpoints, made of /openapi.json: nothing comes from another site.
+// Reference of all endpoints, built from /openapi.json; nothing is loaded from another site.
 import { h } from "./dom.js";
 
 const content = document.getElementById("content");
@@ -32,8 +32,8 @@ function endpoint(method, path, about) {
   });
   const bodies = Object.entries(about.requestBody?.content ?? {}).map(([kind, body]) => h("li", {},
     h("code", {}, kind), ` ${typeOf(body.schema)}`));
-  const given = (about.parameters ?? []).map((one) => h("li", {},
-    h("code", {}, one.name), ` (${one.in}) ${typeOf(one.schema)} ${one.description ?? ""}`));
+  const given = (about.parameters ?? []).map((parameter) => h("li", {},
+    h("code", {}, parameter.name), ` (${parameter.in}) ${typeOf(parameter.schema)} ${parameter.description ?? ""}`));
   return h("details", {},
     h("summary", {}, h("code", {}, `${method.toUpperCase()} ${path}`), ` ${about.description ?? about.summary ?? ""}`),
     given.length ? h("h4", {}, "Parameters") : "", h("ul", {}, ...given),

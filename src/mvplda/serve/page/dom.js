@@ -1,4 +1,4 @@
-// Elements without markup in strings: nothing that a server or a person wrote is ever read as HTML.
+// Elements are built without markup in strings: no text of a server or a person is parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -19,21 +19,21 @@ export const h = (tag, props, ...children) => fill(document.createElement(tag), 
 /** An SVG element. */
 export const s = (tag, props, ...children) => fill(document.createElementNS(SVG, tag), props, children);
 
-/** Say something to screen readers, and only to them. */
+/** Announce a text to screen readers only. */
 export function announce(text) {
   const live = document.getElementById("live");
   live.textContent = "";
-  setTimeout(() => (live.textContent = text), 50); // an emptied region speaks again, even the same words
+  setTimeout(() => (live.textContent = text), 50); // an emptied region is announced again, even with the same text
 }
 
 export const percent = (p, digits = 0) => `${(100 * p).toFixed(digits)}\u00a0%`;
 
 /** A share as people say it: 0.001 is "1 in 1,000". */
-export const oneIn = (share) => (share > 0 ? `1 in ${Math.round(1 / share).toLocaleString("en-GB")}` : "none seen");
+export const oneIn = (share) => (share > 0 ? `1 in ${Math.round(1 / share).toLocaleString("en-GB")}` : "none");
 
 export const signed = (x, digits = 1) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(digits)}`;
 
-/** How many times likelier, rounded as one would say it. */
+/** Likelihood ratio of an LLR in words, rounded. */
 export function times(llr) {
   const ratio = Math.exp(Math.min(Math.abs(llr), 60));
   if (ratio >= 1e6) return "over a million times";
@@ -53,7 +53,7 @@ export function when(iso) {
   return today ? `today, ${time}` : date.toLocaleDateString("en-GB", { day: "numeric", month: "short", year });
 }
 
-/** A question in a dialog; resolves to whether it was answered with yes. */
+/** Ask a question in a dialog; resolves to true if it was confirmed. */
 export function confirm(title, text, yes) {
   return new Promise((resolve) => {
     const dialog = h("dialog",
@@ -61,7 +61,7 @@ export function confirm(title, text, yes) {
       h("form", { method: "dialog" },
         h("h2", { id: "ask" }, title), h("p", {}, text),
         h("p", { class: "row end" },
-          h("button", { class: "quiet", value: "no", autofocus: true }, "Keep"),
+          h("button", { class: "quiet", value: "no", autofocus: true }, "Cancel"),
           h("button", { class: "danger", value: "yes" }, yes))));
     document.body.append(dialog);
     dialog.showModal();

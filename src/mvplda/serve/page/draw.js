@@ -1,17 +1,16 @@
-// Pictures. One idea runs through all of them: two circles, voice (left, blue) and words (right, amber). What matches is
-// filled, what does not is hollow, and where both match they meet in ink. Place and filling carry the meaning, so that
-// colour need not.
+// Charts. Two circles stand for the voice (left, blue) and the phrase (right, amber): filled if it matches, hollow if it
+// does not; if both match, their intersection is dark. Position and filling carry the meaning, so colour is not needed.
 
 import { h, s, percent, signed, times } from "./dom.js";
 
 export const KINDS = {
-  TC: { voice: true, words: true, text: "right voice, right words" },
-  TW: { voice: true, words: false, text: "right voice, other words" },
-  IC: { voice: false, words: true, text: "other voice, right words" },
-  IW: { voice: false, words: false, text: "other voice, other words" },
+  TC: { voice: true, words: true, text: "right speaker, right phrase" },
+  TW: { voice: true, words: false, text: "right speaker, wrong phrase" },
+  IC: { voice: false, words: true, text: "impostor, right phrase" },
+  IW: { voice: false, words: false, text: "impostor, wrong phrase" },
 };
 
-/** The two circles; `kind` null draws them in doubt, dashed. */
+/** The two circles; dashed if `kind` is null. */
 export function circles(kind, size = 44) {
   const { voice, words } = KINDS[kind] ?? { voice: null, words: null };
   const ring = (on) => (on === null ? "ring doubt" : on ? "ring on" : "ring off");
@@ -25,7 +24,7 @@ export function circles(kind, size = 44) {
 const DECADE = Math.log(10);
 const at = (angle, radius) => [100 + radius * Math.cos(angle), 100 - radius * Math.sin(angle)];
 
-/** A dial of an LLR: straight up says nothing, the right is "yes", the left "no"; a tick is a factor of ten. */
+/** A dial of an LLR: up is no evidence, right "same", left "other"; a tick is a factor of ten. */
 export function dial(name, label, llr) {
   const reach = 3;
   const decades = Math.max(-reach, Math.min(reach, llr / DECADE));
@@ -64,20 +63,20 @@ export function plane(llrSpeaker, llrPhrase) {
       "text-anchor": left > 100 ? "end" : "start" }, kind));
   return h("figure", { class: "plane" },
     s("svg", { viewBox: "-14 0 318 318", role: "img",
-      "aria-label": `Plane of the two likelihood ratios: words ${signed(llrPhrase)} across, voice ${signed(llrSpeaker)} up. The point lies in ${here}, ${KINDS[here].text}.` },
+      "aria-label": `Plane of the two likelihood ratios: phrase ${signed(llrPhrase)} across, voice ${signed(llrSpeaker)} up. The point lies in ${here}, ${KINDS[here].text}.` },
       region("TW", 10, 10), region("TC", 150, 10), region("IW", 10, 150), region("IC", 150, 150),
       s("path", { class: "axis", d: "M150 10V290M10 150H290" }),
       s("path", { class: "lead voice", d: `M150 ${y}H${x}` }), s("path", { class: "lead words", d: `M${x} 150V${y}` }),
       s("circle", { class: "halo", cx: x, cy: y, r: 13 }), s("circle", { class: "point", cx: x, cy: y, r: 6.5 }),
-      s("text", { class: "name words", x: 150, y: 311, "text-anchor": "middle" }, "words →"),
+      s("text", { class: "name words", x: 150, y: 311, "text-anchor": "middle" }, "phrase →"),
       s("text", { class: "name voice", x: 0, y: 150, "text-anchor": "middle", transform: "rotate(-90 0 150)" },
         "voice →")),
-    h("figcaption", {}, "Each region is one of four things that can have happened."));
+    h("figcaption", {}, "Each region is one kind of trial."));
 }
 
 /** The four probabilities. */
 export function bars(posteriors) {
-  return h("ul", { class: "bars", "aria-label": "Probabilities of the four possibilities" },
+  return h("ul", { class: "bars", "aria-label": "Probabilities of the kinds of trials" },
     Object.entries(KINDS).map(([kind, { text }]) => {
       const p = posteriors[kind] ?? 0;
       return h("li", {}, circles(kind, 34),
@@ -95,13 +94,13 @@ export function scale(llr, threshold, lower, decision) {
   const low = Math.min(lower ?? threshold, threshold);
   return h("figure", { class: `scale ${decision}` },
     s("svg", { viewBox: "0 0 400 58", role: "img",
-      "aria-label": `LLR ${signed(llr)}; accepted from ${signed(threshold)}` }, hatching(),
+      "aria-label": `LLR ${signed(llr)}; accepts from ${signed(threshold)}` }, hatching(),
       s("rect", { class: "no", x: 10, y: 26, width: x(low) - 10, height: 8 }),
       s("rect", { class: "maybe", x: x(low), y: 26, width: x(threshold) - x(low), height: 8 }),
       s("rect", { class: "yes", x: x(threshold), y: 26, width: 390 - x(threshold), height: 8 }),
       s("path", { class: "axis", d: `M${x(threshold)} 22V40` }),
       s("text", { x: x(threshold), y: 53, "text-anchor": x(threshold) > 320 ? "end" : "middle" },
-        `accepted from ${signed(threshold)}`),
+        `accepts from ${signed(threshold)}`),
       s("path", { class: "marker", d: `M${x(llr)} 24l-6 -10h12z` }),
       s("text", { class: "value", x: x(llr), y: 10,
         "text-anchor": llr > 0.8 * reach ? "end" : llr < -0.8 * reach ? "start" : "middle" }, `LLR ${signed(llr)}`)));
@@ -117,7 +116,7 @@ export function chart(title, note, paint, table) {
     hold.replaceChildren(paint(width));
   }).observe(hold);
   return h("figure", { class: "chart" }, h("h2", {}, title), hold, h("figcaption", {}, note),
-    table && h("details", {}, h("summary", {}, "The numbers"), h("div",
+    table && h("details", {}, h("summary", {}, "Table"), h("div",
       { class: "scroll", tabindex: 0, role: "region", "aria-label": title }, table)));
 }
 
@@ -130,10 +129,10 @@ export function table(head, rows, caption) {
 
 export const OUTCOMES = {
   accept: "accepted",
-  wrong_speaker: "turned away: voice",
-  wrong_phrase: "turned away: words",
-  both: "turned away: both",
-  other: "turned away: something else",
+  wrong_speaker: "rejected: wrong speaker",
+  wrong_phrase: "rejected: wrong phrase",
+  both: "rejected: both",
+  other: "rejected: other reasons",
   inconclusive: "inconclusive",
 };
 

@@ -1,4 +1,4 @@
-// Consent first; then a name and a phrase; then three takes.
+// Enrolment: consent, then a name and a phrase, then three recordings.
 
 import { api } from "./api.js";
 import { circles } from "./draw.js";
@@ -7,14 +7,14 @@ import { SOUND_REASONS, booth, qualityList } from "./booth.js";
 import { play } from "./recorder.js";
 
 const CONSENT = [
-  "Your voice is biometric data. If you agree, this server computes numbers from your recordings and keeps them, to compare later recordings with. The sound itself is not kept.",
-  "Every later attempt in your name leaves a record: when it was, what was decided and why. It holds no sound, and nothing that a voice could be compared with.",
-  "You can take it back at any time, under People: deletion and opting out take effect at once.",
+  "Your voice is biometric data. If you agree, this server computes numbers from your recordings and stores them, to compare later recordings with. The sound itself is not stored.",
+  "Every later attempt in your name is recorded in the audit: its time, the decision and the reason. The entry contains no sound and no voice data.",
+  "You can withdraw your consent at any time, under People: deletion and opting out take effect at once.",
 ];
 const REASONS = {
-  wrong_phrase: "The words do not match the phrase. Say exactly what is on the screen.",
-  wrong_speaker: "This voice is unlike the takes before. The same person must say all of them.",
-  suspected_replay: "This is a recording that was heard before. Say it afresh.",
+  wrong_phrase: "The phrase does not match. Say exactly what is on the screen.",
+  wrong_speaker: "This voice differs from the earlier recordings. The same person must make all of them.",
+  suspected_replay: "This recording was sent before. Record the phrase again.",
 };
 const why = ({ reason, message }) => SOUND_REASONS[reason]?.[1] ?? REASONS[reason] ?? message;
 
@@ -27,7 +27,7 @@ export async function enrolView(main, query) {
     leave = null;
     const heading = h("h1", { tabindex: -1 }, title);
     body.replaceChildren(h("ol", { class: "trail", "aria-label": "Steps" },
-      ["Consent", "Phrase", "Takes"].map((text, i) =>
+      ["Consent", "Phrase", "Recordings"].map((text, i) =>
       h("li", { class: i < number ? "past" : "", "aria-current": i === number ? "step" : null }, text))), heading,
         ...content);
     if (number) heading.focus();
@@ -35,13 +35,13 @@ export async function enrolView(main, query) {
 
   function consent() {
     const box = h("input", { type: "checkbox", id: "agree", required: true });
-    step(0, "What is kept of you",
+    step(0, "What is stored about you",
       h("form", { class: "column", onsubmit: (event) => { event.preventDefault(); phrase(); } },
       h("ul", { class: "plain" }, CONSENT.map((text) => h("li", {}, text))),
       h("p", { class: "check" }, box,
-        h("label", { for: "agree" }, "I have read this and agree that my voice is used so.")),
-      h("p", { class: "row" }, h("button", { class: "primary" }, "Go on"),
-        h("a", { class: "button quiet", href: "#/verify" }, "I would rather not"))));
+        h("label", { for: "agree" }, "I have read this and agree to this use of my voice.")),
+      h("p", { class: "row" }, h("button", { class: "primary" }, "Continue"),
+        h("a", { class: "button quiet", href: "#/verify" }, "Cancel"))));
   }
 
   async function phrase() {
@@ -51,7 +51,7 @@ export async function enrolView(main, query) {
     const own = h("p", { class: "field", hidden: known.length > 0 }, h("label", { for: "own" }, "Your own phrase"),
       h("input", { id: "own", minlength: 8, maxlength: 120, required: !known.length, "aria-describedby": "own-help" }),
       h("small", { id: "own-help" },
-        "Four to six words, about two seconds of speech. It is no secret: the voice is what counts too."));
+        "Four to six words, about two seconds of speech. It need not be secret, because the voice is checked too."));
     const choose = h("select",
       { id: "which", onchange: () => { own.hidden = choose.value !== OWN; own.querySelector("input").required = !own.hidden; } },
       known.map((text) => h("option", { value: text }, text)), h("option", { value: OWN }, "A phrase of my own …"));
@@ -59,7 +59,7 @@ export async function enrolView(main, query) {
     step(1, "Your name and your phrase", h("form", { class: "column", onsubmit: submit },
       h("p", { class: "field" }, h("label", { for: "name" }, "Name"), name),
       known.length > 0 && h("p", { class: "field" }, h("label", { for: "which" }, "Phrase"), choose), own, problem,
-      h("p", { class: "row" }, h("button", { class: "primary" }, "Go on to the takes"))));
+      h("p", { class: "row" }, h("button", { class: "primary" }, "Continue"))));
     async function submit(event) {
       event.preventDefault();
       const text = own.hidden ? choose.value : own.querySelector("input").value.trim();
@@ -75,20 +75,20 @@ export async function enrolView(main, query) {
 
   function takes(profile, text) {
     const wanted = profile.enrollmentsCount + profile.remainingEnrollmentsCount || 3;
-    const done = []; // answers of the server, in order, with the take that they judge
+    const done = []; // replies of the server, in order, with their recordings
     let left = profile.remainingEnrollmentsCount ?? wanted;
-    const list = h("ol", { class: "takes", "aria-label": "Takes" });
+    const list = h("ol", { class: "takes", "aria-label": "Recordings" });
     const holder = h("div", {});
-    step(2, left ? "Say it three times" : "One more take", h("div", { class: "split takes-and-stage" }, holder,
+    step(2, left ? "Say it three times" : "One more recording", h("div", { class: "split takes-and-stage" }, holder,
       h("div", { class: "side" },
-      h("p", {}, "Speak as you would on any day. A little difference between the takes is good: it shows how much you vary. Takes of a second day help more than more takes of one."), list)));
+      h("p", {}, "Speak as you usually do. Small differences between the recordings help: they show how much your voice varies. Recordings of a second day help more than additional ones of the same day."), list)));
     leave = () => holder.firstChild?.leave?.();
     refresh();
     next();
 
     function next() {
       const count = wanted - left + 1;
-      holder.replaceChildren(booth({ phrase: text, hint: left ? `Take ${count} of ${wanted}` : "One take more",
+      holder.replaceChildren(booth({ phrase: text, hint: left ? `Recording ${count} of ${wanted}` : "One more recording",
         onsound: add }));
     }
 
@@ -97,42 +97,42 @@ export async function enrolView(main, query) {
         const answer = await api.enrol(profile.profileId, sound, text);
         left = answer.remainingEnrollmentsCount;
         done.push({ answer, taken });
-        announce(left ? `Take accepted. ${left} to go.` : "That was the last take. You are enrolled.");
+        announce(left ? `Recording accepted. ${left} to go.` : "That was the last recording. You are enrolled.");
         refresh();
         if (left > 0) next(); else finish();
         holder.querySelector("button, a")?.focus();
       } catch (error) {
         if (error.status !== 422) throw error;
         refresh({ error, taken });
-        throw new Error("This take was not kept. Once more, please.");
+        throw new Error("This recording was refused. Please try again.");
       }
     }
 
     async function redo(entry) {
       const { answer } = entry;
-      await api.takeOut(profile.profileId, answer.enrollmentId);
+      await api.removeRecording(profile.profileId, answer.enrollmentId);
       done.splice(done.indexOf(entry), 1);
       left += 1;
-      announce("That take was taken out.");
+      announce("The recording was removed.");
       refresh();
       next();
       holder.querySelector("button")?.focus();
     }
 
     function refresh(failed) {
-      const rows = done.map((entry, i) => h("li", { class: "take kept" }, h("span", { class: "nth" }, `Take ${i + 1}`),
+      const rows = done.map((entry, i) => h("li", { class: "take kept" }, h("span", { class: "nth" }, `Recording ${i + 1}`),
         qualityList(entry.answer.quality, entry.answer),
         h("p", { class: "row" }, entry.taken && h("button", { type: "button", class: "quiet small",
-          onclick: () => play(entry.taken), "aria-label": `Play take ${i + 1}` }, "Play"),
+          onclick: () => play(entry.taken), "aria-label": `Play recording ${i + 1}` }, "Play"),
           h("button", { type: "button", class: "quiet small", onclick: () => redo(entry),
-            "aria-label": `Redo take ${i + 1}` }, "Redo"))));
-      if (failed) rows.push(h("li", { class: "take refused" }, h("span", { class: "nth" }, "Not kept"),
+            "aria-label": `Redo recording ${i + 1}` }, "Redo"))));
+      if (failed) rows.push(h("li", { class: "take refused" }, h("span", { class: "nth" }, "Refused"),
         qualityList(failed.error.problem.quality, failed.error.problem),
           h("p", { class: "problem small" }, why(failed.error))));
       const open = Math.max(0, wanted - done.length - (failed ? 1 : 0));
       rows.push(...Array.from({ length: Math.max(0, Math.min(open, left - (failed ? 1 : 0))) },
         (_, i) => h("li", { class: "take open" }, h("span", { class: "nth" },
-        `Take ${done.length + i + 1 + (failed ? 1 : 0)}`))));
+        `Recording ${done.length + i + 1 + (failed ? 1 : 0)}`))));
       list.replaceChildren(...rows);
     }
 
@@ -141,7 +141,7 @@ export async function enrolView(main, query) {
       body.querySelectorAll(".trail li").forEach((item) => { item.className = "past"; item.removeAttribute("aria-current"); });
       const title = h("h2", { tabindex: -1 }, `You are enrolled, ${profile.userId || "friend"}`);
       holder.replaceChildren(h("section", { class: "stage done" }, circles("TC", 132), title,
-        h("p", {}, "From now on your voice and these words together are the key."), h("p", { class: "phrase" }, text),
+        h("p", {}, "From now on your voice and this phrase together are the key."), h("p", { class: "phrase" }, text),
         h("p", { class: "row centre" }, h("a", { class: "button primary",
           href: `#/verify?who=${encodeURIComponent(profile.profileId)}` }, "Try it"))));
     }
@@ -149,10 +149,10 @@ export async function enrolView(main, query) {
 
   function begin(old) {
     step(1, "Enrol again", h("div", { class: "column" }, h("p", {}, old.state === "stale"
-      ? "The model has changed since these takes, which say nothing to the new one. They are taken out, and the phrase is said anew."
-      : "This profile was not used for so long that it has expired. Its takes are taken out, and the phrase is said anew."),
+      ? "The model was replaced after these recordings were made. They will be removed; record the phrase again."
+      : "This profile was not used for so long that it has expired. Its recordings will be removed; record the phrase again."),
     h("p", { class: "row" }, h("button", { type: "button", class: "primary",
-      onclick: async () => takes(await api.reset(old.profileId), old.phrases?.[0] ?? "") }, "Begin again"))));
+      onclick: async () => takes(await api.reset(old.profileId), old.phrases?.[0] ?? "") }, "Start again"))));
   }
 
   const again = query.get("who");

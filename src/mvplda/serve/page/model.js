@@ -1,21 +1,21 @@
-// The model's card: what it is, where its thresholds come from, what it does not do.
+// The model's card: what it is, where its thresholds come from, its limits.
 
 import { api } from "./api.js";
 import { table } from "./draw.js";
 import { h, oneIn, percent, signed } from "./dom.js";
 
-/** Misses at several rates of false acceptance; the line in use is marked. */
+/** Error rates at several thresholds; the threshold in use is marked. */
 export function pointsTable({ operatingPoints = [] }, threshold) {
-  if (!operatingPoints.length) return h("p", {}, "The model carries no error rates: nothing is known of its misses.");
+  if (!operatingPoints.length) return h("p", {}, "This model has no measured error rates.");
   const rate = (value, pair) => [percent(value, 1), pair && h("small", {},
     ` ${percent(pair[0], 1)} to ${percent(pair[1], 1)}`)];
   const nearest = operatingPoints.reduce((a,
     b) => (Math.abs(b.threshold - threshold) < Math.abs(a.threshold - threshold) ? b : a));
   return h("div", { class: "scroll wrap", tabindex: 0, role: "region", "aria-label": "Error rates" },
-    table(["at most", "line", "FAR", "FRR"], operatingPoints.map((p) => [
+    table(["at most", "threshold", "FAR", "FRR"], operatingPoints.map((p) => [
     p === nearest ? h("strong", {}, `${oneIn(p.wantedFar)} ◂`) : oneIn(p.wantedFar), signed(p.threshold),
       rate(p.far, p.farInterval), rate(p.frr, p.frrInterval)]),
-  "FAR: impostors who pass. FRR: rightful ones turned away. ◂ marks the line in use."));
+  "FAR: impostors who are accepted. FRR: owners who are rejected. ◂ marks the threshold in use."));
 }
 
 export async function modelView(main) {
@@ -27,24 +27,24 @@ export async function modelView(main) {
       ["Fingerprint", extractor.fingerprint && h("code", {}, extractor.fingerprint)],
     ["Views", views.join(", ")], ["Calibration", [calibration.method, calibration.basis].filter(Boolean).join(": ")],
     ["Prior", model.prior === undefined ? null : typeof model.prior === "object" ? JSON.stringify(model.prior) : percent(model.prior, 1)],
-    ["Line", Number.isFinite(model.threshold) ? `accepted from an LLR of ${signed(model.threshold)}` : null],
-    ["Made from", data.name], ["People in the test", data.people], ["Trials",
+    ["Threshold", Number.isFinite(model.threshold) ? `accepts from LLR ${signed(model.threshold)}` : null],
+    ["Training data", data.name], ["People in the test", data.people], ["Trials",
       data.heldOut?.trials && Object.entries(data.heldOut.trials).map(([kind,
       n]) => `${kind} ${n.toLocaleString("en-GB")}`).join(", ")], ["Known phrases", model.knownPhrases.length],
       ["Licence of the data", data.licence],
   ].filter(([, value]) => value);
   main.append(h("h1", { tabindex: -1 }, "The model"),
     h("p", { class: "lede" },
-      "One model knows two things of a recording: who spoke and what was said. It answers with likelihood ratios; costs and odds, or the share of impostors that you can bear, make a line of them."),
+      "One model scores the speaker and the phrase of a recording. It returns log-likelihood ratios (LLR); the accepted share of impostors, or costs and odds, determine the threshold."),
     h("div", { class: "two" },
       h("section", {}, h("h2", {}, "What it is"), h("dl", { class: "facts wide" },
         facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))),
-      h("section", {}, h("h2", {}, "Where the line comes from"), pointsTable(model, model.threshold),
+      h("section", {}, h("h2", {}, "Where the threshold comes from"), pointsTable(model, model.threshold),
         h("p", { class: "small" },
-          model.basis ?? `Measured on ${data.name ?? "the data of its calibration"}; intervals are of 95 %, over speakers. Other microphones, rooms and languages have other errors: calibrate with recordings of your own.`),
-        h("h2", {}, "What it does not do"),
-        h("p", {}, "It does not tell a living voice from a loudspeaker or from synthesis. Phrases chosen now make yesterday's recording useless; a countermeasure belongs in front where that is not enough."))),
-    h("details", {}, h("summary", {}, "The card as the server gives it"),
+          model.basis ?? `Measured on ${data.name ?? "the data of its calibration"}; intervals are of 95 %, over speakers. Other microphones, rooms and languages have other error rates: calibrate with your own recordings.`),
+        h("h2", {}, "Limits"),
+        h("p", {}, "It does not distinguish a live voice from a loudspeaker or from synthetic speech. Phrases chosen at the time of the attempt defeat old recordings; use a countermeasure where that is not enough."))),
+    h("details", {}, h("summary", {}, "Model card as JSON"),
       h("pre", { tabindex: 0 }, JSON.stringify(model, null, 2))));
   return null;
 }

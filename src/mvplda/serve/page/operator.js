@@ -1,4 +1,4 @@
-// What the service decided lately, how sure it was, and whether that changes.
+// Recent decisions, their scores, and their drift.
 
 import { api } from "./api.js";
 import { OUTCOMES, band, chart, circles, outcome, stacked, swatch, table } from "./draw.js";
@@ -14,7 +14,7 @@ export async function operatorView(main) {
   main.append(h("h1", { tabindex: -1 }, "Operator"));
   if (!decisions.length) {
     main.append(h("div", { class: "empty" }, circles(null, 120), h("p", {},
-      "Nothing was decided yet. Decisions appear here, without sound and without voices.")));
+      "There are no decisions yet. They appear here without sound and without voice data.")));
     return null;
   }
   const counts = tally(decisions);
@@ -51,7 +51,7 @@ function overTime(decisions) {
     width < 24 * HOUR ? { hour: "2-digit", minute: "2-digit" } : { day: "numeric", month: "short" });
   const columns = Array.from({ length: last - first + 1 }, (_, i) => ({ label: name(first + i),
     counts: tally(decisions.filter(({ time }) => slot(time) === first + i)) }));
-  return chart("Decisions over time", "Counts, by what was decided.", (w) => stacked(w, columns,
+  return chart("Decisions over time", "Counts per verdict.", (w) => stacked(w, columns,
     { every: Math.max(1, Math.ceil((columns.length * 56) / w)),
     label: `Decisions over time, ${columns.length} bars` }), numbers(columns, "from"));
 }
@@ -66,15 +66,15 @@ function histogram(scored, threshold) {
   const columns = Array.from({ length: bins }, (_, i) => ({ label: (low + i * width).toFixed(width < 1 ? 1 : 0).replace("-", "−"),
     counts: {} }));
   for (const { llr, kind } of scored) { const { counts } = columns[bin(llr)]; counts[kind] = (counts[kind] ?? 0) + 1; }
-  return chart("Scores", "LLRs of the attempts; what lies beyond the axis is in its last bars.",
+  return chart("Scores", "LLRs of the attempts; the outermost bars include all values beyond the axis.",
     (w) => stacked(w, columns, {
     every: Math.max(1, Math.ceil((bins * 44) / w)), edges: true, label: "Histogram of likelihood ratios",
-      marks: [{ at: (threshold - low) / width, text: "accepted from here" }] }), numbers(columns, "LLR from"));
+      marks: [{ at: (threshold - low) / width, text: "threshold" }] }), numbers(columns, "LLR from"));
 }
 
 const quantile = (sorted, q) => sorted[Math.min(sorted.length - 1, Math.max(0, Math.round(q * (sorted.length - 1))))];
 
-/** Do late scores rank higher or lower than early ones? The statistic of Mann and Whitney, in standard deviations. */
+/** Mann-Whitney statistic of late against early scores, in standard deviations. */
 export function shift(early, late) {
   const all = [...early.map((v) => [v, 0]), ...late.map((v) => [v, 1])].sort((a, b) => a[0] - b[0]);
   let ranks = 0;
@@ -89,36 +89,36 @@ export function shift(early, late) {
 }
 
 function drift(scored, threshold) {
-  const kept = scored.filter(({ kind }) => kind === "accept");
-  if (kept.length < 20) return h("figure", { class: "chart" }, h("h2", {}, "Drift"),
-    h("figcaption", {}, `Drift is shown from 20 accepted attempts on; there are ${kept.length}.`));
-  const groups = Math.min(12, Math.floor(kept.length / 5));
+  const accepted = scored.filter(({ kind }) => kind === "accept");
+  if (accepted.length < 20) return h("figure", { class: "chart" }, h("h2", {}, "Drift"),
+    h("figcaption", {}, `Drift is shown from 20 accepted attempts on; there are ${accepted.length}.`));
+  const groups = Math.min(12, Math.floor(accepted.length / 5));
   const points = Array.from({ length: groups }, (_, g) => {
-    const part = kept.slice(Math.floor((g * kept.length) / groups), Math.floor(((g + 1) * kept.length) / groups));
-    const values = part.map(({ llr }) => llr).sort((a, b) => a - b);
-    return { label: new Date(part[0].time).toLocaleDateString("en-GB", { day: "numeric", month: "short" }),
+    const group = accepted.slice(Math.floor((g * accepted.length) / groups), Math.floor(((g + 1) * accepted.length) / groups));
+    const values = group.map(({ llr }) => llr).sort((a, b) => a - b);
+    return { label: new Date(group[0].time).toLocaleDateString("en-GB", { day: "numeric", month: "short" }),
       low: quantile(values, 0.25), mid: quantile(values, 0.5), high: quantile(values, 0.75) };
   });
-  const half = Math.floor(kept.length / 2);
-  const z = shift(kept.slice(0, half).map(({ llr }) => llr), kept.slice(half).map(({ llr }) => llr));
-  const says = Math.abs(z) < 3 ? `The later half ranks like the earlier one (z ${signed(z)}): no drift seen.`
+  const half = Math.floor(accepted.length / 2);
+  const z = shift(accepted.slice(0, half).map(({ llr }) => llr), accepted.slice(half).map(({ llr }) => llr));
+  const says = Math.abs(z) < 3 ? `No drift: the later half ranks like the earlier one (z ${signed(z)}).`
     : `The later half ranks ${z < 0 ? "lower" : "higher"} than the earlier one (z ${signed(z)}): look at microphones, rooms and the age of the profiles.`;
   return chart("Drift", `Median and middle half of accepted LLRs, in equal groups. ${says}`,
-    (w) => band(w, points, { level: threshold, levelText: "line", every: Math.ceil((groups * 56) / w),
+    (w) => band(w, points, { level: threshold, levelText: "threshold", every: Math.ceil((groups * 56) / w),
     label: `Accepted scores over time. ${says}` }),
     table(["from", "lower quarter", "median", "upper quarter"], points.map(({ label, low, mid, high }) => [label,
       low.toFixed(1), mid.toFixed(1), high.toFixed(1)])));
 }
 
 function rates(model, threshold) {
-  return h("figure", { class: "chart" }, h("h2", {}, "Errors at the line"), pointsTable(model, threshold),
-    h("figcaption", {}, "From the data that the model was calibrated on: the service itself never learns who really spoke."));
+  return h("figure", { class: "chart" }, h("h2", {}, "Error rates at the threshold"), pointsTable(model, threshold),
+    h("figcaption", {}, "Measured on the data of the calibration: the service itself cannot know who really spoke."));
 }
 
 function latest(decisions) {
   return h("section", {}, h("h2", {}, "Latest"), h("div", { class: "scroll", tabindex: 0, role: "region",
     "aria-label": "Latest decisions" },
-    table(["when", "decision", "LLR", "voice", "words", "result"], decisions.map((d) => [
+    table(["when", "decision", "LLR", "voice", "phrase", "result"], decisions.map((d) => [
       new Date(d.time).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit",
         second: "2-digit" }),
       h("span", { class: "row tight" }, swatch(d.kind),

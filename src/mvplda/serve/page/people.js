@@ -1,4 +1,4 @@
-// Who is enrolled, in which state, and how to leave.
+// People: states of their profiles, opting out and deletion.
 
 import { api } from "./api.js";
 import { circles } from "./draw.js";
@@ -6,7 +6,7 @@ import { announce, byName, confirm, h, when } from "./dom.js";
 
 const MOST = 50;
 const STATES = {
-  created: ["Not begun", null], enrolling: ["Enrolling", null], enrolled: ["Enrolled", "TC"],
+  created: ["Not started", null], enrolling: ["Enrolling", null], enrolled: ["Enrolled", "TC"],
     stale: ["Stale: the model changed", null],
   expired: ["Expired", "IW"], opted_out: ["Opted out", "IW"], deleted: ["Deleted", "IW"],
 };
@@ -30,7 +30,7 @@ export async function peopleView(main) {
     if (text !== search.value.trim()) return; // typed on meanwhile
     body.replaceChildren(...(people.length ? [h("ul", { class: "people" }, people.slice(0, MOST).map(person)),
       people.length > MOST && h("p", {}, `More than ${MOST} people: type more of the name.`)].filter(Boolean)
-      : [h("div", { class: "empty" }, circles(null, 120), h("p", {}, text ? "Nobody is called so." : "Nobody is here."),
+      : [h("div", { class: "empty" }, circles(null, 120), h("p", {}, text ? "No person has this name." : "There are no people yet."),
         h("a", { class: "button primary", href: "#/enrol" }, "Enrol"))]));
     if (said) { announce(said); title.focus(); }
   }
@@ -53,7 +53,7 @@ export async function peopleView(main) {
       h("div", { class: "about" }, h("h2", {}, name), h("p", { class: "state" }, p.lockedUntil ? `${state}, locked after rejections` : state),
         p.phrases?.length > 0 && h("p", { class: "said" }, p.phrases.join(" · "))),
       h("dl", { class: "facts" }, p.state === "opted_out" ? [h("dt", {}, "Left"), h("dd", {}, when(p.updated))] : [
-        h("dt", {}, "Takes"),
+        h("dt", {}, "Recordings"),
           h("dd", {}, p.remainingEnrollmentsCount > 0 ? `${p.enrollmentsCount} of ${p.enrollmentsCount + p.remainingEnrollmentsCount}` : p.enrollmentsCount),
         h("dt", {}, "Speech"), h("dd", {}, `${(p.speechLength ?? 0).toFixed(1)} s`),
         h("dt", {}, "Since"), h("dd", {}, when(p.created)), h("dt", {}, "Used"), h("dd", {}, when(p.lastUsed))]),
@@ -66,11 +66,11 @@ export async function peopleView(main) {
           onclick: () => api.unlock(p.profileId).then(() => refresh(`${name} is unlocked.`)) }, "Unlock"),
         p.state !== "opted_out" && h("button", { type: "button", class: "quiet small", "aria-label": `Opt ${name} out`,
           onclick: () => act(`Opt ${name} out?`,
-            "Their voice is erased at once, and the name stays as one who does not want to be verified by voice.",
+            "Their voice is erased at once; the name stays, marked as not to be verified by voice.",
             "Opt out", api.optOut, `${name} has opted out.`) }, "Opt out"),
         h("button", { type: "button", class: "quiet small", "aria-label": `Delete ${name}`,
           onclick: () => act(`Delete ${name}?`,
-            "Everything that was kept of this voice is erased at once. It cannot be brought back.", "Delete",
+            "Everything stored about this voice is erased at once. This cannot be undone.", "Delete",
             api.remove, `${name} is deleted.`) }, "Delete")),
       h("p", { class: "problem", role: "alert" }));
     return card;

@@ -1,10 +1,10 @@
-// One take: the microphone opens, counts in, listens until the speaker has finished, and closes again.
+// One recording: open the microphone, count in, record until the speaker has finished, and close it.
 //
 // Raw samples through an AudioWorklet become a WAV file here, rather than MediaRecorder's WebM or (in Safari) MP4:
 // every browser makes the same file, no codec changes the voice, and the meter shows the very samples that are sent.
 
 const PRE_ROLL = 15; // blocks of 20 ms before "go": many people begin early
-const SILENCE_S = 3; // nobody waits that long before speaking
+const SILENCE_S = 3; // longest wait for speech
 const QUIET_DB = -70, SPEECH_OVER_FLOOR_DB = 12, LEAST_SPEECH_DB = -52;
 
 export const canRecord = () => Boolean(window.AudioWorkletNode && navigator.mediaDevices?.getUserMedia);
@@ -18,7 +18,7 @@ function measured(block) {
 }
 
 /** Record until silence follows speech, nothing but silence came, `stop()` is called, or `longest` seconds are over. */
-export class Take {
+export class Recorder {
   constructor({ device, countIn = 3, longest = 8, pause = 0.9, onstate, onlevel }) {
     Object.assign(this, { device, countIn, longest, pause, onstate, onlevel });
     this.blocks = [];
@@ -40,7 +40,7 @@ export class Take {
     const tap = new AudioWorkletNode(this.context, "tap", { numberOfOutputs: 0 });
     this.context.createMediaStreamSource(this.stream).connect(tap);
     this.finished = new Promise((resolve) => (this.finish = resolve));
-    tap.port.onmessage = ({ data }) => this.hear(data);
+    tap.port.onmessage = ({ data }) => this.add(data);
     for (let left = this.countIn; left > 0 && !this.cancelled; left--) {
       this.onstate("count", left);
       await new Promise((resolve) => setTimeout(resolve, 700));
@@ -52,15 +52,15 @@ export class Take {
     const { sampleRate } = this.context;
     this.close();
     if (this.silence && !this.cancelled) {
-      throw new Error("Silence: no voice was heard. Speak up, or choose another microphone under Settings.");
+      throw new Error("Silence: no speech was recorded. Speak up, or choose another microphone under Settings.");
     }
     return this.cancelled ? null : { file: wav(this.blocks, sampleRate), blocks: this.blocks, sampleRate };
   }
 
-  hear(block) {
+  add(block) {
     const { db, peak } = measured(block);
     this.blocks.push(block);
-    if (db > QUIET_DB) this.levels.push(db); // drivers begin with zeros, which are no room
+    if (db > QUIET_DB) this.levels.push(db); // drivers begin with zeros, which are not the noise of the room
     if (!this.listening) {
       this.blocks = this.blocks.slice(-PRE_ROLL);
       this.onlevel?.({ db, peak, elapsed: 0 });
@@ -75,7 +75,7 @@ export class Take {
     if (this.silence || (this.spoken > 12 && this.silent * 0.02 > this.pause) || elapsed > this.longest) this.stop();
   }
 
-  /** The room: what a tenth of the last four seconds lies below. */
+  /** Noise level of the room: the lowest tenth of the last four seconds. */
   floor() {
     const sorted = this.levels.slice(-200).sort((a, b) => a - b);
     return sorted[Math.floor(sorted.length / 10)] ?? QUIET_DB;
@@ -107,10 +107,10 @@ function wav(blocks, rate) {
     view.setInt16(at, Math.round(32767 * Math.max(-1, Math.min(1, x))), true);
     at += 2;
   }
-  return new File([view], "take.wav", { type: "audio/wav" });
+  return new File([view], "recording.wav", { type: "audio/wav" });
 }
 
-/** Let the speaker hear a take. */
+/** Play a recording to the speaker. */
 export async function play({ blocks, sampleRate }) {
   const context = new AudioContext({ sampleRate });
   const count = blocks.reduce((sum, block) => sum + block.length, 0);

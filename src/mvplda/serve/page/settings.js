@@ -1,4 +1,4 @@
-// What this browser remembers: microphone, count-in, theme. The key is kept for this tab alone.
+// Settings stored in this browser: microphone, count-in, theme. The API key is stored for this tab only.
 
 import { h } from "./dom.js";
 import { key } from "./api.js";
@@ -36,11 +36,11 @@ export async function openSettings(onclosed, why) {
       h("p", { class: "field" }, h("label", { for: "key" }, "API key"),
         h("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", value: key.get(),
           "aria-describedby": "key-help" }),
-        h("small", { id: "key-help" }, "Only where the server wants one. It is forgotten when this tab is closed.")),
-      choice("device", "Microphone", [["", "The system's choice"], ...microphones.map((m, i) => [m.deviceId,
+        h("small", { id: "key-help" }, "Only if the server requires one. It is deleted when this tab is closed.")),
+      choice("device", "Microphone", [["", "System default"], ...microphones.map((m, i) => [m.deviceId,
         m.label || `Microphone ${i + 1}`])], now.device),
       choice("count-in", "Count-in", [[0, "None"], [1, "One beat"], [3, "Three beats"]], now.countIn),
-      choice("theme", "Colours", [["auto", "As the system has them"], ["light", "Light"], ["dark", "Dark"]], now.theme),
+      choice("theme", "Colours", [["auto", "As the system"], ["light", "Light"], ["dark", "Dark"]], now.theme),
       h("p", { class: "row end" }, h("button", { type: "button", class: "quiet", onclick: () => dialog.close("no") },
         "Cancel"), h("button", { class: "primary", value: "yes" }, "Save"))));
   dialog.addEventListener("close", () => {

@@ -1,4 +1,4 @@
-// Say who you are, say the phrase, and see which of four things happened.
+// Verification: claim a name, say the phrase, see the verdict.
 
 import { api, key } from "./api.js";
 import { bars, circles, dial, plane, scale } from "./draw.js";
@@ -7,33 +7,35 @@ import { SOUND_REASONS, booth, qualityList } from "./booth.js";
 
 const TENFOLD = Math.log(10);
 
-/** Verdict: which circles are filled, a heading, a sentence that is no surer than the evidence. */
-export function verdict({ decision, reason, voice, words, llrSpeaker, llrPhrase }, name) {
+/** Return the kind of trial, a heading, and a sentence that is as certain as the evidence. */
+export function verdict({ decision, reason, voice, phrase, llrSpeaker, llrPhrase }, name) {
   const probably = (llr) => (Math.abs(llr ?? 0) < TENFOLD ? "probably " : "");
   const says = {
-    wrong_phrase: ["TW", "Turned away: the words",
-      `It ${(llrSpeaker ?? 0) < TENFOLD ? "may be" : "sounds like"} ${name}, but these are ${probably(llrPhrase)}not the words that were asked for.`],
-    wrong_speaker: ["IC", "Turned away: the voice",
-      `The words are ${probably(llrPhrase)}right, but this is ${probably(llrSpeaker)}not the voice of ${name}.`],
-    both: ["IW", "Turned away: voice and words", `Neither the voice nor the words seem to be those of ${name}.`],
-    suspected_replay: ["IW", "Turned away: heard before",
-      "This recording, or one almost like it, was heard before. Say it afresh."],
+    wrong_phrase: ["TW", "Rejected: wrong phrase",
+      `The speaker ${(llrSpeaker ?? 0) < TENFOLD ? "may be" : "sounds like"} ${name}, but this is ${probably(llrPhrase)}not the expected phrase.`],
+    wrong_speaker: ["IC", "Rejected: wrong speaker",
+      `The phrase is ${probably(llrPhrase)}right, but this is ${probably(llrSpeaker)}not the voice of ${name}.`],
+    both: ["IW", "Rejected: voice and phrase", `Neither the voice nor the phrase matches ${name}'s profile.`],
+    either: [null, "Rejected: voice or phrase",
+      `The voice or the phrase does not match ${name}'s profile; it is not clear which of the two.`],
+    suspected_replay: ["IW", "Rejected: repeated recording",
+      "This recording, or a copy of it, was sent before. Record the phrase again."],
     not_enrolled: [null, "Not enrolled yet", `${name} has not said the phrase often enough yet. Enrol first.`],
     expired: [null, "Expired", `${name}'s profile was not used for so long that it has expired. Enrol again.`],
     opted_out: [null, "Opted out", `${name} does not want to be verified by voice.`],
     model_changed: [null, "The model has changed",
-      `The model is another one since ${name} enrolled, so their profile says nothing now. Enrol again.`],
+      `The model was replaced after ${name} enrolled, so the profile cannot be used. Enrol again.`],
   };
   const [fault, advice] = SOUND_REASONS[reason] ?? [];
-  if (fault) return [null, `Not decided: ${fault}`, `${advice} Nothing was decided.`];
-  if (decision === "accept") return ["TC", `Welcome, ${name}`, "Voice and words fit."];
+  if (fault) return [null, `Inconclusive: ${fault}`, `${advice} Nothing was decided.`];
+  if (decision === "accept") return ["TC", `Welcome, ${name}`, "Voice and phrase match."];
   if (says[reason]) return says[reason];
-  if (decision === "reject") return ["IW", "Turned away", "The evidence is against it."];
-  // where one half is clear, say which is not: an owner who said other words should know
-  const open = voice === "accept" && words !== "accept" ? `The voice fits; whether these are the words is not clear.`
-    : words === "accept" && voice !== "accept" ? `The words fit; whether this is the voice of ${name} is not clear.`
-      : "The evidence is too weak on either side.";
-  return [null, "Not decided", `${open} Say the phrase once more, as it stands here.`];
+  if (decision === "reject") return ["IW", "Rejected", "The evidence is against this claim."];
+  // if one of the two is clear, name the other: an owner who said a wrong phrase should learn it
+  const open = voice === "accept" && phrase !== "accept" ? `The voice matches; it is not clear whether the phrase does.`
+    : phrase === "accept" && voice !== "accept" ? `The phrase matches; it is not clear whether this is the voice of ${name}.`
+      : "The evidence is too weak.";
+  return [null, "Inconclusive", `${open} Say the phrase again, exactly as shown.`];
 }
 
 export async function verifyView(main, query) {
@@ -47,8 +49,8 @@ export async function verifyView(main, query) {
   if (!people.length && first.length < 20 && !key.get()) {
     const here = first.some(({ state }) => !["opted_out", "deleted"].includes(state));
     main.append(h("div", { class: "empty" }, circles(null, 120), h("p", {}, here
-      ? "Nobody has finished enrolling yet. Three takes are needed."
-      : "Nobody is enrolled yet. It takes a minute: read what is kept of you, then say a phrase three times."),
+      ? "Nobody has finished enrolling yet. Three recordings are needed."
+      : "Nobody is enrolled yet. It takes a minute: read what is stored about you, then say a phrase three times."),
     h("a", { class: "button primary", href: "#/enrol" }, "Enrol")));
     return null;
   }
@@ -61,14 +63,14 @@ export async function verifyView(main, query) {
   const mode = h("select", { id: "mode", onchange: reset }, [[0, "The phrase I enrolled"], [1, "A phrase chosen now"]]
     .map(([n, text]) => h("option", { value: n }, text)));
   const strict = h("select", { id: "strict" },
-    [["", "As the server is set"], ...(model.operatingPoints ?? []).map(({ wantedFar }) => [wantedFar,
-    `${oneIn(wantedFar)} impostors may pass`])].map(([v, text]) => h("option", { value: v }, text)));
+    [["", "Server default"], ...(model.operatingPoints ?? []).map(({ wantedFar }) => [wantedFar,
+    `${oneIn(wantedFar)} impostors may be accepted`])].map(([v, text]) => h("option", { value: v }, text)));
   const place = h("div", { class: "place" });
   const side = h("form", { class: "side", "aria-label": "Claim", onsubmit: (event) => event.preventDefault() },
     h("p", { class: "field" }, h("label", { for: "who" }, "I am"), who, names),
-    h("details", { open: false }, h("summary", {}, "How it is asked and decided"),
+    h("details", { open: false }, h("summary", {}, "Phrase and strictness"),
       h("p", { class: "field" }, h("label", { for: "mode" }, "I say"), mode,
-        h("small", {}, "A phrase chosen now is asked for once, for a minute: last time's recording is a wrong phrase.")),
+        h("small", {}, "A phrase chosen now is valid once, for a minute: a recording of an earlier attempt has the wrong phrase.")),
       h("p", { class: "field" }, h("label", { for: "strict" }, "How strict"), strict)));
   const split = h("div", { class: "split" }, side, place);
   main.append(split);
@@ -78,7 +80,7 @@ export async function verifyView(main, query) {
 
   function list() { names.replaceChildren(...people.map((p) => h("option", { value: called(p) }))); }
 
-  /** Look for who types, when a moment has passed without another letter. */
+  /** Search for the typed name after a moment without another letter. */
   function typed() {
     if (claimed()) { show_stage(); return; }
     clearTimeout(waiting);
@@ -105,7 +107,7 @@ export async function verifyView(main, query) {
     shown = claimed()?.profileId ?? null;
     if (!shown) {
       place.replaceChildren(h("section", { class: "stage" }, circles(null, 120), h("p", { class: "says" },
-        who.value.trim() ? "Nobody who is enrolled is called so." : "Type your name, then say your phrase.")));
+        who.value.trim() ? "No enrolled person has this name." : "Type your name, then say your phrase.")));
       return null;
     }
     if (Number(mode.value)) return ask();
@@ -116,7 +118,7 @@ export async function verifyView(main, query) {
   function lost(text) {
     stop();
     place.replaceChildren(h("section", { class: "stage" }, h("p", { class: "problem", role: "alert" }, text),
-      h("button", { type: "button", class: "primary", onclick: reset }, "Ask for another phrase")));
+      h("button", { type: "button", class: "primary", onclick: reset }, "Request another phrase")));
   }
 
   async function ask() {
@@ -132,11 +134,11 @@ export async function verifyView(main, query) {
     const tick = () => {
       const seconds = Math.max(0, Math.round((until - Date.now()) / 1000));
       left.textContent = `${seconds} s`;
-      if (!seconds) lost("The time is over: what was asked for is forgotten.");
+      if (!seconds) lost("The time is over: this phrase is no longer valid.");
     };
     tick();
     ticking = setInterval(tick, 1000);
-    stage(challenge.phrases[0], ["Asked for once, within ", left], async (sound) => {
+    stage(challenge.phrases[0], ["Valid once, for ", left], async (sound) => {
       clearInterval(ticking);
       await judge(sound, { challengeId: challenge.challengeId }).catch((error) => lost(error.message));
     });
@@ -159,23 +161,23 @@ export async function verifyView(main, query) {
     const title = h("h2", { tabindex: -1 }, heading);
     const has = (...names) => names.every((n) => Number.isFinite(answer[n]));
     const again = h("p", { class: "row" }, h("button", { class: "primary", type: "button",
-      onclick: () => { reset(); place.querySelector("button")?.focus(); } }, "Once more"),
+      onclick: () => { reset(); place.querySelector("button")?.focus(); } }, "Try again"),
       answer.reason === "not_enrolled" || answer.reason === "model_changed" || answer.reason === "expired" ? h("a",
         { class: "button quiet", href: `#/enrol?who=${encodeURIComponent(shown)}` }, "Enrol") : null);
     place.replaceChildren(h("article", { class: `result ${answer.decision}`, "data-decision": answer.decision,
       "data-reason": answer.reason ?? "" },
       h("header", {}, circles(kind, 132), h("div", {}, title, h("p", {}, sentence), again)),
-      answer.posteriors && h("div", {}, h("h3", {}, "What probably happened"), bars(answer.posteriors)),
-      has("llr", "threshold") && h("details", { class: "expert" }, h("summary", {}, "The numbers behind it"),
+      answer.posteriors && h("div", {}, h("h3", {}, "Probability of each kind of trial"), bars(answer.posteriors)),
+      has("llr", "threshold") && h("details", { class: "expert" }, h("summary", {}, "Scores"),
         has("llrSpeaker", "llrPhrase") && h("div", { class: "dials" }, dial("voice", "voice", answer.llrSpeaker),
-          dial("words", "words", answer.llrPhrase)),
+          dial("words", "phrase", answer.llrPhrase)),
         h("div", { class: "pair" },
-          has("llrSpeaker", "llrPhrase") && h("div", {}, h("h3", {}, "Where it lies"),
+          has("llrSpeaker", "llrPhrase") && h("div", {}, h("h3", {}, "Voice and phrase scores"),
             plane(answer.llrSpeaker, answer.llrPhrase)),
           h("div", {}, h("h3", {}, "The threshold"), scale(answer.llr, answer.threshold, answer.rejectThreshold,
             answer.decision),
           answer.operatingPoint && h("p", { class: "small" }, operating(answer.operatingPoint))))),
-      h("details", {}, h("summary", {}, "The recording and the record"),
+      h("details", {}, h("summary", {}, "Recording and audit entry"),
         [answer.quality].flat().map((quality) => qualityList(quality)),
         h("dl", { class: "facts" }, h("dt", {}, "Result"), h("dd", {}, h("code", {}, answer.resultId)),
           h("dt", {}, "Model"), h("dd", {}, h("code", {}, answer.modelVersion ?? "–"))))));
@@ -189,6 +191,6 @@ export async function verifyView(main, query) {
 
 function operating({ far, farInterval, frr, frrInterval }) {
   const range = ([low, high]) => `(95 % interval ${percent(low, 1)} to ${percent(high, 1)})`;
-  return `At this threshold ${percent(far, 1)} of the impostors pass ${range(farInterval)} and ${percent(frr, 1)} of the `
-    + `rightful are turned away ${range(frrInterval)}, in the data that its errors were measured on.`;
+  return `At this threshold ${percent(far, 1)} of the impostors are accepted ${range(farInterval)} and ${percent(frr, 1)} of the `
+    + `owners are rejected ${range(frrInterval)}, measured on held-out data.`;
 }

@@ -1,4 +1,4 @@
-// Hands the microphone's samples on, 20 ms or so at a time, untouched.
+// Passes on the microphone's samples unchanged, in blocks of about 20 ms.
 class Tap extends AudioWorkletProcessor {
   constructor() {
     super();
