@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..exceptions import AudioError, NumericalError
 from ..voice.audio.decode import read_sound
-from ..voice.audio.quality import Meter, Quality, QualitySettings
+from ..voice.audio.quality import Quality, QualityMeter, QualitySettings
 from ..voice.extractors.extractor import Extractor
 from .schemas import QualityReply
 from .settings import Settings
@@ -51,8 +51,8 @@ def process_recording(extractor: Extractor, data: bytes, settings: Settings) -> 
     limits = QualitySettings(
         speech_s=settings.speech_s, snr_db=settings.snr_db, clipped=settings.clipped
     )
-    meter = Meter(rate, limits)
-    segments = [meter.add(segment) for segment in extractor.parts(samples, rate)]
+    meter = QualityMeter(rate, limits)
+    segments = [meter.add(segment) for segment in extractor.segments(samples, rate)]
     measured = meter.quality()
     quality = quality_reply(measured)
     for warning in measured.warnings:
