@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda.cli.experiment import experiment
+from mvplda.cli.experiment import experiment_command
 from mvplda.exceptions import LabelError, ParameterError
 from mvplda.metrics.catalogue import Interval
 from mvplda.paper.corpora import build_corpus, load_corpus
@@ -102,7 +102,7 @@ def test_systems_by_name_and_group():
 
 
 def test_the_help_lists_the_default_systems():
-    (option,) = [option for option in experiment.params if option.name == "systems"]
+    (option,) = [option for option in experiment_command.params if option.name == "systems"]
     *names, last = [system.name for system in systems_named(())]
     assert f"[default: {', '.join(names)} and {last}]" in option.help
 

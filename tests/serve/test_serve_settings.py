@@ -14,12 +14,13 @@ from commands_page import page
 from service_problems import make_bench, sqlite_store
 
 from mvplda.cli import main
-from mvplda.cli.serve import serve
+from mvplda.cli.serve import serve_command
 from mvplda.serve.settings import Settings
 
-OPTIONS = {parameter.name: parameter for parameter in serve.params}
-# long lines of the reference are wrapped
-REFERENCE = " ".join(page().split())
+OPTIONS = {parameter.name: parameter for parameter in serve_command.params}
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
+# lines of the page are broken where they are full
+REFERENCE = " ".join(PAGE.read_text(encoding="utf-8").split())
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)

@@ -1,4 +1,4 @@
-"""mvplda evaluate"""
+"""Command that measures scores: evaluate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import COUNT, JSON, Written, looked_up
+from .options import COUNT, JSON, RATE, OutputFile, labels_from_map
 
 if TYPE_CHECKING:
     from .._typing import BoolArray, FloatArray, IntArray, Json
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ..metrics.evaluation import Evaluation
     from ..metrics.intervals import Intervals
     from ..metrics.thresholds import GroupErrors
-    from . import Texts
+    from .options import Texts
 
-    Sides = tuple[Coded, Coded]
+    Speakers = tuple[Coded, Coded]
 
 TWO_VIEWS = {
     "TC": (True, True),
@@ -32,80 +32,74 @@ TWO_VIEWS = {
     "IC": (False, True),
     "IW": (False, False),
 }
-"""Same speaker and same phrase, by kind of trial."""
-RATE = click.FloatRange(0, 1, min_open=True, max_open=True)
+"""Kinds of trials: whether the speaker is the same, and whether the phrase is the same."""
 
 
-@click.command()
+@click.command("evaluate")
 @click.argument("scores", nargs=-1, required=True)
 @click.option(
     "--trials",
     "key",
     required=True,
-    help="Evaluate the trials of this list, which says what each one is (target or nontarget; TC, TW, IC or IW).",
+    help="List of trials with their kinds (target or nontarget; TC, TW, IC or IW).",
 )
 @click.option(
     "--cost",
     "costs",
     multiple=True,
     default=("default",),
-    help="Show the detection cost at this operating point: the name of a preset, or C_miss,C_fa,P_target. "
-    "May be repeated.",
+    help="Show the detection cost at this operating point: name of a preset, or C_miss,C_fa,P_target. May be repeated.",
 )
 @click.option(
     "--far",
     type=RATE,
     multiple=True,
     default=(0.01, 0.001, 0.0001),
-    help="Show the misses at this false-alarm rate, which is a share of the non-targets, and the threshold for it. "
-    "May be repeated.",
+    help="Show the miss rate and the threshold at this false-alarm rate, a share of the non-targets. May be repeated.",
 )
 @click.option(
     "--enrol-speakers",
-    help="Read which speaker every model is of from this file (model id, speaker).  [default: the model id]",
+    help="Map with the speaker of each model (model id, speaker).  [default: the model id]",
 )
 @click.option(
     "--test-speakers",
-    help="Read which speaker every test is of from this file (test id, speaker, as in utt2spk); "
-    "intervals over speakers need it.",
+    help="Map with the speaker of each test (test id, speaker, as in utt2spk); required for intervals over speakers.",
 )
 @click.option(
     "--enrol-phrases",
-    help="Read the phrase of every model from this file (model id, phrase); with --test-phrases, trials become TC, "
-    "TW, IC and IW by the speakers and phrases of both sides. A list that contradicts them is refused.",
+    help="Map with the phrase of each model (model id, phrase). With --test-phrases, the kinds of trials become TC, "
+    "TW, IC and IW by the speakers and phrases of both sides; contradictions to --trials are an error.",
 )
-@click.option(
-    "--test-phrases", help="Read the phrase of every test from this file (test id, phrase)."
-)
+@click.option("--test-phrases", help="Map with the phrase of each test (test id, phrase).")
 @click.option(
     "--by",
-    help="Show the errors in every group of people, too, at the threshold of the first --far, as this file has them "
-    "(test id, group, as in utt2gender). Needs --test-speakers.",
+    help="Also show error rates per group of people at the threshold of the first --far; map with the group of each "
+    "test (test id, group, as in utt2gender). Needs --test-speakers.",
 )
 @click.option(
     "--sessions",
-    help="Evaluate transactions, not trials: tests of one session, as this file has them (test id, session), are "
-    "attempts, and one that is accepted is enough.",
+    help="Evaluate transactions instead of trials: tests of one session are attempts, and a transaction is accepted if "
+    "one attempt is. Map with the session of each test (test id, session).",
 )
 @click.option(
     "--attempts",
     type=COUNT,
     default=3,
-    help="Allow so many attempts in a session; later ones are left out.",
+    help="Number of attempts per session; later tests are ignored.",
 )
 @click.option(
     "--identification",
     is_flag=True,
-    help="Show the errors of searches, too, at every --far: FNIR and FPIR of ISO/IEC 19795-1, where every test is "
-    "compared with every model; tests without a target are of people who are not enrolled.",
+    help="Also show FNIR and FPIR of searches (ISO/IEC 19795-1) at every --far. Every test must be compared with every "
+    "model; tests without a target are of people who are not enrolled.",
 )
 @click.option(
     "--report",
-    type=Written(),
-    help="Write a page with tables and plots to this file, which needs no other.",
+    type=OutputFile(),
+    help="Write a self-contained HTML page with tables and plots to this file.",
 )
 @JSON
-def evaluate(
+def evaluate_command(
     scores: Texts,
     key: str,
     costs: Texts,
@@ -121,10 +115,11 @@ def evaluate(
     report: str | None,
     as_json: bool,
 ) -> None:
-    """Error rates and costs of SCORES by kind of trial, with intervals over speakers.
+    """Measure error rates and costs of scores.
 
-    Several systems, NAME=SCORES each, are shown side by side; with --test-speakers, the first is compared with every
-    other one.
+    Shows each kind of trial in SCORES; with --test-speakers, also 95 % intervals over speakers. Pass NAME=SCORES for
+    each of several systems to show them in one table; with --test-speakers, the first system is tested against each of
+    the others.
 
     \b
     Examples:
@@ -132,64 +127,76 @@ def evaluate(
       mvplda evaluate scores --trials trials --test-speakers utt2spk --report report.html
       mvplda evaluate ours=scores plda=scores-plda --trials trials --test-speakers utt2spk
     """
-    systems = named_systems(scores)
+    systems = score_files_by_name(scores)
     if (enrol_phrases is None) != (test_phrases is None):
-        raise click.UsageError("kinds of trials need both --enrol-phrases and --test-phrases")
+        raise click.UsageError("--enrol-phrases and --test-phrases need each other: pass both")
     if enrol_speakers is not None and test_speakers is None:
         raise click.UsageError("--enrol-speakers needs --test-speakers")
     if by is not None and (test_speakers is None or not far):
         raise click.UsageError("--by needs --test-speakers and a --far")
     if report is not None and len(systems) > 1:
-        raise click.UsageError("--report is for one system: give one score file")
+        raise click.UsageError("--report supports one system only: pass one file of scores")
     from .. import metrics
     from ..io.trials import read_trials
     from ..report import CALIBRATE, write_report
 
-    lead, *others = systems
+    first_system, *other_systems = systems
     trials = read_trials(key)
-    sides = speakers_of(trials, enrol_speakers, test_speakers)
+    speakers = speakers_of_trials(trials, enrol_speakers, test_speakers)
     if enrol_phrases is not None and test_phrases is not None:
-        phrases = phrases_of(trials, enrol_phrases, test_phrases)
-        trials = with_kinds(trials, same_labels(*phrases), sides)
-    scored = {name: matched(trials, path) for name, path in systems.items()}
-    if sides is not None and enrol_speakers is None:
-        warn_of_unknown_models(*sides)
+        same_phrase = same_labels(
+            read_labels(enrol_phrases, trials.enrol, "phrase"),
+            read_labels(test_phrases, trials.test, "phrase"),
+        )
+        trials = with_kinds(trials, same_phrase, speakers)
+    system_scores = {name: match_scores(trials, path) for name, path in systems.items()}
+    if speakers is not None and enrol_speakers is None:
+        warn_of_unknown_models(*speakers)
     if sessions is not None:
-        rows, scored = in_sessions(trials, scored, sessions, attempts)
+        rows, system_scores = best_per_session(trials, system_scores, sessions, attempts)
         trials = trials[rows]
-        sides = None if sides is None else (sides[0][rows], sides[1][rows])
-    values = scored[lead]
+        if speakers is not None:
+            speakers = (speakers[0][rows], speakers[1][rows])
+
+    first_scores = system_scores[first_system]
     kinds = trials.kinds
-    found = Found({k: metrics.evaluate(v, kinds, costs=costs, far=far) for k, v in scored.items()})
+    measured = SystemResults(
+        {
+            name: metrics.evaluate(values, kinds, costs=costs, far=far)
+            for name, values in system_scores.items()
+        }
+    )
     if identification:
-        found.searches = search_errors(trials, values, far)
-    if sides is not None:
-        for name, own in scored.items():
-            ends = metrics.speaker_intervals(own, kinds, *sides, costs=costs, far=far)
-            found.intervals[name] = ends
-        for name in others:
-            found.tests[name] = metrics.compare_systems(
-                values, scored[name], kinds, *sides, costs, random_state=0
+        measured.searches = search_errors(trials, first_scores, far)
+    if speakers is not None:
+        for name, values in system_scores.items():
+            measured.intervals[name] = metrics.speaker_intervals(
+                values, kinds, *speakers, costs=costs, far=far
+            )
+        for name in other_systems:
+            measured.tests[name] = metrics.compare_systems(
+                first_scores, system_scores[name], kinds, *speakers, costs, random_state=0
             )
         if by is not None:
-            found.groups = by_group(trials, values, sides, by, far[0])
+            measured.groups = errors_by_group(trials, first_scores, speakers, by, far[0])
+
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
+        click.echo(json.dumps(measured.to_dict(), indent=2))
     else:
-        click.echo("\n".join(found.lines()))
-    result = found.results[lead]
-    if shown := result.uncalibrated():
-        click.echo(f"mvplda: {shown}. {CALIBRATE}", err=True)
+        click.echo("\n".join(measured.lines()))
+    result = measured.results[first_system]
+    if message := result.uncalibrated():
+        click.echo(f"mvplda: {message}. {CALIBRATE}", err=True)
     if report is not None:
-        by_kind = {kind: values[kinds == kind] for kind in kinds.used}
-        title = Path(systems[lead]).name
-        write_report(report, title, result, by_kind, found.intervals.get(lead))
+        by_kind = {kind: first_scores[kinds == kind] for kind in kinds.used}
+        title = Path(systems[first_system]).name
+        write_report(report, title, result, by_kind, measured.intervals.get(first_system))
         click.echo(f"wrote {report}", err=True)
 
 
 @dataclass
-class Found:
-    """What was measured, by name of the system; the first is compared with the others."""
+class SystemResults:
+    """Results by name of the system; the first system is tested against the others."""
 
     results: dict[str, Evaluation]
     intervals: dict[str, Intervals] = field(default_factory=dict)
@@ -198,60 +205,64 @@ class Found:
     searches: Json | None = None
 
     def to_dict(self) -> Json:
-        """Plain values for JSON; those of a single system without its name."""
-        about: Json = {name: result.to_dict() for name, result in self.results.items()}
+        """Return JSON-compatible values; those of a single system without its name."""
+        records: Json = {name: result.to_dict() for name, result in self.results.items()}
         for name, ends in self.intervals.items():
-            about[name]["intervals"] = ends.to_dict()
-        lead, *others = about
+            records[name]["intervals"] = ends.to_dict()
+        first_system, *other_systems = records
         if self.groups is not None:
-            about[lead]["groups"] = self.groups.to_dict()
+            records[first_system]["groups"] = self.groups.to_dict()
         if self.searches is not None:
-            about[lead]["identification"] = self.searches
-        if not others:
-            return dict(about[lead])
-        against = {f"{lead} against {name}": test.to_dict() for name, test in self.tests.items()}
-        return {"systems": about, "tests": against}
+            records[first_system]["identification"] = self.searches
+        if not other_systems:
+            return dict(records[first_system])
+        tests = {
+            f"{first_system} against {name}": test.to_dict() for name, test in self.tests.items()
+        }
+        return {"systems": records, "tests": tests}
 
     def lines(self) -> list[str]:
-        """The tables of one system, or one row for each of several."""
-        lead, *others = self.results
-        if not others:
-            table = self.results[lead].table(intervals=self.intervals.get(lead))
+        """Return the tables of one system, or a table with a row per system."""
+        first_system, *other_systems = self.results
+        if not other_systems:
+            table = self.results[first_system].table(intervals=self.intervals.get(first_system))
             groups = [] if self.groups is None else group_lines(self.groups)
-            searches = [f"{one}: {each}" for one, each in (self.searches or {}).items()]
+            searches = [f"{rate}: {errors}" for rate, errors in (self.searches or {}).items()]
             return [table, *groups, *searches]
-        lines = side_by_side(self.results, self.intervals)
+        lines = system_table(self.results, self.intervals)
         if not self.intervals:
-            return [*lines, "No intervals and no comparison: they need --test-speakers."]
-        lines.append(self.intervals[lead].definition())
+            return [*lines, "No intervals and no tests between systems: they need --test-speakers."]
+        lines.append(self.intervals[first_system].definition())
         for name, test in self.tests.items():
-            lines += ["", *comparison_lines(lead, name, test)]
+            lines += ["", *comparison_lines(first_system, name, test)]
         return lines
 
 
-def named_systems(scores: Texts) -> dict[str, str]:
-    """Score files by name; a single one needs none."""
+def score_files_by_name(scores: Texts) -> dict[str, str]:
+    """Return files of scores by name of the system; the name is optional for a single file."""
     systems: dict[str, str] = {}
     for text in scores:
         name, sign, path = text.partition("=")
         if not sign and len(scores) > 1:
-            raise click.UsageError(f"name every one of several systems: NAME=SCORES; got {text}")
+            raise click.UsageError(f"several systems need names: expected NAME=SCORES, got {text}")
         if not sign or Path(text).exists():
             name = Path(text).name
             path = text
         if systems.setdefault(name, path) != path:
-            raise click.UsageError(f"two systems have the same name, {name}: NAME=SCORES")
+            raise click.UsageError(
+                f"two systems have the name {name}: pass different names, NAME=SCORES"
+            )
     return systems
 
 
-def with_kinds(trials: Trials, same_phrase: BoolArray, sides: Sides | None) -> Trials:
+def with_kinds(trials: Trials, same_phrase: BoolArray, speakers: Speakers | None) -> Trials:
     """Return the trials as TC, TW, IC and IW; those of the kind spoof keep it.
 
     Parameters
     ----------
     same_phrase : (n,) bool
         Trials of which both sides have the same phrase.
-    sides : two Coded, optional
+    speakers : two Coded, optional
         Speaker of the model and of the test of every trial. Without them, the kinds in the list
         have to determine which trials are of one speaker.
     """
@@ -263,16 +274,16 @@ def with_kinds(trials: Trials, same_phrase: BoolArray, sides: Sides | None) -> T
     from ..kinds import SPOOF
 
     listed = Coded.of([""] * len(trials)) if trials.kind is None else trials.kind
-    odd = set(listed.used) - {"", SPOOF, "target", "nontarget", *TWO_VIEWS}
-    if odd:
+    unsupported = set(listed.used) - {"", SPOOF, "target", "nontarget", *TWO_VIEWS}
+    if unsupported:
         raise LabelError(
-            f"phrases make TC, TW, IC and IW of targets and nontargets; the list has the kind {min(odd)!r}: "
-            "leave out --enrol-phrases and --test-phrases"
+            f"--enrol-phrases and --test-phrases support targets and nontargets, TC, TW, IC and IW; the list has the "
+            f"kind {min(unsupported)!r}: leave out both options"
         )
-    if sides is None:
+    if speakers is None:
         same_speaker = same_speaker_in(trials, same_phrase)
     else:
-        same_speaker = same_labels(*sides)
+        same_speaker = same_labels(*speakers)
         refuse_contradictions(trials, listed, same_speaker, same_phrase)
     names = np.array([*TWO_VIEWS, SPOOF])
     codes = 2 * ~same_speaker + ~same_phrase
@@ -305,14 +316,14 @@ def same_speaker_in(trials: Trials, same_phrase: BoolArray) -> BoolArray:
     if len(unknown) and not len(other_phrase):
         raise LabelError(
             f"{len(unknown)} of {len(trials)} trials are nontargets with different phrases, the first is "
-            f"{example(trials, unknown[0])}: right speaker or impostor? Give --test-speakers, and --enrol-speakers "
-            "unless models are called like their speakers"
+            f"{example(trials, unknown[0])}: right speaker or impostor? Pass --test-speakers, and --enrol-speakers "
+            "unless model ids are names of speakers"
         )
     if len(unknown):
         click.echo(
             f"mvplda: {len(other_phrase)} target(s) have different phrases, the first is "
-            f"{example(trials, other_phrase[0])}: nontargets are taken for impostors; give --test-speakers and "
-            "--enrol-speakers to check it",
+            f"{example(trials, other_phrase[0])}: nontargets are read as impostors; pass --test-speakers and "
+            "--enrol-speakers to check them",
             err=True,
         )
     return kinds.isin(["TC", "TW", "target"])
@@ -355,7 +366,7 @@ def refuse_contradictions(
     if (wrong & (target | nontarget)).any():
         notes += f"; target is read as {meaning}"
     if (wrong & target & ~same_speaker).any():
-        notes += "; without --enrol-speakers, models are called like their speakers"
+        notes += "; without --enrol-speakers, model ids are read as names of speakers"
     raise LabelError(
         f"the list contradicts the speakers and phrases in {int(wrong.sum())} of {len(trials)} trials ({counts}), "
         f"the first is {example(trials, first)} with {speakers} and {phrases}{notes}"
@@ -368,13 +379,8 @@ def example(trials: Trials, row: int) -> str:
     return repr(f"{trials.enrol[row]} {trials.test[row]}{kind}")
 
 
-def phrases_of(trials: Trials, enrol: str, test: str) -> Sides:
-    """Phrase of the model and of the test of every trial."""
-    return labels_in(enrol, trials.enrol, "phrase"), labels_in(test, trials.test, "phrase")
-
-
 def same_labels(models: Coded, tests: Coded) -> BoolArray:
-    """Which trials have the same label on both sides."""
+    """Return which trials have the same label on both sides."""
     import numpy as np
 
     from ..io.trials import rows_in
@@ -384,55 +390,57 @@ def same_labels(models: Coded, tests: Coded) -> BoolArray:
     return np.asarray(rows == tests.codes)
 
 
-def in_sessions(
-    trials: Trials, scored: dict[str, FloatArray], path: str, attempts: int
+def best_per_session(
+    trials: Trials, system_scores: dict[str, FloatArray], path: str, attempts: int
 ) -> tuple[IntArray, dict[str, FloatArray]]:
-    """The row of the first trial of every session, and the best score of its attempts by every system."""
+    """Return the row of the first trial of each session, and each system's best score of its attempts."""
     from ..metrics import transactions
 
-    made = labels_in(path, trials.test, "session")
+    session_labels = read_labels(path, trials.test, "session")
     best = {
-        name: transactions(own, trials.kinds, trials.enrol, made, attempts)
-        for name, own in scored.items()
+        name: transactions(values, trials.kinds, trials.enrol, session_labels, attempts)
+        for name, values in system_scores.items()
     }
     rows, _ = next(iter(best.values()))
-    return rows, {name: own for name, (_, own) in best.items()}
+    return rows, {name: values for name, (_, values) in best.items()}
 
 
-def by_group(
-    trials: Trials, values: FloatArray, sides: Sides, path: str, far: float
+def errors_by_group(
+    trials: Trials, values: FloatArray, speakers: Speakers, path: str, far: float
 ) -> GroupErrors:
-    """Errors of the groups of people, at the threshold that gives all of them this share of false alarms."""
+    """Return the error rates per group, at the threshold with this false-alarm rate over all groups."""
     from .. import metrics
 
-    groups = labels_in(path, trials.test, "group")
-    models, tested = sides
-    # a model is of the group of its speaker's tests
-    of_speaker = dict(zip(tested.tolist(), groups.tolist(), strict=True))
-    enrolled = models.renamed([of_speaker.get(name, "") for name in models.names.tolist()])
+    groups = read_labels(path, trials.test, "group")
+    models, tested = speakers
+    # a model belongs to the group of its speaker's tests
+    group_by_speaker = dict(zip(tested.tolist(), groups.tolist(), strict=True))
+    enrolled = models.renamed([group_by_speaker.get(name, "") for name in models.names.tolist()])
     target = trials.target
     threshold = metrics.ScoreCurve(values[target], values[~target]).threshold_for(far)
     return metrics.group_errors(values, target, threshold, models, tested, enrolled, groups)
 
 
 def group_lines(groups: GroupErrors) -> list[str]:
-    """Both errors of every group, and how far the worst and the best lie apart."""
+    """Return lines with both error rates per group, and the largest ratios between two groups."""
     from ..metrics.evaluation import align_columns
 
     rows = [["group", "FRR %", "FAR %"]]
     for group, frr in groups.frr.items():
-        cells = ["{:.2f} [{:.2f}, {:.2f}]".format(*_percent(r)) for r in (frr, groups.far[group])]
+        cells = [
+            "{:.2f} [{:.2f}, {:.2f}]".format(*_percent(rate)) for rate in (frr, groups.far[group])
+        ]
         rows.append([group, *cells])
     lines = [f"Groups at the threshold {groups.threshold:.3f}:", *align_columns(rows)]
     for name, ratio in groups.largest_ratio.items():
-        both = " / ".join(groups.between[name])
-        ends = f"[{ratio.low:.2f}, {ratio.high:.2f}]"
-        lines.append(f"{name.upper()} of {both}: {ratio.estimate:.2f} {ends}")
+        pair = " / ".join(groups.between[name])
+        interval = f"[{ratio.low:.2f}, {ratio.high:.2f}]"
+        lines.append(f"{name.upper()} of {pair}: {ratio.estimate:.2f} {interval}")
     return lines
 
 
 def search_errors(trials: Trials, values: FloatArray, far: Iterable[float]) -> Json:
-    """FNIR of the best candidate at the thresholds for some FPIR, from a list of every model against every test."""
+    """Return threshold and FNIR of the best candidate per FPIR; the trials must be all pairs of models and tests."""
     import numpy as np
 
     from ..exceptions import LabelError
@@ -441,7 +449,8 @@ def search_errors(trials: Trials, values: FloatArray, far: Iterable[float]) -> J
     models = len(np.unique(trials.enrol.codes))
     if (np.bincount(trials.test.codes) != models).any():
         raise LabelError(
-            f"a search has a test against all {models} models, and the list leaves some out: score without --trials"
+            f"--identification needs trials of every test against all {models} models, and some are missing: "
+            "score without --trials"
         )
     curve = identification_curve(values, trials.target, trials.test)
     errors: Json = {}
@@ -458,69 +467,70 @@ def _percent(rate: Interval) -> list[float]:
     return [100 * value for value in (rate.estimate, rate.low, rate.high)]
 
 
-def side_by_side(results: dict[str, Evaluation], intervals: dict[str, Intervals]) -> list[str]:
-    """A table with one row for every system."""
+def system_table(results: dict[str, Evaluation], intervals: dict[str, Intervals]) -> list[str]:
+    """Return a table with a row per system."""
     from ..metrics.evaluation import align_columns
 
-    shown = next(iter(results.values())).summary()
-    lines = [["EER, %", *(heading for heading, _, _ in shown)]]
+    columns = next(iter(results.values())).summary()
+    lines = [["EER, %", *(heading for heading, _, _ in columns)]]
     for name, result in results.items():
-        cells = [result.cell(metric, kind, intervals.get(name)) for _, metric, kind in shown]
+        cells = [result.cell(metric, kind, intervals.get(name)) for _, metric, kind in columns]
         lines.append([name, *cells])
     return align_columns(lines)
 
 
-def comparison_lines(lead: str, other: str, test: SystemComparison) -> list[str]:
-    """The difference of EER by kind, its interval, and who is better."""
-    lines = [f"{lead} against {other}, difference of EER in % with its 95 % interval:"]
-    words = {"A": f"{lead} is better", "B": f"{other} is better"}
+def comparison_lines(first: str, second: str, test: SystemComparison) -> list[str]:
+    """Return lines with the difference of EER by kind, its interval, and the better system."""
+    lines = [f"{first} against {second}, difference of EER in % with its 95 % interval:"]
+    verdicts = {"A": f"{first} is better", "B": f"{second} is better"}
     for kind, measures in test.tests.items():
         paired = measures["eer"]
         if math.isnan(paired.difference):
             lines.append(f"  {kind:>6} too few speakers for a test")
             continue
-        ends = f"[{100 * paired.low:+.2f}, {100 * paired.high:+.2f}]"
-        verdict = words.get(paired.verdict, "undecided")
-        difference = f"{100 * paired.difference:+.2f} {ends}"
+        interval = f"[{100 * paired.low:+.2f}, {100 * paired.high:+.2f}]"
+        verdict = verdicts.get(paired.verdict, "undecided")
+        difference = f"{100 * paired.difference:+.2f} {interval}"
         lines.append(f"  {kind:>6} {difference}  p = {paired.p_value:.3f}  {verdict}")
     return lines
 
 
-def matched(trials: Trials, path: str, scores: Scores | None = None) -> FloatArray:
-    """The score of every trial; what a score file holds besides is counted on standard error.
+def match_scores(trials: Trials, path: str, scores: Scores | None = None) -> FloatArray:
+    """Return the score of each trial; report duplicate and unused scores on standard error.
 
-    scores : those of the file, where they were read before
+    scores : content of the file, if it was read before
     """
     from ..io.trials import match, read_scores
 
     score, duplicates, unused = match(trials, scores or read_scores(path))
     if duplicates:
-        click.echo(f"mvplda: {path}: {duplicates} score(s) repeat another", err=True)
+        click.echo(f"mvplda: {path}: {duplicates} duplicate score(s)", err=True)
     if unused:
-        what = "are of trials that are not in the list"
-        click.echo(f"mvplda: {path}: {unused} score(s) {what}", err=True)
+        click.echo(
+            f"mvplda: {path}: {unused} score(s) of trials that are not in the list", err=True
+        )
     return score
 
 
-def labels_in(path: str, ids: Coded, what: str) -> Coded:
-    """The label of every id, by a map such as utt2spk."""
-    return ids.renamed(looked_up(path, ids.names.tolist(), f"its {what}"))
+def read_labels(path: str, ids: Coded, label_name: str) -> Coded:
+    """Return the label of each id, read from a map such as utt2spk."""
+    return ids.renamed(labels_from_map(path, ids.names.tolist(), f"its {label_name}"))
 
 
-def speakers_of(trials: Trials, enrol: str | None, test: str | None) -> Sides | None:
-    """Speaker of the model and of the test of every trial; None where those of the tests are not given."""
+def speakers_of_trials(trials: Trials, enrol: str | None, test: str | None) -> Speakers | None:
+    """Return the speakers of the model and of the test of each trial; None without a map for the tests."""
     if test is None:
         return None
-    models = trials.enrol if enrol is None else labels_in(enrol, trials.enrol, "speaker")
-    tested = labels_in(test, trials.test, "speaker")
+    models = trials.enrol if enrol is None else read_labels(enrol, trials.enrol, "speaker")
+    tested = read_labels(test, trials.test, "speaker")
     return models, tested
 
 
 def warn_of_unknown_models(models: Coded, tested: Coded) -> None:
-    """Warn if no model has the name of a test speaker: models are then probably no speakers."""
+    """Warn if no model id is the name of a test speaker: model ids are then probably not speakers."""
     if not models.isin(tested.used).any():
         click.echo(
-            "mvplda: warning: no model has the name of a test speaker; if models are not speakers, pass "
+            "mvplda: warning: no model id is the name of a test speaker; unless model ids are names of speakers, pass "
             "--enrol-speakers, or the intervals count too many speakers",
             err=True,
         )

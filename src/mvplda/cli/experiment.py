@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import QUIET, KeyValue, check_folder, labels_option, once, plain_value
-from .extractors import extractor_option
+from .options import (
+    QUIET,
+    KeyValue,
+    check_folder,
+    extractor_option,
+    labels_option,
+    parse_value,
+    unique_pairs,
+)
 
 if TYPE_CHECKING:
-    from . import Pairs, Texts
+    from .options import Pairs, Texts
 
 
 class CorpusCommand(click.Command):
@@ -73,7 +80,7 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.command(cls=CorpusCommand)
+@click.command("experiment", cls=CorpusCommand)
 @corpus_options
 @labels_option(
     "VIEW=FILE: read the classes of a view from FILE, such as utt2spk, or from a column of the vectors' file; the "
@@ -88,8 +95,10 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
     "selects every system. May be repeated.  [default: cosine, plda-cell, jplda-printed, jplda-exact, "
     "jplda-interaction, plda-prior, jplda-prior and best]",
 )
-def experiment(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -> None:
-    """Run an experiment: from a corpus to a table of error rates and a report.
+def experiment_command(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -> None:
+    """Run an experiment from a corpus to error rates.
+
+    Writes a table of error rates and a report to the output folder.
 
     \b
     Examples:
@@ -112,13 +121,13 @@ def experiment(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -
         raise click.UsageError(
             "--vectors and --extractor exclude each other: use existing vectors or extract them"
         )
-    _run("experiment", corpus, recipe or "small", once("--labels", labels), **options)
+    _run("experiment", corpus, recipe or "small", unique_pairs("--labels", labels), **options)
 
 
-@click.command(cls=CorpusCommand)
+@click.command("reproduce", cls=CorpusCommand)
 @corpus_options
-def reproduce(corpus: str, recipe: str | None, **options: Any) -> None:
-    """Reproduce the paper's experiment on a corpus, from recordings to its table.
+def reproduce_command(corpus: str, recipe: str | None, **options: Any) -> None:
+    """Reproduce the paper's experiment on a corpus.
 
     The experiment uses 39 cepstral features, 11 stacked frames, six layers of 2048 sigmoid units pre-trained as
     Boltzmann machines, cosine scores, PLDA (speaker x phrase) of rank 40, and joint PLDA of ranks 20 + 20 with 10
@@ -177,7 +186,7 @@ def _run(
         )
 
     settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
-    overrides = {name: plain_value(text) for name, text in changes}
+    overrides = {name: parse_value(text) for name, text in changes}
     if systems:
         overrides["evaluation.systems"] = list(systems)
     settings = settings.with_changes({"corpus.name": corpus, **overrides})

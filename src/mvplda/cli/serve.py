@@ -1,4 +1,4 @@
-"""The service: serve, with its keys, back-ups and the rotation of its master key."""
+"""Commands of the HTTP service: serve, with its sub-commands for API keys and data keys."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import click
 
 from .._typing import Json
 from ..exceptions import MissingExtraError
+from .groups import CommandGroup
 
 if TYPE_CHECKING:
     from ..serve.settings import Settings
 
 
-def option_of(name: str, field: Any) -> Callable[[Any], Any]:
-    """The option of a setting: its name with hyphens, its description, its name in the environment."""
+def settings_option(name: str, field: Any) -> Callable[[Any], Any]:
+    """Return the option of a setting, with its description and its environment variable as help."""
     kind = field.annotation
     if get_origin(kind) in (types.UnionType, Union):
-        kind = next(one for one in get_args(kind) if one is not type(None))
+        kind = next(member for member in get_args(kind) if member is not type(None))
     option = "--" + name.replace("_", "-")
     text = f"{field.description}  [env: MVPLDA_{name.upper()}]"
     if kind is bool:
@@ -37,23 +38,23 @@ def option_of(name: str, field: Any) -> Callable[[Any], Any]:
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """One option for each setting."""
+    """Add an option for each setting of the service."""
     try:
         from ..serve.settings import Settings
-    except MissingExtraError:  # the extra is not installed: the command says so when it runs
+    except MissingExtraError:  # the command raises this error again when it runs
         return command
     for name, field in reversed(Settings.model_fields.items()):
-        command = option_of(name, field)(command)
+        command = settings_option(name, field)(command)
     return command
 
 
-def make_settings(given: Json) -> Settings:
-    """Settings of the options that were given; the others come from the environment."""
+def make_settings(options: Json) -> Settings:
+    """Return the settings: options of the command line, then the environment, then defaults."""
     from pydantic import ValidationError
 
     from ..serve.settings import Settings
 
-    chosen = {name: value for name, value in given.items() if value not in (None, ())}
+    chosen = {name: value for name, value in options.items() if value not in (None, ())}
     try:
         return Settings(**chosen)
     except ValidationError as error:
@@ -63,8 +64,8 @@ def make_settings(given: Json) -> Settings:
         raise click.UsageError(f"{option} (MVPLDA_{name.upper()}): {fault['msg']}") from None
 
 
-class ServeGroup(click.Group):
-    """Whose options are settings: without the extra there are none, and whoever gives one reads what to install."""
+class ServeGroup(CommandGroup):
+    """Group whose options are settings; without the extra `serve`, every call names the extra to install."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         from ..serve import settings as _  # noqa: F401
@@ -72,14 +73,15 @@ class ServeGroup(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=ServeGroup, invoke_without_command=True)
+@click.group("serve", cls=ServeGroup, invoke_without_command=True)
 @settings_options
 @click.pass_context
-def serve(ctx: click.Context, /, **given: Any) -> None:
-    """Verify speakers and phrases over HTTP, with a page to try it.
+def serve_command(ctx: click.Context, /, **options: Any) -> None:
+    """Verify speakers and phrases over HTTP.
 
-    Profiles lie in SQLite in the data folder, and on the machine's own address no key is needed. The master key comes
-    from MVPLDA_MASTER_KEY, else it lies in the data folder. Options come before the environment.
+    Runs the service and a web page to try it. Profiles are stored in an SQLite database in the data folder. Requests
+    from the same machine need no API key. The master key is read from MVPLDA_MASTER_KEY, or else from the data folder.
+    Options take precedence over environment variables.
 
     \b
     Examples:
@@ -90,14 +92,14 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
     """
     from ..serve import app
 
-    settings = make_settings(given)
+    settings = make_settings(options)
     ctx.obj = settings
     if ctx.invoked_subcommand is not None:
         return
     with closing(app.open_store(settings)) as store:
         if not store.key_names() and not settings.local:
             raise click.UsageError(
-                f"at {settings.host} others can reach it: make a key first, mvplda serve key NAME --role admin"
+                f"other machines can reach {settings.host}: make an API key first, mvplda serve key NAME --role admin"
             )
     app.check_port(settings)
     service = app.open_service(settings)
@@ -107,18 +109,20 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
     app.run(service, settings)
 
 
-@serve.command()
+@serve_command.command()
 @click.argument("name")
 @click.option(
     "--role",
     type=click.Choice(["verify", "enrol", "admin"]),
     default="verify",
-    help="Let it verify, enrol people as well, or do everything.",
+    help="Rights of the key: verify, also enrol people, or everything.",
 )
-@click.option("--revoke", is_flag=True, help="Take the key of this name back.")
+@click.option("--revoke", is_flag=True, help="Revoke the key NAME.")
 @click.pass_obj
 def key(settings: Settings, name: str, role: str, revoke: bool) -> None:
-    """Make an API key called NAME and print it, once; an earlier key of that name is no longer valid.
+    """Make or revoke an API key.
+
+    Prints the new key NAME, which cannot be shown again. An earlier key NAME becomes invalid.
 
     Example: mvplda serve key shop --role verify
     """
@@ -130,47 +134,51 @@ def key(settings: Settings, name: str, role: str, revoke: bool) -> None:
         elif store.drop_api_key(name):
             click.echo(f"{name} is revoked")
         else:
-            click.echo(f"there is no key {name}")
+            click.echo(f"no key has the name {name}")
 
 
-@serve.command()
+@serve_command.command()
 @click.pass_obj
 def sweep(settings: Settings) -> None:
-    """Mark people as deleted whose data keys are not here, after a copy of the database was restored.
+    """Delete people without a data key after restoring a backup.
 
-    Who was deleted after the copy was made is gone again; data keys of nobody are destroyed. Stop the service, and
-    bring the data keys along first: keys.sqlite in the data folder, or --key-database.
+    People who were deleted after the backup was made have no data key and are deleted again; data keys without a person
+    are destroyed. Stop the service first, and provide the current data keys: keys.sqlite in the data folder, or
+    --key-database.
 
     Example: mvplda serve sweep
     """
     from ..serve.app import open_store
-    from ..serve.master_rotation import delete_keyless_profiles
+    from ..serve.templates import delete_keyless_profiles
 
     with closing(open_store(settings)) as store:
         count = len(store.all_keys())
         if not count:
             raise click.UsageError(
-                "there is not one data key: bring keys.sqlite, or --key-database"
+                "no data key exists: provide keys.sqlite in the data folder, or --key-database"
             )
-        gone, orphans = delete_keyless_profiles(store)
-        click.echo(f"{gone} people have no data key, and are deleted; {count - orphans} have one")
-        click.echo(f"{orphans} data keys were nobody's, and are destroyed")
+        deleted, orphans = delete_keyless_profiles(store)
+        click.echo(
+            f"deleted {deleted} people without a data key; {count - orphans} people have one"
+        )
+        click.echo(f"destroyed {orphans} data keys without a person")
 
 
-@serve.command()
+@serve_command.command()
 @click.pass_obj
 def rotate(settings: Settings) -> None:
-    """Change the master key: wrap data keys anew, and give all templates the rotation of the new key.
+    """Change the master key.
 
-    What the database holds then cannot be read by the old key, nor be linked to a copy from before. Where the old key
-    comes from the environment, put the new one into MVPLDA_NEW_MASTER_KEY. Services that run must be started again:
-    until then they refuse. A rotation that was interrupted is finished by calling it again.
+    Encrypts the data keys with the new master key and transforms all templates with its rotation. The old key can then
+    neither read the database nor link it to an earlier copy. If the old key comes from the environment, put the new key
+    into MVPLDA_NEW_MASTER_KEY. Restart running services: they refuse requests until then. Run the same command again to
+    resume after an interruption.
 
     Example: mvplda serve rotate
     """
     from ..serve.app import open_master, open_store
-    from ..serve.master_rotation import rotate_master_key
+    from ..serve.templates import rotate_master_key
 
     with closing(open_store(settings)) as store:
-        count = rotate_master_key(settings, store, open_master(settings, create=False))
+        count = rotate_master_key(settings, store, open_master(settings, make=False))
     click.echo(f"{count} profiles have a new key and a new rotation")

@@ -1,0 +1,85 @@
+"""Help of command groups: sections of commands with whole summaries, suggestions for typing errors, colour."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+
+class ColourFormatter(click.HelpFormatter):
+    """Formatter of help pages with bold headings and coloured terms; click removes colours outside a terminal."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        super().write_usage(click.style(prog, bold=True), args, prefix)
+
+    def write_heading(self, heading: str) -> None:
+        super().write_heading(click.style(heading, bold=True))
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], *args: Any, **options: Any) -> None:
+        super().write_dl(
+            [(click.style(term, fg="cyan"), text) for term, text in rows], *args, **options
+        )
+
+
+class ColourContext(click.Context):
+    """Context of a command whose help has colours on a terminal, unless NO_COLOR is set."""
+
+    formatter_class = ColourFormatter
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if os.environ.get("NO_COLOR"):
+            self.color = False
+
+
+class CommandGroup(click.Group):
+    """Group of commands that lists them in sections, with summaries that are never cut."""
+
+    context_class = ColourContext
+
+    def sections(self, ctx: click.Context) -> Mapping[str, Mapping[str, str]]:
+        """Return the summary of each command by section and name."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        summaries = {
+            name: summary_of(command) for name, command in commands.items() if command is not None
+        }
+        return {"Commands": summaries}
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            command.context_class = ColourContext
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and name not in self.list_commands(ctx):
+            similar = get_close_matches(name, self.list_commands(ctx), n=1)
+            suggestion = f" Did you mean {similar[0]!r}?" if similar else ""
+            ctx.fail(f"No such command {name!r}.{suggestion}")
+        return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, and below them the options."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections = self.sections(ctx)
+        width = max(len(name) for summaries in sections.values() for name in summaries)
+        for section, summaries in sections.items():
+            with formatter.section(section):
+                # names of equal width align the summaries of all sections
+                formatter.write_dl([(f"{name:{width}}", text) for name, text in summaries.items()])
+
+
+def summary_of(command: click.Command) -> str:
+    """Return the first paragraph of a command's help as one line."""
+    first_paragraph = (command.help or "").partition("\n\n")[0]
+    return " ".join(first_paragraph.split())

@@ -1,0 +1,135 @@
+"""Options, types of options and input checks that several commands share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+Texts = tuple[str, ...]
+"""Values of an option that may be repeated."""
+Pairs = tuple[tuple[str, str], ...]
+"""Values of a NAME=VALUE option that may be repeated."""
+
+SEED = click.IntRange(0, 2**32 - 1)
+COUNT = click.IntRange(min=1)
+RATE = click.FloatRange(0, 1, min_open=True, max_open=True)
+QUIET = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Show no progress and no summary; tables and warnings are still shown.",
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON with all digits.")
+
+
+class KeyValue(click.ParamType):  # type: ignore[type-arg]
+    """Option of the form NAME=VALUE; with `bare`, a NAME alone stands for NAME=`bare`."""
+
+    name = "name=value"
+
+    def __init__(self, bare: str = "") -> None:
+        self.bare = bare
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        key, sign, text = str(value).partition("=")
+        if not sign:
+            text = self.bare
+        if not key or not text:
+            self.fail(f"expected NAME=VALUE, got {value!r}", param, ctx)
+        return key, text
+
+
+class OutputFile(click.ParamType):  # type: ignore[type-arg]
+    """Output file that is checked to be writable before the work starts."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ..io.kaldi_names import is_kaldi, kaldi_files
+        from ..persistence import check_writable
+
+        check_writable(*(kaldi_files(value) if is_kaldi(value) else [value]))
+        return str(value)
+
+
+def output_option(help: str) -> Callable[[Command], Command]:
+    """Return the required option -o for an output file."""
+    return click.option("-o", "--output", required=True, type=OutputFile(), help=help)
+
+
+def labels_option(help: str) -> Callable[[Command], Command]:
+    """Return the option -l VIEW=FILE, which may be repeated."""
+    return click.option("-l", "--labels", multiple=True, type=KeyValue(), help=help)
+
+
+def extractor_option(required: bool = True) -> Callable[[Command], Command]:
+    """Return the option -x for one or more extractors."""
+    return click.option(
+        "-x",
+        "--extractor",
+        "extractors",
+        multiple=True,
+        required=required,
+        metavar="NAME|FILE",
+        help="Make vectors with this extractor: a name that `mvplda extractor get` accepts (campplus, resnet, words, "
+        "sounds), an ONNX file, or a network of `mvplda experiment`. May be repeated; the vectors of several "
+        "extractors are concatenated.",
+    )
+
+
+def labels_from_map(path: str, ids: Iterable[Any], label_name: str) -> list[str]:
+    """Return the label of each id from a map such as utt2spk; raise an error if an id is missing.
+
+    label_name : what the labels are, for the error message
+    """
+    from ..exceptions import LabelError
+    from ..io.lists import read_map
+
+    label_by_id = read_map(path)
+    keys = [str(key) for key in ids]
+    missing = [key for key in keys if key not in label_by_id]
+    if missing:
+        raise LabelError(
+            f"{path} does not list {len(missing)} of {len(keys)} ids, the first is {missing[0]!r}; expected lines "
+            f"with an id and {label_name}"
+        )
+    return [label_by_id[key] for key in keys]
+
+
+def unique_pairs(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return NAME=VALUE pairs as a dictionary; refuse two values for one name."""
+    value_by_name: dict[str, str] = {}
+    for name, value in pairs:
+        if value_by_name.setdefault(name, value) != value:
+            raise click.UsageError(
+                f"{option} {name} has two values, {value_by_name[name]} and {value}: pass one"
+            )
+    return value_by_name
+
+
+def parse_value(text: str) -> Any:
+    """Return the value of a setting: parsed JSON, or the text itself if it is not JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def check_folder(path: Path) -> None:
+    """Raise an error if results cannot be written to a folder; the folder itself may not exist yet."""
+    from ..persistence import check_writable
+
+    parent = path
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise NotADirectoryError(f"cannot write to {path}: {parent} is a file, not a folder")
+    check_writable(parent / "any")

@@ -1,0 +1,151 @@
+"""Command that groups recordings by person: people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import RATE, extractor_option, output_option
+
+if TYPE_CHECKING:
+    from ..voice.audio.decode import FileSegment
+    from ..voice.extractors.extractor import ExtractedVectors
+    from ..voice.people import Turn
+
+MAX_OVERRUN_S = 0.5
+"""Seconds that a turn may end after its recording, as in Kaldi."""
+
+
+@click.command("people")
+@click.argument("recordings", nargs=-1, required=True, metavar="RECORDING...")
+@click.option(
+    "--turns",
+    "turns_file",
+    help="Turns of each recording: an RTTM file of a diariser, or a Kaldi file segments. Recordings have the names of "
+    "their files without suffix.  [default: every recording is one turn]",
+)
+@extractor_option(required=False)
+@click.option(
+    "--model", help="Model of `mvplda train` or `mvplda setup`.  [default: the default model]"
+)
+@click.option("--far", type=RATE, help="Merge at most this share of pairs of different people.")
+@click.option(
+    "--names",
+    "names_file",
+    help="Names that the page saved: enrol these people in the profiles file OUTPUT (.npz) instead of writing a page.",
+)
+@output_option(
+    "Write an .html page, on which you listen to, confirm and name people, to this file."
+)
+def people_command(
+    recordings: tuple[str, ...],
+    turns_file: str | None,
+    extractors: tuple[str, ...],
+    model: str | None,
+    far: float | None,
+    names_file: str | None,
+    output: str,
+) -> None:
+    """Group the turns of many recordings by person.
+
+    Prints the number of the person of every turn, its recording, start and end, and its LLR against the other turns of
+    that person. Two people are the same, different, or undecided; the page lists undecided pairs for you to confirm.
+    Turns that overlap in time are never assigned to one person. Nobody is enrolled until you name them.
+
+    \b
+    Example:
+      mvplda people meetings/ --turns diarised.rttm -o people.html
+      mvplda people meetings/ --names names.json -o voices.npz
+    """
+    from ..persistence import write_atomically
+    from ..voice.audio.folders import list_recordings
+    from ..voice.people import Turn, find_people, read_named, read_turns
+    from ..voice.people_page import people_page
+    from ..voice.setup_report import skipped_lines
+    from ..voice.verification import VoiceModel
+
+    listed = list_recordings(list(recordings))
+    clips = dict(zip(listed.ids, listed.files, strict=True))
+    sounds = _read_headers(clips)
+    turns = []
+    for name, sound in sounds.items():
+        clip = clips[name]
+        # a table may list a segment of a file
+        end = sound.frames if clip.length is None else clip.start + clip.length
+        turns.append(Turn(name, clip.start / sound.samplerate, end / sound.samplerate))
+    if turns_file is not None:
+        turns = read_turns(turns_file)
+    if names_file is not None:
+        turns = read_named(names_file)
+    voices = VoiceModel.load(model, extractors)
+    extracted = voices.extractor.extract(_turn_segments(turns, clips, sounds), on_error="skip")
+    names = [f"{turn.recording} at {turn.start:.2f} s" for turn in turns]
+    for line in skipped_lines(names, extracted)[:5]:
+        click.echo(f"mvplda: warning: a turn is skipped: {line}", err=True)
+    used_turns = [turns[row] for row in extracted.rows]
+    if names_file is not None:
+        _enrol_turns(output, voices.extractor.name, used_turns, extracted)
+        return
+    grouping = find_people(voices.bundle, extracted.X, used_turns, far=far)
+    page = people_page(grouping, used_turns, {name: clip.path for name, clip in clips.items()})
+    write_atomically(output, page.encode())
+    for person, fit, turn in zip(grouping.person, grouping.fits, used_turns, strict=True):
+        click.echo(f"{person + 1}\t{turn.recording}\t{turn.start:.2f}\t{turn.end:.2f}\t{fit:.1f}")
+    count = int(grouping.person.max()) + 1
+    click.echo(
+        f"{count} people in {len(used_turns)} turns, {len(grouping.ask)} pairs to decide: {output}",
+        err=True,
+    )
+
+
+def _read_headers(clips: Mapping[str, FileSegment]) -> dict[str, Any]:
+    """Return the header (length and rate) of each recording; warn of unreadable files and skip them."""
+    from .._optional import need
+
+    soundfile = need("soundfile")
+    headers = {}
+    for name, clip in clips.items():
+        try:
+            headers[name] = soundfile.info(str(clip.path))
+        except soundfile.LibsndfileError as error:
+            click.echo(f"mvplda: warning: {clip.path} is skipped: {error.error_string}", err=True)
+    return headers
+
+
+def _turn_segments(
+    turns: Sequence[Turn], clips: Mapping[str, FileSegment], sounds: Mapping[str, Any]
+) -> list[FileSegment]:
+    """Return the segment of a recording for each turn."""
+    from ..exceptions import DataError
+
+    segments = []
+    for turn in turns:
+        if turn.recording not in sounds:
+            raise DataError(
+                f"a turn names the recording {turn.recording!r}, which is missing or unreadable; readable recordings: "
+                f"{', '.join([*sounds][:3])}"
+            )
+        sound = sounds[turn.recording]
+        first = round(turn.start * sound.samplerate)
+        last = round(turn.end * sound.samplerate)
+        # diarisers round times, so the last turn may end a little after the sound
+        if last - sound.frames <= MAX_OVERRUN_S * sound.samplerate:
+            last = min(last, sound.frames)
+        segments.append(replace(clips[turn.recording], start=first, length=last - first))
+    return segments
+
+
+def _enrol_turns(
+    file: str, network: str, turns: Sequence[Turn], extracted: ExtractedVectors
+) -> None:
+    """Enrol people by their turns; those of one recording are of one sitting."""
+    from ..voice.profile_file import ProfileBook
+
+    book = ProfileBook(file)
+    for turn, vector, quality in zip(turns, extracted.X, extracted.qualities, strict=True):
+        book.add(turn.name or "", network, vector[None], [quality.digest], turn.recording)
+    for name in dict.fromkeys(turn.name or "" for turn in turns):
+        click.echo(f"{name}: {book.counts()[name]} recording(s) in {book.path}", err=True)

@@ -1,0 +1,135 @@
+"""Command with the profiles of enrolled people: profiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .extractors import list_sound_files, warn_of_faults
+from .groups import CommandGroup
+from .options import extractor_option
+
+if TYPE_CHECKING:
+    from .options import Texts
+
+MIN_SPEECH_S = 1.0
+"""Seconds of speech that a profile needs."""
+
+
+@click.group("profiles", cls=CommandGroup)
+def profiles_command() -> None:
+    """Enrol people: add, list and remove their profiles.
+
+    A file of profiles is an .npz file of vectors with the name of the extractor that made them.
+    """
+
+
+@profiles_command.command()
+@click.argument("file")
+@click.argument("name")
+@click.argument("recordings", nargs=-1, required=True, metavar="RECORDING...")
+@extractor_option(required=False)
+@click.option("--model", help="Use the extractors of this model.")
+@click.option(
+    "--sitting",
+    help="Name of the sitting, which takes of one room, microphone and day share.  [default: one of its own]",
+)
+@click.option(
+    "--phrase",
+    default="",
+    show_default=False,
+    help="Name of the phrase in the recordings; use the same name for all people who say it.",
+)
+def add(
+    file: str,
+    name: str,
+    recordings: Texts,
+    extractors: Texts,
+    model: str | None,
+    sitting: str | None,
+    phrase: str,
+) -> None:
+    """Add recordings to a profile.
+
+    FILE and the profile NAME in it are created if they do not exist.
+
+    Example: mvplda profiles add voices.npz ann ann1.wav ann2.wav
+    """
+    from ..exceptions import AudioError
+    from ..model_files import load_model
+    from ..persistence import check_writable
+    from ..voice.default_model import default_bundle, extractor_names
+    from ..voice.domain.posterior import SITTING
+    from ..voice.evidence import sitting_labels, take_weights
+    from ..voice.extractors import load_extractor
+    from ..voice.profile_file import ProfileBook
+
+    book = ProfileBook(file)
+    check_writable(book.path)
+    bundle = None if model is None else load_model(model)
+    default_extractor = book.extractor if bundle is None else bundle.extractor
+    network = load_extractor(list(extractors) or extractor_names(default_extractor))
+    book.check(network.name)
+    sound_files = list_sound_files(recordings)
+    extracted = network.extract(list(sound_files.values()))
+    qualities = dict(zip(sound_files, extracted.qualities, strict=True))
+    unusable = [path for path, quality in qualities.items() if not quality.usable]
+    if unusable:
+        raise AudioError(
+            f"{unusable[0]} has no usable speech and cannot be enrolled: see mvplda quality {unusable[0]}"
+        )
+    speech = sum(quality.speech_s for quality in extracted.qualities)
+    if speech < MIN_SPEECH_S:
+        raise AudioError(
+            f"the recordings hold {speech:.2f} s of speech, a profile needs at least {MIN_SPEECH_S:g} s: add recordings"
+        )
+    marks = [quality.digest for quality in extracted.qualities]
+    book.add(name, network.name, extracted.X, marks, sitting, phrase)
+    warn_of_faults(qualities)
+    bundle = bundle or default_bundle(book.extractor)
+    if bundle is not None and sitting is not None and not sitting_labels(bundle, [sitting]):
+        click.echo(
+            f"mvplda: warning: the model has no view {SITTING!r}: the name of the sitting is kept in {book.path}, and "
+            "changes none of its answers",
+            err=True,
+        )
+    fits = () if bundle is None else book.fits(bundle)[-len(sound_files) :]
+    for path, llr in zip(sound_files, fits, strict=False):
+        if take_weights(llr) < 1:
+            click.echo(
+                f"mvplda: warning: {path} does not match the other recordings of {name} (LLR {llr:.1f}) and is "
+                "down-weighted",
+                err=True,
+            )
+    click.echo(f"{name}: {book.counts()[name]} recording(s) in {book.path}", err=True)
+
+
+@profiles_command.command()
+@click.argument("file")
+@click.argument("name")
+def remove(file: str, name: str) -> None:
+    """Remove a profile.
+
+    Example: mvplda profiles remove voices.npz ann
+    """
+    from ..voice.profile_file import ProfileBook
+
+    count = ProfileBook(file).remove(name)
+    click.echo(f"{name}: {count} recording(s) removed from {file}", err=True)
+
+
+@profiles_command.command("list")
+@click.argument("file")
+def list_profiles(file: str) -> None:
+    """Print the profiles of a file with their numbers of recordings.
+
+    Example: mvplda profiles list voices.npz
+    """
+    from ..voice.profile_file import ProfileBook
+
+    book = ProfileBook(file)
+    book.all_vectors()
+    click.echo(f"extractor: {book.extractor or 'unknown'}", err=True)
+    for name, count in book.counts().items():
+        click.echo(f"{name}\t{count}")

@@ -1,0 +1,244 @@
+"""The program ``mvplda``: its table of commands, and how warnings and errors are shown.
+
+Help needs only the table, so that ``mvplda --help`` imports no command; a command is imported when it is called, and
+imports NumPy and the models inside its function.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+from .. import __version__
+from ..exceptions import MvpldaError
+from .groups import ColourContext, CommandGroup
+from .options import Texts
+
+
+class CommandEntry(NamedTuple):
+    """Module of a command in this package, and the summary that its docstring starts with."""
+
+    module: str
+    summary: str
+
+
+SECTIONS = {
+    "Verify recordings": {
+        "setup": CommandEntry("setup", "Make a model for your own people, with a threshold."),
+        "verify": CommandEntry("verify", "Decide whether two recordings match."),
+        "identify": CommandEntry("verify", "Decide which enrolled person speaks in a recording."),
+        "profiles": CommandEntry("profiles", "Enrol people: add, list and remove their profiles."),
+        "people": CommandEntry("people", "Group the turns of many recordings by person."),
+        "extractor": CommandEntry("extractors", "Fetch, list and check pre-trained extractors."),
+        "extract": CommandEntry("extractors", "Make a vector of each recording."),
+        "quality": CommandEntry("extractors", "Measure the sound quality of recordings."),
+    },
+    "HTTP service": {
+        "serve": CommandEntry("serve", "Verify speakers and phrases over HTTP."),
+    },
+    "Any vectors with labels": {
+        "train": CommandEntry("train", "Train a model on labelled vectors."),
+        "score": CommandEntry("score", "Compute log-likelihood ratios of trials or of all pairs."),
+        "evaluate": CommandEntry("evaluate", "Measure error rates and costs of scores."),
+        "calibrate": CommandEntry("score", "Calibrate scores to log-likelihood ratios."),
+        "stats": CommandEntry("train", "Sum up large sets of vectors in shards, for train."),
+        "info": CommandEntry("files", "Show the contents of a file or folder."),
+        "convert": CommandEntry("files", "Convert vectors, trials, scores and models."),
+    },
+    "Experiments": {
+        "experiment": CommandEntry("experiment", "Run an experiment from a corpus to error rates."),
+        "reproduce": CommandEntry("experiment", "Reproduce the paper's experiment on a corpus."),
+    },
+}
+"""Commands by section of the help; the command NAME is the object NAME_command of its module."""
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+ERROR_CODES = {"verify": 3, "identify": 3}
+"""Exit codes for errors of commands that answer with exit codes 0, 1 and 2."""
+
+OUTPUT_OPTIONS = ("-o", "--output", "--report", "--save")
+"""Options that take the name of an output file."""
+
+DEVELOPER_WARNINGS = (
+    DeprecationWarning,
+    PendingDeprecationWarning,
+    ImportWarning,
+    ResourceWarning,
+)
+"""Warnings for developers, which are not shown."""
+
+
+class Program(CommandGroup):
+    """Group that loads commands when they are called, and shows warnings and errors as single lines."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def sections(self, ctx: click.Context) -> Mapping[str, Mapping[str, str]]:
+        return {
+            section: {name: entry.summary for name, entry in entries.items()}
+            for section, entries in SECTIONS.items()
+        }
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f".{COMMANDS[cmd_name].module}", __package__)
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        command.context_class = ColourContext
+        return command
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except OSError as error:  # the help is printed here, and standard output may be closed
+            _exit_with_error(error)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        end_on_sigterm()
+        try:
+            refuse_overwriting(ctx.args)
+            load_plugins(ctx.params.get("plugin") or ())
+            with warnings_as_lines():
+                return super().invoke(ctx)
+        except click.UsageError as error:
+            code = ERROR_CODES.get(str(ctx.invoked_subcommand), error.exit_code)
+            error.exit_code = code  # type: ignore[misc]
+            raise
+        except (MvpldaError, OSError, MemoryError) as error:
+            if ctx.params.get("debug") and not isinstance(error, BrokenPipeError):
+                raise
+            _exit_with_error(error, ERROR_CODES.get(str(ctx.invoked_subcommand), 1))
+
+
+def load_plugins(modules: Sequence[str]) -> None:
+    """Import the modules that the option --plugin names."""
+    if modules:
+        # imported late: reading the entry points of packages takes time
+        from .._optional import load_plugin
+
+        for module in modules:
+            load_plugin(module)
+
+
+def end_on_sigterm() -> None:
+    """Make SIGTERM raise SystemExit, so that unfinished files are removed."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
+def refuse_overwriting(args: Sequence[str]) -> None:
+    """Raise an error if an existing file is named both as output and by another argument."""
+    words = [word for text in args for word in text.split("=")]
+    times = Counter(os.path.realpath(word) for word in words)
+    for option, name in pairwise(words):
+        is_output = option in OUTPUT_OPTIONS
+        if is_output and times[os.path.realpath(name)] > 1 and Path(name).is_file():
+            raise click.UsageError(
+                f"{option} {name} would overwrite an input file: choose another output file"
+            )
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Show each distinct warning once, as a line on standard error; hide those for developers."""
+    shown: set[str] = set()
+
+    def show(message: Any, *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        if text not in shown:
+            shown.add(text)
+            click.echo(f"mvplda: warning: {text}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        for category in DEVELOPER_WARNINGS:
+            warnings.simplefilter("ignore", category)
+        warnings.showwarning = show  # restored by catch_warnings
+        yield
+
+
+def single_line(text: str) -> str:
+    """Return a message in one line; text after a blank line, such as a file to fill in, stays as it is."""
+    message, blank_line, appendix = text.partition("\n\n")
+    return " ".join(message.split()) + blank_line + appendix
+
+
+def _exit_with_error(error: Exception, code: int = 1) -> NoReturn:
+    """Print an error as one line on standard error and exit; print nothing if the reader closed the pipe."""
+    try:
+        click.echo(nl=False)
+    except (OSError, ValueError):
+        # Python would write the remaining output again at exit, and print an error about it.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        sys.exit(1)
+
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    elif isinstance(error, MemoryError):
+        text = f"not enough memory: {error}"
+    click.echo(f"mvplda: {single_line(text)}", err=True)
+    sys.exit(code)
+
+
+@click.group(
+    cls=Program,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "show_default": True,
+        "max_content_width": 100,
+    },
+)
+@click.version_option(__version__)
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option(
+    "--plugin",
+    multiple=True,
+    metavar="MODULE",
+    help="Import this module first; it may register scorers, corpora and recipes. May be repeated.",
+)
+def main(debug: bool, plugin: Texts) -> None:
+    """Text-dependent speaker verification, and multi-view PLDA for any vectors with labels.
+
+    \b
+    Start with folders of recordings (recordings/ann/hello/1.wav: person, phrase, recording):
+      mvplda extractor get
+      mvplda setup recordings/ --far 0.01 -o voices/
+      mvplda verify a.wav b.wav --model voices/
+      mvplda serve --model voices/
+
+    \b
+    Start with Kaldi files:
+      mvplda train data/train -o model.safetensors
+      mvplda score model.safetensors --enrol enrol.scp --models spk2utt \\
+          --test test.scp --trials trials -o scores
+      mvplda evaluate scores --trials trials --report report.html
+
+    \b
+    Exit codes:
+      0   success
+      1   unusable input; a line on standard error gives the reason
+      2   wrong usage
+    Exit codes of verify and identify:
+      0   accepted
+      1   rejected
+      2   inconclusive
+      3   unusable input or wrong usage
+    """

@@ -1,0 +1,87 @@
+"""Command that makes a model for the people of a product: setup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import COUNT, QUIET, RATE, check_folder, extractor_option, labels_option, unique_pairs
+from .train import read_labelled
+
+if TYPE_CHECKING:
+    from .options import Pairs, Texts
+
+
+@click.command("setup")
+@click.argument("source")
+@click.option(
+    "-o", "--output", required=True, help="Write the model, profiles and report to this folder."
+)
+@click.option(
+    "--far",
+    type=RATE,
+    default=0.01,
+    help="Choose the threshold that accepts at most this share of the worst kind of impostors.",
+)
+@click.option(
+    "--pattern",
+    help="Pattern of the paths: {VIEW} is a label, * matches anything, as in {speaker}/{phrase}_*.  [default: folders]",
+)
+@click.option(
+    "--enrolment",
+    type=COUNT,
+    default=1,
+    help="Number of recordings per profile in later use.",
+)
+@labels_option("VIEW=FILE or VIEW=COLUMN: labels of vectors, as in `mvplda train`.")
+@extractor_option(required=False)
+@QUIET
+def setup_command(
+    source: str,
+    output: str,
+    pattern: str | None,
+    labels: Pairs,
+    extractors: Texts,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Make a model for your own people, with a threshold.
+
+    SOURCE is a folder of recordings, a table of recordings (.csv) with columns file, speaker and phrase, or vectors
+    with labels.
+
+    Each person is held out in turn, and error rates are measured on held-out people. The commands verify, identify,
+    profiles, serve, evaluate and convert accept the output folder.
+
+    \b
+    Examples:
+      mvplda setup recordings/ --far 0.01 -o voices/            (recordings/ann/hello/1.wav)
+      mvplda setup recordings/ --pattern "{speaker}_{phrase}_*" -o voices/
+      mvplda setup vectors.npz -o voices/                       (arrays X, speaker and phrase)
+    """
+    from ..voice.setup import has_table, setup_vectors
+    from ..voice.setup import setup as set_up
+
+    check_folder(Path(output))
+    folder = Path(source)
+    options["progress"] = not quiet
+    # a folder with .scp files is a Kaldi data folder of vectors; any other folder holds recordings
+    if has_table(source, "file") or (folder.is_dir() and not any(folder.glob("*.scp"))):
+        if labels:
+            raise click.UsageError(f"{source} holds recordings: --labels applies only to vectors")
+        result = set_up(source, pattern=pattern, extractors=extractors, **options)
+    else:
+        if folder.exists() and (extractors or pattern):
+            raise click.UsageError(
+                f"{source} is read as vectors: --extractor and --pattern apply only to recordings, in a folder "
+                "without .scp files or in a table with a column file"
+            )
+        data, table = read_labelled(source, unique_pairs("--labels", labels))
+        ids = [str(name) for name in data.ids]
+        result = setup_vectors(data.X, table, marks=ids, name=data.extractor, **options)
+    result.save(output)
+    click.echo(result.report)
+    click.echo(f"wrote {output}: mvplda verify a.wav b.wav --model {quote(output)}", err=True)
