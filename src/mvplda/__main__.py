@@ -1,4 +1,4 @@
-"""python -m mvplda"""
+"""Run the command line as ``python -m mvplda``."""
 
 from .cli import main
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from .options import COUNT, JSON, RATE, OutputFile, labels_from_map
+from .trial_kinds import same_labels, with_kinds
 
 if TYPE_CHECKING:
-    from .._typing import BoolArray, FloatArray, IntArray, Json
+    from .._typing import FloatArray, IntArray, Json
     from ..coded import Coded
     from ..io.trials import Scores, Trials
     from ..metrics.catalogue import Interval
@@ -25,14 +26,6 @@ if TYPE_CHECKING:
     from .options import Texts
 
     Speakers = tuple[Coded, Coded]
-
-TWO_VIEWS = {
-    "TC": (True, True),
-    "TW": (True, False),
-    "IC": (False, True),
-    "IW": (False, False),
-}
-"""Kinds of trials: whether the speaker is the same, and whether the phrase is the same."""
 
 
 @click.command("evaluate")
@@ -253,141 +246,6 @@ def score_files_by_name(scores: Texts) -> dict[str, str]:
                 f"two systems have the name {name}: pass different names, NAME=SCORES"
             )
     return systems
-
-
-def with_kinds(trials: Trials, same_phrase: BoolArray, speakers: Speakers | None) -> Trials:
-    """Return the trials as TC, TW, IC and IW; those of the kind spoof keep it.
-
-    Parameters
-    ----------
-    same_phrase : (n,) bool
-        Trials of which both sides have the same phrase.
-    speakers : two Coded, optional
-        Speaker of the model and of the test of every trial. Without them, the kinds in the list
-        have to determine which trials are of one speaker.
-    """
-    import numpy as np
-
-    from ..coded import Coded
-    from ..exceptions import LabelError
-    from ..io.trials import Trials
-    from ..kinds import SPOOF
-
-    listed = Coded.of([""] * len(trials)) if trials.kind is None else trials.kind
-    unsupported = set(listed.used) - {"", SPOOF, "target", "nontarget", *TWO_VIEWS}
-    if unsupported:
-        raise LabelError(
-            f"--enrol-phrases and --test-phrases support targets and nontargets, TC, TW, IC and IW; the list has the "
-            f"kind {min(unsupported)!r}: leave out both options"
-        )
-    if speakers is None:
-        same_speaker = same_speaker_in(trials, same_phrase)
-    else:
-        same_speaker = same_labels(*speakers)
-        refuse_contradictions(trials, listed, same_speaker, same_phrase)
-    names = np.array([*TWO_VIEWS, SPOOF])
-    codes = 2 * ~same_speaker + ~same_phrase
-    codes[listed == SPOOF] = len(TWO_VIEWS)
-    return Trials(trials.enrol, trials.test, Coded(names, codes))
-
-
-def same_speaker_in(trials: Trials, same_phrase: BoolArray) -> BoolArray:
-    """Return which trials are of one speaker, from the kinds in the list; an undetermined one is an error.
-
-    A nontarget of another phrase is of another speaker if targets mean the speaker alone, which
-    the list shows by a target of another phrase. If every target has the same phrase on both
-    sides, the nontarget may as well be the right speaker with the wrong phrase.
-    """
-    import numpy as np
-
-    from ..exceptions import LabelError
-
-    kinds = trials.kinds
-    wrong = np.flatnonzero(
-        (same_phrase & kinds.isin(["TW", "IW"])) | (~same_phrase & kinds.isin(["TC", "IC"]))
-    )
-    if len(wrong):
-        raise LabelError(
-            f"the list contradicts the phrases in {len(wrong)} of {len(trials)} trials, the first is "
-            f"{example(trials, wrong[0])} with {'the same phrase' if same_phrase[wrong[0]] else 'different phrases'}"
-        )
-    other_phrase = np.flatnonzero(~same_phrase & (kinds == "target"))
-    unknown = np.flatnonzero(~same_phrase & (kinds == "nontarget"))
-    if len(unknown) and not len(other_phrase):
-        raise LabelError(
-            f"{len(unknown)} of {len(trials)} trials are nontargets with different phrases, the first is "
-            f"{example(trials, unknown[0])}: right speaker or impostor? Pass --test-speakers, and --enrol-speakers "
-            "unless model ids are names of speakers"
-        )
-    if len(unknown):
-        click.echo(
-            f"mvplda: {len(other_phrase)} target(s) have different phrases, the first is "
-            f"{example(trials, other_phrase[0])}: nontargets are read as impostors; pass --test-speakers and "
-            "--enrol-speakers to check them",
-            err=True,
-        )
-    return kinds.isin(["TC", "TW", "target"])
-
-
-def refuse_contradictions(
-    trials: Trials, listed: Coded, same_speaker: BoolArray, same_phrase: BoolArray
-) -> None:
-    """Raise an error if the kinds in the list are not those of the speakers and phrases.
-
-    Targets mean the same speaker and phrase, or the same speaker alone, but in one list not both;
-    contradictions are counted by the meaning that has fewer.
-    """
-    import numpy as np
-
-    from ..exceptions import LabelError
-
-    target = listed == "target"
-    nontarget = listed == "nontarget"
-    meanings = {
-        "the same speaker and phrase": same_speaker & same_phrase,
-        "the same speaker": same_speaker,
-    }
-    contradictions = {
-        meaning: (target & ~accepted) | (nontarget & accepted)
-        for meaning, accepted in meanings.items()
-    }
-    meaning = min(contradictions, key=lambda name: int(contradictions[name].sum()))
-    wrong = contradictions[meaning]
-    for kind, (speaker, phrase) in TWO_VIEWS.items():
-        wrong |= (listed == kind) & ((same_speaker != speaker) | (same_phrase != phrase))
-    if not wrong.any():
-        return
-    first = int(np.argmax(wrong))
-    by_kind = {kind: int((wrong & (listed == kind)).sum()) for kind in listed.used}
-    counts = ", ".join(f"{count} {kind}" for kind, count in by_kind.items() if count)
-    speakers = "the same speaker" if same_speaker[first] else "different speakers"
-    phrases = "the same phrase" if same_phrase[first] else "different phrases"
-    notes = ""
-    if (wrong & (target | nontarget)).any():
-        notes += f"; target is read as {meaning}"
-    if (wrong & target & ~same_speaker).any():
-        notes += "; without --enrol-speakers, model ids are read as names of speakers"
-    raise LabelError(
-        f"the list contradicts the speakers and phrases in {int(wrong.sum())} of {len(trials)} trials ({counts}), "
-        f"the first is {example(trials, first)} with {speakers} and {phrases}{notes}"
-    )
-
-
-def example(trials: Trials, row: int) -> str:
-    """Line of the list, for a message."""
-    kind = "" if trials.kind is None else f" {trials.kind[row]}"
-    return repr(f"{trials.enrol[row]} {trials.test[row]}{kind}")
-
-
-def same_labels(models: Coded, tests: Coded) -> BoolArray:
-    """Return which trials have the same label on both sides."""
-    import numpy as np
-
-    from ..io.trials import rows_in
-
-    # compare codes: lists are long, names are few
-    rows = rows_in(models.names, tests.names.tolist())[models.codes]
-    return np.asarray(rows == tests.codes)
 
 
 def best_per_session(

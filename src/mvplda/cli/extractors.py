@@ -224,8 +224,8 @@ def list_sound_files(sources: Sequence[str]) -> dict[str, str | FileSegment]:
     for source in sources:
         if Path(source).is_dir():
             recordings = list_recordings([source])
-            for name, clip in zip(recordings.ids, recordings.files, strict=True):
-                sound_files[f"{source.rstrip('/')}/{name}"] = clip
+            for name, segment in zip(recordings.ids, recordings.files, strict=True):
+                sound_files[f"{source.rstrip('/')}/{name}"] = segment
         else:
             sound_files[source] = source
     return sound_files
@@ -265,9 +265,9 @@ def quality_command(files: Texts, as_json: bool) -> None:
     any_unusable = False
     if not as_json:
         click.echo(" seconds  speech  peak dB  SNR dB   kHz  clipped  file")
-    for path, clip in list_sound_files(files).items():
+    for path, segment in list_sound_files(files).items():
         try:
-            measures = measure_segments(read_segments(clip, 16000, 30.0), 16000)
+            measures = measure_segments(read_segments(segment, 16000, 30.0), 16000)
         except (AudioError, OSError) as error:
             click.echo(f"mvplda: {' '.join(str(error).split())}", err=True)
             any_unusable = True

@@ -68,20 +68,22 @@ def people_command(
     from ..voice.verification import VoiceModel
 
     listed = list_recordings(list(recordings))
-    clips = dict(zip(listed.ids, listed.files, strict=True))
-    sounds = _read_headers(clips)
+    whole_files = dict(zip(listed.ids, listed.files, strict=True))
+    sounds = _read_headers(whole_files)
     turns = []
     for name, sound in sounds.items():
-        clip = clips[name]
+        whole_file = whole_files[name]
         # a table may list a segment of a file
-        end = sound.frames if clip.length is None else clip.start + clip.length
-        turns.append(Turn(name, clip.start / sound.samplerate, end / sound.samplerate))
+        end = sound.frames if whole_file.length is None else whole_file.start + whole_file.length
+        turns.append(Turn(name, whole_file.start / sound.samplerate, end / sound.samplerate))
     if turns_file is not None:
         turns = read_turns(turns_file)
     if names_file is not None:
         turns = read_named(names_file)
     voices = VoiceModel.load(model, extractors)
-    extracted = voices.extractor.extract(_turn_segments(turns, clips, sounds), on_error="skip")
+    extracted = voices.extractor.extract(
+        _turn_segments(turns, whole_files, sounds), on_error="skip"
+    )
     names = [f"{turn.recording} at {turn.start:.2f} s" for turn in turns]
     for line in skipped_lines(names, extracted)[:5]:
         click.echo(f"mvplda: warning: a turn is skipped: {line}", err=True)
@@ -90,7 +92,9 @@ def people_command(
         _enrol_turns(output, voices.extractor.name, used_turns, extracted)
         return
     grouping = find_people(voices.bundle, extracted.X, used_turns, far=far)
-    page = people_page(grouping, used_turns, {name: clip.path for name, clip in clips.items()})
+    page = people_page(
+        grouping, used_turns, {name: whole_file.path for name, whole_file in whole_files.items()}
+    )
     write_atomically(output, page.encode())
     for person, fit, turn in zip(grouping.person, grouping.fits, used_turns, strict=True):
         click.echo(f"{person + 1}\t{turn.recording}\t{turn.start:.2f}\t{turn.end:.2f}\t{fit:.1f}")
@@ -101,22 +105,24 @@ def people_command(
     )
 
 
-def _read_headers(clips: Mapping[str, FileSegment]) -> dict[str, Any]:
+def _read_headers(whole_files: Mapping[str, FileSegment]) -> dict[str, Any]:
     """Return the header (length and rate) of each recording; warn of unreadable files and skip them."""
     from .._optional import need
 
     soundfile = need("soundfile")
     headers = {}
-    for name, clip in clips.items():
+    for name, whole_file in whole_files.items():
         try:
-            headers[name] = soundfile.info(str(clip.path))
+            headers[name] = soundfile.info(str(whole_file.path))
         except soundfile.LibsndfileError as error:
-            click.echo(f"mvplda: warning: {clip.path} is skipped: {error.error_string}", err=True)
+            click.echo(
+                f"mvplda: warning: {whole_file.path} is skipped: {error.error_string}", err=True
+            )
     return headers
 
 
 def _turn_segments(
-    turns: Sequence[Turn], clips: Mapping[str, FileSegment], sounds: Mapping[str, Any]
+    turns: Sequence[Turn], whole_files: Mapping[str, FileSegment], sounds: Mapping[str, Any]
 ) -> list[FileSegment]:
     """Return the segment of a recording for each turn."""
     from ..exceptions import DataError
@@ -134,7 +140,7 @@ def _turn_segments(
         # diarisers round times, so the last turn may end a little after the sound
         if last - sound.frames <= MAX_OVERRUN_S * sound.samplerate:
             last = min(last, sound.frames)
-        segments.append(replace(clips[turn.recording], start=first, length=last - first))
+        segments.append(replace(whole_files[turn.recording], start=first, length=last - first))
     return segments
 
 

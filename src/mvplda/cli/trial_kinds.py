@@ -1,0 +1,159 @@
+"""Kinds of trials (TC, TW, IC, IW) from lists of speakers and phrases, for evaluate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from .._typing import BoolArray
+    from ..coded import Coded
+    from ..io.trials import Trials
+
+    Speakers = tuple[Coded, Coded]
+
+TWO_VIEWS = {
+    "TC": (True, True),
+    "TW": (True, False),
+    "IC": (False, True),
+    "IW": (False, False),
+}
+"""Kinds of trials: whether the speaker is the same, and whether the phrase is the same."""
+
+
+def with_kinds(trials: Trials, same_phrase: BoolArray, speakers: Speakers | None) -> Trials:
+    """Return the trials with the kinds TC, TW, IC and IW; trials of the kind spoof keep it.
+
+    Parameters
+    ----------
+    same_phrase : (n,) bool
+        Trials of which both sides have the same phrase.
+    speakers : two Coded, optional
+        Speakers of the model and of the test of each trial. Without them, the kinds in the list
+        must determine which trials have the same speaker.
+    """
+    import numpy as np
+
+    from ..coded import Coded
+    from ..exceptions import LabelError
+    from ..io.trials import Trials
+    from ..kinds import SPOOF
+
+    listed = Coded.of([""] * len(trials)) if trials.kind is None else trials.kind
+    unsupported = set(listed.used) - {"", SPOOF, "target", "nontarget", *TWO_VIEWS}
+    if unsupported:
+        raise LabelError(
+            f"--enrol-phrases and --test-phrases support targets and nontargets, TC, TW, IC and IW; the list has the "
+            f"kind {min(unsupported)!r}: leave out both options"
+        )
+    if speakers is None:
+        same_speaker = _same_speaker_by_kind(trials, same_phrase)
+    else:
+        same_speaker = same_labels(*speakers)
+        _refuse_contradictions(trials, listed, same_speaker, same_phrase)
+    names = np.array([*TWO_VIEWS, SPOOF])
+    codes = 2 * ~same_speaker + ~same_phrase
+    codes[listed == SPOOF] = len(TWO_VIEWS)
+    return Trials(trials.enrol, trials.test, Coded(names, codes))
+
+
+def _same_speaker_by_kind(trials: Trials, same_phrase: BoolArray) -> BoolArray:
+    """Return which trials have the same speaker on both sides, from the kinds in the list.
+
+    Raises `LabelError` if the kinds do not determine it. A nontarget with different phrases has
+    different speakers if targets are defined by the speaker alone, as a target with different
+    phrases shows. If all targets have the same phrase on both sides, the nontarget may also have
+    the same speaker.
+    """
+    import numpy as np
+
+    from ..exceptions import LabelError
+
+    kinds = trials.kinds
+    wrong = np.flatnonzero(
+        (same_phrase & kinds.isin(["TW", "IW"])) | (~same_phrase & kinds.isin(["TC", "IC"]))
+    )
+    if len(wrong):
+        phrases = "the same phrase" if same_phrase[wrong[0]] else "different phrases"
+        raise LabelError(
+            f"the list contradicts the phrases in {len(wrong)} of {len(trials)} trials, the first is "
+            f"{_example_line(trials, wrong[0])} with {phrases}"
+        )
+    other_phrase = np.flatnonzero(~same_phrase & (kinds == "target"))
+    unknown = np.flatnonzero(~same_phrase & (kinds == "nontarget"))
+    if len(unknown) and not len(other_phrase):
+        raise LabelError(
+            f"{len(unknown)} of {len(trials)} trials are nontargets with different phrases, the first is "
+            f"{_example_line(trials, unknown[0])}: right speaker or impostor? Pass --test-speakers, and "
+            "--enrol-speakers unless model ids are names of speakers"
+        )
+    if len(unknown):
+        click.echo(
+            f"mvplda: {len(other_phrase)} target(s) have different phrases, the first is "
+            f"{_example_line(trials, other_phrase[0])}: nontargets are read as impostors; pass --test-speakers and "
+            "--enrol-speakers to check them",
+            err=True,
+        )
+    return kinds.isin(["TC", "TW", "target"])
+
+
+def _refuse_contradictions(
+    trials: Trials, listed: Coded, same_speaker: BoolArray, same_phrase: BoolArray
+) -> None:
+    """Raise an error if the kinds in the list are not those of the speakers and phrases.
+
+    In one list, targets have either the same speaker and phrase, or the same speaker and any
+    phrase. The definition with fewer contradictions is used to count them.
+    """
+    import numpy as np
+
+    from ..exceptions import LabelError
+
+    target = listed == "target"
+    nontarget = listed == "nontarget"
+    definitions = {
+        "the same speaker and phrase": same_speaker & same_phrase,
+        "the same speaker": same_speaker,
+    }
+    contradictions = {
+        definition: (target & ~expected) | (nontarget & expected)
+        for definition, expected in definitions.items()
+    }
+    definition = min(contradictions, key=lambda name: int(contradictions[name].sum()))
+    wrong = contradictions[definition]
+    for kind, (speaker, phrase) in TWO_VIEWS.items():
+        wrong |= (listed == kind) & ((same_speaker != speaker) | (same_phrase != phrase))
+    if not wrong.any():
+        return
+    first = int(np.argmax(wrong))
+    by_kind = {kind: int((wrong & (listed == kind)).sum()) for kind in listed.used}
+    counts = ", ".join(f"{count} {kind}" for kind, count in by_kind.items() if count)
+    speakers = "the same speaker" if same_speaker[first] else "different speakers"
+    phrases = "the same phrase" if same_phrase[first] else "different phrases"
+    notes = ""
+    if (wrong & (target | nontarget)).any():
+        notes += f"; target is read as {definition}"
+    if (wrong & target & ~same_speaker).any():
+        notes += "; without --enrol-speakers, model ids are read as names of speakers"
+    raise LabelError(
+        f"the list contradicts the speakers and phrases in {int(wrong.sum())} of {len(trials)} trials ({counts}), "
+        f"the first is {_example_line(trials, first)} with {speakers} and {phrases}{notes}"
+    )
+
+
+def _example_line(trials: Trials, row: int) -> str:
+    """Return a line of the list for a message."""
+    kind = "" if trials.kind is None else f" {trials.kind[row]}"
+    return repr(f"{trials.enrol[row]} {trials.test[row]}{kind}")
+
+
+def same_labels(models: Coded, tests: Coded) -> BoolArray:
+    """Return which trials have the same label on both sides."""
+    import numpy as np
+
+    from ..io.trials import rows_in
+
+    # compare codes: lists are long, names are few
+    rows = rows_in(models.names, tests.names.tolist())[models.codes]
+    return np.asarray(rows == tests.codes)
