@@ -77,7 +77,7 @@ def test_claims_are_needed_of_the_models_in_the_trials_only(root, tmp_path):
     del few["u5"], few["u6"]
     write_map(tmp_path / "fewer", few, few.values())
     line = fails(*scoring(root), "--known", f"phrase={tmp_path / 'fewer'}")
-    assert "says nothing of 2 of 40 ids, the first is 'u5'" in line
+    assert "does not list 2 of 40 ids, the first is 'u5'" in line
 
 
 def test_claims_of_classes_that_are_numbers(root, tmp_path):

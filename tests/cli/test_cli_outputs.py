@@ -234,7 +234,7 @@ def test_no_command_writes_over_what_it_reads(root, tmp_path, monkeypatch, comma
         (tmp_path / name).write_bytes((root / name).read_bytes())
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     monkeypatch.chdir(tmp_path)
-    assert "which is read" in fails(*command, code=2)
+    assert "would overwrite" in fails(*command, code=2)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -278,7 +278,7 @@ def test_kinds_from_phrases(root, tmp_path):
     common = ["evaluate", root / "scores", "--json", "--trials"]
     named = json.loads(said_by(*common, tmp_path / "by-speaker", *phrases, code=0).out)
     assert named == json.loads(said_by(*common, root / "trials", code=0).out)
-    assert "need both" in said_by(*common, root / "trials", *phrases[:2], code=2).err
+    assert "need each other" in said_by(*common, root / "trials", *phrases[:2], code=2).err
 
 
 # A text-dependent list: ann-1 is ann with phrase 1. Scores of TC, TW, IC, IW: 9, 5, 3, 1.

@@ -111,7 +111,7 @@ def test_statistics_train_a_plda(root, data):
     )
     expected = Bundle(None, PLDA(3, **FIT)).fit(X, {"speaker": labels["speaker"]})
     assert scores_of(root, "p") == pytest.approx(listed(expected, X), rel=1e-4, abs=1e-4)
-    assert "take multiview or plda" in fails(
+    assert "use multiview or plda" in fails(
         "train",
         root / "s.safetensors",
         "--model",
@@ -127,10 +127,10 @@ def test_statistics_train_a_plda(root, data):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--model", "rocket"], "there is no model 'rocket'"),
+        (["--model", "rocket"], "unknown model 'rocket'"),
         (["-v", "colour=3"], "name the labels of colour"),
-        (["-v", "pose=0"], "the size of pose is a positive whole number"),
-        (["--block", "voice=none"], "the size of voice is a positive whole number"),
+        (["-v", "pose=0"], "expected a positive integer or full as size of pose"),
+        (["--block", "voice=none"], "expected a positive integer as size of voice"),
     ],
 )
 def test_a_wrong_call_is_refused(root, options, words):

@@ -188,7 +188,7 @@ def test_wrong_calls(root, command):
 
 def test_one_kind_of_trial(root):
     err = said_by("evaluate", root / "scores", "--trials", root / "targets", code=1).err
-    assert err.splitlines()[0].endswith("1599 score(s) are of trials that are not in the list")
+    assert err.splitlines()[0].endswith("1599 score(s) of trials that are not in the list")
     assert "there are no non-target scores" in err.splitlines()[1]
 
 
@@ -234,6 +234,6 @@ def test_labels_that_no_view_uses(root, command):
 
 def test_labels_of_a_view_that_stand_twice(root):
     twice = ["-l", f"speaker={root / 'utt2spk'}", "-l", f"speaker={root / 'utt2phrase'}"]
-    assert "speaker is given twice" in fails(
+    assert "speaker has two values" in fails(
         "stats", root / "x.npz", *twice, "-o", "new.safetensors", code=2
     )

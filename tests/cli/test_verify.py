@@ -66,7 +66,7 @@ def test_the_exit_code_is_the_decision(place):
     accepted = run("verify", "one.wav", "again.wav", *COSINE)
     assert accepted.exit_code == 0, accepted.output
     assert accepted.output.startswith("Accepted: same speaker")
-    assert "The cosine model, calibrated for this question" in accepted.output
+    assert "Model: cosine, calibrated for this question" in accepted.output
     rejected = run("verify", "one.wav", "other.wav", *COSINE)
     assert rejected.exit_code == 1
     assert rejected.output.startswith("Rejected: wrong speaker")
@@ -116,7 +116,7 @@ def test_profiles_are_added_listed_found_and_removed(place):
     assert run("profiles", "list", "voices.npz").stdout == "ann\t1\nbob\t1\n"
     found = run("identify", "again.wav", "--profiles", "voices.npz", *COSINE)
     assert found.exit_code == 0, found.output
-    assert found.output.startswith("This is ann.")
+    assert found.output.startswith("Identified: ann.")
     claimed = ("--profiles", "voices.npz", *COSINE, "--profile")
     assert run("verify", "again.wav", *claimed, "ann").exit_code == 0
     assert run("verify", "again.wav", *claimed, "bob").exit_code == 1
@@ -150,7 +150,7 @@ def test_profiles_want_speech_and_a_voice(place):
     write(place / "word.wav", voice(0.5))
     short = run("profiles", "add", "voices.npz", "ann", "word.wav", *NET)
     assert short.exit_code == 1
-    assert "at least 1 s are wanted" in short.output
+    assert "needs at least 1 s" in short.output
     write(place / "tone.wav", 0.3 * np.sin(np.arange(3 * RATE) * 0.2))
     tone = run("profiles", "add", "voices.npz", "ann", "tone.wav", *NET)
     assert tone.exit_code == 1
@@ -373,7 +373,7 @@ def test_setup_takes_the_labels_of_a_table(place):
     assert ProfileBook("voices").counts() == {"ann": 2, "bob": 1}
     assert ProfileBook("voices").columns["phrase"] == ["yes", "no", ""]
     refused = run("setup", "list.csv", "-o", "voices", "-l", "speaker=utt2spk", *NET)
-    assert (refused.exit_code, "--labels are for vectors" in refused.output) == (2, True)
+    assert (refused.exit_code, "--labels applies only to vectors" in refused.output) == (2, True)
     (place / "list.csv").write_text("file,phrase\none.wav,yes\nother.wav,no\n")
     nobody = run("setup", "list.csv", "-o", "voices", *NET)
     assert (nobody.exit_code, "none called speaker" in nobody.output) == (1, True)
@@ -390,7 +390,7 @@ def test_setup_names_the_option_that_is_wrong(place):
     np.savez("x.npz", X=np.eye(4), speaker=list("aabb"))
     vectors = run("setup", "x.npz", "-o", "voices", "-x", "nonsense")
     assert vectors.exit_code == 2
-    assert "x.npz is taken for vectors: --extractor and --pattern are for rec" in vectors.output
+    assert "x.npz is read as vectors: --extractor and --pattern apply only to rec" in vectors.output
     nan = run("setup", "x.npz", "-o", "voices", "--far", "nan")
     assert (nan.exit_code, "between 0 and 1; got nan" in nan.output) == (1, True)
     assert "no file nowhere" in run("setup", "nowhere", "-o", "voices", *NET).output
@@ -401,8 +401,8 @@ def test_people_leave_out_what_is_no_sound(place):
     write(place / "short.wav", voice(0.05))
     done = run("people", "bad.wav", "short.wav", "one.wav", *COSINE, "-o", "people.html")
     assert done.exit_code == 0, done.output
-    assert "warning: bad.wav is left out" in done.output
-    assert "a turn is left out: short at 0.00 s: " in done.output
+    assert "warning: bad.wav is skipped" in done.output
+    assert "a turn is skipped: short at 0.00 s: " in done.output
     assert done.stdout.startswith("1\tone\t")
     none = run("people", "short.wav", *COSINE, "-o", "people.html")
     assert (none.exit_code, "0 turns that can be used" in none.output) == (1, True)
@@ -516,7 +516,10 @@ def test_people_of_several_recordings_and_a_page_to_confirm_them(place):
     assert done.stderr.startswith("1 people in 1 turns"), done.output
     (place / "turns.rttm").write_text("SPEAKER else 1 0 1 <NA> <NA> s <NA> <NA>")
     done = run("people", "one.wav", *COSINE, "--turns", "turns.rttm", "-o", "people.html")
-    assert "no recording that can be read is called 'else'; there are one" in done.output
+    assert (
+        "a turn names the recording 'else', which is missing or unreadable; readable recordings: one"
+        in done.output
+    )
 
 
 def test_a_session_is_named_and_a_take_that_does_not_fit_too(place):
@@ -533,5 +536,5 @@ def test_a_session_is_named_and_a_take_that_does_not_fit_too(place):
     options = ("--model", "model.safetensors", *NET, "--session", "may")
     added = run("profiles", "add", "v.npz", "ann", *takes, *options)
     assert added.exit_code == 0, added.output
-    assert "other.wav does not fit the other recordings of ann" in added.output
+    assert "other.wav does not match the other recordings of ann" in added.output
     assert ProfileBook("v.npz").of("ann").sessions == ["may"] * 3

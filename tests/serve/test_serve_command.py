@@ -100,7 +100,7 @@ def test_a_copy_of_the_database_is_restored(tmp_path):
         file.close()
         client("DELETE", f"profiles/{bob}")
     assert not list(tmp_path.glob("*-wal")), "the end of the service empties SQLite's log"
-    assert "not one data key" in run("serve", "--data", new, "sweep", code=2)
+    assert "no data key exists" in run("serve", "--data", new, "sweep", code=2)
     for name in ("master.key", "keys.sqlite"):
         (new / name).write_bytes((tmp_path / name).read_bytes())
     assert "1 people have no data key" in run("serve", "--data", new, "sweep")

@@ -129,11 +129,10 @@ def evaluate_command(
         raise click.UsageError("--by needs --test-speakers and a --far")
     if report is not None and len(systems) > 1:
         raise click.UsageError("--report supports one system only: pass one file of scores")
-    from .. import metrics
     from ..io.trials import read_trials
     from ..report import CALIBRATE, write_report
 
-    first_system, *other_systems = systems
+    first_system = next(iter(systems))
     trials = read_trials(key)
     speakers = speakers_of_trials(trials, enrol_speakers, test_speakers)
     if enrol_phrases is not None and test_phrases is not None:
@@ -153,25 +152,11 @@ def evaluate_command(
 
     first_scores = system_scores[first_system]
     kinds = trials.kinds
-    measured = SystemResults(
-        {
-            name: metrics.evaluate(values, kinds, costs=costs, far=far)
-            for name, values in system_scores.items()
-        }
-    )
+    measured = measure_systems(system_scores, kinds, speakers, costs, far)
     if identification:
         measured.searches = search_errors(trials, first_scores, far)
-    if speakers is not None:
-        for name, values in system_scores.items():
-            measured.intervals[name] = metrics.speaker_intervals(
-                values, kinds, *speakers, costs=costs, far=far
-            )
-        for name in other_systems:
-            measured.tests[name] = metrics.compare_systems(
-                first_scores, system_scores[name], kinds, *speakers, costs, random_state=0
-            )
-        if by is not None:
-            measured.groups = errors_by_group(trials, first_scores, speakers, by, far[0])
+    if speakers is not None and by is not None:
+        measured.groups = errors_by_group(trials, first_scores, speakers, by, far[0])
 
     if as_json:
         click.echo(json.dumps(measured.to_dict(), indent=2))
@@ -229,6 +214,41 @@ class SystemResults:
         for name, test in self.tests.items():
             lines += ["", *comparison_lines(first_system, name, test)]
         return lines
+
+
+def measure_systems(
+    system_scores: dict[str, FloatArray],
+    kinds: Coded,
+    speakers: Speakers | None,
+    costs: Texts,
+    far: tuple[float, ...],
+) -> SystemResults:
+    """Return the error rates of each system; with speakers, also intervals and tests of the first system."""
+    from .. import metrics
+
+    measured = SystemResults(
+        {
+            name: metrics.evaluate(values, kinds, costs=costs, far=far)
+            for name, values in system_scores.items()
+        }
+    )
+    if speakers is None:
+        return measured
+    for name, values in system_scores.items():
+        measured.intervals[name] = metrics.speaker_intervals(
+            values, kinds, *speakers, costs=costs, far=far
+        )
+    first_system, *other_systems = system_scores
+    for name in other_systems:
+        measured.tests[name] = metrics.compare_systems(
+            system_scores[first_system],
+            system_scores[name],
+            kinds,
+            *speakers,
+            costs,
+            random_state=0,
+        )
+    return measured
 
 
 def score_files_by_name(scores: Texts) -> dict[str, str]:

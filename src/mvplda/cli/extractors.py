@@ -127,7 +127,7 @@ def check(file: str) -> None:
     default="raise",
     help="Stop at an unusable recording, or report and skip it.",
 )
-@click.option("--workers", type=COUNT, default=1, help="Number of processes.")
+@click.option("--workers", type=COUNT, default=1, help="Number of processes that make vectors.")
 @QUIET
 def extract_command(
     sources: Texts,

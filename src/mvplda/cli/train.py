@@ -190,9 +190,8 @@ def _parse_sizes(pairs: Mapping[str, str], full: bool = True) -> Json:
         sizes[name] = None
         if not full or text != "full":
             if not text.isdecimal() or int(text) == 0:
-                raise click.UsageError(
-                    f"expected a positive integer as size of {name} (or full, for a view); got {text!r}"
-                )
+                expected = "a positive integer or full" if full else "a positive integer"
+                raise click.UsageError(f"expected {expected} as size of {name}; got {text!r}")
             sizes[name] = int(text)
     return sizes
 
