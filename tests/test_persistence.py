@@ -115,7 +115,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     },
     "Whitening": step("Whitening"),
 }
-WITHOUT_FILES = ("BaseScorer", "MatrixScorer", "Step")
+WITHOUT_FILES = ("BaseScorer", "LatentScorer", "MatrixScorer", "Step")
 """Bases of other classes."""
 
 
