@@ -243,21 +243,12 @@ SETTINGS = {
 def _lines(head: list[str], rows: Rows, left: int = 1) -> list[str]:
     """A Markdown table whose first columns are text."""
     marks = [":---" if column < left else "---:" for column in range(len(head))]
-    return ["| " + " | ".join(cells) + " |" for cells in (head, marks, *rows)]
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, *rows)]
+    return [lines[0], "|" + "|".join(marks) + "|", *lines[1:]]
 
 
 def _read(name: str) -> Any:
     return json.loads((RESULTS / name).read_text(encoding="utf-8"))
-
-
-def _markdown(name: str, title: str | None = None) -> Rows:
-    """Cells of the first table below a title of a Markdown file, its heading first."""
-    text = (RESULTS / name).read_text(encoding="utf-8")
-    if title is not None:
-        text = text.partition(f"**{title}**")[2].partition("\n**")[0]
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return [cells[0], *cells[2:]]
 
 
 def _eer(system: dict[str, Any], kind: str) -> str:
@@ -300,13 +291,6 @@ def settings() -> list[str]:
         cells = ", ".join(f"{value}: {error}" for value, error in errors.items())
         rows.append([name, cells, advice])
     return _lines(["setting", "Total, EER %", "advice"], rows, left=3)
-
-
-def spoofing() -> list[str]:
-    """Errors by attack and detector."""
-    head, *cells = _markdown("spoofing/table.md")
-    head[1] = "detector"
-    return _lines(head, cells, left=2)
 
 
 COVERAGE = ("eer", "min_dcf/default", "min_dcf/sre21", "min_dcf/1,1,0.1", "cllr", "min_cllr")
@@ -449,8 +433,13 @@ def sessions() -> list[str]:
                 cells.append(f"{calibrated:.3f} / {least:.3f} = {row['ratio']:.2f}")
             cells.append(f"{row['Cllr as it is']:.3f} ({row['ratio as it is']:.2f})")
             rows.append([corpus, str(takes), *cells])
-    heads = ["PLDA, independent takes", "PLDA with sittings", "the default model", "as it comes"]
-    return _lines(["", "takes", *heads], rows)
+    heads = [
+        "PLDA, independent recordings",
+        "PLDA with sessions",
+        "the default model",
+        "as it comes",
+    ]
+    return _lines(["", "recordings", *heads], rows)
 
 
 PEOPLE = {
@@ -546,7 +535,6 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "default model, nearly": lambda: default_model("nearly"),
     "choices": choices,
     "settings": settings,
-    "spoofing": spoofing,
     "sessions": sessions,
     "people across recordings": people,
     "wake words": wake_words,
@@ -561,7 +549,17 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 RECORDS = [
     *(
         RESULTS / f"{folder}/table.md"
-        for folder in ("cvau", "default-model", "paper", "speech-commands", "synthetic-demo")
+        for folder in (
+            "cvau",
+            "default-model",
+            "paper",
+            "people",
+            "sittings",
+            "speech-commands",
+            "synthetic-demo",
+            "wake-word",
+            "wrong-take",
+        )
     ),
     ROOT / "benchmarks/results/interval_coverage.md",
 ]
