@@ -1,0 +1,19 @@
+"""FAISS, cells (IVF): fast, but nothing is certified."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import faiss
+from distances import by_distance
+
+
+def search(index: Any, queries: Any, profiles: Any, tests: Any) -> Any:
+    """Return the best ten profiles of every test, scored exactly."""
+    v, q = by_distance(index, queries)
+    cells = faiss.IndexIVFFlat(faiss.IndexFlatL2(v.shape[1]), v.shape[1], 64)
+    cells.train(v)
+    cells.add(v)
+    cells.nprobe = 24
+    rows = cells.search(q, 100)[1]
+    return index.rerank(profiles, tests, index.owners[rows], top=10)
