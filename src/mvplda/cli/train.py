@@ -145,6 +145,7 @@ def train_command(
         required = needs_labels or bool(label_sources or views or folds)
         data, table = read_labelled(vectors, label_sources, ranks, required)
         widths = _parse_sizes(unique_pairs("--block", blocks), full=False)
+        widths = widths or blocks_of(data.extractor, data.X.shape[1])
         bundle = training.train(
             data.X,
             table,
