@@ -16,8 +16,11 @@ from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.voice.domain import estimator, known_classes
 from mvplda.voice.domain.estimator import NEAREST_CLASSES, DomainPLDA
 from mvplda.voice.domain.moments import channel_directions, variance_components
-from mvplda.voice.domain.posterior import SESSION_VARIANCE_RATIO, EnrolledCells
-from mvplda.voice.domain.unit_terms import KNOWN_CLASS_NOISE
+from mvplda.voice.domain.posterior import (
+    KNOWN_CLASS_NOISE,
+    SESSION_VARIANCE_RATIO,
+    EnrolledCells,
+)
 
 BLOCKS = {"voice": (6, "speaker"), "words": (4, "phrase")}
 
@@ -192,7 +195,7 @@ def test_a_name_that_says_nothing_is_not_believed() -> None:
     right = model.deployed(model.enrol(X, who, {"phrase": who}))
     assert right.known_names("phrase").tolist() == list(range(20))
     wrong = model.deployed(model.enrol(X, who, {"phrase": ["password"] * 60}))
-    with pytest.raises(LabelError, match="nothing that is enrolled"):
+    with pytest.raises(LabelError, match="no enrolled profile has names"):
         wrong.known_names("phrase")
     np.testing.assert_allclose(wrong.shift_[6:], right.shift_[6:], atol=1e-12)
 
@@ -632,7 +635,7 @@ def test_every_block_is_as_large_as_it_may_be(model: DomainPLDA) -> None:
         assert 25 <= len(block.weights) <= 40
         codes = block.codes["phrase"]
         counts = np.bincount(codes[codes >= 0], minlength=len(block.names["phrase"]))
-        names = [block.names["phrase"][i] for i in block.own_classes("phrase")]
+        names = [block.names["phrase"][i] for i in block.classes_to_estimate("phrase")]
         for name in names:
             count = counts[block.names["phrase"].index(name)]
             assert count == min(known_classes.MIN_CELLS_PER_CLASS, (said == name).sum())

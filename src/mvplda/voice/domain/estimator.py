@@ -1,19 +1,20 @@
-"""PLDA of unit-length embeddings with the recording domain as a view: for people and places that training did not see.
+"""PLDA of unit-length embeddings, for people and places that training did not see.
 
-A vector is several extractors' embeddings side by side, each of them about one view: a network of voices about the
-speaker, a network of words about the phrase. Scaled to length 1, a block is
+A vector holds the embeddings of several extractors, each about one view: a network of voices about the speaker, a
+network of words about the phrase. Scaled to length 1, a block is
 
-    u = mean + d + (effect of its own view) + (effects of the other views) + noise,        d ~ N(0, delta / D I)
+    u = mean + d + (effect of its view) + (effects of the other views) + noise,        d ~ N(0, delta / D I)
 
-where all covariances are isotropic, and d is the same for all recordings of one domain: language, microphones, rooms,
-length of the phrases. What is enrolled in a deployment tells d (`deployed`); what is left of it is integrated out.
-Before that, directions in which telephones, noise and rooms move vectors are scaled down: training has copies of
-recordings in several conditions.
-Vectors are then scaled to length 1 again about mean + d, since embeddings of long phrases vary less than those of
-single words.
+with isotropic covariances. The domain d is shared by all recordings of a deployment: language, microphones, rooms,
+length of the phrases. The enrolled profiles give its posterior (`DomainPLDA.deployed`), whose variance is integrated
+out in every score. Directions in which telephones, noise and rooms move vectors are scaled down first: the training
+data hold copies of each recording in several conditions. Vectors are then scaled to length 1 about mean + d, because
+embeddings of long phrases vary less than those of single words.
 
-Phrases that are enrolled by name are known classes of the deployment (`known=["phrase"]`): whoever says one of them
-tells what it sounds like, and what it is not.
+Phrases enrolled by name are known classes of the deployment (`known=["phrase"]`): all recordings of a phrase, whoever
+says it, show how it sounds.
+
+The model is that of docs/math.md, section 9.11; posterior.py has the posteriors, unit_terms.py the pair terms.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import solve_triangular
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -45,58 +45,56 @@ from ..phrases import PhraseMatcher
 from .known_classes import MAX_CELLS, class_blocks, sample_rows
 from .moments import VARIANCE_KEYS, channel_directions, variance_components
 from .posterior import (
-    SESSION_VARIANCE_RATIO,
+    MAX_UNNAMED_VARIANCE,
     SESSION_VIEW,
+    Block,
     ClassPosteriors,
-    DomainPosterior,
     EnrolledCells,
+    class_posteriors,
+    domain_posterior,
     mean_square_about,
-    scale_about,
 )
-from .unit_terms import KNOWN_CLASS_NOISE, MAX_VARIANCE, ColumnVariances, UnitTerms
+from .unit_terms import MAX_VARIANCE, ColumnVariances, UnitTerms
 
 NAME_TOLERANCE = 1e-9
-"""Names of classes are believed unless that fits worse than classes of their own, by more than rounding."""
-
-MAX_UNNAMED_VARIANCE = 0.008
-"""Variance of a domain where its classes, such as the phrases, have no names: where all may say one phrase, what is
-the phrase and what the domain cannot be told apart."""
+"""Rounding error of the evidence: names are used unless every cell as a class of its own fits better than this."""
 
 NEAREST_CLASSES = 8
-"""Known classes that a test may be of instead of its profile's: each takes time in every trial."""
+"""Number of known classes considered as alternatives to the class of a profile: each costs time in every trial."""
 
 
 class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
-    """A model of blocks of unit-length embeddings, each about one view, in a domain that enrolments tell.
+    """Model of blocks of unit-length embeddings, each about one view, in a domain estimated from enrolments.
 
     Parameters
     ----------
     blocks : dict of {name: (columns, view)}
-        Blocks of columns in their order, and the view that each is about; several may be about the first view.
+        Number of columns of each block, in order, and the view that it is about; several may be about the first view.
     domain : str
-        The column of labels that names the domain (corpus) of training vectors.
-    take : str
-        The column of labels that names the recording, of which there are copies in several conditions.
-    delta : dict of {name: variance of domains}
-        Total variance of the means of domains, by block.
-    weights : dict of {name: share of a block's columns that count}
-        The noise of columns hangs together: as evidence they are worth fewer.
+        Column of labels with the domain (corpus) of the training vectors.
+    recording : str
+        Column of labels with the original recording, of which there are copies in several conditions.
+    delta : dict of {name: total variance of the domains' means}
+        None, or blocks that are missing: estimated.
+    weights : dict of {name: weight of the block's log-likelihoods}
+        The noise of columns is correlated, so that they are worth fewer independent ones. Default: 1.
     points : dict of {name: settings of a `PhraseMatcher`}
-        Blocks of points in time, which tell nearly the same from the same (`near_matches`), and nothing else.
+        Blocks of points in time, which only serve to detect near matches of a phrase (`near_matches`).
 
     Attributes
     ----------
     views_ : dict of {view: 0}
-    channels_ : dict of {name: (directions, columns)} R, by which a block of length 1 becomes u - R' R u: how copies of
-        one recording over telephones, in noise and in rooms differ most
+    channels_ : dict of {name: (directions, columns)}
+        R, by which a block u of length 1 becomes u - R'R u: directions in which copies of a recording differ most.
     mean_ : (D,) mean of the training domains' means
-    variances_ : dict of {name: total variances of the block's own view, of the other views, of cells (a person's way of
-        saying a phrase) and of takes}, of vectors that are scaled to length 1 about their domain; and that of domains
-    shift_ : (D,) posterior mean of the domain in use; zeros until it was `deployed`
-    domain_variances_ : dict of {name: posterior variance of the domain in use, all columns together}
-    names_ : dict of {view: names of the classes that the deployment knows}
-    class_means_, class_variances_ : dict of {view: (classes, columns) posterior means, (classes,) variances of one
-        column}, of vectors scaled about the domain
+    variances_ : dict of {name: {key: total variance}}
+        Of the block's view (own), the other view (other), cells, recordings (take), scaled about their domain; and of
+        the domain.
+    shift_ : (D,) posterior mean of the domain in use; zeros before `deployed`
+    domain_variances_ : dict of {name: posterior variance of the domain in use, summed over columns}
+    names_ : dict of {view: names of the known classes}
+    class_means_, class_variances_ : dict of {view: (classes, columns)}, dict of {view: (classes,)}
+        Posterior means and variances (of one column) of the known classes, scaled about the domain.
     """
 
     nuisance_views = (SESSION_VIEW,)
@@ -146,7 +144,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         """Fit to vectors of several domains.
 
-        y : labels of the blocks' views and, where there are several, of the domain
+        y : labels of the blocks' views; optionally of the domain and of the original recording
         """
         vectors = as_vectors(X)
         check_feature_names(self, X, reset=True)
@@ -157,16 +155,16 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         self._check_points()
         self._check_views()
         views = list(dict.fromkeys(view for _, _, view in self._columns()))
-        told = [view for _, _, view in self._columns()]
-        # classes that are known by name have one posterior; those of the first view have no names
-        if any(told.count(view) > 1 for view in views[1:]):
+        block_views = [view for _, _, view in self._columns()]
+        # a known class has one posterior, in one block; classes of the first view are never known by name
+        if any(block_views.count(view) > 1 for view in views[1:]):
             raise ParameterError(
                 f"two blocks are about one view: put their columns into one block, or make {views[0]!r} that view"
             )
         missing = [view for view in views if view not in labels]
         if missing:
-            raise LabelError(f"there are no labels of the view {missing[0]!r}")
-        # without names of domains all vectors are of one
+            raise LabelError(f"there are no labels of the view {missing[0]!r}: add them to y")
+        # without labels all vectors are of one domain
         domains = labels.get(self.domain, np.zeros(len(vectors), dtype=np.int64))
         self.views_ = dict.fromkeys(views, 0)
         self.mean_ = np.zeros(width)
@@ -174,7 +172,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         self.channels_: dict[str, Array] = {}
         if not np.isfinite(vectors).all():
             raise DataError("Input X contains NaN or infinity")
-        # lengths of embeddings say how clear a recording is, not whose it is
+        # the length of an embedding depends on the recording's quality, not on its classes
         unit = self.project(vectors.astype(np.float64))
         if self.recording in labels:
             for name, columns, _ in self._columns():
@@ -183,67 +181,77 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
                 )
             unit = self.project(unit)
         for name, columns, view in self._columns():
-            others = [labels[other] for other in views if other != view]
-            rest = others[0] if others else np.zeros(len(vectors))
-            self._fit_block(name, unit[:, columns], columns, labels[view], rest, domains)
-        self._forget_domain()
+            other_labels = [labels[other] for other in views if other != view]
+            other = other_labels[0] if other_labels else np.zeros(len(vectors))
+            self._fit_block(name, unit[:, columns], columns, labels[view], other, domains)
+        self._reset_domain()
         return self
 
-    def _forget_domain(self) -> None:
+    def _reset_domain(self) -> None:
+        """Set the domain to its prior, without known classes."""
         self.shift_ = np.zeros_like(self.mean_)
-        self.domain_variances_ = {name: self._fresh_doubt(name) for name, _, _ in self._columns()}
+        self.domain_variances_ = {
+            name: self._prior_domain_variance(name) for name, _, _ in self._columns()
+        }
         self.names_: dict[str, list[Any]] = {}
         self.class_means_ = {}
         self.class_variances_ = {}
 
-    def _fresh_doubt(self, name: str) -> float:
-        """Variance of the domain where nothing is enrolled."""
+    def _prior_domain_variance(self, name: str) -> float:
+        """Variance of the domain before anything is enrolled."""
         delta = self.variances_[name]["domain"]
-        # profiles are people, whatever else has no names
-        is_first = self.blocks[name][1] == next(iter(self.views_))
-        return delta if is_first else min(delta, MAX_UNNAMED_VARIANCE)
+        # profiles separate the classes of the first view; other classes have no labels yet
+        return delta if self._is_first_view(name) else min(delta, MAX_UNNAMED_VARIANCE)
+
+    def _is_first_view(self, name: str) -> bool:
+        """Whether a block is about the first view."""
+        return self.blocks[name][1] == next(iter(self.views_))
 
     def _fit_block(
         self,
         name: str,
         u: Array,
         columns: slice,
-        own: Names,
-        rest: Names,
+        own_labels: Names,
+        other_labels: Names,
         domains: Names,
     ) -> None:
-        """Mean and variances of one block: moments within each domain, averaged over domains."""
-        means, found = [], []
+        """Estimate mean and variances of one block by moments within each domain, averaged over domains."""
+        means, components = [], []
         for domain in np.unique(domains):
             rows = domains == domain
-            # within a domain, so that domains are not taken for people
+            # centred per domain, so that differences between domains do not count as variance of people
             centre = u[rows].mean(axis=0)
             means.append(centre)
-            apart = u[rows] - centre
-            # scaled about their domain, as in use
-            scaled = apart / np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), 1e-12)
-            found.append(variance_components(scaled - scaled.mean(axis=0), own[rows], rest[rows]))
+            centred = u[rows] - centre
+            # scaled about their domain, as when scoring
+            scaled = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
+            components.append(
+                variance_components(
+                    scaled - scaled.mean(axis=0), own_labels[rows], other_labels[rows]
+                )
+            )
         self.mean_[columns] = np.mean(means, axis=0)
-        spreads = np.mean(found, axis=0)
+        variances = np.mean(components, axis=0)
         if len(self.views_) == 1:
-            # every class has one cell, which is the class itself
-            spreads = spreads[[2, 1, 0, 3]]
-        # one domain tells nothing of how domains differ: a usual value
-        spread = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
-        delta = (self.delta or {}).get(name, spread)
-        numbers = np.clip([*spreads, delta], 1e-6, MAX_VARIANCE)
-        self.variances_[name] = dict(zip(VARIANCE_KEYS, numbers.tolist(), strict=True))
+            # every class has one cell: the variance of cells is that of the classes
+            variances = variances[[2, 1, 0, 3]]
+        # the variance between domains needs two of them; 0.1 is usual
+        delta = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
+        delta = (self.delta or {}).get(name, delta)
+        totals = np.clip([*variances, delta], 1e-6, MAX_VARIANCE)
+        self.variances_[name] = dict(zip(VARIANCE_KEYS, totals.tolist(), strict=True))
 
     # -- evidence and the domain -----------------------------------------------
 
     def project(self, vectors: AnyArray) -> AnyArray:
-        """(n, D) the vectors, each block scaled to length 1 without its channel. It does not depend on the domain."""
-        made = []
+        """Remove the channel of each block and scale it to length 1, (n, D), independently of the domain."""
+        projected = []
         matchers = self._matchers()
-        for name, columns in self._places().items():
+        for name, columns in self._block_columns().items():
             block = vectors[:, columns]
             if name in matchers:
-                made.append(matchers[name].project(block))
+                projected.append(matchers[name].project(block))
                 continue
             if name in self.channels_:
                 R = like(self.channels_[name], block)
@@ -251,121 +259,87 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
             length = row_products(block, block) ** 0.5
             if isinstance(length, np.ndarray) and not length.all():
                 raise DataError("Input X contains a block of zeros, which has no direction")
-            made.append(block / length[:, None])
-        return concatenate_columns(made)
+            projected.append(block / length[:, None])
+        return concatenate_columns(projected)
 
     def with_domain_as_prior(self) -> Self:
-        """The same model with the domain in use as the one that it is in before anything is enrolled."""
-        # the fitted parts are shared: nothing writes to them
+        """Return the same model with the domain in use as its prior."""
+        # fitted attributes are shared: nothing writes to them
         other = copy(self)
         other.mean_ = self.mean_ + self.shift_
         other.shift_ = np.zeros_like(self.shift_)
         return other
 
     def deployed(self, profiles: Profiles | None) -> Self:
-        """The same model in the domain of what is enrolled: whose means tell where recordings lie here.
+        """Return the same model in the domain of the enrolled profiles; None: nothing is enrolled.
 
-        Exact under the model's variances: with C cells of means x, of which people and phrases recur, their
-        covariance is V (C x C), and the domain has precision 1/delta + 1'V^-1 1 and mean 1'V^-1 (x - mean) over it.
-        One person, or one phrase that all say, therefore moves it little, however many takes there are.
-        None: nothing is enrolled.
+        The posterior of the domain is exact under the model's variances, from a sample of at most `MAX_CELLS` cells.
+        Names of classes are used if they explain the cells at least as well as a class per cell.
         """
         check_is_fitted(self, "mean_")
         if profiles is None:
             return self
-        # the posterior of the domain takes a solve of all cells with each other
+        # bounded, because the posterior solves a system of all cells
         rows = sample_rows(np.arange(len(profiles.owner)), MAX_CELLS)
-        other = copy(self)
-        other._forget_domain()
+        deployed = copy(self)
+        deployed._reset_domain()
         if not len(rows):
-            return other
+            return deployed
         views = tuple(self.views_)
-        some = EnrolledCells.of(profiles, rows, views)
+        cells = EnrolledCells.of(profiles, rows, views)
         for name, columns, view in self._columns():
-            here = self._place(name, some)
-            blocks = class_blocks(profiles, some, rows, views, view)
-            if blocks:
-                named = [self._classes(name, block, here) for block in blocks]
-                # a name may say nothing, where everybody says their own "password": then every cell is its own class
-                unnamed = [self._classes(name, block.without_names(view), here) for block in blocks]
-                gain = sum(one.evidence for one in named) - sum(one.evidence for one in unnamed)
+            block = Block(
+                columns,
+                view,
+                self._is_first_view(name),
+                self.mean_[columns],
+                self.variances_[name],
+            )
+            domain = domain_posterior(block, cells)
+            groups = class_blocks(profiles, cells, rows, views, view)
+            if groups:
+                named = [class_posteriors(block, group, domain) for group in groups]
+                # names are useless if, for example, everybody calls a phrase of their own "password"
+                unnamed = [
+                    class_posteriors(block, group.without_names(view), domain) for group in groups
+                ]
+                gain = sum(fit.evidence for fit in named) - sum(fit.evidence for fit in unnamed)
                 if gain >= -NAME_TOLERANCE:
-                    other._know(view, blocks, named)
+                    deployed._set_known_classes(view, groups, named)
                 else:
-                    here = self._place(name, some.without_names(view))
-            other.shift_[columns] = here.shift
-            other.domain_variances_[name] = here.doubt
-        return other
+                    domain = domain_posterior(block, cells.without_names(view))
+            deployed.shift_[columns] = domain.shift
+            deployed.domain_variances_[name] = domain.variance
+        return deployed
 
-    def _know(
-        self, view: str, blocks: Sequence[EnrolledCells], classes: Sequence[ClassPosteriors]
+    def _set_known_classes(
+        self, view: str, groups: Sequence[EnrolledCells], posteriors: Sequence[ClassPosteriors]
     ) -> None:
-        """Keep the posteriors of the blocks' own classes."""
-        own = [block.own_classes(view) for block in blocks]
-        pairs = list(zip(classes, own, strict=True))
+        """Keep the posteriors of the classes that each group of cells was selected for."""
+        classes = [group.classes_to_estimate(view) for group in groups]
+        pairs = list(zip(posteriors, classes, strict=True))
         self.names_[view] = [
-            block.names[view][i]
-            for block, numbers in zip(blocks, own, strict=True)
+            group.names[view][i]
+            for group, numbers in zip(groups, classes, strict=True)
             for i in numbers
         ]
-        self.class_means_[view] = np.concatenate([made.means[numbers] for made, numbers in pairs])
+        self.class_means_[view] = np.concatenate(
+            [posterior.means[numbers] for posterior, numbers in pairs]
+        )
         self.class_variances_[view] = np.concatenate(
-            [made.doubts[numbers] for made, numbers in pairs]
+            [posterior.variances[numbers] for posterior, numbers in pairs]
         )
-
-    def _place(self, name: str, some: EnrolledCells) -> DomainPosterior:
-        """The posterior of the domain, from vectors as they are."""
-        columns, view = next((c, view) for block, c, view in self._columns() if block == name)
-        v = self.variances_[name]
-        V = self._covariance(name, some, v["take"]) * mean_square_about(self.mean_[columns])
-        # what recurs (people, phrases) counts once, however often it is recorded
-        share = np.linalg.solve(V, np.ones(len(V)))  # V^-1 1
-        # without labels it may be one phrase that all say: then little can be learnt of the domain
-        delta = v["domain"] if view in some.same else min(v["domain"], MAX_UNNAMED_VARIANCE)
-        precision = 1.0 / delta + share.sum()
-        means = some.means[:, columns]
-        shift = share @ (means - self.mean_[columns]) / precision
-        return DomainPosterior(self.mean_[columns] + shift, shift, float(1.0 / precision))
-
-    def _classes(self, name: str, some: EnrolledCells, place: DomainPosterior) -> ClassPosteriors:
-        """The posterior of every class that is enrolled by name, of vectors scaled about the domain.
-
-        With z the scaled cells, p the mean of training there and K their covariance, domain included, the class c has
-        the mean p + k' K^-1 (z - p) and the variance k_cc - k' K^-1 k, where k is its covariance with the cells.
-        """
-        columns = self._places()[name]
-        scaled, square = scale_about(some.means[:, columns], place.centre)
-        training = -place.shift / np.sqrt(square.mean())
-        v = self.variances_[name]
-        domain = v["domain"] / mean_square_about(place.centre)
-        K = domain + self._covariance(name, some, KNOWN_CLASS_NOISE * v["take"])
-        K[np.diag_indices(len(K))] += SESSION_VARIANCE_RATIO * v["own"]
-        k = domain + v["own"] * some.members(self.blocks[name][1])  # (classes, cells)
-        # one factor of K serves means, variances and evidence
-        root = np.linalg.cholesky(K)
-        cells = solve_triangular(root, scaled - training, lower=True)
-        shared = solve_triangular(root, k.T, lower=True)
-        variances = domain + v["own"] - np.sum(shared**2, axis=0)
-        misfit = 2.0 * np.log(np.diag(root)).sum() + np.sum(cells**2)
-        return ClassPosteriors(
-            training + shared.T @ cells, variances / len(place.centre), -float(misfit)
-        )
-
-    def _covariance(self, name: str, some: EnrolledCells, take: float) -> Array:
-        """(C, C) of the means of cells in the scale of `variances_`, up to their domain."""
-        v = self.variances_[name]
-        is_first = self.blocks[name][1] == next(iter(self.views_))
-        first, second = (v["own"], v["other"]) if is_first else (v["other"], v["own"])
-        return some.covariance(first, second, v["cell"], take)
 
     @property
     def classes_(self) -> dict[str, Names]:
-        """Names of the classes that the deployment knows, by view."""
+        """Names of the known classes, by view."""
         return {view: exact_names(names) for view, names in self.names_.items()}
 
     def known_names(self, view: str) -> Names:
         if view not in self.names_:
-            raise LabelError(f"nothing that is enrolled has names of the view {view!r}")
+            raise LabelError(
+                f"no enrolled profile has names of the view {view!r}: enrol with labels of it"
+            )
         return self.classes_[view]
 
     def nearest_classes(self, view: str) -> IntArray:
@@ -373,7 +347,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         return cache_of(self).get(("near", view), version, lambda: self._nearest(view))
 
     def _nearest(self, view: str) -> IntArray:
-        """What is said instead of a phrase and taken for it sounds like it: the nearest few, of any number."""
+        """(classes, k) the known classes nearest to each: those that a test may be confused with."""
         means = self.class_means_[view]
         squares = np.sum(means**2, axis=1)
         nearest = []
@@ -410,21 +384,21 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         # pair terms hold private copies, which no later change reaches
         class_means = cache_of(self).copy_of("class_means_")
         class_variances = cache_of(self).copy_of("class_variances_")
-        parts = []
+        experts = []
         for name, columns, view in self._columns():
             centre = (self.mean_ + self.shift_)[columns]
-            # vectors are scaled to length 1 about the centre, from a mean square of 1 - |centre|^2
-            doubt = self.domain_variances_[name] / mean_square_about(centre)
-            spreads = ColumnVariances.of(self.variances_[name], doubt, len(centre))
+            # scaled vectors have length 1 about the centre, instead of a mean square of 1 - |centre|^2
+            domain_variance = self.domain_variances_[name] / mean_square_about(centre)
+            variances = ColumnVariances.of(self.variances_[name], domain_variance, len(centre))
             known = None
             numbers = {}
             if view in self.names_:
                 known = class_means[view], class_variances[view]
                 numbers = {view: range(len(self.names_[view]))}
-            pair_terms = UnitTerms(view, centre, spreads, known)
-            factor = (self.weights or {}).get(name, 1.0)
-            parts.append(ExpertTerms(pair_terms, columns, {view: factor}, numbers))
-        return JointTerms((*self.views_, SESSION_VIEW), parts)
+            pair_terms = UnitTerms(view, centre, variances, known)
+            weight = (self.weights or {}).get(name, 1.0)
+            experts.append(ExpertTerms(pair_terms, columns, {view: weight}, numbers))
+        return JointTerms((*self.views_, SESSION_VIEW), experts)
 
     @property
     def width_in(self) -> int:
@@ -435,44 +409,44 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
     ) -> NearMatches | None:
         for name, matcher in self._matchers().items():
             if matcher.view in views:
-                columns = self._places()[name]
-                one, other = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
-                return matcher.near_matches(one, other, pairs)
+                columns = self._block_columns()[name]
+                sides = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
+                return matcher.near_matches(*sides, pairs)
         return None
 
     def _check_views(self) -> None:
-        """Refuse views that the model cannot have."""
+        """Raise an error for views that the model cannot have."""
         views = tuple(dict.fromkeys(view for _, _, view in self._columns()))
         check_view_names(views)
         if len(views) > 2:
-            # the variance of "the other view" is that of one view, and cells are of two
+            # the variances are those of one other view and of cells of two views
             raise ParameterError(
                 f"a {type(self).__name__} has one or two views; its blocks are about {list(views)}. Use a Committee of "
                 "models of single views for more"
             )
-        taken = {
+        reserved = {
             SESSION_VIEW: "sessions of a profile",
             self.domain: "domains of the training vectors",
             self.recording: "recordings that have copies",
         }
         for view in views:
-            if view in taken:
+            if view in reserved:
                 raise ParameterError(
-                    f"a block cannot be about {view!r}, the labels of the {taken[view]}: rename the view"
+                    f"a block cannot be about {view!r}, the labels of the {reserved[view]}: rename the view"
                 )
 
     def _check_points(self) -> None:
         for name, matcher in self._matchers().items():
             if not matcher.fits(*self.blocks.get(name, (0, ""))):
                 raise ParameterError(
-                    f"the block {name!r} is not one of {matcher.points} points about the {matcher.view}, and seconds"
+                    f"the block {name!r} does not have {matcher.points} points about the {matcher.view} and seconds"
                 )
 
     def _matchers(self) -> dict[str, PhraseMatcher]:
         return {name: PhraseMatcher(**settings) for name, settings in (self.points or {}).items()}
 
-    def _places(self) -> dict[str, slice]:
-        """Columns of every block."""
+    def _block_columns(self) -> dict[str, slice]:
+        """Columns of each block."""
         stops = np.cumsum([columns for columns, _ in self.blocks.values()]).tolist()
         return {
             name: slice(stop - columns, stop)
@@ -480,10 +454,10 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         }
 
     def _columns(self) -> list[tuple[str, slice, str]]:
-        """Columns of the blocks that are modelled, and the view that each is about."""
+        """Name, columns and view of each modelled block: not those of points."""
         return [
             (name, columns, self.blocks[name][1])
-            for name, columns in self._places().items()
+            for name, columns in self._block_columns().items()
             if name not in (self.points or {})
         ]
 
@@ -496,7 +470,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         return {**super().describe(), "views": list(self.views_), "blocks": blocks}
 
     def _key(self) -> str:
-        """Profiles fit whatever domain the model is deployed in."""
+        """Fingerprint of the prior: profiles can be used in every domain that the model is deployed in."""
         blocks = list(self.blocks)
         return cache_of(self).get(
             "key",
@@ -508,12 +482,12 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         self._check_views()
         width = sum(columns for columns, _ in self.blocks.values())
         fits = self.mean_.shape == self.shift_.shape == (width,)
-        for name, place, view in self._columns():
-            columns = place.stop - place.start
+        for name, block, view in self._columns():
+            columns = block.stop - block.start
             R = self.channels_.get(name, np.zeros((0, columns)))
             fits = fits and R.shape[1:] == (columns,) and bool(np.isfinite(R).all())
             totals = self.variances_[name].values()
-            # vectors of length 1 cannot vary by more, and what is enrolled only narrows the domain
+            # bounds of unit-length vectors; enrolment can only reduce the variance of the domain
             fits &= view in self.views_ and min(totals) > 0 and max(totals) <= MAX_VARIANCE
             fits &= 0 <= self.domain_variances_[name] <= self.variances_[name]["domain"]
             if view in self.names_:
@@ -524,5 +498,5 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
                 fits = fits and bool(np.isfinite(self.class_means_[view]).all())
                 fits = fits and bool((self.class_variances_[view] >= 0).all())
         if not fits:
-            raise DataError("its arrays do not make a model of domains")
+            raise DataError("the arrays do not fit each other as a model of domains")
         super().check_state()

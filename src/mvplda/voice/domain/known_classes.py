@@ -1,4 +1,4 @@
-"""Selection of the enrolled cells from which a domain and its named classes are learnt."""
+"""Selection of the enrolled cells from which a domain and its named classes are estimated."""
 
 from __future__ import annotations
 
@@ -11,66 +11,66 @@ from ...scoring.profiles import Profiles
 from .posterior import EnrolledCells
 
 MAX_CELLS = 600
-"""Enrolled cells that a domain is learnt from, at most: more make no difference. Known classes are learnt from all
-cells, in blocks of so many."""
+"""Most cells in one solve. A domain is estimated from a sample of this size, because more make no difference; known
+classes are estimated from all cells, in groups of this size."""
 
 MAX_NAMED_CELLS = 400
-"""Cells of a block that are of its own classes, at most; the rest are others, which show the domain."""
+"""Most cells of a group that belong to the classes to estimate; the other cells only show the domain."""
 
 MIN_CELLS_PER_CLASS = 8
-"""Cells that a class is learnt from where all cells do not fit into one block."""
+"""Cells per class where not all cells fit into one group."""
 
 
-def sample_rows(rows: IntArray, most: int) -> IntArray:
-    """At most so many rows, in their order: the same ones whenever it is asked."""
-    if len(rows) <= most:
+def sample_rows(rows: IntArray, max_rows: int) -> IntArray:
+    """Return a fixed random sample of at most `max_rows` rows, in their order."""
+    if len(rows) <= max_rows:
         return rows
-    return np.sort(np.random.default_rng(0).permutation(rows)[:most])
+    return np.sort(np.random.default_rng(0).permutation(rows)[:max_rows])
 
 
 def class_blocks(
-    profiles: Profiles, some: EnrolledCells, sample: IntArray, views: tuple[str, ...], view: str
+    profiles: Profiles, cells: EnrolledCells, sample: IntArray, views: tuple[str, ...], view: str
 ) -> list[EnrolledCells]:
-    """Cells by which the named classes of a view are learnt; empty where it has none.
+    """Return groups of cells from which the named classes of a view are estimated; empty without names.
 
-    Solving for all cells at once takes time by the cube of their number. More than `MAX_CELLS` are therefore learnt in
-    blocks: each class is in one of them, with at most as many of its cells as make a difference, and cells of other
-    classes fill the block up.
+    Time grows with the cube of the number of cells in one solve. More than `MAX_CELLS` cells are therefore split into
+    groups: each class is in one group, with as many of its cells as make a difference, and cells of other classes
+    fill the group up.
 
-    some, sample : the cells that the domain is learnt from, and their rows
+    cells, sample : the cells that the domain is estimated from, and their rows
     """
-    if view not in some.names:
+    if view not in cells.names:
         return []
     if len(sample) == len(profiles.owner):
-        return [some]
+        return [cells]
     labels = profiles.labels[view]
     numbers, counts = np.unique(labels.codes[labels.codes >= 0], return_counts=True)
-    each = max(MIN_CELLS_PER_CLASS, MAX_NAMED_CELLS // len(numbers))
+    cells_per_class = max(MIN_CELLS_PER_CLASS, MAX_NAMED_CELLS // len(numbers))
     order = np.argsort(labels.codes, kind="stable")
     starts = np.searchsorted(labels.codes[order], numbers)
-    cells = [
-        sample_rows(order[start : start + count], each)
+    class_rows = [
+        sample_rows(order[start : start + count], cells_per_class)
         for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
     ]
-    blocks = []
-    for group in _pack(np.minimum(counts, each), MAX_NAMED_CELLS):
-        rows = np.concatenate([cells[i] for i in group])
-        # of the block's own classes no other cells
-        others = sample[~np.isin(labels.codes[sample], numbers[group])]
-        others = sample_rows(others, MAX_CELLS - len(rows))
-        block = EnrolledCells.of(profiles, np.sort(np.concatenate([rows, others])), views)
-        names = labels.names[numbers[group]].tolist()
-        own = [block.names[view].index(name) for name in names]
-        blocks.append(replace(block, own=np.array(own)))
-    return blocks
+    groups = []
+    for classes in _pack(np.minimum(counts, cells_per_class), MAX_NAMED_CELLS):
+        rows = np.concatenate([class_rows[i] for i in classes])
+        # no further cells of these classes
+        context = sample[~np.isin(labels.codes[sample], numbers[classes])]
+        context = sample_rows(context, MAX_CELLS - len(rows))
+        group = EnrolledCells.of(profiles, np.sort(np.concatenate([rows, context])), views)
+        names = labels.names[numbers[classes]].tolist()
+        targets = [group.names[view].index(name) for name in names]
+        groups.append(replace(group, target_classes=np.array(targets)))
+    return groups
 
 
-def _pack(sizes: IntArray, most: int) -> list[IntArray]:
-    """Numbers of things in groups, in their order, whose sizes add up to at most `most` each."""
+def _pack(sizes: IntArray, max_total: int) -> list[IntArray]:
+    """Split indices, in order, into groups whose sizes sum to at most `max_total`."""
     groups: list[list[int]] = [[]]
     total = 0
     for number, size in enumerate(sizes.tolist()):
-        if groups[-1] and total + size > most:
+        if groups[-1] and total + size > max_total:
             groups.append([])
             total = 0
         groups[-1].append(number)

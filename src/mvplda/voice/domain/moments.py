@@ -9,68 +9,83 @@ from ...backend import sum_rows
 from ...scoring.pair_terms import row_products
 
 MAX_CHANNEL_DIRECTIONS = 40
-"""Directions of a block in which rooms and channels move vectors, that are kept: the largest. Chosen on corpora that
-were left out."""
+"""Most directions of a block that are scaled down because channels move vectors along them. Chosen on held-out
+corpora."""
 
 VARIANCE_KEYS = ("own", "other", "cell", "take", "domain")
+"""Keys in files: classes of the block's view, of the other view, cells, recordings, domains."""
 
 
-def channel_directions(u: Array, takes: Names, domains: Names) -> Array:
-    """(directions, D) R, so that u - R' R u scales down the directions in which copies of one recording differ.
+def channel_directions(u: Array, recordings: Names, domains: Names) -> Array:
+    """Return R (directions, D), so that u - R'R u scales down the directions in which copies of a recording differ.
 
-    Their covariance S, the mean over domains, is noise beside one of v in every direction: along its eigenvector of
-    variance s vectors are scaled by sqrt(v / (s + v)), where v is the mean of s.
+    With S the covariance of copies about their recording, averaged over domains, noise of the covariance S + v I
+    becomes white if vectors are scaled along the eigenvector of the eigenvalue s by sqrt(v / (s + v)); v is the mean
+    eigenvalue. See "Channels" in docs/math.md, section 9.11.
     """
-    parts = []
+    covariances = []
     for domain in np.unique(domains):
         rows = domains == domain
-        # takes may be numbered anew in every domain
-        codes = np.unique(takes[rows], return_inverse=True)[1].reshape(-1)
+        # every domain may number its recordings from 0
+        codes = np.unique(recordings[rows], return_inverse=True)[1].reshape(-1)
         sums, counts = _sums(u[rows], codes)
-        apart = u[rows] - (sums / counts[:, None])[codes]
-        parts.append(apart.T @ apart / len(apart))
-    s, V = np.linalg.eigh(np.mean(parts, axis=0))
-    kept = min(MAX_CHANNEL_DIRECTIONS, len(s) // 2)
-    # no copies, or copies that are alike
-    if not kept or s.mean() < 1e-12:
+        deviations = u[rows] - (sums / counts[:, None])[codes]
+        covariances.append(deviations.T @ deviations / len(deviations))
+    s, V = np.linalg.eigh(np.mean(covariances, axis=0))
+    n_directions = min(MAX_CHANNEL_DIRECTIONS, len(s) // 2)
+    # without copies, or if copies are equal, no direction stands out
+    if not n_directions or s.mean() < 1e-12:
         return np.zeros((0, len(s)))
     scales = np.sqrt(s.mean() / (s.clip(min=0) + s.mean()))
-    # relative to the directions that are not kept: lengths become 1 again
-    ratio = scales[-kept:] / np.exp(np.log(scales[:-kept]).mean())
-    return np.asarray((V[:, -kept:] * np.sqrt(1.0 - ratio.clip(max=1.0))).T)
+    # relative to the mean scale of the other directions, because lengths become 1 again
+    ratio = scales[-n_directions:] / np.exp(np.log(scales[:-n_directions]).mean())
+    return np.asarray((V[:, -n_directions:] * np.sqrt(1.0 - ratio.clip(max=1.0))).T)
 
 
-def variance_components(X: Array, own: Names, rest: Names) -> tuple[float, float, float, float]:
-    """Total variances of the classes of two crossed views, of their cells, and of takes, from centred vectors.
+def variance_components(X: Array, own: Names, other: Names) -> tuple[float, float, float, float]:
+    """Estimate total variances of the classes of two crossed views, of cells and of recordings, from centred vectors.
 
-    Means of x . y over pairs that share one view, the other, or both, so that any numbers of takes will do; every
-    class weighs the same.
+    They are means of x.y over pairs that share one view, the other, or both: no balanced design is needed. Every class
+    has the same weight.
     """
     first = np.unique(own, return_inverse=True)[1].reshape(-1)
-    second = np.unique(rest, return_inverse=True)[1].reshape(-1)
+    second = np.unique(other, return_inverse=True)[1].reshape(-1)
     cell = np.unique(first * (second.max() + 1) + second, return_inverse=True)[1].reshape(-1)
     example = np.unique(cell, return_index=True)[1]
     sums, counts = _sums(X, cell)
-    within = _pairs(X, np.ones(len(X)), cell, sums, counts)
-    of_first = _pairs(sums, counts, first[example], *_sums(X, first))
-    of_second = _pairs(sums, counts, second[example], *_sums(X, second))
+    within = _mean_product(X, np.ones(len(X)), cell, sums, counts)
+    first_variance = _mean_product(sums, counts, first[example], *_sums(X, first))
+    second_variance = _mean_product(sums, counts, second[example], *_sums(X, second))
     total = float(np.sum(X * X)) / len(X)
-    # what a cell has beyond its two classes
-    return of_first, of_second, within - of_first - of_second, total - within
+    # of pairs of one cell, less its two classes; the remainder is that of recordings
+    return (
+        first_variance,
+        second_variance,
+        within - first_variance - second_variance,
+        total - within,
+    )
 
 
 def _sums(X: Array, codes: IntArray) -> tuple[Array, Array]:
+    """Sums (classes, D) and numbers (classes,) of the vectors of each class."""
     counts = np.bincount(codes)
     return sum_rows(X, codes, len(counts)), counts.astype(np.float64)
 
 
-def _pairs(parts: Array, sizes: Array, of: IntArray, totals: Array, counts: Array) -> float:
-    """Mean of x . y over pairs from different parts of one class, where a class is the total of its parts."""
-    pairs = counts**2 - np.bincount(of, sizes**2, minlength=len(counts))
-    several = pairs > 0
-    if not several.any():
+def _mean_product(
+    members: Array, sizes: Array, classes: IntArray, totals: Array, counts: Array
+) -> float:
+    """Mean of x.y over pairs from different members of a class, averaged over classes.
+
+    members, sizes : (n, D) sums and (n,) numbers of vectors, such as of cells or of single vectors
+    classes : (n,) class of each member; totals and counts are the sums of its members
+    """
+    pairs = counts**2 - np.bincount(classes, sizes**2, minlength=len(counts))
+    has_pairs = pairs > 0
+    if not has_pairs.any():
         return 0.0
     products = row_products(totals, totals)
-    products = products - np.bincount(of, row_products(parts, parts), minlength=len(counts))
-    # every class weighs the same, whatever the number of its pairs
-    return float(np.mean(products[several] / pairs[several]))
+    products = products - np.bincount(
+        classes, row_products(members, members), minlength=len(counts)
+    )
+    return float(np.mean(products[has_pairs] / pairs[has_pairs]))

@@ -1,57 +1,97 @@
-"""Enrolled cells, and the posterior of their domain and classes."""
+"""Posteriors of the recording domain and of the named classes, from enrolled cells.
+
+The formulas are those of docs/math.md, section 9.11: `domain_posterior` is "The posterior of the domain",
+`scale_about` is "Scaling about the domain", `class_posteriors` is "Phrases by name".
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from ..._typing import AnyArray, Array, BoolArray, IntArray
 from ...backend import to_host
 from ...scoring.profiles import Profiles
 
 SESSION_VIEW = "recording"
-"""Labels of this name tell the sessions of a profile apart, whose takes share room, microphone and mood; without them
-it is of one."""
+"""View whose labels separate the sessions of a profile. The recordings of a session share room, microphone and mood;
+without labels a profile has one session."""
 
 SESSION_VARIANCE_RATIO = 0.33
-"""Variance of one person's or phrase's sessions, relative to that of people or phrases: of voices in C-VAU, whose
-recording campaigns lie months apart. Other corpora have one session of each, and do not show it."""
+"""Variance of the sessions of one person or phrase, relative to that of people or phrases. Measured on the voices of
+C-VAU, whose sessions are months apart; the other corpora have one session per person."""
 
 MIN_MEAN_SQUARE = 0.05
-"""No domain leaves vectors of length 1 a smaller mean square about its centre."""
+"""Lower limit of the mean square of unit-length vectors about the centre of their domain."""
 
 MIN_PEOPLE_PER_PHRASE = 4
-"""Fewer people, who all say one phrase, do not tell it from the domain: its name is not used. Chosen on corpora that
-were left out."""
+"""With fewer people who all say one phrase, phrase and domain cannot be separated: the name of the phrase is ignored.
+Chosen on held-out corpora."""
+
+MAX_UNNAMED_VARIANCE = 0.008
+"""Upper limit of the domain's variance in a view without labels: if everybody may say one phrase, phrase and domain
+cannot be separated."""
+
+KNOWN_CLASS_NOISE = 1.5
+"""Noise of recordings of known classes, relative to training. Chosen on held-out corpora."""
 
 
 class DomainPosterior(NamedTuple):
-    """The posterior of a domain: mean and domain (D,), the domain itself, variance."""
+    """Posterior of a domain.
+
+    centre : (D,) mean of the vectors in this domain, mean + shift
+    shift : (D,) posterior mean of the domain effect d
+    variance : posterior variance of d, summed over columns
+    """
 
     centre: Array
     shift: Array
-    doubt: float
+    variance: float
 
 
 class ClassPosteriors(NamedTuple):
-    """Posterior means (classes, D) and variances (classes,) of known classes; the larger evidence, the likelier."""
+    """Posteriors of known classes.
+
+    means : (classes, D)
+    variances : (classes,) of one column
+    evidence : log-likelihood of the cells up to a constant and the factor 1/2
+    """
 
     means: Array
-    doubts: Array
+    variances: Array
     evidence: float
+
+
+class Block(NamedTuple):
+    """A modelled block of columns.
+
+    columns : slice of the vectors
+    view : view that the block is about
+    is_first_view : whether that is the first view, whose classes are the profiles
+    mean : (D,) mean of the training domains
+    variances : total variances by the keys of `VARIANCE_KEYS`
+    """
+
+    columns: slice
+    view: str
+    is_first_view: bool
+    mean: Array
+    variances: Mapping[str, float]
 
 
 @dataclass(frozen=True, eq=False)
 class EnrolledCells:
-    """Cells of profiles that a domain is learnt from.
+    """Cells of profiles from which a domain is estimated.
 
-    means, weights : (C, D), (C,) of the cells
-    same : {view: (C, C) whether two cells are of one class}; a view without labels is missing
-    names : {view: names of its classes}, of views in which some have names
-    codes : {view: (C,) class of every cell, -1 where its label is missing}
-    own : numbers of the classes that the cells are there for, others show the domain; None: all classes
+    means, weights : (C, D), (C,) mean and number of the recordings of each cell
+    same : {view: (C, C) whether two cells share their class}; a view without labels is missing
+    names : {view: names of its classes}, of views with some names
+    codes : {view: (C,) class of each cell, -1 where its label is missing}
+    target_classes : numbers of the classes to estimate, while the other cells only show the domain; None: all
     """
 
     means: Array
@@ -60,13 +100,14 @@ class EnrolledCells:
     same: dict[str, BoolArray]
     names: dict[str, list[Any]]
     codes: dict[str, IntArray]
-    own: IntArray | None = None
+    target_classes: IntArray | None = None
 
     @classmethod
     def of(cls, profiles: Profiles, rows: IntArray, views: tuple[str, ...]) -> Self:
+        """Select the cells `rows` of profiles."""
         weights = profiles.weights[rows]
         means = to_host(profiles.y)[rows] / weights[:, None]
-        # a profile is one person
+        # a profile is one person, the class of the first view
         owner = profiles.owner[rows]
         same = {views[0]: np.equal.outer(owner, owner)}
         names: dict[str, list[Any]] = {}
@@ -75,50 +116,106 @@ class EnrolledCells:
             if view not in profiles.labels:
                 continue
             labels = profiles.labels[view]
-            numbers, own = np.unique(labels.codes[rows], return_inverse=True)
-            # one name that few people share says no more than none: nobody tells what it is not
-            if (
-                len(numbers) == 1
-                and numbers[0] >= 0
-                and len(np.unique(owner)) < MIN_PEOPLE_PER_PHRASE
-            ):
+            numbers, indices = np.unique(labels.codes[rows], return_inverse=True)
+            # a single phrase of few people cannot be separated from the domain
+            is_single = len(numbers) == 1 and numbers[0] >= 0
+            if is_single and len(np.unique(owner)) < MIN_PEOPLE_PER_PHRASE:
                 continue
-            codes[view] = own.reshape(-1) - np.count_nonzero(numbers < 0)
+            codes[view] = indices.reshape(-1) - np.count_nonzero(numbers < 0)
             if (numbers >= 0).any():
                 names[view] = labels.names[numbers[numbers >= 0]].tolist()
-            # cells without a label are classes of their own
-            apart = np.where(codes[view] < 0, -1 - np.arange(len(rows)), codes[view])
-            same[view] = np.equal.outer(apart, apart)
+            # each cell without a label is a class of its own
+            distinct = np.where(codes[view] < 0, -1 - np.arange(len(rows)), codes[view])
+            same[view] = np.equal.outer(distinct, distinct)
         return cls(means, weights, views, same, names, codes)
 
-    def covariance(self, first: float, second: float, cell: float, take: float) -> Array:
-        """(C, C) of the cells' means, from total variances of the classes of two views, of cells, and of takes."""
-        people = self.same[self.views[0]]
-        others = self.same.get(self.views[-1], np.ones_like(people))
-        V = first * people + second * others + cell * (people & others)
-        V[np.diag_indices(len(V))] += take / self.weights
+    def covariance(self, first: float, second: float, cell: float, recording: float) -> Array:
+        """Covariance V (C, C) of the cell means, from total variances of two views, of cells and of recordings."""
+        same_first = self.same[self.views[0]]
+        # without labels all cells may be of one class of the second view
+        same_second = self.same.get(self.views[-1], np.ones_like(same_first))
+        V = first * same_first + second * same_second + cell * (same_first & same_second)
+        V[np.diag_indices(len(V))] += recording / self.weights
         return np.asarray(V)
 
     def without_names(self, view: str) -> Self:
-        """The same where every cell is a class of its own."""
+        """Return the same cells, each of a class of its own in a view."""
         same = {**self.same, view: np.eye(len(self.weights), dtype=bool)}
         return replace(self, same=same, names={**self.names, view: []})
 
-    def own_classes(self, view: str) -> IntArray:
-        return np.arange(len(self.names[view])) if self.own is None else self.own
+    def classes_to_estimate(self, view: str) -> IntArray:
+        """Return the numbers of the named classes that these cells are selected for."""
+        if self.target_classes is None:
+            return np.arange(len(self.names[view]))
+        return self.target_classes
 
     def members(self, view: str) -> BoolArray:
-        """(classes, C) whether a cell is of a class."""
+        """(classes, C) whether a cell belongs to a class."""
         return np.equal.outer(np.arange(len(self.names[view])), self.codes[view])
 
 
+def domain_posterior(block: Block, cells: EnrolledCells) -> DomainPosterior:
+    """Compute the posterior of the domain from cells in the scale of the vectors.
+
+    With V the covariance of the C cell means x about the domain's centre, the domain has the precision
+    1/delta + 1'V^-1 1 and the mean 1'V^-1 (x - mean) / precision. People and phrases that recur are counted once,
+    however many recordings they have.
+    """
+    variances = block.variances
+    V = _cell_covariance(block, cells, variances["take"]) * mean_square_about(block.mean)
+    cell_weights = np.linalg.solve(V, np.ones(len(V)))  # V^-1 1
+    delta = variances["domain"]
+    if block.view not in cells.same:
+        delta = min(delta, MAX_UNNAMED_VARIANCE)
+    precision = 1.0 / delta + cell_weights.sum()
+    means = cells.means[:, block.columns]
+    shift = cell_weights @ (means - block.mean) / precision
+    return DomainPosterior(block.mean + shift, shift, float(1.0 / precision))
+
+
+def class_posteriors(
+    block: Block, cells: EnrolledCells, domain: DomainPosterior
+) -> ClassPosteriors:
+    """Compute the posteriors of the named classes, of vectors scaled about the domain.
+
+    With z the scaled cells, r the training mean in this scale and K the covariance of the cells, domain included, the
+    class b has the mean r + k'K^-1 (z - r) and the variance k_bb - k'K^-1 k, where k is its covariance with the cells.
+    """
+    variances = block.variances
+    z, squares = scale_about(cells.means[:, block.columns], domain.centre)
+    r = -domain.shift / np.sqrt(squares.mean())
+    domain_variance = variances["domain"] / mean_square_about(domain.centre)
+    K = domain_variance + _cell_covariance(block, cells, KNOWN_CLASS_NOISE * variances["take"])
+    K[np.diag_indices(len(K))] += SESSION_VARIANCE_RATIO * variances["own"]
+    k = domain_variance + variances["own"] * cells.members(block.view)  # (classes, cells)
+
+    # one Cholesky factor of K serves means, variances and evidence
+    L = np.linalg.cholesky(K)
+    whitened = solve_triangular(L, z - r, lower=True)
+    whitened_k = solve_triangular(L, k.T, lower=True)
+    total_variances = domain_variance + variances["own"] - np.sum(whitened_k**2, axis=0)
+    misfit = 2.0 * np.log(np.diag(L)).sum() + np.sum(whitened**2)
+    return ClassPosteriors(
+        r + whitened_k.T @ whitened, total_variances / len(domain.centre), -float(misfit)
+    )
+
+
+def _cell_covariance(block: Block, cells: EnrolledCells, recording: float) -> Array:
+    """Covariance (C, C) of the cell means in the scale of the block's variances, without the domain."""
+    variances = block.variances
+    first, second = variances["other"], variances["own"]
+    if block.is_first_view:
+        first, second = second, first
+    return cells.covariance(first, second, variances["cell"], recording)
+
+
 def mean_square_about(centre: Array) -> float:
-    """Of vectors of length 1 about their centre."""
+    """Mean square distance of unit-length vectors from their mean `centre`, with a lower limit."""
     return max(1.0 - float(centre @ centre), MIN_MEAN_SQUARE)
 
 
 def scale_about(means: AnyArray, centre: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Means of vectors of length 1 scaled about a centre, and the squares by which: the vectors' mean square there."""
-    # |u| = 1 for every take, so that the mean square about the centre follows from their mean
-    square = 1.0 - 2.0 * (means @ centre) + centre @ centre
-    return (means - centre) / square[:, None].clip(min=1e-6) ** 0.5, square
+    """Scale means of unit-length vectors about a centre: (n, D) scaled means and (n,) mean square distances."""
+    # every recording has |u| = 1, so that the mean square distance follows from the mean: 1 - 2 u'k + k'k
+    squares = 1.0 - 2.0 * (means @ centre) + centre @ centre
+    return (means - centre) / squares[:, None].clip(min=1e-6) ** 0.5, squares

@@ -1,4 +1,4 @@
-"""Pair terms of unit-length blocks whose domain is known up to a variance."""
+"""Pair terms of unit-length blocks whose domain is known up to a variance: docs/math.md, section 9.11, "The pair"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..._typing import AnyArray, Array
 from ...backend import like
 from ...scoring.assignments import CellTable, ClassMatches, TrainingClasses
 from ...scoring.pair_terms import PairTerm, QuadraticTerm
-from .posterior import SESSION_VARIANCE_RATIO, SESSION_VIEW, scale_about
+from .posterior import KNOWN_CLASS_NOISE, SESSION_VARIANCE_RATIO, SESSION_VIEW, scale_about
 
 MAX_VARIANCE = 4.0
 """No variance of vectors of length 1 is larger."""
@@ -19,47 +19,58 @@ MAX_VARIANCE = 4.0
 MAX_CACHED_TERMS = 2**10
 """Maximum number of cached terms, one for every known class and all counts of takes."""
 
-KNOWN_CLASS_NOISE = 1.5
-"""Tests of known classes are so much noisier than training: chosen on corpora that were left out."""
-
 
 class UnitSide(NamedTuple):
-    """Profiles, as one class of the block's view: vectors of length about 1, and of how much they are means."""
+    """Profiles of one kind, as one class of the block's view.
+
+    vectors : (n, D) means of unit-length vectors, scaled about the domain
+    recordings : number n of recordings that each is the mean of
+    sessions : effective number q of their sessions
+    """
 
     vectors: AnyArray
-    takes: float
+    recordings: float
     sessions: float
 
 
 class ColumnVariances(NamedTuple):
-    """Variances of one column: classes, what the other views and sessions add, cells, takes, the domain in doubt."""
+    """Variances of one column.
 
-    own: float
-    other: float
+    class_ : classes of the block's view, psi
+    session : other view, cell and session together, o
+    cell : cells alone, c
+    recording : recordings, nu
+    domain : posterior of the domain, tau
+    """
+
+    class_: float
+    session: float
     cell: float
-    take: float
-    doubt: float
+    recording: float
+    domain: float
 
     @classmethod
-    def of(cls, totals: Mapping[str, float], doubt: float, columns: int) -> Self:
-        other = totals["other"] + totals["cell"] + SESSION_VARIANCE_RATIO * totals["own"]
-        numbers = totals["own"], other, totals["cell"], totals["take"], doubt
+    def of(cls, totals: Mapping[str, float], domain: float, columns: int) -> Self:
+        """Divide total variances, of `DomainPLDA.variances_` and of the domain, by the number of columns."""
+        session = totals["other"] + totals["cell"] + SESSION_VARIANCE_RATIO * totals["own"]
+        numbers = totals["own"], session, totals["cell"], totals["take"], domain
         return cls(*(number / columns for number in numbers))
 
-    def within(self, side: UnitSide, noise: float = 1.0) -> float:
-        """Of the mean of some takes of some sessions about their class."""
-        # takes of one session vary together, whatever was said
-        return self.other / side.sessions + noise * self.take / side.takes
+    def within_class(self, side: UnitSide, noise: float = 1.0) -> float:
+        """Variance of a side's mean about its class: o / q + nu / n, the latter times `noise`."""
+        # recordings of one session vary together, whatever their phrase
+        return self.session / side.sessions + noise * self.recording / side.recordings
 
 
 class UnitTerms:
-    """Pair terms of one block about its own view, in a domain that is known up to a variance.
+    """Pair terms of one block about its view, in a domain that is known up to a variance.
 
-    A test of a known class c has the mean m_c; where the profile's own takes e are of the class, too, it is expected
-    at m_c + g (e - m_c), for people have their own way of saying a phrase: g = cell / (variance of e about its class).
+    A test of a known class b has the mean m_b. If the profile's recordings e are of the class, too, the mean is
+    m_b + g (e - m_b), because people have their own way of saying a phrase: g = (c / q) / (variance of e about b).
 
-    centre : (D,) mean and domain
-    known : (classes, D) posterior means m and (classes,) variances of the classes that the deployment knows
+    centre : (D,) mean plus posterior mean of the domain
+    variances : of one column
+    known : (classes, D) posterior means and (classes,) posterior variances of the known classes
     """
 
     is_llr = True
@@ -68,12 +79,12 @@ class UnitTerms:
         self,
         view: str,
         centre: Array,
-        spreads: ColumnVariances,
+        variances: ColumnVariances,
         known: tuple[Array, Array] | None = None,
     ) -> None:
         self.base: tuple[str, ...] = (view, SESSION_VIEW)
         self.centre = centre
-        self.spreads = spreads
+        self.variances = variances
         self.known = known
         # unlike a number, it is never that of another instance
         self._name = object()
@@ -82,35 +93,37 @@ class UnitTerms:
         self._terms: dict[Hashable, UnitTerm] = {}
 
     def prepare(self, table: CellTable, y: AnyArray) -> list[UnitSide]:
-        """By class of the view."""
+        """Scaled mean, number of recordings and of sessions, for each class of the view."""
         sides = []
-        for c in range(len(table.names[0])):
-            cells = [cell for cell, own in enumerate(table.classes[0]) if own == c]
+        for number in range(len(table.names[0])):
+            cells = [cell for cell, class_ in enumerate(table.classes[0]) if class_ == number]
             weights = [table.weights[cell] for cell in cells]
-            by_session = np.bincount([table.classes[1][cell] for cell in cells], weights)
-            count = float(by_session.sum())
+            session_weights = np.bincount([table.classes[1][cell] for cell in cells], weights)
+            count = float(session_weights.sum())
             mean = y[:, like(cells, y)].sum(1) / count
             scaled, _ = scale_about(mean, like(self.centre, mean))
-            sides.append(UnitSide(scaled, count, count**2 / float(by_session @ by_session)))
+            sides.append(
+                UnitSide(scaled, count, count**2 / float(session_weights @ session_weights))
+            )
         return sides
 
     def side_terms(
         self, side: list[UnitSide], training_classes: TrainingClasses
     ) -> list[QuadraticTerm]:
-        """log N(x; m, v) - log N(x; 0, u): as known classes, against nothing known."""
-        made = []
-        for one, number in zip(side, training_classes[0], strict=True):
+        """log N(x; m, v) - log N(x; 0, u): as a known class, against an unknown one."""
+        terms = []
+        for unit_side, number in zip(side, training_classes[0], strict=True):
             if self.known is None or number < 0:
                 continue
             m = self.known[0][number]
-            within = self.spreads.within(one, KNOWN_CLASS_NOISE)
-            u = self.spreads.own + self.spreads.doubt + within
+            within = self.variances.within_class(unit_side, KNOWN_CLASS_NOISE)
+            u = self.variances.class_ + self.variances.domain + within
             v = float(self.known[1][number]) + within
             constant = 0.5 * (len(m) * np.log(u / v) - float(m @ m) / v)
             squares = np.full(len(m), 0.5 / u - 0.5 / v)
-            key = (self._name, number, *one[1:])
-            made.append(QuadraticTerm(key, one.vectors, squares, m / v, float(constant)))
-        return made
+            key = (self._name, number, *unit_side[1:])
+            terms.append(QuadraticTerm(key, unit_side.vectors, squares, m / v, float(constant)))
+        return terms
 
     def assignment_terms(
         self,
@@ -120,50 +133,55 @@ class UnitTerms:
         matches: ClassMatches,
     ) -> list[PairTerm]:
         terms = []
-        for number, (met, _) in enumerate(matches[0]):
-            if met < 0:
+        for number, (enrolled, _) in enumerate(matches[0]):
+            if enrolled < 0:
                 continue
-            e, t = enrol[met], test[number]
-            trained = training_classes[0][met]
-            key = (self._name, trained, *e[1:], *t[1:])
+            e, t = enrol[enrolled], test[number]
+            known_class = training_classes[0][enrolled]
+            key = (self._name, known_class, *e[1:], *t[1:])
             term = self._terms.get(key)
             if term is None:
                 if len(self._terms) >= MAX_CACHED_TERMS:
                     self._terms.clear()
-                # other threads may clear it again
-                term = self._terms[key] = self._make_term(e, t, trained)
+                # not read back from the cache, which other threads may clear
+                term = self._terms[key] = self._make_term(e, t, known_class)
             ones = self._ones
             row = QuadraticTerm(
-                (met, key), e.vectors, term.row * ones, term.enrolled, term.constant
+                (enrolled, key), e.vectors, term.row * ones, term.enrolled, term.constant
             )
             column = QuadraticTerm((number, key), t.vectors, term.column * ones, term.tested)
-            terms.append(PairTerm((met, number, key), term.product * ones, ones, row, column))
+            terms.append(PairTerm((enrolled, number, key), term.product * ones, ones, row, column))
         return terms
 
-    def _make_term(self, e: UnitSide, t: UnitSide, trained: int) -> UnitTerm:
-        if self.known is not None and trained >= 0:
-            return self._own_takes(e, t, self.known[0][trained], self.known[1][trained])
-        return self._term(e, t)
+    def _make_term(self, e: UnitSide, t: UnitSide, known_class: int) -> UnitTerm:
+        if self.known is not None and known_class >= 0:
+            return self._known_class_term(
+                e, t, self.known[0][known_class], self.known[1][known_class]
+            )
+        return self._shared_class_term(e, t)
 
-    def _term(self, e: UnitSide, t: UnitSide) -> UnitTerm:
-        """Sharing a class and the domain, less sharing the domain alone, which strangers share."""
-        own, *_, doubt = self.spreads
-        A = own + doubt + self.spreads.within(e)
-        B = own + doubt + self.spreads.within(t)
+    def _shared_class_term(self, e: UnitSide, t: UnitSide) -> UnitTerm:
+        """LLR of sharing class and domain, against sharing the domain alone, as strangers do: the matrices of 9.11."""
+        psi, *_, tau = self.variances
+        A = psi + tau + self.variances.within_class(e)
+        B = psi + tau + self.variances.within_class(t)
         D = len(self.centre)
-        both, apart = shared_effect_llr(A, B, own + doubt, D), shared_effect_llr(A, B, doubt, D)
-        product, row, column, constant = (a - b for a, b in zip(both, apart, strict=True))
+        same_class = shared_effect_llr(A, B, psi + tau, D)
+        different_class = shared_effect_llr(A, B, tau, D)
+        product, row, column, constant = (
+            same - different for same, different in zip(same_class, different_class, strict=True)
+        )
         return UnitTerm(product, row, column, constant)
 
-    def _own_takes(self, e: UnitSide, t: UnitSide, m: Array, doubt: float) -> UnitTerm:
-        """log N(t; m + g (e - m), s) - log N(t; m, v): the profile's own takes, against the class alone."""
-        cell = self.spreads.cell / e.sessions
-        g = cell / self.spreads.within(e, KNOWN_CLASS_NOISE)
-        within = self.spreads.within(t, KNOWN_CLASS_NOISE)
-        v = float(doubt) + within
-        s = (1.0 - g) ** 2 * float(doubt) + within - g * cell
-        size = float(m @ m)
-        constant = 0.5 * (len(m) * np.log(v / s) + size / v - (1.0 - g) ** 2 * size / s)
+    def _known_class_term(self, e: UnitSide, t: UnitSide, m: Array, tau_b: float) -> UnitTerm:
+        """log N(t; m + g (e - m), s) - log N(t; m, v): with the profile's recordings e, against the class alone."""
+        cell = self.variances.cell / e.sessions
+        g = cell / self.variances.within_class(e, KNOWN_CLASS_NOISE)
+        within = self.variances.within_class(t, KNOWN_CLASS_NOISE)
+        v = float(tau_b) + within
+        s = (1.0 - g) ** 2 * float(tau_b) + within - g * cell
+        m_squared = float(m @ m)
+        constant = 0.5 * (len(m) * np.log(v / s) + m_squared / v - (1.0 - g) ** 2 * m_squared / s)
         enrolled = -g * (1.0 - g) / s * m
         tested = ((1.0 - g) / s - 1.0 / v) * m
         squares = -0.5 * g**2 / s, 0.5 / v - 0.5 / s
@@ -171,7 +189,7 @@ class UnitTerms:
 
 
 class UnitTerm(NamedTuple):
-    """product e . t + row |e|^2 + column |t|^2 + constant + enrolled . e + tested . t"""
+    """Quadratic function: product e.t + row |e|^2 + column |t|^2 + constant + enrolled.e + tested.t."""
 
     product: float
     row: float
@@ -183,8 +201,8 @@ class UnitTerm(NamedTuple):
 
 def shared_effect_llr(A: float, B: float, R: float, D: int) -> tuple[float, float, float, float]:
     """log N(e, t) - log N(e) - log N(t) of vectors with variances A, B and covariance R, in D columns."""
-    gain = R / B  # the mean of e given t is t gain
-    rest = A - R * gain
-    product = gain / rest
-    row = 0.5 * (1.0 / A - 1.0 / rest)
-    return product, row, -0.5 * gain * product, float(0.5 * D * np.log(A / rest))
+    gain = R / B  # E[e | t] = gain t
+    residual = A - R * gain  # Var[e | t]
+    product = gain / residual
+    row = 0.5 * (1.0 / A - 1.0 / residual)
+    return product, row, -0.5 * gain * product, float(0.5 * D * np.log(A / residual))
