@@ -130,7 +130,7 @@ def test_profiles_are_added_listed_found_and_removed(place):
     assert run("profiles", "list", "voices.npz").stdout == "bob\t1\n"
     assert run("profiles", "remove", "voices.npz", "bob").exit_code == 0
     assert not (place / "voices.npz").exists()
-    with pytest.raises(LabelError, match="needs a name"):
+    with pytest.raises(LabelError, match="expected a name"):
         ProfileBook("voices.npz").add(" ", None, np.ones((1, 24)), ["x"])
 
 
@@ -142,7 +142,7 @@ def test_names_of_profiles_may_hold_blanks_and_the_file_names_its_extractor(plac
     assert again.extractor == "net-1"
     assert [path.name for path in place.glob("people*")] == ["people.npz"]
     np.savez("vectors.npz", X=np.ones((1, 24)), ids=["a"])
-    with pytest.raises(FileFormatError, match="is no file of profiles"):
+    with pytest.raises(FileFormatError, match="is not a file of profiles"):
         ProfileBook("vectors.npz")
 
 

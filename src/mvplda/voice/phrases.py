@@ -125,8 +125,8 @@ class PhraseMatcher:
     ) -> PhraseMatcher:
         """Fit the LLRs by logistic regression.
 
-        same, near_matches, other : distances (n, 3) per domain, of recordings of the same phrase, near matches and
-            other phrases
+        same, near_matches, other : (n, 3) distances per domain, between recordings of the same phrase, near matches,
+            and other phrases
         """
         whole = _fit_llr(
             [distances[:, :1] for distances in same], [distances[:, :1] for distances in other]

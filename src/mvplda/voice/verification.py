@@ -1,4 +1,4 @@
-"""Voices: a model with its extractor, so that recordings go in and decisions come out; and the file of profiles."""
+"""Verification and identification of recordings: a model together with its extractor."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from .extractors.extractor import ExtractedVectors, Extractor, load_extractor
 from .profile_file import ProfileBook
 
 RecordingsLike = ExtractedVectors | PathLike | Iterable[Source]
-"""One side of a comparison: a sound file, several, or what was made of them."""
+"""One side of a comparison: a sound file, several, or vectors extracted from them."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Whose voice a recording is.
+    """Result of an identification.
 
-    answer : accept where somebody is named, reject where it is more likely none of them, else inconclusive
-    named : the profile, or None
-    candidates : (profile, LLR, probability) of all, the likeliest first
-    none : probability that it is none of them
-    calibrated : whether the LLRs are
-    point : from which LLR on one of them alone would be named
+    answer : accept if a profile is named, reject if none of them is more likely, else inconclusive
+    named : name of the profile, or None
+    candidates : (profile, LLR, probability) of all profiles, the most likely first
+    none : probability that the speaker is none of them
+    calibrated : whether the LLRs are calibrated
+    point : operating point for a single profile
     """
 
     answer: Verdict
@@ -47,7 +47,11 @@ class Ranking:
 
 @dataclass
 class VoiceModel:
-    """A model and the extractor that makes its vectors of sound."""
+    """A model and the extractor of its vectors.
+
+    bundle : the model
+    extractor : has to be the one that the model was trained on
+    """
 
     bundle: Bundle
     extractor: Extractor
@@ -57,31 +61,32 @@ class VoiceModel:
         width = self.bundle.width_in
         if self.extractor.dimension != width:
             raise DataError(
-                f"the model takes vectors of {width} dimensions, the extractor {self.extractor.name} makes "
-                f"{self.extractor.dimension}: the model was trained on other vectors. Name the extractor that made "
-                "those (-x), or train a model on vectors of this one (mvplda extract, then mvplda train)"
+                f"the model expects vectors of {width} dimensions; the extractor {self.extractor.name} gives "
+                f"{self.extractor.dimension}. Choose the extractor that the model was trained on (-x), or train a "
+                "model on vectors of this one (mvplda extract, then mvplda train)"
             )
 
     @classmethod
     def load(cls, path: PathLike | None = None, extractors: Sequence[str] = ()) -> VoiceModel:
-        """A model file or folder with its extractors; they may be left out where the model names them.
+        """Load a model file or folder with its extractors.
 
-        path : None: the model of the package
+        path : None: the default model
+        extractors : names or files; empty: those that the model names
         """
         if path is None:
-            own = load_extractor(extractors) if extractors else default_extractor()
-            return cls(load_model(DEFAULT_MODEL), own)
+            extractor = load_extractor(extractors) if extractors else default_extractor()
+            return cls(load_model(DEFAULT_MODEL), extractor)
         bundle = load_model(path)
         return cls(bundle, load_extractor(list(extractors) or extractor_names(bundle.extractor)))
 
     def deployed(self, profiles: ProfileBook) -> VoiceModel:
-        """The same in the domain of what is enrolled in a file: see `Bundle.deployed`."""
+        """Return the same model in the domain of the profiles of a file: see `Bundle.deployed`."""
         if not isinstance(self.bundle.fitted_scorer, Deployable):
             return self
         return replace(self, bundle=self.bundle.deployed(profiles.enrolled(self.bundle)))
 
     def side(self, recordings: RecordingsLike) -> ExtractedVectors:
-        """Vectors and quality of a sound file, or of several; one that cannot be read is an error."""
+        """Extract vectors and quality of sound files; one that cannot be read is an error."""
         if isinstance(recordings, ExtractedVectors):
             return recordings
         if isinstance(recordings, (str, os.PathLike)):
@@ -99,23 +104,23 @@ class VoiceModel:
 
         Parameters
         ----------
-        one, other : a sound file, several, or what `side` made of them
+        one, other : a sound file, several, or the result of `side`
         question : None: the same in every view?
-        wanted : as in `mvplda.decisions.point_for`, such as far=0.001; nothing: the model's own threshold
+        wanted : options of `mvplda.decisions.point_for`, such as far=0.001; none: the model's own threshold
         """
         sides = [self.side(one), self.side(other)]
         enrolled, tested = (
             single_profile(self.bundle, side, str(i)) for i, side in enumerate(sides)
         )
         answer = self.bundle.answer(enrolled, tested, question).take(0, 0)
-        quality = [one for side in sides for one in side.qualities]
+        qualities = [quality for side in sides for quality in side.qualities]
         point = self.bundle.point(question, enrolled, **wanted)
-        return decide(answer, point, quality=quality)
+        return decide(answer, point, quality=qualities)
 
     def point(
         self, enrolled: RecordingsLike, question: Question | None = None, **wanted: float | None
     ) -> OperatingPoint:
-        """Where `verify` decides about a profile."""
+        """Return the operating point at which `verify` decides about a profile."""
         profile = single_profile(self.bundle, self.side(enrolled), "0")
         return self.bundle.point(question, profile, **wanted)
 
@@ -126,20 +131,20 @@ class VoiceModel:
         question: Question | None = None,
         **wanted: float | None,
     ) -> Ranking:
-        """Whose voice it is, of the profiles of a file; the model is deployed in their domain.
+        """Find the profile of a file that a recording belongs to, with the model in the domain of the profiles.
 
         question : None: the same speaker?
-        wanted : for one profile, as in `verify`
+        wanted : options of the operating point for a single profile, as in `verify`
         """
         side = self.side(test)
         bundle = self.deployed(profiles).bundle
-        asked = question or speaker_question(bundle)
-        enrolled = profiles.enrolled(bundle, named=False)
-        answer = bundle.answer(enrolled, single_profile(bundle, side, "test"), asked)
+        question = question or speaker_question(bundle)
+        enrolled = profiles.enrolled(bundle, with_phrases=False)
+        answer = bundle.answer(enrolled, single_profile(bundle, side, "test"), question)
         llrs = answer.llr[:, 0]
-        wanted = naming_options(bundle.operating_points(asked), **wanted)
-        point = bundle.point(asked, enrolled, **wanted)
-        naming = name_among(llrs, point, outlier_probability=bundle.outlier_probability(asked))
+        wanted = naming_options(bundle.operating_points(question), **wanted)
+        point = bundle.point(question, enrolled, **wanted)
+        naming = name_among(llrs, point, outlier_probability=bundle.outlier_probability(question))
         names = [str(name) for name in enrolled.ids]
         verdict: Verdict = "reject" if naming.none > 0.5 else "inconclusive"
         named = None
