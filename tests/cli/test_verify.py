@@ -405,10 +405,10 @@ def test_people_leave_out_what_is_no_sound(place):
     assert "a turn is skipped: short at 0.00 s: " in done.output
     assert done.stdout.startswith("1\tone\t")
     none = run("people", "short.wav", *COSINE, "-o", "people.html")
-    assert (none.exit_code, "0 turns that can be used" in none.output) == (1, True)
+    assert (none.exit_code, "got 0 usable turns" in none.output) == (1, True)
     (place / "names.json").write_text("{}")
     nobody = run("people", "one.wav", *COSINE, "--names", "names.json", "-o", "p.npz")
-    assert (nobody.exit_code, "nobody is named" in nobody.output) == (1, True)
+    assert (nobody.exit_code, "it has no names" in nobody.output) == (1, True)
 
 
 def test_people_of_a_table_of_stretches(place):
@@ -498,7 +498,7 @@ def test_people_of_several_recordings_and_a_page_to_confirm_them(place):
     assert ProfileBook("voices.npz").of("Ann").sessions == ["one", "again"]
     (place / "names.json").write_text(json.dumps({"Ann": spoken[0] + spoken[0]}))
     done = run("people", *sounds, *COSINE, "--names", "names.json", "-o", "more.npz")
-    assert "two people have one name" in done.output
+    assert "use two names" in done.output
     (place / "names.json").write_text('{"Ann": 3}')
     done = run("people", *sounds, *COSINE, "--names", "names.json", "-o", "more.npz")
     assert "as the page of mvplda people saves it" in done.output

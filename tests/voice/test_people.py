@@ -173,7 +173,7 @@ def test_turns_become_people_and_what_overlaps_does_not():
     for recording in ("r0", "r1", "r2"):
         rows = [i for i, turn in enumerate(named) if turn.recording == recording]
         assert len({(named[i].name, whole.person[i]) for i in rows}) == 2
-    with pytest.raises(DataError, match="one of each"):
+    with pytest.raises(DataError, match="a vector per turn"):
         find_people(domain_bundle(), X[:2], turns)
 
 
@@ -292,7 +292,7 @@ def test_a_weight_divides_the_noise_of_a_take():
 def test_turns_that_are_none_are_refused(tmp_path: Path, line: str):
     path = tmp_path / "turns"
     path.write_text(line)
-    with pytest.raises(FileFormatError, match="line 1: a turn from"):
+    with pytest.raises(FileFormatError, match="line 1: expected a turn that ends after its start"):
         read_turns(path)
 
 

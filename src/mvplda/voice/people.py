@@ -1,4 +1,8 @@
-"""People in recordings of several speakers: turns of a diariser, and whose they are."""
+"""People in recordings of several speakers: which turns of a diariser are of the same person.
+
+Groups of turns are merged, the most likely pairs first, by the exact LLR of all turns of one group against all turns of
+the other. Each recording is a session where the model has that view. Turns that overlap in time are never merged.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +23,11 @@ from ..exceptions import DataError, MvpldaWarning
 from ..io.streams import OnDisk, fail, lines_of
 from .evidence import leave_one_out, session_labels, speaker_question
 
-# People across recordings: which turns are of the same person, by the exact LLRs of groups of turns.
-#
-# Groups are merged, the likeliest pairs first, by the LLR of all turns of one against all of the other, with their
-# numbers and, where the model has the view ``recording``, with their recordings. What overlaps in time is never one
-# person.
-
 
 class Turn(NamedTuple):
-    """A stretch of a recording in which one person speaks, in seconds.
+    """Stretch of a recording in which one person speaks, in seconds.
 
-    name : speaker within the recording, as a diariser has it; turns of one name are one person's. None or empty:
+    name : speaker within the recording, given by a diariser; turns with one name are of one person. None or empty:
         unnamed
     """
 
@@ -39,7 +37,7 @@ class Turn(NamedTuple):
     name: str | None = None
 
     def overlaps(self, other: Turn) -> bool:
-        """Whether two people speak at the same time."""
+        """Whether the turns are of different people at the same time."""
         if self.recording != other.recording:
             return False
         if self.name and self.name == other.name:
@@ -49,11 +47,11 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class FoundPeople:
-    """Whose every turn is.
+    """The person of each turn.
 
-    person : (n,) number of every turn's person; the one with the most turns has 0
-    fits : (n,) LLR of a turn against the others of its person; NaN where there are none
-    undecided_pairs : (LLR, person, person) of those who may be one person and may be two, the likeliest first
+    person : (n,) number of each turn's person, in descending order of their numbers of turns
+    fits : (n,) LLR of each turn against the others of its person; NaN for an only turn
+    undecided_pairs : (LLR, person, person) of pairs that may be one person or two, the most likely first
     """
 
     person: IntArray
@@ -65,26 +63,26 @@ RTTM_OTHER_TYPES = (
     *("SEGMENT", "NOSCORE", "NO_RT_METADATA", "LEXEME", "NON-LEX", "NON-SPEECH"),
     *("FILLER", "EDIT", "IP", "SU", "CB", "A/P"),
 )
-"""Types of lines of RTTM, besides SPEAKER, that have times."""
+"""Types of RTTM lines with times other than SPEAKER."""
 
 RTTM_MISSING = "<NA>"
-"""Field of RTTM without a value: a voice activity detector names no speakers."""
+"""RTTM field without a value, such as the speaker name of a voice activity detector."""
 
 
 def read_turns(path: PathLike) -> list[Turn]:
-    """Turns of an RTTM file (of a diariser), or of a ``segments`` file of Kaldi.
+    """Read the turns of an RTTM file (of a diariser), or of a ``segments`` file of Kaldi.
 
-    What an RTTM file holds besides turns, such as words, is passed over, and a warning counts it.
+    Other lines of an RTTM file, such as words, are skipped with a warning.
     """
     turns = []
-    others = 0
+    n_skipped = 0
     for number, line in enumerate(lines_of(OnDisk(path)), 1):
         fields = line.decode().split()
-        # what RTTM tells of speakers, and comments, are no turns
+        # comments and descriptions of speakers are not turns
         if not fields or fields[0].startswith((";;", "SPKR-INFO")):
             continue
         if fields[0] in RTTM_OTHER_TYPES:
-            others += 1
+            n_skipped += 1
             continue
         try:
             if fields[0] == "SPEAKER":
@@ -96,97 +94,107 @@ def read_turns(path: PathLike) -> list[Turn]:
         except (IndexError, ValueError):
             fail(path, "expected SPEAKER lines of RTTM, or: utterance recording start end", number)
         if not 0 <= turn.start < turn.end < np.inf:
-            fail(path, f"a turn from {turn.start:g} to {turn.end:g} s is none", number)
+            fail(
+                path,
+                f"expected a turn that ends after its start; got {turn.start:g} to {turn.end:g} s",
+                number,
+            )
         turns.append(turn)
-    if others:
+    if n_skipped:
         warnings.warn(
-            MvpldaWarning(f"{path}: {others} line(s) of RTTM that are not SPEAKER are passed over"),
+            MvpldaWarning(f"{path}: skipped {n_skipped} line(s) of RTTM that are not SPEAKER"),
             stacklevel=2,
         )
     return turns
 
 
 def read_named_turns(path: PathLike) -> list[Turn]:
-    """Turns of the people who were named on the page of `people_page`, which saves them; each has that name."""
+    """Read the turns of the people named on the page of `people_page`; each has that name."""
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
-        turns = [Turn(**{**turn, "name": who}) for who, spoken in saved.items() for turn in spoken]
+        turns = [
+            Turn(**{**turn, "name": name}) for name, spoken in saved.items() for turn in spoken
+        ]
     except (ValueError, TypeError, AttributeError):
         fail(path, "expected {name: turns}, as the page of mvplda people saves it")
     if not turns:
         fail(
             path,
-            "nobody is named in it: name people on the page of mvplda people, and save the names",
+            "it has no names: enter names on the page of mvplda people, and save them",
         )
-    for one, other in combinations(turns, 2):
-        if one.name == other.name and one._replace(name=None).overlaps(other):
+    for turn, other in combinations(turns, 2):
+        if turn.name == other.name and turn._replace(name=None).overlaps(other):
             raise DataError(
-                f"{path}: {one.name!r} speaks twice at {other.start:g} s of {one.recording}: two people have one name"
+                f"{path}: {turn.name!r} speaks twice at {other.start:g} s of {turn.recording}: use two names"
             )
     return turns
 
 
-def _first_owners(turns: Sequence[Turn]) -> IntArray:
-    """(n,) number of every turn's speaker within its recording; a turn without a name is a speaker of its own."""
-    # a number is never equal to a name, whatever the name is
+def _initial_groups(turns: Sequence[Turn]) -> IntArray:
+    """(n,) number of each turn's speaker within its recording; a turn without a name is a speaker of its own."""
+    # the number of an unnamed turn never equals a name, which is text
     keys = [(turn.recording, turn.name or i) for i, turn in enumerate(turns)]
     numbers: dict[tuple[str, int | str], int] = {}
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys])
 
 
 def find_people(
-    bundle: Bundle, X: FloatArray, turns: Sequence[Turn], **wanted: float | None
+    bundle: Bundle, X: FloatArray, turns: Sequence[Turn], **point_options: float | None
 ) -> FoundPeople:
-    """The people of some turns, of which X are the vectors.
+    """Find the people of turns with the vectors X.
 
-    wanted : of the operating point, as in `Bundle.point`: how sure a merge has to be
+    point_options : of `Bundle.point`: the threshold of a merge
     """
     if len(X) != len(turns) or not turns:
         raise DataError(
-            f"there are {len(turns)} turns that can be used, and {len(X)} vectors: give one of each at least"
+            f"expected at least one turn and a vector per turn; got {len(turns)} usable turns and {len(X)} vectors"
         )
     question = speaker_question(bundle)
     sessions = [turn.recording for turn in turns]
     labels = session_labels(bundle, sessions) or None
-    overlap = np.array([[one.overlaps(other) for other in turns] for one in turns])
-    owner = _first_owners(turns)
-    bundle = bundle.deployed(bundle.enrol(X, owner, labels))
+    overlap = np.array([[turn.overlaps(other) for other in turns] for turn in turns])
+    group_of = _initial_groups(turns)
+    bundle = bundle.deployed(bundle.enrol(X, group_of, labels))
     outlier_probability = bundle.outlier_probability(question)
-    point = bundle.point(question, **wanted)
-    # with more groups there are more chances to be wrong
-    limits = without_outliers(np.array([point.threshold, point.reject]), outlier_probability)
-    accept, reject = limits + np.log(max(int(owner.max()), 1))
+    point = bundle.point(question, **point_options)
+    # more groups are more chances of a false merge: thresholds rise by the log of their number
+    thresholds = without_outliers(np.array([point.threshold, point.reject]), outlier_probability)
+    accept, reject = thresholds + np.log(max(int(group_of.max()), 1))
 
-    def compare(owner: IntArray, rows: IntArray) -> Array:
-        """LLRs of some groups with all; minus infinity where turns overlap, and of a group with itself."""
-        profiles = bundle.enrol(X, owner, labels)
-        groups = np.arange(owner.max() + 1)
-        every = profiles.take(profiles.number(groups))
-        answer = bundle.answer(every.take(rows), every, question)
+    def compare(group_of: IntArray, rows: IntArray) -> Array:
+        """LLRs of groups `rows` against all; minus infinity if turns overlap, and of a group with itself."""
+        profiles = bundle.enrol(X, group_of, labels)
+        groups = np.arange(group_of.max() + 1)
+        ordered = profiles.take(profiles.number(groups))
+        answer = bundle.answer(ordered.take(rows), ordered, question)
         llrs = without_outliers(np.asarray(answer.llr), outlier_probability)
-        members = np.equal.outer(groups, owner)
+        members = np.equal.outer(groups, group_of)
         llrs[members[rows] @ overlap @ members.T] = -np.inf
         llrs[np.equal.outer(rows, groups)] = -np.inf
         return llrs
 
-    llrs = compare(owner, np.arange(owner.max() + 1))
+    llrs = compare(group_of, np.arange(group_of.max() + 1))
     while True:
         groups = np.arange(len(llrs))
         best = llrs.argmax(axis=1)
+        # pairs of groups that are each other's best are merged in one pass
         is_mutual = (groups < best) & (best[best] == groups)
         merged = np.flatnonzero(is_mutual & (llrs.max(axis=1) >= accept))
         if not len(merged):
             break
-        for i in merged:
-            owner[owner == best[i]] = i
-        left, owner = np.unique(owner, return_inverse=True)
-        llrs = llrs[np.ix_(left, left)]
-        changed = np.flatnonzero(np.isin(left, merged))
-        llrs[changed] = compare(owner, changed)
+        for group in merged:
+            group_of[group_of == best[group]] = group
+        remaining, group_of = np.unique(group_of, return_inverse=True)
+        llrs = llrs[np.ix_(remaining, remaining)]
+        changed = np.flatnonzero(np.isin(remaining, merged))
+        llrs[changed] = compare(group_of, changed)
         llrs[:, changed] = llrs[changed].T
-    order = np.argsort(-np.bincount(owner), kind="stable")
-    person = np.argsort(order)[owner]
-    left = np.triu(llrs[np.ix_(order, order)], 1)
-    ask = [(float(left[i, j]), int(i), int(j)) for i, j in np.argwhere(left > reject)]
+
+    order = np.argsort(-np.bincount(group_of), kind="stable")
+    person = np.argsort(order)[group_of]
+    pair_llrs = np.triu(llrs[np.ix_(order, order)], 1)
+    undecided = [
+        (float(pair_llrs[i, j]), int(i), int(j)) for i, j in np.argwhere(pair_llrs > reject)
+    ]
     fits = leave_one_out(bundle, X, person.tolist(), sessions)
-    return FoundPeople(person, fits, sorted(ask, reverse=True))
+    return FoundPeople(person, fits, sorted(undecided, reverse=True))

@@ -1,50 +1,53 @@
-"""A page on which people found in recordings are confirmed or named."""
+"""Page on which the people found in recordings are confirmed and named."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
+from string import Template
 
-from .._typing import Json, PathLike
+from .._typing import PathLike
 from .people import FoundPeople, Turn
 
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>People</title>
-<style>body{{font-family:sans-serif;margin:2em}}td{{padding:.2em 1em .2em 0}}.odd{{color:#a00}}</style>
-<h1>{count} people in {turns} turns</h1>
-<p>Nothing is kept until you confirm it: listen, name those whom you know, and save the names. Turns in red do not fit
-the others of their person.</p>{ask}<form onsubmit="return keep(this)">{people}<button>Save names</button></form>
-<script>function keep(form){{const link=document.createElement("a");
-const names={{}};for(const input of form.querySelectorAll("input")){{const name=input.value.trim();
-if(name)names[name]=(names[name]||[]).concat(JSON.parse(input.dataset.turns))}}
-link.href="data:application/json,"+encodeURIComponent(JSON.stringify(names));
-link.download="names.json";link.click();return false}}</script></html>
-"""
+TEMPLATE = Path(__file__).with_name("people_page.html")
+"""The page, with the fields count, turns, undecided and people."""
 
 
 def people_page(people: FoundPeople, turns: Sequence[Turn], sounds: Mapping[str, PathLike]) -> str:
-    """A page on which somebody listens to the people, and confirms or names them.
+    """Return an HTML page to listen to the people found, and to confirm or name them.
 
-    sounds : file of every recording
+    sounds : sound file of each recording
     """
-    rows: dict[int, str] = {}
-    spoken: dict[int, list[Json]] = {}
+    turns_of: dict[int, list[tuple[Turn, float]]] = {}
     for turn, person, fit in zip(turns, people.person.tolist(), people.fits.tolist(), strict=True):
-        source = f"{escape(str(sounds[turn.recording]))}#t={turn.start:.2f},{turn.end:.2f}"
-        odd = ' class="odd"' if fit < 0 else ""
-        spoken.setdefault(person, []).append(turn._asdict())
-        rows[person] = rows.get(person, "") + (
-            f"<tr{odd}><td>{escape(turn.recording)}<td>{turn.start:.2f} to {turn.end:.2f} s<td>{fit:+.1f}"
-            f'<td><audio controls preload="none" src="{source}"></audio></tr>'
-        )
-    listed = "".join(
-        f'<h2>Person {person + 1} <input placeholder="name" data-turns="{escape(json.dumps(spoken[person]))}"></h2>'
-        f"<table>{rows[person]}</table>"
-        for person in sorted(rows)
-    )
-    asked = "".join(
+        turns_of.setdefault(person, []).append((turn, fit))
+    sections = [_person_section(person, turns_of[person], sounds) for person in sorted(turns_of)]
+    undecided = "".join(
         f"<li>Are person {i + 1} and person {j + 1} the same? (LLR {llr:+.1f})"
         for llr, i, j in people.undecided_pairs
     )
-    ask = f"<h2>Not decided</h2><ul>{asked}</ul>" if asked else ""
-    return PAGE.format(count=len(rows), turns=len(turns), ask=ask, people=listed)
+    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        count=len(turns_of),
+        turns=len(turns),
+        undecided=f"<h2>Undecided</h2><ul>{undecided}</ul>" if undecided else "",
+        people="\n".join(sections),
+    )
+
+
+def _person_section(
+    person: int, turns: Sequence[tuple[Turn, float]], sounds: Mapping[str, PathLike]
+) -> str:
+    """Return the heading, name field and table of turns of one person."""
+    rows = []
+    for turn, fit in turns:
+        source = f"{escape(str(sounds[turn.recording]))}#t={turn.start:.2f},{turn.end:.2f}"
+        odd = ' class="odd"' if fit < 0 else ""
+        rows.append(
+            f"<tr{odd}><td>{escape(turn.recording)}<td>{turn.start:.2f} to {turn.end:.2f} s<td>{fit:+.1f}"
+            f'<td><audio controls preload="none" src="{source}"></audio></tr>'
+        )
+    data = escape(json.dumps([turn._asdict() for turn, _ in turns]))
+    heading = f'<h2>Person {person + 1} <input placeholder="name" data-turns="{data}"></h2>'
+    return f"{heading}\n<table>{''.join(rows)}</table>"
