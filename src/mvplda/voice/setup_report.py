@@ -16,7 +16,10 @@ from .extractors.extractor import ExtractedVectors
 MIN_TRAINING_PEOPLE = 10
 """Fewest people to train a model on: with fewer, the extractor's cosine has fewer errors."""
 
-ENROLMENT_ADVICE = "Enrol people on two days if you can: it at least halves the errors. More recordings on a day do not."
+ENROLMENT_ADVICE = (
+    "Enrol people on two days if you can: it at least halves the errors. "
+    "More recordings on one day do not."
+)
 """Measured on C-VAU: results/days."""
 
 MAX_LISTED = 10
