@@ -256,7 +256,7 @@ def test_setup_of_too_few_people_tells_what_it_cannot_do(place):
     assert "bad.wav" in done.output
     assert "3 people are too few to train a model" in done.output
     assert "the model compares voices only" in done.output
-    assert "Errors could not be measured" in done.output
+    assert "Error rates could not be measured" in done.output
     words = ("identify", "recordings/s1/p0/1.wav", "--profiles", "voices", "--model", "voices")
     found = run(*words, *NET)
     assert found.exit_code in (0, 1, 2), found.output
@@ -269,7 +269,7 @@ def test_setup_makes_a_folder_that_other_commands_take(place):
     done = run("setup", "recordings", "-o", "voices", "-q", "--far", "0.05", *NET)
     assert done.exit_code == 0, done.output
     assert "12 people, 6 to 6 recordings each." in done.output
-    assert "measured on 12 of your people: people who were held out" in done.output
+    assert "Measured on 12 of your people: " in done.output
     assert "too few speakers: 12 speakers" in done.output
     bundle = load("voices/model.safetensors")
     assert bundle.extractor == load_extractor("net.onnx").name
@@ -291,7 +291,7 @@ def test_setup_from_vectors(tmp_path):
     done = run("setup", tmp_path / "x.npz", "-o", tmp_path / "voices", "-q")
     assert done.exit_code == 0, done.output
     assert "12 people, 12 to 12 recordings each." in done.output
-    assert "for 1 % false acceptances: of 100 owners" in done.output
+    assert "for 1 % false acceptances: " in done.output
     assert "too few speakers: 12 speakers" in done.output
     bundle = load(tmp_path / "voices" / "model.safetensors")
     assert "speaker+phrase" in bundle.calibrations
@@ -303,7 +303,7 @@ def test_what_setup_and_info_say(tmp_path):
     np.savez(tmp_path / "one.npz", X=X, speaker=["ann"] * 12)
     alone = run("setup", tmp_path / "one.npz", "-o", tmp_path / "voices")
     assert (alone.exit_code, "one person, 'ann'" in alone.output) == (1, True)
-    assert "at least 2 people" in alone.output
+    assert "a threshold needs at least two" in alone.output
     np.savez(tmp_path / "two.npz", X=X, speaker=["ann", "bob"] * 6)
     assert run("setup", tmp_path / "two.npz", "-o", tmp_path / "voices").exit_code == 0
     told = run("info", tmp_path / "voices").output
@@ -369,7 +369,7 @@ def test_setup_takes_the_labels_of_a_table(place):
     (place / "list.csv").write_text("\n".join(["file,speaker,phrase", *rows]))
     done = run("setup", "list.csv", "-o", "voices", "-q", *NET)
     assert done.exit_code == 0, done.output
-    assert "The table has columns of speaker and phrase: 3 recordings." in done.output
+    assert "Labels of speaker and phrase come from the table: 3 recordings." in done.output
     assert ProfileBook("voices").counts() == {"ann": 2, "bob": 1}
     assert ProfileBook("voices").columns["phrase"] == ["yes", "no", ""]
     refused = run("setup", "list.csv", "-o", "voices", "-l", "speaker=utt2spk", *NET)

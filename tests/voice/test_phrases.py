@@ -50,7 +50,7 @@ def model(rng):
 
 
 def distances_by_loops(one, other):
-    """The same as `PartMatcher.distances` of one pair, point by point."""
+    """The same as `PhraseMatcher.distances` of one pair, point by point."""
     places = []
     for place in range(POINTS):
         forth = min(1 - one[place] @ point for point in other)

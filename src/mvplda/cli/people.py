@@ -62,7 +62,7 @@ def people_command(
     """
     from ..persistence import write_atomically
     from ..voice.audio.folders import list_recordings
-    from ..voice.people import Turn, find_people, read_named, read_turns
+    from ..voice.people import Turn, find_people, read_named_turns, read_turns
     from ..voice.people_page import people_page
     from ..voice.setup_report import skipped_lines
     from ..voice.verification import VoiceModel
@@ -79,7 +79,7 @@ def people_command(
     if turns_file is not None:
         turns = read_turns(turns_file)
     if names_file is not None:
-        turns = read_named(names_file)
+        turns = read_named_turns(names_file)
     voices = VoiceModel.load(model, extractors)
     extracted = voices.extractor.extract(
         _turn_segments(turns, whole_files, sounds), on_error="skip"
@@ -147,7 +147,7 @@ def _turn_segments(
 def _enrol_turns(
     file: str, network: str, turns: Sequence[Turn], extracted: ExtractedVectors
 ) -> None:
-    """Enrol people by their turns; those of one recording are of one sitting."""
+    """Enrol people by their turns; those of one recording are of one session."""
     from ..voice.profile_file import ProfileBook
 
     book = ProfileBook(file)

@@ -32,8 +32,8 @@ def profiles_command() -> None:
 @extractor_option(required=False)
 @click.option("--model", help="Use the extractors of this model.")
 @click.option(
-    "--sitting",
-    help="Name of the sitting, which takes of one room, microphone and day share.  [default: one of its own]",
+    "--session",
+    help="Name of the session, shared by recordings of one room, microphone and day.  [default: one of its own]",
 )
 @click.option(
     "--phrase",
@@ -47,7 +47,7 @@ def add(
     recordings: Texts,
     extractors: Texts,
     model: str | None,
-    sitting: str | None,
+    session: str | None,
     phrase: str,
 ) -> None:
     """Add recordings to a profile.
@@ -60,8 +60,8 @@ def add(
     from ..model_files import load_model
     from ..persistence import check_writable
     from ..voice.default_model import default_bundle, extractor_names
-    from ..voice.domain.posterior import SITTING
-    from ..voice.evidence import sitting_labels, take_weights
+    from ..voice.domain.posterior import SESSION_VIEW
+    from ..voice.evidence import session_labels, recording_weights
     from ..voice.extractors import load_extractor
     from ..voice.profile_file import ProfileBook
 
@@ -85,18 +85,18 @@ def add(
             f"the recordings hold {speech:.2f} s of speech, a profile needs at least {MIN_SPEECH_S:g} s: add recordings"
         )
     marks = [quality.digest for quality in extracted.qualities]
-    book.add(name, network.name, extracted.X, marks, sitting, phrase)
+    book.add(name, network.name, extracted.X, marks, session, phrase)
     warn_of_faults(qualities)
     bundle = bundle or default_bundle(book.extractor)
-    if bundle is not None and sitting is not None and not sitting_labels(bundle, [sitting]):
+    if bundle is not None and session is not None and not session_labels(bundle, [session]):
         click.echo(
-            f"mvplda: warning: the model has no view {SITTING!r}: the name of the sitting is kept in {book.path}, and "
+            f"mvplda: warning: the model has no view {SESSION_VIEW!r}: the name of the session is stored in {book.path}, and "
             "changes none of its answers",
             err=True,
         )
     fits = () if bundle is None else book.fits(bundle)[-len(sound_files) :]
     for path, llr in zip(sound_files, fits, strict=False):
-        if take_weights(llr) < 1:
+        if recording_weights(llr) < 1:
             click.echo(
                 f"mvplda: warning: {path} does not match the other recordings of {name} (LLR {llr:.1f}) and is "
                 "down-weighted",

@@ -160,7 +160,7 @@ class DefaultModelBlock:
     domain_variance : variance of domains
     weight : share of the block's columns that counts
 
-    An extractor of points has neither variance nor weight: `mvplda.voice.phrases.PartMatcher` compares its vectors.
+    An extractor of points has neither variance nor weight: `mvplda.voice.phrases.PhraseMatcher` compares its vectors.
     """
 
     order: int = 0
