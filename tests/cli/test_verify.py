@@ -122,7 +122,7 @@ def test_profiles_are_added_listed_found_and_removed(place):
     assert run("verify", "again.wav", *claimed, "bob").exit_code == 1
     nobody = run("verify", "again.wav", *claimed, "eve")
     assert nobody.exit_code == 3
-    assert "there are ann, bob" in nobody.output
+    assert "expected one of: ann, bob" in nobody.output
     twice = run("profiles", "add", "voices.npz", "ann", "one.wav", *NET)
     assert twice.exit_code == 1
     assert "is given twice, or is in voices.npz already" in twice.output

@@ -100,7 +100,7 @@ def people_command(
         click.echo(f"{person + 1}\t{turn.recording}\t{turn.start:.2f}\t{turn.end:.2f}\t{fit:.1f}")
     count = int(grouping.person.max()) + 1
     click.echo(
-        f"{count} people in {len(used_turns)} turns, {len(grouping.ask)} pairs to decide: {output}",
+        f"{count} people in {len(used_turns)} turns, {len(grouping.undecided_pairs)} pairs to decide: {output}",
         err=True,
     )
 

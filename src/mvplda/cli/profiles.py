@@ -61,7 +61,7 @@ def add(
     from ..persistence import check_writable
     from ..voice.default_model import default_bundle, extractor_names
     from ..voice.domain.posterior import SESSION_VIEW
-    from ..voice.evidence import session_labels, recording_weights
+    from ..voice.evidence import recording_weights, session_labels
     from ..voice.extractors import load_extractor
     from ..voice.profile_file import ProfileBook
 
@@ -90,8 +90,8 @@ def add(
     bundle = bundle or default_bundle(book.extractor)
     if bundle is not None and session is not None and not session_labels(bundle, [session]):
         click.echo(
-            f"mvplda: warning: the model has no view {SESSION_VIEW!r}: the name of the session is stored in {book.path}, and "
-            "changes none of its answers",
+            f"mvplda: warning: the model has no view {SESSION_VIEW!r}: the name of the session is stored in "
+            f"{book.path} and changes none of its answers",
             err=True,
         )
     fits = () if bundle is None else book.fits(bundle)[-len(sound_files) :]

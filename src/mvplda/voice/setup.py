@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from .. import training
 from .._progress import Progress
-from .._typing import FloatArray, IntArray, Json, Names, PathLike, Setting
+from .._typing import Array, IntArray, Json, Names, PathLike, Setting
 from ..bundle import Bundle
 from ..decisions import Decision, promised_point
 from ..exceptions import DataError, LabelError, ParameterError
@@ -300,7 +300,7 @@ def _distinct_rows(
 
 
 def _choose_model(
-    vectors: FloatArray,
+    vectors: Array,
     columns: Mapping[str, Names],
     extractor: str | None,
     blocks: Mapping[str, int] | None,

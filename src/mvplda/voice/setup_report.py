@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from .. import training
 from ..bundle import Bundle
 from ..decisions import LOWEST_THRESHOLD, OperatingPoint
+from ..exceptions import DataError
 from ..kinds import KIND_WORDS, NONTARGET
 from ..models.deployment import Deployable
 from ..scoring.answer import question_key
@@ -68,7 +69,9 @@ def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
     key : of the question, see `mvplda.scoring.answer.question_key`
     far : requested share of false acceptances
     """
-    measured = dict(point.measured or {})
+    measured = point.measured
+    if measured is None:
+        raise DataError(f"expected an operating point with measured error rates; got {point}")
     rates = measured["far"]
     worst = max(rates, key=lambda kind: rates[kind][0])
     impostors = "impostors"

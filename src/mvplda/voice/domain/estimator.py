@@ -410,8 +410,9 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         for name, matcher in self._matchers().items():
             if matcher.view in views:
                 columns = self._block_columns()[name]
-                sides = (replace(side, y=side.y[:, columns]) for side in (enrol, test))
-                return matcher.near_matches(*sides, pairs)
+                enrolled = replace(enrol, y=enrol.y[:, columns])
+                tested = replace(test, y=test.y[:, columns])
+                return matcher.near_matches(enrolled, tested, pairs)
         return None
 
     def _check_views(self) -> None:
