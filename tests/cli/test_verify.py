@@ -342,7 +342,7 @@ def test_a_pattern_can_be_given(place):
         replace(listed, ids=["a_a", "a_b", "b_b", "c"]), "{speaker}_{speaker}"
     )
     assert repeated.ids == ["a_a", "b_b"]
-    with pytest.raises(mvplda.exceptions.ParameterError, match="names no speaker"):
+    with pytest.raises(mvplda.exceptions.ParameterError, match="expected a pattern with {speaker}"):
         label_recordings(listed, "{phrase}/*")
     with pytest.raises(mvplda.exceptions.DataError, match="no recording fits"):
         label_recordings(listed, "{speaker}_*")

@@ -95,8 +95,8 @@ def test_lists_and_what_is_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ("file,phrase\na.wav,hello\n", "none called speaker"),
-        ("file,start\na.wav,soon\n", r"line 2: start and length are whole numbers.*'soon'"),
+        ("file,phrase\na.wav,hello\n", "but no column speaker"),
+        ("file,start\na.wav,soon\n", r"line 2: expected whole numbers of samples.*'soon'"),
     ],
 )
 def test_a_table_that_cannot_be_understood_is_refused(tmp_path, table, said):

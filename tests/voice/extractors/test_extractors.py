@@ -172,11 +172,11 @@ def test_a_golden_vector_finds_other_weights_and_another_recipe(tmp_path):
     beside.write_text(recipe_to_toml(replace(extractor.recipe, golden=Golden(golden))))
     assert OnnxNetwork(file).check() == pytest.approx(1.0)
     network(file, seed=1, family=None)
-    with pytest.raises(NumericalError, match="other weights, or they want another recipe"):
+    with pytest.raises(NumericalError, match="other weights, or they need another recipe"):
         load_extractor(file)
     network(file, family=None)
     beside.write_text(beside.read_text().replace('window = "hamming"', 'window = "povey"'))
-    with pytest.raises(NumericalError, match="other weights, or they want another recipe"):
+    with pytest.raises(NumericalError, match="other weights, or they need another recipe"):
         load_extractor(file)
 
 
@@ -312,7 +312,7 @@ def test_files_arrays_and_rates_give_the_same_vector(tmp_path):
 
 def test_arrays_need_a_rate_and_full_scale_one(tmp_path):
     extractor = load_extractor(network(tmp_path / "model.onnx"))
-    with pytest.raises(DataError, match="need their rate"):
+    with pytest.raises(DataError, match="requires its rate"):
         extractor(voice())
     with pytest.raises(DataError, match="divide 16-bit numbers by 32768"):
         extractor((voice() * 32767).astype(np.int16), RATE)

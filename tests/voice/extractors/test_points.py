@@ -146,7 +146,7 @@ def test_a_basis_that_does_not_fit_is_refused(tmp_path):
 
 def test_a_sound_without_a_frame_is_refused(tmp_path):
     path = points_network(tmp_path / "small.onnx", RECIPE.replace(f"step = {STEP}", "step = 1"))
-    with pytest.raises(AudioError, match=r"small gives no frame of the sound: .* step is wrong"):
+    with pytest.raises(AudioError, match=r"small returned no frame: .* step is wrong"):
         OnnxNetwork(path)
 
 

@@ -1,4 +1,4 @@
-"""The one reader of sound: files, what browsers record, bytes and arrays, as samples of one channel."""
+"""Decoding of audio files, bytes and arrays to samples of one channel."""
 
 from __future__ import annotations
 
@@ -34,35 +34,41 @@ CONTAINERS = {
     b"\xff\xf9": "aac",
     b"fLaC": "flac",
 }
-"""How containers begin that libsndfile does not read (that of MP4 stands after four bytes), and PyAV's names for them:
-it is given the name, for some that it would choose by itself make it open other files."""
+"""First bytes of containers that libsndfile does not read (MP4: after four bytes), and their names in PyAV.
+
+PyAV gets the name because some formats that it detects by itself make it open other files.
+"""
 FLAC_LENGTH = slice(21, 26)
-"""Where a FLAC file has its number of samples, in the last 36 bits; a stream has zeros there."""
+"""Bytes of a FLAC file whose last 36 bits are the number of samples; zero in a stream."""
 SUFFIXES = (".webm", ".mka", ".mkv", ".m4a", ".mp4", ".amr", ".wma", ".aac")
 
-LOST_S = 0.25
-"""So much less than the header promises may come of a whole file: encoders round, and begin before the sound."""
-HEAD = 1024
-"""Bytes that a header of NIST SPHERE has."""
+MAX_MISSING_S = 0.25
+"""Difference to the duration in the header that an undamaged file may have: encoders round, and start before the
+sound."""
+HEADER_SIZE = 1024
+"""Size of a NIST SPHERE header in bytes."""
 GOLDEN_S = 2.4
-LEAST_RATE = 4000
-MOST_RATE = 768_000
-"""Half of a telephone's 8000 is below any speech; the other is the highest that converters have."""
-STREAMED = 2**31 - 2**16
-"""A length that programs write into the header when they do not know it yet."""
-CANCELLED = 1e-3
-"""A mean of channels so far below them is what their rounding leaves."""
-LARGEST = 1e10
-"""Samples beyond any scale that programs use; the squares of larger ones are not finite."""
-_OGG_CUT = re.compile(r"^Ogg ?: (Last page lacks|Junk after the last page)", re.M)
-_CUT = re.compile(r"^\s*(?:data|SSND) : (\d+) \(should be (\d+)\)", re.M)
+MIN_SOUND_RATE = 4000
+MAX_SOUND_RATE = 768_000
+"""Half the rate of a telephone is too low for speech; converters reach at most 768 kHz."""
+STREAM_LENGTH = 2**31 - 2**16
+"""Lengths from here on are placeholders that programs write into the header of a stream."""
+CANCELLATION = 1e-3
+"""A mean of channels this far below the channels consists of rounding errors."""
+MAX_SAMPLE = 1e10
+"""No program uses a scale that large; squares of larger samples overflow."""
+_TRUNCATED_OGG = re.compile(r"^Ogg ?: (Last page lacks|Junk after the last page)", re.M)
+_CHUNK_SIZES = re.compile(r"^\s*(?:data|SSND) : (\d+) \(should be (\d+)\)", re.M)
 
 
 @dataclass(frozen=True)
 class FileSegment:
-    """Where the samples of an utterance lie: a file, or a stretch of one.
+    """Location of a recording: an audio file, or a segment of one.
 
-    start, length : in samples at the file's own rate; a length of None means to the end
+    Attributes
+    ----------
+    path : the file
+    start, length : position in samples at the file's rate; a length of None extends to the end
     """
 
     path: Path
@@ -80,35 +86,38 @@ def read_sound(
     longest_s: float = 600.0,
     most_bytes: int = 2**28,
 ) -> tuple[Sound, int]:
-    """Samples of one channel and their rate, of a file or of its bytes: whatever can be read, and WebM and MP4 too.
+    """Decode a file, or the bytes of one, to samples of one channel.
+
+    Reads the formats of libsndfile, and with PyAV WebM, MP4 and others. The result fits
+    ``extractor.utterance(*read_sound(body))``.
 
     Parameters
     ----------
-    source : a path, or the bytes of a file, such as a browser's recording that was sent
-    rate : samples a second of the result; sound of another rate is resampled (soxr, HQ)
-    longest_s, most_bytes : a longer or larger recording is an error; what is packed small and is long is not unpacked
-        beyond this
+    source : a path, or the bytes of a file, such as an uploaded recording of a browser
+    rate : samples per second of the result; sound of another rate is resampled (soxr, HQ)
+    longest_s, most_bytes : a longer or larger recording is an error; decoding stops at this duration, however small
+        the compressed file
 
     Returns
     -------
-    (n,) float32 samples, full scale being 1, and the rate: ``extractor.utterance(*read_sound(body))``
+    (n,) float32 samples (full scale 1), and the rate
 
     Raises
     ------
     AudioError
-        The recording is empty, silent, damaged, truncated, too long, too large, or of a kind that is not read here.
+        The recording is empty, silent, damaged, truncated, too long, too large, or in a format that is not supported.
     """
     if not isinstance(source, (str, os.PathLike)):
         if not isinstance(source, (bytes, bytearray, memoryview)):
             raise DataError(
-                f"a sound is a path, or the bytes of a file: file.read(); got {type(source).__name__}"
+                f"expected a path or the bytes of a file (file.read()); got {type(source).__name__}"
             )
         source = bytes(source)
     return _of_file(source, rate, most_s=longest_s, most_bytes=most_bytes), rate
 
 
 def read_audio(source: FileSegment | PathLike, rate: int = 16000) -> Sound:
-    """Samples of a file, or of a stretch of one, however long: one channel, at the rate asked for."""
+    """Decode a file, or a segment of one, of any length to samples of one channel at a rate."""
     if isinstance(source, FileSegment):
         return _of_file(source.path, rate, source)
     return _of_file(source, rate)
@@ -117,84 +126,89 @@ def read_audio(source: FileSegment | PathLike, rate: int = 16000) -> Sound:
 def read_segments(
     source: Source, rate: int, longest_s: float, source_rate: int | None = None
 ) -> list[Sound]:
-    """The sound in equal parts of at most so many seconds; silent ones are left out.
+    """Decode a recording and cut it into equal segments of at most `longest_s` seconds; leave out silent ones.
 
     Parameters
     ----------
     source : a file, a `FileSegment`, or samples (n,) or (n, channels) whose full
         scale is 1
-    rate : samples a second of what comes
-    source_rate : of an array
+    rate : samples per second of the segments
+    source_rate : samples per second of an array
     """
     if isinstance(source, (FileSegment, str, os.PathLike)):
         sound = read_audio(source, rate)
     else:
         sound = sound_from_array(source, rate, source_rate)
-    parts = np.array_split(sound, ceil(len(sound) / (longest_s * rate)))
-    return [part for part in parts if part.any()]
+    segments = np.array_split(sound, ceil(len(sound) / (longest_s * rate)))
+    return [segment for segment in segments if segment.any()]
 
 
 def _of_file(
     source: AudioFile,
     rate: int,
-    clip: FileSegment | None = None,
+    segment: FileSegment | None = None,
     most_s: float = inf,
     most_bytes: float = inf,
 ) -> Sound:
     try:
         with _opened(source) as opened:
-            head = opened.read(HEAD)
+            header = opened.read(HEADER_SIZE)
             size = opened.seek(0, os.SEEK_END)
     except OSError as error:
         _fail(source, f"cannot be read: {error.strerror}", error)
-    if not head:
+    if not header:
         _fail(source, "is empty: it has no bytes")
     if size > most_bytes:
-        _fail(source, f"is too large: {size} bytes, at most {most_bytes} are taken")
-    kind = container_format(head)
-    if kind and (clip is None or clip == FileSegment(clip.path)):
-        samples, own_rate = _by_av(source, kind, most_s)
+        _fail(source, f"is too large: {size} bytes, the limit is {most_bytes}")
+    kind = container_format(header)
+    if kind and (segment is None or segment == FileSegment(segment.path)):
+        samples, file_rate = _by_av(source, kind, most_s)
     else:
-        samples, own_rate = _by_soundfile(source, head, clip or FileSegment(Path()), most_s)
-    return _as_sound(samples, source, own_rate, rate)
+        samples, file_rate = _by_soundfile(source, header, segment or FileSegment(Path()), most_s)
+    return _as_sound(samples, source, file_rate, rate)
 
 
 def _by_soundfile(
-    source: AudioFile, head: bytes, clip: FileSegment, most_s: float
+    source: AudioFile, head: bytes, segment: FileSegment, most_s: float
 ) -> tuple[Sound, int]:
-    """(n, channels) samples of a stretch and their rate, where header, file and limits do not contradict each other."""
+    """Decode a file or a segment with libsndfile, and check its header against its contents and the limits.
+
+    Returns
+    -------
+    (n, channels) samples and their rate
+    """
     sphere = sphere_header(head)
     coding = sphere.get("sample_coding", "")
     if re.search("shorten|wavpack|shortpack", coding):
-        # libsndfile would take the packed bytes for samples, and give noise
+        # libsndfile would return the compressed bytes as samples
         _fail(
             source,
-            f"is a compressed NIST SPHERE file ({coding}), which is not read here: unpack it first, such as with "
-            f"sph2pipe -f wav",
+            f"is a compressed NIST SPHERE file ({coding}), which is not supported: unpack it first, for "
+            f"example with sph2pipe -f wav",
         )
     promised = sphere.get("sample_count", "")
     with _open(source) as file:
         rate = int(file.samplerate)
         _check_rate(rate, source)
-        length = file.frames - clip.start if clip.length is None else clip.length
-        end = clip.start + length
-        if clip.length is None or end > file.frames:
-            sizes = _CUT.search(file.extra_info)
-            cut = sizes is not None and int(sizes[2]) < int(sizes[1]) < STREAMED
+        length = file.frames - segment.start if segment.length is None else segment.length
+        end = segment.start + length
+        if segment.length is None or end > file.frames:
+            sizes = _CHUNK_SIZES.search(file.extra_info)
+            cut = sizes is not None and int(sizes[2]) < int(sizes[1]) < STREAM_LENGTH
             missing = promised.isdigit() and int(promised) > file.frames
-            if cut or missing or _OGG_CUT.search(file.extra_info):
-                _fail(source, "is truncated: its header promises more than there is")
-        if file.frames and (clip.start < 0 or length < 1 or end > file.frames):
-            reason = f"the stretch from {clip.start} to {end} is not in it"
+            if cut or missing or _TRUNCATED_OGG.search(file.extra_info):
+                _fail(source, "is truncated: its header promises more samples than the file has")
+        if file.frames and (segment.start < 0 or length < 1 or end > file.frames):
+            reason = f"the segment from {segment.start} to {end} is not within it"
             _fail(source, f"has {file.frames} samples, {reason}")
         if length > most_s * rate:
-            _fail(source, f"is too long: {length / rate:.0f} s, at most {most_s:g} s are taken")
+            _fail(source, f"is too long: {length / rate:.0f} s, the limit is {most_s:g} s")
         try:
-            if file.tell() != clip.start:
-                file.seek(clip.start)
+            if file.tell() != segment.start:
+                file.seek(segment.start)
             samples: Sound = file.read(length, dtype="float32", always_2d=True)
         except (RuntimeError, OSError, MemoryError, ValueError) as error:
-            reason = f"is damaged, or promises more than memory holds ({length} samples): {error}"
+            reason = f"is damaged, or its header promises more than fits in memory ({length} samples): {error}"
             _fail(source, reason, error)
     if len(samples) != length:
         _fail(source, f"is damaged or truncated: {len(samples)} of {length} samples could be read")
@@ -202,7 +216,7 @@ def _by_soundfile(
 
 
 def sphere_header(head: bytes) -> dict[str, str]:
-    """The fields of a NIST SPHERE header; none if a file begins otherwise."""
+    """Return the fields of a NIST SPHERE header; none for other files."""
     if not head.startswith(b"NIST_1A\n"):
         return {}
     lines = head.partition(b"end_head")[0].decode("latin-1").splitlines()[2:]
@@ -211,11 +225,11 @@ def sphere_header(head: bytes) -> dict[str, str]:
 
 
 def _open(source: AudioFile) -> SoundFile:
-    # names need not be UTF-8
+    # names of files need not be UTF-8
     readable = io.BytesIO(source) if isinstance(source, bytes) else os.fsencode(source)
     try:
         return need("soundfile").SoundFile(readable)
-    # soundfile takes the suffix .raw to mean samples without a header, and misses their rate
+    # soundfile raises TypeError for the suffix .raw, because such files have no header with a rate
     except (RuntimeError, OSError, TypeError) as error:
         _fail(
             source,
@@ -225,10 +239,7 @@ def _open(source: AudioFile) -> SoundFile:
 
 
 def container_format(head: bytes) -> str:
-    """Which container that libsndfile does not read a file is, by its first bytes; empty for others.
-
-    The suffix does not count.
-    """
+    """Return PyAV's name of a container that libsndfile does not read, from the first bytes; empty for other files."""
     if head.startswith(b"fLaC") and int.from_bytes(head[FLAC_LENGTH]) % 2**36:
         return ""
     return next(
@@ -246,46 +257,46 @@ def _fail(source: AudioFile, reason: str, cause: Exception | None = None) -> NoR
 
 
 def _check_rate(rate: int, source: AudioFile) -> None:
-    """A damaged header may have any rate; a few samples at a very low one would be hours."""
-    if not LEAST_RATE <= rate <= MOST_RATE:
+    """Refuse rates of damaged headers; a few samples at a very low rate would be resampled to hours."""
+    if not MIN_SOUND_RATE <= rate <= MAX_SOUND_RATE:
         _fail(
             source,
-            f"has {rate} samples a second, and a voice needs {LEAST_RATE} to {MOST_RATE}: it may be damaged",
+            f"has {rate} samples per second, expected {MIN_SOUND_RATE} to {MAX_SOUND_RATE}: it may be damaged",
         )
 
 
-def _as_sound(samples: FloatArray, source: AudioFile, rate: int, wanted: int) -> Sound:
-    """Samples (n,) or (n, channels), which must hold sound, as one channel at a rate."""
+def _as_sound(samples: FloatArray, source: AudioFile, rate: int, target_rate: int) -> Sound:
+    """Check that samples (n,) or (n, channels) contain sound; return one channel at the target rate."""
     if not np.isfinite(samples).all():
         _fail(source, "has samples that are not finite")
     loudest = float(np.abs(samples).max(initial=0.0))
     if not len(samples):
         _fail(source, "is empty: it has no samples")
-    if loudest > LARGEST:
+    if loudest > MAX_SAMPLE:
         _fail(source, f"has samples as large as {loudest:.0e}, where full scale is 1")
     if not loudest:
         _fail(source, "is silent: all samples are zero")
     sound = samples
     if samples.ndim == 2:
         sound = samples.mean(axis=1)
-        if np.abs(sound).max() <= CANCELLED * loudest:
-            _fail(source, "has channels that cancel each other: give one of them")
+        if np.abs(sound).max() <= CANCELLATION * loudest:
+            _fail(source, "has channels that cancel each other: pass one of them")
     sound = np.ascontiguousarray(sound, dtype=np.float32)
-    if rate != wanted:
-        sound = need("soxr").resample(sound, rate, wanted, quality="HQ")
+    if rate != target_rate:
+        sound = need("soxr").resample(sound, rate, target_rate, quality="HQ")
     if not len(sound):
-        _fail(source, f"is too short: {len(samples)} samples give none at {wanted} a second")
+        _fail(source, f"is too short: {len(samples)} samples give none at {target_rate} Hz")
     return sound
 
 
 def sound_from_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
-    """Samples (n,) or (n, channels) whose full scale is 1, as one channel at a rate."""
+    """Check samples (n,) or (n, channels) (full scale 1) and return one channel at `rate`."""
     array = np.asarray(samples)
     if source_rate is None:
-        raise DataError("samples in an array need their rate: extractor(samples, rate=16000)")
+        raise DataError("an array of samples requires its rate: extractor(samples, rate=16000)")
     if array.ndim not in (1, 2) or array.dtype.kind != "f":
         raise DataError(
-            "samples are (n,) or (n, channels) floats whose full scale is 1 (divide 16-bit numbers by 32768); got "
+            "expected (n,) or (n, channels) floats with full scale 1 (divide 16-bit numbers by 32768); got "
             f"shape {array.shape} of {array.dtype}"
         )
     _check_rate(source_rate, "the sound")
@@ -293,47 +304,52 @@ def sound_from_array(samples: FloatArray, rate: int, source_rate: int | None) ->
 
 
 def _by_av(source: AudioFile, kind: str, most_s: float) -> tuple[Sound, int]:
-    """(n,) samples of one channel and their rate, of a container that PyAV reads."""
+    """Decode a container with PyAV to (n,) samples of one channel; return them with their rate."""
     av = need("av")
     try:
         with _opened(source) as file, av.open(file, "r", format=kind) as opened:
             blocks, rate = _blocks(source, opened, most_s)
-            # damage within a file is skipped in silence; its header has, where it is there, how long it was
-            alone = kind == "matroska" and len(opened.streams) == 1
+            # PyAV skips damage without an error, so the duration is compared with that in the header, if there is one
+            is_only_stream = kind == "matroska" and len(opened.streams) == 1
             promised = (opened.duration or 0) / av.time_base
     except AudioError:
         raise
     except (av.FFmpegError, IndexError, TypeError, ValueError, RuntimeError) as error:
         _fail(source, f"is damaged: {error}", error)
     samples = np.concatenate([np.empty(0, np.float32), *blocks])
-    if alone and blocks and len(samples) < (promised - LOST_S) * rate:
-        _fail(source, f"is damaged: {promised:.1f} s could not all be read")
+    if is_only_stream and blocks and len(samples) < (promised - MAX_MISSING_S) * rate:
+        _fail(source, f"is damaged: a part of its {promised:.1f} s could not be read")
     return samples, rate
 
 
 def _blocks(source: AudioFile, opened: InputContainer, most_s: float) -> tuple[list[Sound], int]:
-    """Blocks of one channel at the file's own rate, and that rate."""
+    """Decode blocks of one channel at the file's rate; return them with the rate."""
     streams = opened.streams.audio
-    # a stream in a codec that is not known has no decoder
+    # a stream in an unsupported codec has no decoder
     if not streams or streams[0].codec_context is None:
         _fail(source, "is damaged, or has no sound in it")
     rate = int(streams[0].rate)
-    plain = need("av").AudioResampler(format="fltp")
+    to_float = need("av").AudioResampler(format="fltp")
     blocks: list[Sound] = []
     length = 0
     for frame in opened.decode(audio=0):
         if frame.sample_rate != rate:
-            _fail(source, f"changes its rate from {rate} Hz: not read here")
+            _fail(source, f"changes its rate from {rate} Hz, which is not supported")
         length += frame.samples
         if length > most_s * rate:
-            _fail(source, f"is too long: at most {most_s:g} s are taken")
-        blocks += [one.to_ndarray().mean(axis=0, dtype=np.float32) for one in plain.resample(frame)]
+            _fail(source, f"is too long: the limit is {most_s:g} s")
+        blocks += [
+            block.to_ndarray().mean(axis=0, dtype=np.float32) for block in to_float.resample(frame)
+        ]
     return blocks, rate
 
 
 @lru_cache(maxsize=4)
 def golden_signal(rate: int = 16000) -> Sound:
-    """A made voice of 2.4 s: pulses of a moving pitch through three resonances, in syllables, over a little noise."""
+    """Return the test signal: 2.4 s of a synthetic voice.
+
+    Harmonics of a moving pitch pass three moving resonances, in syllables, over faint noise. The array is read-only.
+    """
     t = np.arange(round(GOLDEN_S * rate)) / rate
     pitch = 120 + 25 * np.sin(2 * np.pi * 0.7 * t) - 15 * t
     phase = 2 * np.pi * np.cumsum(pitch) / rate
@@ -350,6 +366,7 @@ def golden_signal(rate: int = 16000) -> Sound:
         )
         voice += gain * np.sin(harmonic * phase)
     syllables = np.clip(np.sin(2 * np.pi * 2.2 * t), 0, None) ** 0.5
+    # noise of integer arithmetic, which is the same on all machines and versions of NumPy
     numbers = np.arange(1, len(t) + 1, dtype=np.uint64)
     mixed = (
         numbers * np.uint64(2654435761) ^ (numbers * np.uint64(40503) >> np.uint64(7))

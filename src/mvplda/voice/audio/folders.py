@@ -1,4 +1,4 @@
-"""Which recordings are meant: files, folders of them, lists; their ids, and labels from the names of folders."""
+"""Lists of recordings from files, folders and tables, with ids and with labels from names of folders."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from ...exceptions import DataError, ParameterError
 from ...io.lists import read_map
 from ...io.streams import OnDisk, fail
 from ...io.tables import read_table
-from .decode import HEAD, SUFFIXES, FileSegment, container_format
+from .decode import HEADER_SIZE, SUFFIXES, FileSegment, container_format
 
 SOUND_SUFFIXES = (
     ".wav",
@@ -29,20 +30,31 @@ SOUND_SUFFIXES = (
 )
 TABLE_SUFFIXES = (".csv", ".tsv")
 VIEWS = ("speaker", "phrase")
-"""What folders name, from the outer to the inner one."""
+"""Views that folders name, from the outer to the inner folder."""
 
 
-Entry = tuple[str, FileSegment, tuple[str, ...]]
-"""Id of a recording, where it is, and the names of its folders, or its labels."""
+class ListedRecording(NamedTuple):
+    """A recording of a source.
+
+    id : its id
+    file : its location
+    parents : names of its folders, or its labels
+    """
+
+    id: str
+    file: FileSegment
+    parents: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Recordings:
-    """Recordings by id.
+    """Recordings with ids and labels.
 
-    ids : the path without its suffix, as far as it tells recordings apart
+    Attributes
+    ----------
+    ids : path without suffix, relative to the listed folder
     files : location of each recording
-    labels : by view, in the order of the ids; none where folders do not name them
+    labels : {view: label of each recording}; empty if folders do not name the views
     """
 
     ids: list[str]
@@ -51,44 +63,50 @@ class Recordings:
 
 
 def list_recordings(sources: Sequence[str | os.PathLike[str]]) -> Recordings:
-    """The recordings in sound files, folders, lists (``wav.scp``: an id and a path per line) and tables (.csv, .tsv).
+    """List the recordings in sound files, folders, lists (``wav.scp``: id and path per line) and tables (.csv, .tsv).
 
-    Folders name speakers, and phrases where there are two levels: ``anna/hello/1.wav``. Of several folders, their own
-    names count too, so that ``anna/ bob/`` holds two speakers and no two recordings with one id. Links to folders are
-    followed, except those to a folder that holds the link.
+    Outer folders name speakers, inner folders phrases: ``anna/hello/1.wav``. With several folders as sources, their own
+    names count as well, so that ``anna/ bob/`` has two speakers and unique ids. Links to folders are followed, except
+    links to a folder that contains the link.
     """
-    several = len(sources) > 1
-    found: dict[str, FileSegment] = {}
-    folders: list[tuple[str, ...]] = []
+    use_own_names = len(sources) > 1
+    files: dict[str, FileSegment] = {}
+    parents: list[tuple[str, ...]] = []
     for source in sources:
-        for name, clip, parents in _listed(Path(source), several):
-            if name in found:
+        for recording in _list_source(Path(source), use_own_names):
+            if recording.id in files:
                 raise DataError(
-                    f"two recordings have the id {name!r}, {found[name].path} and {clip.path}: give the folder that "
-                    "holds both"
+                    f"two recordings have the id {recording.id!r}, {files[recording.id].path} and "
+                    f"{recording.file.path}: pass the folder that contains both"
                 )
-            found[name] = clip
-            folders.append(parents)
-    return Recordings(list(found), list(found.values()), _labels(folders))
+            files[recording.id] = recording.file
+            parents.append(recording.parents)
+    return Recordings(list(files), list(files.values()), _labels(parents))
 
 
 def label_recordings(listed: Recordings, pattern: str | None = None) -> tuple[Recordings, str]:
-    """Recordings with the labels that their ids hold, by a pattern such as ``{speaker}/{phrase}/*``; and the pattern.
+    """Read labels from ids by a pattern such as ``{speaker}/{phrase}/*``; leave out recordings that do not match.
 
-    Recordings whose ids do not fit are left out.
+    Parameters
+    ----------
+    pattern : fields are views, ``*`` matches anything; None: labels are names of folders, see `default_pattern`
 
-    pattern : fields are views, ``*`` is anything. None: by folders, see `default_pattern`
+    Returns
+    -------
+    the matching recordings with labels, and the pattern
     """
     chosen = default_pattern(listed.ids) if pattern is None else pattern
     if "{speaker}" not in chosen:
-        raise ParameterError(f"the pattern names no speaker: {{speaker}}/*; got {chosen!r}")
+        raise ParameterError(
+            f"expected a pattern with {{speaker}}, such as {{speaker}}/*; got {chosen!r}"
+        )
     views = list(dict.fromkeys(re.findall(r"\{(\w+)\}", chosen)))
     expression = re.escape(chosen).replace(r"\*", ".*")
     for view in views:
-        # a field that comes again repeats its label
-        mark = re.escape(f"{{{view}}}")
-        expression = expression.replace(mark, f"(?P<{view}>[^/]+?)", 1)
-        expression = expression.replace(mark, f"(?P={view})")
+        # a repeated field has to match the same label again
+        view_field = re.escape(f"{{{view}}}")
+        expression = expression.replace(view_field, f"(?P<{view}>[^/]+?)", 1)
+        expression = expression.replace(view_field, f"(?P={view})")
     matches = {row: re.fullmatch(expression, name) for row, name in enumerate(listed.ids)}
     fitting = {row: match for row, match in matches.items() if match}
     if not fitting:
@@ -99,7 +117,7 @@ def label_recordings(listed: Recordings, pattern: str | None = None) -> tuple[Re
 
 
 def default_pattern(names: Sequence[str]) -> str:
-    """How labels stand in names: folders are speakers, folders in these phrases, what lies deeper is neither.
+    """Return the pattern of names in folders: outer folders are speakers, inner folders phrases, deeper ones neither.
 
     Examples
     --------
@@ -111,38 +129,38 @@ def default_pattern(names: Sequence[str]) -> str:
     depth = Counter(name.count("/") for name in names).most_common(1)[0][0]
     if depth == 0:
         raise ParameterError(
-            f"no folders name the speakers of {names[0]!r} and others: say how their names are to be read, with a "
-            "pattern such as {speaker}_{phrase}_*"
+            f"no folders name the speakers of {names[0]!r} and others: pass a pattern for the names of the files, such "
+            "as {speaker}_{phrase}_*"
         )
     return "{speaker}/*" if depth == 1 else "{speaker}/{phrase}/*"
 
 
-def _listed(path: Path, several: bool) -> list[Entry]:
-    """(id, clip, names of folders) of one source."""
+def _list_source(path: Path, use_own_names: bool) -> list[ListedRecording]:
+    """List the recordings of one source; `use_own_names`: ids of a folder begin with its name."""
     if (path / "index.csv").is_file():
         path = path / "index.csv"
     if path.suffix.lower() in TABLE_SUFFIXES and path.is_file():
-        return _tabled(path)
+        return _list_table(path)
     if path.is_dir():
-        base = path.resolve().parent if several else path.resolve()
+        base = path.resolve().parent if use_own_names else path.resolve()
         files = sorted(file for file in _files_under(path.resolve()) if is_sound_file(file))
         if not files:
             raise DataError(f"there are no sound files under {path}")
-        return [_named(file, base) for file in files]
+        return [_list_file(file, base) for file in files]
     if not path.exists():
         raise DataError(f"there is no file or folder {path}")
     with path.open("rb") as file:
-        known = path.suffix.lower() in SOUND_SUFFIXES or container_format(file.read(HEAD))
-    if known:
-        return [(path.stem, FileSegment(path), ())]
-    entries = read_map(path)
-    return [(name, FileSegment(Path(file)), ()) for name, file in entries.items()]
+        is_sound = path.suffix.lower() in SOUND_SUFFIXES or container_format(file.read(HEADER_SIZE))
+    if is_sound:
+        return [ListedRecording(path.stem, FileSegment(path), ())]
+    paths = read_map(path)
+    return [ListedRecording(name, FileSegment(Path(file)), ()) for name, file in paths.items()]
 
 
 def _files_under(folder: Path, parents: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """Files in a folder and the folders in it, links to folders included; hidden ones are left out.
+    """Yield the files in a folder and its subfolders, also behind links; hidden files and folders are left out.
 
-    parents : resolved folders on the way here
+    parents : resolved folders from the listed folder to this one
     """
     chain = (*parents, folder.resolve())
     for path in folder.iterdir():
@@ -155,43 +173,45 @@ def _files_under(folder: Path, parents: tuple[Path, ...] = ()) -> Iterator[Path]
 
 
 def _holds_one_of(folder: Path, chain: Sequence[Path]) -> bool:
-    """Whether a link to this folder nests: the same files again, under names that are not theirs."""
+    """Return whether a link to a folder would list files again under other names."""
     return any(folder == parent or folder in parent.parents for parent in chain)
 
 
-def _tabled(path: Path) -> list[Entry]:
-    """Rows of a table: a file, and where they are given an id, a start and a length in samples, and labels."""
+def _list_table(path: Path) -> list[ListedRecording]:
+    """List the rows of a table: a file, and optionally an id, a start and a length in samples, and labels."""
     header, columns = read_table(OnDisk(path))
     if "file" not in header:
-        fail(path, f"expected a column called file; the header has {', '.join(header)}", 1)
+        fail(path, f"expected a column named file; the header has {', '.join(header)}", 1)
     if "phrase" in header and "speaker" not in header:
-        fail(path, "there is a column phrase and none called speaker: add one")
+        fail(path, "there is a column phrase but no column speaker: add one")
     listed = []
     for line, values in enumerate(zip(*columns, strict=True), 2):
         row = dict(zip(header, map(str, values), strict=True))
         file = path.parent / row["file"]
         try:
             length = int(row["length"]) if row.get("length") else None
-            clip = FileSegment(file, int(row.get("start") or 0), length)
+            segment = FileSegment(file, int(row.get("start") or 0), length)
         except ValueError as error:
-            fail(path, f"start and length are whole numbers of samples: {error}", line)
-        name = row.get("id") or f"{Path(row['file']).with_suffix('').as_posix()}-{clip.start}"
-        listed.append((name, clip, tuple(row[view] for view in VIEWS if view in row)))
+            fail(path, f"expected whole numbers of samples as start and length: {error}", line)
+        name = row.get("id") or f"{Path(row['file']).with_suffix('').as_posix()}-{segment.start}"
+        labels = tuple(row[view] for view in VIEWS if view in row)
+        listed.append(ListedRecording(name, segment, labels))
     return listed
 
 
 def is_sound_file(file: Path) -> bool:
-    """Whether there is a file whose suffix is one of sound."""
+    """Return whether a path is a file with a suffix of audio files."""
     return file.suffix.lower() in SOUND_SUFFIXES and file.is_file()
 
 
-def _named(file: Path, base: Path) -> Entry:
-    inner = file.relative_to(base)
-    return inner.with_suffix("").as_posix(), FileSegment(file), inner.parts[:-1]
+def _list_file(file: Path, base: Path) -> ListedRecording:
+    relative = file.relative_to(base)
+    name = relative.with_suffix("").as_posix()
+    return ListedRecording(name, FileSegment(file), relative.parts[:-1])
 
 
 def _labels(folders: list[tuple[str, ...]]) -> dict[str, list[str]]:
-    """Names of folders by view; folders beyond the second have no meaning."""
+    """Return the names of folders by view; folders below the second level have no meaning."""
     depths = [min(len(parents), len(VIEWS)) for parents in folders]
     levels = min(depths, default=0)
     if levels != max(depths, default=0):

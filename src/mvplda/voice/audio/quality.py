@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,37 +25,36 @@ from .speech_detection import (
     level_range,
 )
 
-# The quality of a recording.
-
 FULL_SCALE = 0.999
-"""Of the loudest sample; from here on a sample may be cut off, for converters and codecs round a little."""
-LEAST_LIMIT = 0.1
-"""Quieter sound has so few levels that equal neighbours mean nothing."""
-UNEVEN, MANY = 0.8, 0.12
-"""More than this share of samples so near the loudest are tops that were flat; of speech 6 in 100 are there at most."""
-LOUD, CREST, SHARP = 0.1, 12.0, 18.0
-"""Deviation of samples over 32 ms that no hiss of a voice reaches; a peak above it that no voice has in white sound,
-and one that none has at all."""
+"""Share of the loudest sample from which on a sample may be clipped; converters and codecs round."""
+MIN_CLIPPING_LEVEL = 0.1
+"""Quieter sound has so few levels that equal neighbours are no sign of clipping."""
+UNEVEN_TOP, MAX_TOP_SHARE = 0.8, 0.12
+"""Clipping before a change of rate leaves uneven tops: more than this share of samples is close to the loudest. Speech
+has at most 6 %."""
+NOISE_LEVEL, NOISE_CREST, VOICE_CREST = 0.1, 12.0, 18.0
+"""Limits that no voice exceeds in windows of 32 ms: level of white sound, and ratio of peak and level in white sound
+and in any sound."""
 
 
 @dataclass(frozen=True)
 class QualitySettings:
-    """When a recording is warned of.
+    """Limits of the warnings about a recording.
 
     Attributes
     ----------
-    speech_s : net speech below this is "short", and nothing is decided. Measured with CAM++ on Speech Commands, EER by
-        the shorter recording: 23 % at 0.1 to 0.2 s, 16 % up to 0.25 s, 11 % up to 0.3 s, 8 to 9 % up to 0.5 s. It is
-        no curve of length alone: 0.6 s and more has 17 to 24 % there, and under 0.1 s has 12 %
-    none_s : less is none at all: the recording is "speechless"
-    quiet_db : a peak below this is "quiet": 16-bit sound then has under six bits left
-    clipped : a share of samples in flat tops above this is "clipped"; one tenth of a percent is heard as crackle. So is
-        an eighth of all samples within 2 dB of the loudest: flat tops that another rate has made uneven
-    snr_db : an SNR below this is "noisy"
-    bandwidth_hz : less is "narrow": a telephone's 3.4 kHz lies under it, and all that was recorded at 8 kHz; CAM++
+    speech_s : less speech is "short", and nothing is decided. EER with CAM++ on Speech Commands by the shorter
+        recording: 23 % at 0.1 to 0.2 s, 16 % up to 0.25 s, 11 % up to 0.3 s, 8 to 9 % up to 0.5 s. Length is not
+        the only cause: 0.6 s and more has 17 to 24 % there, and less than 0.1 s has 12 %
+    none_s : less speech is "speechless"
+    quiet_db : a lower peak is "quiet": 16-bit samples then use fewer than six bits
+    clipped : a larger share of samples in flat tops is "clipped"; 0.1 % is audible as crackle. The share of an eighth
+        of all samples within 2 dB of the loudest counts as well: flat tops that resampling made uneven
+    snr_db : a lower SNR is "noisy"
+    bandwidth_hz : a lower bandwidth is "narrow", such as a telephone's 3.4 kHz and all sound recorded at 8 kHz. CAM++
         takes half of such a recording's vector for another voice
-    broken : a share of windows (32 ms) that no voice makes, from which on a recording is "damaged"; one at least.
-        White noise near full scale, as bytes that were taken for samples give, or single samples far above all around
+    broken : a larger share of windows (32 ms), at least one, that no voice produces is "damaged": white noise near full
+        scale, as from bytes read as samples, or single samples far above their surroundings
     """
 
     speech_s: float = 0.25
@@ -69,17 +68,17 @@ class QualitySettings:
 
 @dataclass(frozen=True)
 class Quality:
-    """What was measured of a recording.
+    """Measurements of a recording.
 
     Attributes
     ----------
-    duration_s, speech_s : its length, and that of the speech in it
-    peak_db, level_db : the loudest sample, and the mean power of the speech, below full scale
+    duration_s, speech_s : duration of the recording and of the speech in it
+    peak_db, level_db : loudest sample and mean power of the speech, relative to full scale
     clipped : share of samples in flat tops at the limit
-    snr_db : speech against what lies between; None where nothing lies between
-    bandwidth_hz : where the spectrum ends
-    warnings : names of what is wrong: speechless, short, quiet, clipped, noisy, narrow, damaged
-    digest : of the samples: equal for copies under other names
+    snr_db : power of the speech relative to the sound between; None if there is no sound between
+    bandwidth_hz : highest frequency of the spectrum
+    warnings : faults: speechless, short, quiet, clipped, noisy, narrow, damaged
+    digest : hash of the samples, equal for copies under other names
     """
 
     duration_s: float
@@ -94,66 +93,96 @@ class Quality:
 
     @property
     def usable(self) -> bool:
-        """Whether there is speech in it that a decision could rest on."""
+        """Whether the recording has enough speech for a decision."""
         return not {"speechless", "short", "quiet"} & set(self.warnings)
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values for JSON."""
+        """Return the measurements as plain values for JSON."""
         return asdict(self)
 
 
 def measure(samples: FloatArray, rate: int, settings: QualitySettings | None = None) -> Quality:
-    """The quality of samples of one channel, full scale being 1."""
+    """Return the quality of samples of one channel (full scale 1)."""
     return measure_segments([sound_from_array(samples, rate, rate)], rate, settings)
 
 
 def measure_segments(
-    parts: Iterable[FloatArray], rate: int, settings: QualitySettings | None = None
+    segments: Iterable[FloatArray], rate: int, settings: QualitySettings | None = None
 ) -> Quality:
-    """The quality of a recording that comes in parts."""
+    """Return the quality of a recording from its segments."""
     meter = QualityMeter(rate, settings)
-    for part in parts:
-        meter.add(SoundSegment(part, rate))
+    for samples in segments:
+        meter.add(SoundSegment(samples, rate))
     return meter.quality()
 
 
+class SegmentMeasurements(NamedTuple):
+    """Measurements of one segment.
+
+    levels, is_speech : per frame, see `SoundSegment`
+    is_broken : mask of the windows that no voice produces
+    spectrum : power spectrum
+    flat_tops : number of samples in flat tops
+    length : number of samples
+    peak : loudest sample
+    """
+
+    levels: Array
+    is_speech: BoolArray
+    is_broken: BoolArray
+    spectrum: Array
+    flat_tops: int
+    length: int
+    peak: float
+
+
 class QualityMeter:
-    """Measures a recording part by part, and keeps nothing of it but its numbers."""
+    """Measures a recording segment by segment without keeping its samples."""
 
     def __init__(self, rate: int, settings: QualitySettings | None = None) -> None:
         self.rate = rate
         self.settings = settings or QualitySettings()
-        self._parts: list[tuple[Any, ...]] = []
+        self._segments: list[SegmentMeasurements] = []
         self._digest = hashlib.sha256(f"{rate}".encode())
 
-    def add(self, part: SoundSegment) -> SoundSegment:
-        """Measure a part, and give it back."""
-        samples = part.samples
-        peak = float(np.abs(samples).max(initial=0.0))
-        numbers = (_flat_tops(samples), len(samples), peak)
-        self._parts.append((part.levels, part.speech, _broken(part), part.spectrum, *numbers))
-        whole = np.round(np.clip(samples, -32767, 32767) * 32768)
-        self._digest.update(whole.astype("<i4").tobytes())
-        return part
+    def add(self, segment: SoundSegment) -> SoundSegment:
+        """Measure a segment and return it."""
+        samples = segment.samples
+        self._segments.append(
+            SegmentMeasurements(
+                segment.levels,
+                segment.speech,
+                _broken(segment),
+                segment.spectrum,
+                _flat_tops(samples),
+                len(samples),
+                float(np.abs(samples).max(initial=0.0)),
+            )
+        )
+        integers = np.round(np.clip(samples, -32767, 32767) * 32768)
+        self._digest.update(integers.astype("<i4").tobytes())
+        return segment
 
     def quality(self) -> Quality:
-        """What was measured of all parts."""
-        levels, speech, broken, spectra, flat, counts, peaks = zip(*self._parts, strict=True)
-        if not sum(counts):
+        """Return the quality of all segments together."""
+        length = sum(segment.length for segment in self._segments)
+        if not length:
             raise AudioError("the sound is empty: there are no samples")
-        is_speech = np.concatenate(speech)
-        level = np.concatenate(levels)
+        levels = np.concatenate([segment.levels for segment in self._segments])
+        is_speech = np.concatenate([segment.is_speech for segment in self._segments])
+        is_broken = np.concatenate([segment.is_broken for segment in self._segments])
+        spectrum = np.sum([segment.spectrum for segment in self._segments], axis=0)
         measured = Quality(
-            duration_s=sum(counts) / self.rate,
+            duration_s=length / self.rate,
             speech_s=float(is_speech.sum()) * SHIFT_S,
-            peak_db=_decibels(max(peaks) ** 2),
-            level_db=_decibels(_mean_power(level[is_speech])),
-            clipped=sum(flat) / sum(counts),
-            snr_db=_snr(level, is_speech),
-            bandwidth_hz=bandwidth_hz(np.sum(spectra, axis=0), self.rate),
+            peak_db=_decibels(max(segment.peak for segment in self._segments) ** 2),
+            level_db=_decibels(_mean_power(levels[is_speech])),
+            clipped=sum(segment.flat_tops for segment in self._segments) / length,
+            snr_db=_snr(levels, is_speech),
+            bandwidth_hz=bandwidth_hz(spectrum, self.rate),
             digest=self._digest.hexdigest(),
         )
-        return replace(measured, warnings=self._warnings(measured, np.concatenate(broken)))
+        return replace(measured, warnings=self._warnings(measured, is_broken))
 
     def _warnings(self, measured: Quality, broken: BoolArray) -> tuple[str, ...]:
         limits = self.settings
@@ -171,38 +200,38 @@ class QualityMeter:
 
 
 def _flat_tops(samples: NDArray[np.float32]) -> int:
-    """Samples at the limit whose neighbour has the same value; the limit may lie lower, where a gain came after it."""
+    """Count samples at the limit whose neighbour is equal; a gain after clipping may have lowered the limit."""
     size = np.abs(samples)
     top = float(size.max(initial=0.0))
-    if top < LEAST_LIMIT:
+    if top < MIN_CLIPPING_LEVEL:
         return 0
-    near = int((size > UNEVEN * top).sum())
-    if near > MANY * len(samples):
+    near = int((size > UNEVEN_TOP * top).sum())
+    if near > MAX_TOP_SHARE * len(samples):
         return near
     both = (samples[1:] == samples[:-1]) & (size[1:] >= FULL_SCALE * top)
     return int((np.append(both, False) | np.append(False, both)).sum())
 
 
-def _broken(part: SoundSegment) -> BoolArray:
-    """Which windows of a part are as no voice makes them."""
-    # as far as the sound goes
-    power = part.power[:, 1 : max(2, last_bin(part.spectrum) + 1)] + np.float32(1e-20)
+def _broken(segment: SoundSegment) -> BoolArray:
+    """Return a mask of the windows that no voice produces."""
+    # up to the bandwidth, because an empty band would make any spectrum look uneven
+    power = segment.power[:, 1 : max(2, last_bin(segment.spectrum) + 1)] + np.float32(1e-20)
     flatness = np.exp(np.log(power).mean(axis=1)) / power.mean(axis=1)  # of white noise 0.56
-    windows = part.windows
+    windows = segment.windows
     level = np.sqrt(np.einsum("ij,ij->i", windows, windows) / SPECTRUM) + 1e-12
     top = np.abs(windows).max(axis=1)
-    noise = (flatness > 0.4) & (level > max(LOUD, 0.5 * level.max()))
-    sharp = top > np.where(flatness > 0.3, CREST, SHARP) * level
-    return noise | (sharp & (top > 0.5 * np.abs(part.samples).max(initial=0)))
+    noise = (flatness > 0.4) & (level > max(NOISE_LEVEL, 0.5 * level.max()))
+    sharp = top > np.where(flatness > 0.3, NOISE_CREST, VOICE_CREST) * level
+    return noise | (sharp & (top > 0.5 * np.abs(segment.samples).max(initial=0)))
 
 
 def _snr(levels: Array, speech: BoolArray) -> float | None:
-    """Of speech against the sound between; digital zeros are no sound of a room, and steady sound is only one."""
+    """Return the SNR of speech against the sound between; None for steady levels or without such sound."""
     quiet, loud = level_range(levels)
     between = ~speech & (levels > DIGITAL_ZERO_DB)
     if loud - quiet < STEADY_DB or not between.any() or not speech.any():
         return None
-    # the median: a loud stretch that was not taken for speech is no noise of the room
+    # the median is robust to loud sounds that are not speech
     noise = 10 ** (float(np.median(levels[between])) / 10)
     signal = _mean_power(levels[speech]) - noise
     return float(10 * np.log10(max(signal, 1e-12) / max(noise, 1e-12)))

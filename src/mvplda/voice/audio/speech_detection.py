@@ -1,9 +1,7 @@
-"""Where there is speech in a recording, and how good it is: what was measured, and named warnings where a vector of it
-means little.
+"""Speech detection by level and periodicity.
 
-A frame of 10 ms is speech where the sound is loud enough and a voiced stretch is near. Voiced is what repeats at the
-period of a voice; tones repeat too, and are left out because their spectrum stands still. Claps and noise do not
-repeat.
+A frame (every 10 ms) is speech if it is loud enough and close to a voiced frame. Voiced frames are periodic at a
+pitch. Tones are periodic too; they are excluded because their spectrum is constant. Claps and noise are not periodic.
 """
 
 from __future__ import annotations
@@ -19,53 +17,57 @@ from ..._typing import Array, BoolArray, FloatArray
 FRAME_S = 0.025
 SHIFT_S = 0.010
 DIGITAL_ZERO_DB = -100.0
-"""At and below this level a frame holds no sound at all: 16-bit samples have their last bit at -96 dB."""
+"""Frames at or below this level contain no sound: the last bit of 16-bit samples is at -96 dB."""
 ZERO_DB = -120.0
 STEADY_DB = 4.0
-"""Levels that move less than this (5th to 95th percentile) have no syllables, which move them by 20 to 40 dB."""
+"""Least range of levels (5th to 95th percentile) of speech; syllables have 20 to 40 dB."""
 BELOW_LOUD_DB = 30.0
-"""Frames further below the loud ones are no speech."""
-BETWEEN = 0.3
-"""Frames nearer to the quiet ones than this share of the range are no speech."""
+"""Frames further below the 95th percentile of levels are not speech."""
+MIN_RANGE_SHARE = 0.3
+"""Frames less than this share of the range above the 5th percentile are not speech."""
 
 LOW_RATE = 4000
-"""Samples per second that periods are looked for in."""
+"""Samples per second of the signal in which periods are searched."""
 BAND_HZ = (60.0, 1500.0)
 WINDOW_S = 0.064
 EVEN_HZ = 500.0
 PITCH_HZ = (70.0, 400.0)
 PERIODIC = 0.5
-"""Least correlation of a voiced frame with itself one period later; white noise has 0.36 at its 99th percentile."""
-LEAST_LOW_DB = 20.0
-"""The first harmonics of a voice hold at least this much of its power; a whistle's are not there."""
+"""Least autocorrelation of a voiced frame at the lag of its period; the 99th percentile of white noise is 0.36."""
+MAX_HARMONICS_DB = 20.0
+"""Largest difference between the level of a voice and that of its first harmonics; a whistle lacks them."""
 LINE_HZ = 40.0
 LINE = 0.97
 """A frame with this share of its energy around one frequency is a tone."""
 PAIR = 0.9
 PAIR_HZ = 600.0
-"""So is one with this share around two frequencies, both above this one, as telephone keys make them; a voice that is
-strong there has lower harmonics too."""
+"""A frame with this share of its energy around two frequencies above `PAIR_HZ` is a tone too, such as a telephone key.
+A voice with energy there has lower harmonics as well."""
 STILL = 0.99
 STILL_S = 0.08
-"""So is one whose spectrum has this cosine with the one 80 ms before or after; voices have 0.98 at most."""
+"""A frame is a tone too if its spectrum has this cosine with the spectrum 80 ms before or after; voices reach 0.98."""
 TONE_SHARE = 0.5
-"""A stretch is a tone where more of its frames than this are."""
-LEAST_VOICED_S = 0.03
+"""A voiced stretch is a tone if more than this share of its frames are tones."""
+MIN_VOICED_S = 0.03
 NEAR_S = 0.2
-"""Consonants stand this near to a voiced frame."""
+"""Largest distance of a consonant to a voiced frame."""
 GAP_S = 0.1
-"""Closures within words are shorter."""
+"""Longest closure within a word."""
 
 EDGE_S = 0.03
+"""Extension of speech at its edges."""
 
 SPECTRUM = 512
-"""Samples of a window of the spectrum."""
+"""Samples per window of the spectrum."""
 
 
 class SoundSegment:
-    """A recording or a part of it, and what is measured of it: once, whoever asks for it.
+    """Samples of a recording, or of a segment of one, with measurements that are computed once.
 
-    samples : (n,) of one channel, full scale being 1
+    Parameters
+    ----------
+    samples : (n,) samples of one channel, full scale 1
+    rate : samples per second
     """
 
     def __init__(self, samples: FloatArray, rate: int) -> None:
@@ -74,7 +76,7 @@ class SoundSegment:
 
     @cached_property
     def levels(self) -> Array:
-        """(T,) mean power of frames without their mean, in dB below full scale; they begin every 10 ms."""
+        """(T,) power of frames without their mean, in dB relative to full scale; one frame per 10 ms."""
         length = round(FRAME_S * self.rate)
         if len(self.samples) < length:
             return np.empty(0)
@@ -86,44 +88,44 @@ class SoundSegment:
 
     @cached_property
     def speech(self) -> BoolArray:
-        """(T,) whether each frame is speech."""
+        """(T,) mask of the frames that are speech."""
         loud = loud_frames(self.levels)
         if not loud.any():
             return loud
         voiced = loud & _voiced(self, loud)
-        voiced = ndimage.binary_opening(voiced, [True] * _frames(LEAST_VOICED_S))
+        voiced = ndimage.binary_opening(voiced, [True] * _frames(MIN_VOICED_S))
         speech = loud & _spread(voiced, NEAR_S)
         # gaps up to this long are filled; the ends are not
         speech |= ndimage.binary_closing(speech, [True] * (_frames(GAP_S) + 1))
-        # noise covers where words begin and end
+        # the edges of words are often masked by noise
         return _spread(speech, EDGE_S) & (self.levels > DIGITAL_ZERO_DB)
 
     @property
     def speech_s(self) -> float:
-        """Seconds of speech."""
+        """Duration of speech in seconds."""
         return float(self.speech.sum()) * SHIFT_S
 
     @cached_property
     def windows(self) -> NDArray[np.float32]:
-        """(W, 512) samples, half of which are in the next window too."""
+        """(W, 512) windows of samples that overlap by half."""
         missing = max(0, SPECTRUM - len(self.samples))
         samples = np.pad(self.samples, (0, missing))
         return np.lib.stride_tricks.sliding_window_view(samples, SPECTRUM)[:: SPECTRUM // 2]
 
     @cached_property
     def power(self) -> NDArray[np.float32]:
-        """(W, 257) power by frequency of the windows; a constant is no sound."""
+        """(W, 257) power spectra of the windows, without the constant component."""
         power = np.abs(np.fft.rfft(self.windows * _hann(SPECTRUM).astype(np.float32))) ** 2
         power[:, 0] = 0
         return power
 
     @cached_property
     def spectrum(self) -> Array:
-        """(257,) power by frequency of the whole."""
+        """(257,) power spectrum of the segment."""
         return self.power.sum(axis=0, dtype=np.float64)
 
     def cut(self, margin_s: float) -> NDArray[np.float32]:
-        """Samples from the first to the last speech, and a margin on both sides; all where there is none."""
+        """Return the samples from the first to the last speech with a margin; all samples if there is no speech."""
         (frames,) = np.nonzero(self.speech)
         if not len(frames):
             return self.samples
@@ -135,18 +137,18 @@ class SoundSegment:
 
 
 def last_bin(spectrum: Array) -> int:
-    """Where a spectrum ends: the highest bin within 60 dB of the loudest."""
+    """Return the highest bin of a spectrum within 60 dB of the loudest bin."""
     loud = np.flatnonzero(spectrum > spectrum.max() * 1e-6)
     return int(loud[-1]) if len(loud) else 0
 
 
 def bandwidth_hz(spectrum: Array, rate: int) -> float:
-    """The frequency at which a spectrum ends."""
+    """Return the highest frequency of a spectrum within 60 dB of the loudest."""
     return last_bin(spectrum) * rate / SPECTRUM
 
 
 def level_range(levels: Array) -> tuple[float, float]:
-    """The 5th and the 95th percentile of frames that hold sound: digital zeros say nothing about a room."""
+    """Return the 5th and the 95th percentile of the levels, without frames of digital zeros."""
     sound = levels[levels > DIGITAL_ZERO_DB]
     if not len(sound):
         return ZERO_DB, ZERO_DB
@@ -155,33 +157,36 @@ def level_range(levels: Array) -> tuple[float, float]:
 
 
 def loud_frames(levels: Array) -> BoolArray:
-    """Frames near the loud ones, and clearly above the quiet ones; all that hold sound where the level is steady."""
+    """Return a mask of frames close to the loud ones and clearly above the quiet ones.
+
+    If the level is steady, these are all frames with sound.
+    """
     quiet, loud = level_range(levels)
-    least = DIGITAL_ZERO_DB
+    limit = DIGITAL_ZERO_DB
     if loud - quiet >= STEADY_DB:
-        least = max(loud - BELOW_LOUD_DB, quiet + BETWEEN * (loud - quiet))
-    return levels > least
+        limit = max(loud - BELOW_LOUD_DB, quiet + MIN_RANGE_SHARE * (loud - quiet))
+    return levels > limit
 
 
-def _voiced(part: SoundSegment, loud: BoolArray) -> BoolArray:
-    """Frames that repeat at the period of a voice and do not lie in a tone."""
-    spectra = _low_spectra(part.samples, part.rate, len(loud))
+def _voiced(segment: SoundSegment, loud: BoolArray) -> BoolArray:
+    """Return a mask of the frames that are periodic at a pitch and not part of a tone."""
+    spectra = _low_spectra(segment.samples, segment.rate, len(loud))
     power = spectra.mean(axis=1) / spectra.shape[1]
-    low = 10 * np.log10(np.maximum(power, 1e-30)) > part.levels - LEAST_LOW_DB
-    one, pair = _line_shares(spectra)
-    tone = (one > LINE) | (pair > PAIR) | (_stillness(spectra) > STILL)
-    voiced = low & (_periodicity(spectra) > PERIODIC)
-    # a stretch of frames is a tone as a whole, or not
+    has_harmonics = 10 * np.log10(np.maximum(power, 1e-30)) > segment.levels - MAX_HARMONICS_DB
+    line, pair = _line_shares(spectra)
+    tone = (line > LINE) | (pair > PAIR) | (_stillness(spectra) > STILL)
+    voiced = has_harmonics & (_periodicity(spectra) > PERIODIC)
+    # whole stretches are tones or not: single frames of a tone may look voiced
     stretches = ndimage.label(loud & voiced)[0]
     shares = np.bincount(stretches, tone) / np.maximum(np.bincount(stretches), 1)
     return voiced & (shares[stretches] <= TONE_SHARE)
 
 
 def _low_spectra(samples: FloatArray, rate: int, count: int) -> Array:
-    """(T, bins) power of windows around the middle of each frame, in the band of the first harmonics."""
+    """Return (T, bins) power spectra of windows around the middles of frames, in the band of the first harmonics."""
     spectrum = np.fft.rfft(np.asarray(samples, dtype=np.float64))
     hz = np.fft.rfftfreq(len(samples), 1 / rate)
-    # noise of rooms falls with frequency: raised by 3 dB per octave its lowest part does not pass for a low voice
+    # the noise of rooms falls with frequency; without 3 dB per octave its lowest band would pass for a low voice
     spectrum *= np.sqrt(hz / EVEN_HZ)
     spectrum[(hz < BAND_HZ[0]) | (hz > BAND_HZ[1])] = 0
     length = round(len(samples) * LOW_RATE / rate)
@@ -194,55 +199,56 @@ def _low_spectra(samples: FloatArray, rate: int, count: int) -> Array:
 
 
 def _periodicity(spectra: Array) -> Array:
-    """(T,) largest correlation with itself at the lags of a pitch, corrected for the window."""
+    """Return (T,) largest autocorrelations at the lags of a pitch, corrected for the window."""
     size = spectra.shape[1] - 1
-    # twice as many lags as samples: the peak of a high voice lies between them
+    # two lags per sample, because the peak of a high voice lies between samples
     lags = np.fft.irfft(spectra, 4 * size)
     window = np.fft.irfft(np.abs(np.fft.rfft(_hann(size), 2 * size)) ** 2, 4 * size)
     first = round(2 * LOW_RATE / PITCH_HZ[1])
     last = round(2 * LOW_RATE / PITCH_HZ[0])
     expected = window[first:last] / window[0]
-    found = lags[:, first:last] / np.maximum(lags[:, :1], 1e-30)
-    return (found / expected).max(axis=1)
+    correlations = lags[:, first:last] / np.maximum(lags[:, :1], 1e-30)
+    return (correlations / expected).max(axis=1)
 
 
 def _line_shares(spectra: Array) -> tuple[Array, Array]:
-    """(T,) shares of the energy around the loudest frequency, and around two that both lie above `PAIR_HZ`."""
+    """Return (T,) shares of the energy around the loudest frequency, and around two frequencies above `PAIR_HZ`."""
     hz = LOW_RATE / 2 / (spectra.shape[1] - 1)
     width = round(LINE_HZ / hz)
     totals = np.cumsum(np.pad(spectra, ((0, 0), (width + 1, width))), axis=1)
     around = totals[:, 2 * width + 1 :] - totals[:, : -2 * width - 1]
-    whole = np.maximum(totals[:, -1], 1e-30)
+    energy = np.maximum(totals[:, -1], 1e-30)
     bins = np.arange(spectra.shape[1])
     first = around.argmax(axis=1)
     loudest = around.max(axis=1)
-    # the two do not share a bin
-    rest = np.where(np.abs(bins - first[:, None]) > 2 * width, around, 0.0)
-    high = np.minimum(first, rest.argmax(axis=1)) * hz > PAIR_HZ
-    pair = np.where(high, loudest + rest.max(axis=1), 0.0)
-    return loudest / whole, pair / whole
+    # the second line must not share a bin with the first
+    second = np.where(np.abs(bins - first[:, None]) > 2 * width, around, 0.0)
+    are_high = np.minimum(first, second.argmax(axis=1)) * hz > PAIR_HZ
+    pair = np.where(are_high, loudest + second.max(axis=1), 0.0)
+    return loudest / energy, pair / energy
 
 
 def _stillness(spectra: Array) -> Array:
-    """(T,) cosine of a spectrum with the one before or after, the larger of the two."""
-    sizes = np.sqrt(spectra)
-    sizes /= np.maximum(np.linalg.norm(sizes, axis=1, keepdims=True), 1e-30)
-    apart = _frames(STILL_S)
-    still = np.zeros(len(sizes))
-    if len(sizes) <= apart:
-        return still
-    alike = np.einsum("ij,ij->i", sizes[apart:], sizes[:-apart])
-    still[apart:] = alike
-    still[:-apart] = np.maximum(still[:-apart], alike)
-    return still
+    """Return (T,) cosines of each spectrum with that `STILL_S` before or after, whichever is larger."""
+    amplitudes = np.sqrt(spectra)
+    amplitudes /= np.maximum(np.linalg.norm(amplitudes, axis=1, keepdims=True), 1e-30)
+    lag = _frames(STILL_S)
+    stillness = np.zeros(len(amplitudes))
+    if len(amplitudes) <= lag:
+        return stillness
+    cosines = np.einsum("ij,ij->i", amplitudes[lag:], amplitudes[:-lag])
+    stillness[lag:] = cosines
+    stillness[:-lag] = np.maximum(stillness[:-lag], cosines)
+    return stillness
 
 
 def _spread(mask: BoolArray, seconds: float) -> BoolArray:
-    """True also so long before and after."""
+    """Extend the true frames of a mask by a duration before and after."""
     return ndimage.binary_dilation(mask, [True] * (2 * _frames(seconds) + 1))
 
 
 def _frames(seconds: float) -> int:
+    """Return the number of frames in a duration."""
     return round(seconds / SHIFT_S)
 
 

