@@ -232,7 +232,7 @@ def test_folders_are_speakers_and_phrases(paths, pattern):
 
 
 def test_names_without_folders_need_a_pattern():
-    with pytest.raises(mvplda.exceptions.ParameterError, match="with a pattern such as"):
+    with pytest.raises(mvplda.exceptions.ParameterError, match="pass a pattern for the names"):
         default_pattern(["a_yes_1", "b_no_1"])
 
 
@@ -342,7 +342,7 @@ def test_a_pattern_can_be_given(place):
         replace(listed, ids=["a_a", "a_b", "b_b", "c"]), "{speaker}_{speaker}"
     )
     assert repeated.ids == ["a_a", "b_b"]
-    with pytest.raises(mvplda.exceptions.ParameterError, match="expected a pattern with {speaker}"):
+    with pytest.raises(mvplda.exceptions.ParameterError, match="expected a pattern with"):
         label_recordings(listed, "{phrase}/*")
     with pytest.raises(mvplda.exceptions.DataError, match="no recording fits"):
         label_recordings(listed, "{speaker}_*")

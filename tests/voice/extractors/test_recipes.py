@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -12,6 +13,7 @@ import mvplda
 from mvplda.bundle import Bundle
 from mvplda.cli import main
 from mvplda.exceptions import FetchError
+from mvplda.io.vectors import VectorSet, write_vectors
 from mvplda.voice.default_model import DEFAULT_MODEL, extractor_names
 from mvplda.voice.extractors.blocks import blocks_of, extractor_widths, point_blocks
 from mvplda.voice.extractors.download import cached_file
@@ -163,3 +165,24 @@ def test_vectors_without_known_blocks(extractor: str | None, width: int) -> None
 def test_blocks_of_points() -> None:
     assert point_blocks(["words-db2c46ec595f", "sounds-d99c15408e44"]) == ["sounds-d99c15408e44"]
     assert point_blocks(None) == []
+
+
+def test_train_models_the_blocks_that_the_vectors_name(tmp_path: Path, plugin: Path) -> None:
+    """Without --block, `mvplda train` separates joint vectors by the widths of the recipes."""
+    rng = np.random.default_rng(0)
+    speaker = np.repeat(np.arange(12), 4)
+    X = rng.normal(size=(12, 199))[speaker] + 0.5 * rng.normal(size=(48, 199))
+    vectors = VectorSet(np.arange(48).astype(str), X, "fifth-0a1b2c3d4e5f+campplus-0703590a6d1b")
+    write_vectors(str(tmp_path / "x.parquet"), vectors)
+    labels = "".join(f"{row} {name}\n" for row, name in enumerate(speaker))
+    (tmp_path / "utt2spk").write_text(labels)
+    command = ["train", tmp_path / "x.parquet", "-l", f"speaker={tmp_path / 'utt2spk'}"]
+    result = CliRunner().invoke(
+        main, [*map(str, command), "--folds", "0", "-o", str(tmp_path / "model")]
+    )
+    assert result.exit_code == 0, result.output
+    experts = Bundle.load(tmp_path / "model").scorer.experts_
+    assert {name.partition(",")[0] for name in experts} == {
+        "fifth-0a1b2c3d4e5f",
+        "campplus-0703590a6d1b",
+    }
