@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mvplda._typing import Array
+from mvplda._typing import Array, Names
 from mvplda.bundle import Bundle
 from mvplda.training import questions_about
 
@@ -12,7 +12,7 @@ TOLERANCE = 1e-6
 PEOPLE, PHRASES = 8, 4
 
 
-def drawn_vectors(bundle: Bundle, seed: int = 0) -> tuple[Array, Array, Array]:
+def drawn_vectors(bundle: Bundle, seed: int = 0) -> tuple[Array, Names, Names]:
     """Draw two recordings per person and phrase, with the blocks of a default model.
 
     Returns
