@@ -243,7 +243,9 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
         array *= LOG2_E
         np.exp2(array, out=array)
         total = np.add(array, total, out=array)
-    logs = np.log2(total, out=total)
+    # `total` is the last array, which the loop overwrote
+    logs = values[-1]
+    np.log2(logs, out=logs)
     logs *= 1.0 / LOG2_E
     if shift is not None:
         logs += shift
