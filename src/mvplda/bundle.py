@@ -208,7 +208,7 @@ class Bundle(BaseScorer, BaseEstimator):
                     logs[h][where] = values
         countermeasure = None
         if asked.countermeasure is not None:
-            countermeasure = trials.by_test(asked.traces(len(tests)))
+            countermeasure = trials.by_test(asked.countermeasure_llrs(len(tests)))
         claims = {
             view: trials.by_profile(as_array(asked.claims(view)))
             for view in asked.known_views

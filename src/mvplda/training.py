@@ -352,7 +352,7 @@ class HeldOutModels:
         folds = self._ask_folds(measure, None, known, ())
         first_logs, _ = folds[0]
         logs = {h: np.concatenate([fold_logs[h] for fold_logs, _ in folds]) for h in first_logs}
-        return logs, NearMatches.together([near_matches for _, near_matches in folds])
+        return logs, NearMatches.concatenate([near_matches for _, near_matches in folds])
 
     def llrs(self, same: Sequence[str] | None, named: Sequence[str]) -> Array:
         """Return the LLRs (n,) as the models answer.

@@ -204,7 +204,7 @@ def test_what_is_refused(scorer: Any) -> None:
     bad[3, 2] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         scorer.enrol(bad)
-    with pytest.raises(LabelError, match="give one id a vector"):
+    with pytest.raises(LabelError, match="pass one id per vector"):
         scorer.enrol(X[ENROL], IDS[:5])
     assert scorer.llr_trials(profiles, X[TEST], []).shape == (0,)
     with pytest.raises(DataError, match="outside the 10 profiles"):

@@ -418,7 +418,7 @@ def test_errors_say_what_is_wrong(rng):
         model.enrol(np.where(np.arange(4)[:, None] == 2, np.nan, X))
     with pytest.raises(LabelError, match="no view of the model: 'speaker'"):
         model.llr(profiles, X, same="speaker")
-    with pytest.raises(ParameterError, match="at once"):
+    with pytest.raises(ParameterError, match="both in same and in given"):
         model.llr(profiles, X, same="a", given={"a": "same"})
     with pytest.raises(ParameterError, match="'same' or 'different'"):
         model.llr(profiles, X, same="a", given={"b": "other"})
@@ -426,13 +426,13 @@ def test_errors_say_what_is_wrong(rng):
         model.llr(profiles, X, priors={("a",): -1})
     with pytest.raises(ParameterError, match="no weight"):
         model.llr(profiles, X, priors={("a",): 0, (): 0})
-    with pytest.raises(LabelError, match="tuple of the views"):
+    with pytest.raises(LabelError, match="tuple of its shared views"):
         model.llr(profiles, X, priors={("a", "c"): 1})
     with pytest.raises(DataError, match="another model"):
         any_model({"a": 2, "b": 1}, seed=5).llr(profiles, X)
     with pytest.raises(DataError, match="vectors must not be empty"):
         model.enrol(X[:0])
-    with pytest.raises(LabelError, match="one id a vector"):
+    with pytest.raises(LabelError, match="one id per vector"):
         model.enrol(X, ["w"])
     with pytest.raises(DataError, match="outside"):
         model.llr_trials(profiles, X, [[0, 9]])

@@ -65,7 +65,7 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ParameterError, match="share"):
         Question(countermeasure=[0.0], spoof_prior=1.5)
     with pytest.raises(DataError, match="one number per test"):
-        Question(countermeasure=np.zeros(3)).traces(4)
+        Question(countermeasure=np.zeros(3)).countermeasure_llrs(4)
     with pytest.raises(DataError, match="NaN"):
         Question(countermeasure=[np.nan])
 
@@ -223,5 +223,5 @@ def test_what_is_no_likelihood_ratio_takes_no_countermeasure():
     X, _ = speakers_and_phrases()
     with pytest.raises(ParameterError, match="are no likelihood ratios"):
         CosineScorer().fit(X).llr(X[:2], X[2:4], countermeasure=[0, 0])
-    with pytest.raises(ParameterError, match="give it too"):
+    with pytest.raises(ParameterError, match="requires countermeasure="):
         Question(spoof_prior=0.1)

@@ -291,7 +291,7 @@ def join_trials(deployments: Sequence[DeploymentTrials]) -> DeploymentTrials:
             view: np.concatenate([trials.cosines[view] for trials in deployments])
             for view in first.cosines
         },
-        near_matches=NearMatches.together([trials.near_matches for trials in deployments]),
+        near_matches=NearMatches.concatenate([trials.near_matches for trials in deployments]),
     )
 
 

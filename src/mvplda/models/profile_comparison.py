@@ -70,7 +70,7 @@ def compare(
     else:
         ratio = question.ratio(base, labelled)
     if question.countermeasure is not None:
-        question.traces(len(tests))
+        question.countermeasure_llrs(len(tests))
         # a similarity and a ratio are not on one scale
         if not pair_terms.is_llr and not every:
             raise ParameterError(

@@ -1,7 +1,7 @@
-"""Profiles: what enrolled vectors say about their latents.
+"""Profiles: the evidence of enrolled vectors, ready to be scored.
 
-A profile is a sum: the evidence of its vectors, cell by cell, with the labels that the cells carry. What is the same
-between two profiles is settled when they are compared.
+A profile is a sum: the evidence of its vectors, cell by cell, with the labels of the cells. Which classes of two
+profiles are the same is decided when they are compared.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Enrolment = Literal["exact", "average"]
 
 @dataclass(frozen=True)
 class CellLabels:
-    """The labels of the cells in one view.
+    """Labels of the cells in one view.
 
     names : (C,) class names in sorted order
-    codes : (R,) class of every cell; -1 is a missing label, a class of its own
+    codes : (R,) class of each cell; -1: missing label, which is a class of its own
     """
 
     names: Names
@@ -36,15 +36,15 @@ class CellLabels:
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """Enrolled sides, ready to be scored. One row of `y` is one cell of one profile.
+    """Enrolled or test sides of trials. One row of `y` is one cell of one profile.
 
     ids : (P,) names of the profiles
-    counts : (P,) vectors behind every profile
-    y : (R, r) evidence of every cell in the latent space, NumPy or torch
-    weights : (R,) how many vectors a cell's evidence counts for
-    owner : (R,) profile of every cell, in order
-    model : fingerprint of the model that made them
-    labels : of the cells, in the views that the enrolment named
+    counts : (P,) number of vectors per profile
+    y : (R, r) evidence of each cell in the latent space, NumPy or torch
+    weights : (R,) number of vectors that a cell's evidence counts as
+    owner : (R,) number of each cell's profile, ascending
+    model : fingerprint of the model that computed the evidence
+    labels : {view: labels of the cells}, for views that were labelled at enrolment
     """
 
     ids: Names
@@ -59,31 +59,30 @@ class Profiles:
         return len(self.ids)
 
     def number(self, ids: ArrayLike) -> IntArray:
-        """Positions of some ids."""
-        wanted = _as_ids([ids] if np.ndim(ids) == 0 else ids).tolist()
-        # of ids that occur twice the first counts
-        place = {name: number for number, name in reversed(list(enumerate(self.ids.tolist())))}
-        for name in wanted:
-            if name not in place:
-                like_these = ", ".join(map(repr, self.ids[:3].tolist()))
+        """Return the positions of profiles by id."""
+        names = _as_ids([ids] if np.ndim(ids) == 0 else ids).tolist()
+        # in reverse, so that the first of repeated ids counts
+        position_of = {name: i for i, name in reversed(list(enumerate(self.ids.tolist())))}
+        for name in names:
+            if name not in position_of:
                 raise LabelError(
-                    f"there is no profile {name!r} among {len(self)}, which are called like {like_these}"
+                    f"there is no profile {name!r} among {len(self)}, which are called like {_examples(self.ids)}"
                 )
-        return np.asarray([place[name] for name in wanted], dtype=np.int64)
+        return np.asarray([position_of[name] for name in names], dtype=np.int64)
 
     def __getitem__(self, which: slice | AnyArray) -> Profiles:
-        """Profiles by position: a slice, numbers or a mask; one number gives a set of one."""
+        """Return profiles by position: a slice, numbers or a mask; a single number returns a set of one."""
         return self.take(np.atleast_1d(np.arange(len(self))[which]))
 
     def select(self, ids: ArrayLike) -> Profiles:
-        """Some of the profiles, in the order asked for."""
+        """Return profiles by id, in the order of `ids`."""
         return self.take(self.number(ids))
 
     def take(self, numbers: ArrayLike) -> Profiles:
-        """Profiles by position, repeated where a position is."""
+        """Return profiles by position; positions may repeat."""
         numbers = np.arange(len(self))[np.asarray(numbers, dtype=np.int64)]
         bounds = np.searchsorted(self.owner, np.arange(len(self) + 1))
-        # cells of a profile lie side by side
+        # the cells of a profile are consecutive rows
         lengths = np.diff(bounds)[numbers]
         owner = np.repeat(np.arange(len(numbers)), lengths)
         first = bounds[numbers] - np.cumsum(lengths) + lengths
@@ -100,7 +99,7 @@ class Profiles:
 
 
 ProfilesLike = Profiles | ArrayLike
-"""One side of a score: profiles, or single vectors (n, D)."""
+"""One side of a comparison: profiles, or single vectors (n, D)."""
 
 
 def sum_evidence(
@@ -113,7 +112,7 @@ def sum_evidence(
     method: Enrolment = "exact",
     weights: Array | None = None,
 ) -> Profiles:
-    """Profiles of vectors whose evidence is y: their sums, cell by cell.
+    """Return the profiles of vectors: sums of their evidence y of (n, r), cell by cell.
 
     base : base views, in which vectors may have labels
     """
@@ -128,21 +127,21 @@ def sum_evidence(
         names, owner = encode_ids(ids, n)
         cell = owner
     owners = np.arange(len(names))
-    carried: dict[str, CellLabels] = {}
+    cell_labels: dict[str, CellLabels] = {}
     if labels is not None:
         if method == "average":
-            raise ParameterError("enrolment with labels is exact: use method='exact'")
-        first, cell, carried = _find_cells(owner, labels, base)
+            raise ParameterError("method='average' does not support labels: use method='exact'")
+        first, cell, cell_labels = _find_cells(owner, labels, base)
         owners = owner[first]
-    # a profile of one vector is its evidence: nothing is added up
+    # without ids every vector is a profile: its evidence is used as it is
     total = y
     if len(owners) < n or ids is not None:
         total = sum_rows(y, cell, len(owners))
-    amount = np.bincount(cell, weights, len(owners)).astype(np.float64)
+    cell_weights = np.bincount(cell, weights, len(owners)).astype(np.float64)
     if method == "average":
-        total = total / like(amount[:, None], total)
-        amount = np.ones_like(amount)
-    return Profiles(names, np.bincount(owner), total, amount, owners, model, carried)
+        total = total / like(cell_weights[:, None], total)
+        cell_weights = np.ones_like(cell_weights)
+    return Profiles(names, np.bincount(owner), total, cell_weights, owners, model, cell_labels)
 
 
 def from_sums(
@@ -155,48 +154,49 @@ def from_sums(
     width: int,
     model: str,
 ) -> Profiles:
-    """Profiles of sums that were made before: one row a cell, with how many vectors it counts for."""
+    """Return profiles of precomputed sums: one row per cell, with the number of vectors that it counts as."""
     owners = np.asarray(owner)
     n = len(owners)
     if tuple(y.shape) != (n, width):
         raise DataError(f"evidence of {n} cells has shape {(n, width)}; got {tuple(y.shape)}")
-    each = _check_weights(weights, n, "cells")
+    cell_weights = _check_weights(weights, n, "cells")
     if n == 0 or owners.dtype.kind not in "iu" or not _is_consecutive(owners):
         raise DataError(
-            "owner numbers the profile of every cell: 0, 1, ... in order, each at least once"
+            "owner must hold the profile number of every cell: 0, 1, ... in order, each at least once"
         )
     n_profiles = int(owners[-1]) + 1
     names = np.arange(n_profiles) if ids is None else _as_ids(ids)
     if len(names) != n_profiles:
         raise LabelError(f"there are {n_profiles} profiles and {len(names)} ids")
-    # sums may be of weighted vectors: a count is of at least one
-    counts = np.maximum(np.rint(np.bincount(owners, each)), 1).astype(np.int64)
-    carried = {}
+    # weighted vectors may add up to less than one
+    counts = np.maximum(np.rint(np.bincount(owners, cell_weights)), 1).astype(np.int64)
+    cell_labels = {}
     for view, column in label_columns(labels or {}, None).items():
         check_view(view, base, "labels")
-        carried[view] = as_cell_labels(view, as_array(column), n)
-    return Profiles(names, counts, y, each, owners.astype(np.int64), model, carried)
+        cell_labels[view] = as_cell_labels(view, as_array(column), n)
+    return Profiles(names, counts, y, cell_weights, owners.astype(np.int64), model, cell_labels)
 
 
 def _check_weights(weights: ArrayLike, n: int, what: str) -> Array:
-    each = np.asarray(weights)
-    fits = each.shape == (n,) and each.dtype.kind in "iuf"
-    if not fits or not (np.isfinite(each) & (each > 0)).all():
-        raise DataError(f"weights are a positive number for each of {n} {what}; got {each}")
-    return each.astype(np.float64)
+    """Return weights as float64; raise DataError if they are not n positive numbers."""
+    values = np.asarray(weights)
+    is_numeric = values.shape == (n,) and values.dtype.kind in "iuf"
+    if not is_numeric or not (np.isfinite(values) & (values > 0)).all():
+        raise DataError(f"weights must be a positive number for each of {n} {what}; got {values}")
+    return values.astype(np.float64)
 
 
 def _is_consecutive(owner: IntArray) -> bool:
-    """Whether cells are in the order of their profiles, of which none is left out."""
+    """Return whether cells are in the order of their profiles, and no profile is missing."""
     steps = np.diff(owner)
     return bool(owner[0] == 0 and steps.min(initial=0) >= 0 and steps.max(initial=0) <= 1)
 
 
 def as_cell_labels(view: str, array: Names, n: int) -> CellLabels:
-    """Labels of n cells; None is a missing one."""
+    """Return the labels of n cells; None is a missing label."""
     if array.shape != (n,):
         raise LabelError(
-            f"labels of view {view!r} are one for each of {n}; got shape {array.shape}"
+            f"labels of view {view!r} must be one for each of {n} cells; got shape {array.shape}"
         )
     absent = np.zeros(n, dtype=bool)
     if array.dtype == object:
@@ -209,29 +209,28 @@ def as_cell_labels(view: str, array: Names, n: int) -> CellLabels:
 
 
 def encode_ids(ids: ArrayLike, n: int) -> tuple[Names, IntArray]:
-    """Ids in order of first appearance, and the number of every vector's id."""
+    """Return the distinct ids in order of first appearance, and the (n,) number of each vector's id."""
     array = _as_ids(ids)
     if array.shape != (n,):
         raise LabelError(
-            f"there are {n} vectors and ids of shape {array.shape}: give one id a vector"
+            f"there are {n} vectors and ids of shape {array.shape}: pass one id per vector"
         )
     names, first, inverse = np.unique(array, return_index=True, return_inverse=True)
-    # profiles are in the order in which their ids appear
     order = np.argsort(first)
     return names[order], np.argsort(order)[inverse.reshape(-1)]
 
 
 def _as_ids(ids: Labels) -> Names:
-    """Ids as text or numbers."""
+    """Return ids as an array of text or of numbers."""
     array = as_array(ids)
     if array.dtype == object:
         kinds = sorted({type(name).__name__ for name in array.reshape(-1)})
         if len(kinds) > 1 or kinds == ["NoneType"]:
-            raise LabelError(f"ids are all strings or all numbers; these are {kinds}")
+            raise LabelError(f"ids must be all strings or all numbers; got {kinds}")
         array = exact_names(array, "ids")
     if array.dtype.kind not in "USbiuf":
         raise LabelError(
-            f"ids are strings or numbers; got {array.dtype.name}, like {array.reshape(-1)[:1].tolist()}"
+            f"ids must be strings or numbers; got {array.dtype.name}, like {array.reshape(-1)[:1].tolist()}"
         )
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise LabelError("an id is NaN, which equals no other id: name every profile")
@@ -241,36 +240,39 @@ def _as_ids(ids: Labels) -> Names:
 def _find_cells(
     owner: IntArray, labels: Labels, base: Views
 ) -> tuple[IntArray, IntArray, dict[str, CellLabels]]:
-    """First vector of every cell, cell of every vector, and the cells' labels; cells are in order of profiles."""
+    """Return the first vector of each cell, the cell of each vector, and the cells' labels.
+
+    Cells are sorted by profile.
+    """
     table = encode_labels(labels)
     if len(table) != len(owner):
         raise LabelError(
-            f"there are {len(owner)} vectors and {len(table)} labels: give one label a vector"
+            f"there are {len(owner)} vectors and {len(table)} labels: pass one label per vector"
         )
     keys = row_keys([owner, *(table.codes[v] for v in table.views)])
     _, first, cell = np.unique(keys, return_index=True, return_inverse=True)
-    carried = {}
+    cell_labels = {}
     for view in table.views:
         check_view(view, base, "labels")
         names = table.classes[view].names
         codes = table.codes[view][first]
-        carried[view] = CellLabels(names, np.where(codes < len(names), codes, -1))
-    return first, cell.reshape(-1), carried
+        cell_labels[view] = CellLabels(names, np.where(codes < len(names), codes, -1))
+    return first, cell.reshape(-1), cell_labels
 
 
 def enrolled_names(profiles: Profiles, view: str, claims: ArrayLike | None) -> CellLabels:
-    """The classes of enrolled cells: those that are claimed, one a profile, or the labels that they carry."""
-    carried = profiles.labels.get(view)
-    if claims is None and carried is not None:
-        return carried
+    """Return the classes of enrolled cells: their own labels, or the claims, one per profile."""
+    cell_labels = profiles.labels.get(view)
+    if claims is None and cell_labels is not None:
+        return cell_labels
     if claims is None:
         raise ParameterError(
-            f"known names view {view!r}, in which the profiles have no labels: give labels={{{view!r}: ...}} when "
-            f"they are enrolled, or known={{{view!r}: the class of every profile}}"
+            f"known names view {view!r}, in which the profiles have no labels: pass labels={{{view!r}: ...}} to the "
+            f"enrolment, or known={{{view!r}: the class of every profile}}"
         )
-    if carried is not None:
+    if cell_labels is not None:
         raise ParameterError(
-            f"the profiles have labels of view {view!r} already: say known=[{view!r}]"
+            f"the profiles already have labels of view {view!r}: use known=[{view!r}]"
         )
     claimed = as_cell_labels(view, as_array(claims), len(profiles))
     return CellLabels(claimed.names, claimed.codes[profiles.owner])
@@ -279,9 +281,9 @@ def enrolled_names(profiles: Profiles, view: str, claims: ArrayLike | None) -> C
 def match_names(
     view: str, enrol: CellLabels, test: CellLabels | None, training: Names | None
 ) -> tuple[IntArray, IntArray, IntArray | None]:
-    """Numbers of the cells' names on both sides, and the training class of every number.
+    """Return the (R,) name numbers of the cells of both sides, and the training class of each number.
 
-    -1 is a missing label among the numbers, and a class that was not seen among the training classes.
+    A missing label has the number -1; a class that was not seen in training has the training class -1.
     """
     sides = [enrol] if test is None else [enrol, test]
     sources = [cells.names for cells in sides]
@@ -291,38 +293,43 @@ def match_names(
     if len(named) > 1:
         raise LabelError(
             f"classes of view {view!r} are named by text, like {_examples(named[True])} and numbers, like "
-            f"{_examples(named[False])}: give all names as one type"
+            f"{_examples(named[False])}: use one type for all names"
         )
-    # all names one after the other, none changed by the types of the others
-    every = np.unique(exact_names(name for names in sources for name in names.tolist()))
+    # as Python values, because joining arrays of different dtypes would change names
+    all_names = np.unique(exact_names(name for names in sources for name in names.tolist()))
     numbers = []
     for cells in sides:
-        place = np.searchsorted(every, cells.names.astype(every.dtype))
-        numbers.append(np.append(place, -1)[cells.codes])  # a missing label has the code -1
+        positions = np.searchsorted(all_names, cells.names.astype(all_names.dtype))
+        # the code of a missing label is -1, which selects the -1 at the end
+        numbers.append(np.append(positions, -1)[cells.codes])
     trained = None
     if training is not None:
-        trained = np.full(len(every), -1)
-        trained[np.searchsorted(every, training.astype(every.dtype))] = np.arange(len(training))
-        _check_training_names(view, every, np.unique(np.concatenate(numbers)), trained)
+        trained = np.full(len(all_names), -1)
+        trained[np.searchsorted(all_names, training.astype(all_names.dtype))] = np.arange(
+            len(training)
+        )
+        _check_training_names(view, all_names, np.unique(np.concatenate(numbers)), trained)
     return numbers[0], numbers[-1], trained
 
 
-def _check_training_names(view: str, every: Names, carried: IntArray, trained: IntArray) -> None:
-    """Refuse names of which training has seen none, and warn of those that it has not."""
-    carried = carried[carried >= 0]
-    if len(carried) == 0:
+def _check_training_names(
+    view: str, all_names: Names, numbers: IntArray, training: IntArray
+) -> None:
+    """Raise LabelError if none of the named classes was seen in training; warn if some were not."""
+    numbers = numbers[numbers >= 0]
+    if len(numbers) == 0:
         raise LabelError(
-            f"known names view {view!r}, and no class of it: name one, or leave the view out"
+            f"known names view {view!r}, but no profile has a class in it: name one, or leave the view out"
         )
-    unseen = every[carried[trained[carried] < 0]]
-    if len(unseen) == len(carried):
+    unseen = all_names[numbers[training[numbers] < 0]]
+    if len(unseen) == len(numbers):
         raise LabelError(
             f"none of the classes named in view {view!r} was seen in training: they are called like "
-            f"{_examples(unseen)}, the training classes like {_examples(every[trained >= 0])}"
+            f"{_examples(unseen)}, the training classes like {_examples(all_names[training >= 0])}"
         )
     if len(unseen):
         warnings.warn(
-            f"{len(unseen)} of {len(carried)} classes named in view {view!r} were not seen in training, "
+            f"{len(unseen)} of {len(numbers)} classes named in view {view!r} were not seen in training, "
             f"such as {_examples(unseen)}: they are taken as new classes",
             UnknownClassWarning,
             stacklevel=6,
@@ -330,4 +337,5 @@ def _check_training_names(view: str, every: Names, carried: IntArray, trained: I
 
 
 def _examples(names: Names) -> str:
+    """Return the first names as text for a message."""
     return ", ".join(repr(name) for name in names[:3].tolist())
