@@ -1,8 +1,8 @@
 """Fused CUDA kernel for two-view score matrices: three products, log-sum-exp and one write.
 
-float32 factors are split into two float16 parts, x = hi + lo, and hi hi' + hi lo' + lo hi' is one float16 product of
-three times the width: the tensor cores' float16 speed with an error like float32's. Imported only where there is a
-CUDA tensor.
+float32 factors are split into two float16 numbers, x = hi + lo, and hi hi' + hi lo' + lo hi' is one float16 product of
+three times the width: it has the speed of float16 tensor cores and an error close to that of float32. The module is
+imported only if there is a CUDA tensor.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import triton.language as tl
 from .log_sums import LogRatios, TermProduct
 
 ROWS, COLUMNS = 64, 32
-"""Of a tile."""
+"""Size of a tile."""
 
-TOP_OF_RANGE = 256.0
-WIDEST = 256
-"""A split factor is three times as wide as the latents that it shares: up to 85 of them fit the kernel."""
+FACTOR_RANGE = 256.0
+"""Largest number of a split factor; factors are scaled to it."""
+
+MAX_WIDTH = 256
+"""Maximum width of a split factor. It is three times the number of shared latents, so that 85 of them fit."""
 
 
 @triton.jit
@@ -40,7 +42,10 @@ def _joint_kernel(  # type: ignore[no-untyped-def]
     N_WIDTH: tl.constexpr, A_WIDTH: tl.constexpr, B_WIDTH: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, STRIP: tl.constexpr, BEST_ONLY: tl.constexpr,
 ):  # fmt: skip
-    """One program: BM rows, whose factors it keeps, against a strip of STRIP x BN columns."""
+    """Score BM rows, whose factors stay on chip, against a strip of STRIP x BN columns.
+
+    n, a, b : the product of the numerator, and the two of the denominator
+    """
     program = tl.program_id(0)
     tile, strip = program // n_strips, program % n_strips
     rows = tile * BM + tl.arange(0, BM)
@@ -68,8 +73,8 @@ def _joint_kernel(  # type: ignore[no-untyped-def]
         if BEST_ONLY:
             best = tl.maximum(best, tl.where(inside[None, :], value, float("-inf")))
         else:
-            place = rows[:, None].to(tl.int64) * n_columns + columns[None, :]
-            tl.store(out + place, value, mask=in_rows[:, None] & inside[None, :])
+            position = rows[:, None].to(tl.int64) * n_columns + columns[None, :]
+            tl.store(out + position, value, mask=in_rows[:, None] & inside[None, :])
     if BEST_ONLY:
         lanes = strip * BN + tl.arange(0, BN)
         tl.store(
@@ -80,41 +85,43 @@ def _joint_kernel(  # type: ignore[no-untyped-def]
 
 
 def _split(side: torch.Tensor, *, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """[hi, hi, lo] of a left or [hi, lo, hi] of a right factor, padded to a power of two, and its unit."""
+    """Return [hi, hi, lo] of a left or [hi, lo, hi] of a right factor, padded to a power of two, and its unit.
+
+    The result is cached as an attribute of the factor, which belongs to the engine.
+    """
     name = "_mvplda_left" if left else "_mvplda_right"
     if not hasattr(side, name):
-        # made once for as long as the factor lives
         x = side[:, :-2]
-        unit = x.abs().max().clamp(min=1e-30) / TOP_OF_RANGE
-        # float16 has ten bits: two of them hold a float32 to 2^-21
+        unit = x.abs().max().clamp(min=1e-30) / FACTOR_RANGE
+        # float16 has ten bits of mantissa: two numbers hold a float32 to 2^-21
         high = (x / unit).half()
         low = (x / unit - high).half()
         split = torch.cat([high, high, low] if left else [high, low, high], 1)
         width = max(16, triton.next_power_of_2(split.shape[1]))
         setattr(side, name, (torch.nn.functional.pad(split, (0, width - split.shape[1])), unit))
-    made: tuple[torch.Tensor, torch.Tensor] = getattr(side, name)
-    return made
+    split_and_unit: tuple[torch.Tensor, torch.Tensor] = getattr(side, name)
+    return split_and_unit
 
 
 class JointScorer:
-    """Two-view terms (one product above, two and the constant 0 below) on the GPU.
+    """Scorer of two-view ratios on the GPU: one product in the numerator, two and the constant 0 in the denominator.
 
-    strip : tiles of columns that a program goes through
-    exchanged : rows and columns of the terms change places
+    strip : number of column tiles per program
+    exchanged : whether to exchange rows and columns of the ratios
     """
 
-    def __init__(self, terms: LogRatios, strip: int = 4, *, exchanged: bool = False) -> None:
-        self.parts = []
-        for product in terms.products:
+    def __init__(self, log_ratios: LogRatios, strip: int = 4, *, exchanged: bool = False) -> None:
+        self.operands = []
+        for product in log_ratios.products:
             left, right = torch.as_tensor(product.left), torch.as_tensor(product.right)
             row, column = left[:, -2].contiguous(), right[:, -1].contiguous()
             if exchanged:
                 left, right, row, column = right, left, column, row
             l_split, l_unit = _split(left, left=True)
             r_split, r_unit = _split(right, left=False)
-            self.parts.append((l_split, r_split, row, column, l_unit * r_unit))
+            self.operands.append((l_split, r_split, row, column, l_unit * r_unit))
         self.strip = strip
-        self.shape = (len(self.parts[0][0]), len(self.parts[0][1]))
+        self.shape = (len(self.operands[0][0]), len(self.operands[0][1]))
 
     @property
     def strips(self) -> int:
@@ -123,11 +130,11 @@ class JointScorer:
     def _launch(self, out: torch.Tensor, best_only: bool) -> None:
         grid = (triton.cdiv(self.shape[0], ROWS) * self.strips,)
         _joint_kernel[grid](
-            *(value for part in self.parts for value in part),
+            *(value for operand in self.operands for value in operand),
             out,
             *self.shape,
             self.strips,
-            *(part[0].shape[1] for part in self.parts),
+            *(operand[0].shape[1] for operand in self.operands),
             BM=ROWS,
             BN=COLUMNS,
             STRIP=self.strip,
@@ -137,62 +144,63 @@ class JointScorer:
         )
 
     def fill(self, out: torch.Tensor) -> None:
-        """Write every LLR into a contiguous float32 tensor."""
+        """Write all LLRs into a contiguous float32 tensor."""
         self._launch(out, best_only=False)
 
     def lane_maxima(self) -> torch.Tensor:
-        """(rows, lanes): the best LLR of every row in every lane of columns; nothing else is written.
+        """Return the (rows, lanes) best LLR of each row per lane of columns; the matrix is not written.
 
-        A lane is every BN-th column of a strip: see `lane_columns`.
+        A lane consists of every BN-th column of a strip, see `lane_columns`.
         """
         out = torch.empty(
             (self.shape[0], self.strips * COLUMNS),
             dtype=torch.float32,
-            device=self.parts[0][0].device,
+            device=self.operands[0][0].device,
         )
         self._launch(out, best_only=True)
         return out
 
     def lane_columns(self, lanes: torch.Tensor) -> torch.Tensor:
-        """(..., strip): the columns of some lanes; those beyond the last column are no columns."""
+        """Return the (..., strip) columns of lanes; columns beyond the last one do not exist."""
         first = lanes // COLUMNS * (COLUMNS * self.strip) + lanes % COLUMNS
         return first[..., None] + COLUMNS * torch.arange(self.strip, device=lanes.device)
 
 
-def fits(terms: LogRatios) -> bool:
-    """Whether the kernel can score these terms: two views, float32, and not too wide."""
-    widths = [product.left.shape[1] for product in terms.products]
+def fits(log_ratios: LogRatios) -> bool:
+    """Return whether the kernel supports these ratios: two views, float32, and at most `MAX_WIDTH` wide."""
+    widths = [product.left.shape[1] for product in log_ratios.products]
     return (
-        terms.product_counts == (1, 2)
-        and terms.dtype == "float32"
-        and 3 * (max(widths) - 2) <= WIDEST
+        log_ratios.product_counts == (1, 2)
+        and log_ratios.dtype == "float32"
+        and 3 * (max(widths) - 2) <= MAX_WIDTH
     )
 
 
-def best_rows(terms: LogRatios, top: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(columns, top) numbers and LLRs of the best rows of every column; the matrix is never written.
+def best_rows(log_ratios: LogRatios, top: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the (columns, top) numbers and LLRs of the best rows per column, without the matrix.
 
-    The best LLR of every lane of rows tells which lanes can hold the best rows; those are scored again.
+    The lanes with the best maxima contain the best rows; only these lanes are scored again.
     """
-    # the kernel keeps the best of rows: here the best of columns are wanted
-    scorer = JointScorer(terms, strip=32, exchanged=True)
+    # the kernel keeps the best columns of each row: exchange both
+    scorer = JointScorer(log_ratios, strip=32, exchanged=True)
     maxima = scorer.lane_maxima()
     lanes = maxima.topk(min(top, maxima.shape[1]), dim=1).indices
     n_columns, n_rows = scorer.shape
     numbers, scores = [], []
     step = max(1, 2**22 // (lanes.shape[1] * scorer.strip))
     for start in range(0, n_columns, step):
-        some = slice(start, start + step)
-        rows = scorer.lane_columns(lanes[some]).flatten(1)
+        columns = slice(start, start + step)
+        rows = scorer.lane_columns(lanes[columns]).flatten(1)
         outside = rows >= n_rows
-        # lanes reach beyond the last row: those are scored as the last, and left out
+        # rows beyond the last are scored as the last, and masked out
         rows = rows.clamp(max=n_rows - 1)
-        value = torch.as_tensor(terms.ratios(partial(_dots, some=some, rows=rows))[0])
+        value = torch.as_tensor(log_ratios.ratios(partial(_dots, columns=columns, rows=rows))[0])
         best = value.masked_fill(outside, float("-inf")).topk(top, dim=1)
         numbers.append(rows.gather(1, best.indices))
         scores.append(best.values)
     return torch.cat(numbers), torch.cat(scores)
 
 
-def _dots(product: TermProduct, some: slice, rows: torch.Tensor) -> torch.Tensor:
-    return torch.einsum("crw,cw->cr", product.left[rows], product.right[some])
+def _dots(product: TermProduct, columns: slice, rows: torch.Tensor) -> torch.Tensor:
+    """Return the (columns, rows) values of a product, for other rows in each column."""
+    return torch.einsum("crw,cw->cr", product.left[rows], product.right[columns])
