@@ -82,8 +82,8 @@ def test_known_classes_in_vectors_are_those_in_latents(
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_worlds_that_share_a_product_are_added_up_with_care(wide: bool) -> None:
-    """Far from all classes, the largest rows and columns lie in different worlds."""
+def test_assignments_that_share_a_product_are_added_up_with_care(wide: bool) -> None:
+    """Far from all classes, the largest rows and columns belong to different assignments."""
     model = known_model(wide)
     rng = np.random.default_rng(6)
     E, T = 200 * rng.normal(size=(2, 6, 5))

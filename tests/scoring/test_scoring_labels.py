@@ -119,16 +119,16 @@ def test_labels_that_are_asked_about_are_claims(rng):
     got = model.llr(enrol, test, same=("a", "b"), dtype=np.float64)[0, 0]
     both = np.concatenate([e, t])
 
-    def world(a, word):
+    def log_density(a, word):
         return density(model, both, [0] * 3 + [a] * 2, ["hi", "no", "bye", word, word])
 
     wrong = ("hi", "bye", "new")
     against = [
-        log_mean([world(0, w) for w in wrong]),
-        world(1, "no"),
-        log_mean([world(1, w) for w in wrong]),
+        log_mean([log_density(0, w) for w in wrong]),
+        log_density(1, "no"),
+        log_mean([log_density(1, w) for w in wrong]),
     ]
-    assert got == pytest.approx(world(0, "no") - log_mean(against), abs=TOLERANCE)
+    assert got == pytest.approx(log_density(0, "no") - log_mean(against), abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("same", [None, "a"])
@@ -139,7 +139,7 @@ def test_known_classes_of_mixed_enrolments(same, trained, rng):
     got = trained.llr(enrol, trained.enrol(t, [0, 0]), same=same, known="b", dtype=np.float64)[0, 0]
     both = np.concatenate([e, t])
 
-    def world(a, words):
+    def log_density(a, words):
         return log_mean(
             [
                 density(trained, both, [0] * 3 + [a] * 2, ["x", "y", "x", w, w], known="wxyz")
@@ -148,10 +148,10 @@ def test_known_classes_of_mixed_enrolments(same, trained, rng):
         )
 
     tc, tw, ic, iw = (
-        world(0, "xy"),
-        world(0, ["w", "z", "new"]),
-        world(1, "xy"),
-        world(1, ["w", "z", "new"]),
+        log_density(0, "xy"),
+        log_density(0, ["w", "z", "new"]),
+        log_density(1, "xy"),
+        log_density(1, ["w", "z", "new"]),
     )
     expected = (
         tc - log_mean([tw, ic, iw]) if same is None else log_mean([tc, tw]) - log_mean([ic, iw])
@@ -168,20 +168,22 @@ def test_a_prompted_sequence(trained, rng):
     )
     both = np.concatenate([e, t])
 
-    def world(a, first, second):
+    def log_density(a, first, second):
         words = ["w", "x", first, second, first]
         return density(trained, both, [0] * 2 + [a] * 3, words, known="wxyz")
 
     facts = trained.llr(enrol, test, same="a", known=["b"], dtype=np.float64)[0, 0]
-    assert facts == pytest.approx(world(0, "y", "x") - world(1, "y", "x"), abs=TOLERANCE)
+    assert facts == pytest.approx(
+        log_density(0, "y", "x") - log_density(1, "y", "x"), abs=TOLERANCE
+    )
     others = [(first, "x") for first in ("w", "z", "new")] + [
         ("y", second) for second in ("w", "z", "new")
     ]
     others.append(("new", "newer"))
-    wrong = [log_mean([world(a, *pair) for pair in others]) for a in (0, 1)]
+    wrong = [log_mean([log_density(a, *pair) for pair in others]) for a in (0, 1)]
     claims = trained.llr(enrol, test, same=["a", "b"], known=["b"], dtype=np.float64)[0, 0]
     assert claims == pytest.approx(
-        world(0, "y", "x") - log_mean([*wrong, world(1, "y", "x")]), abs=TOLERANCE
+        log_density(0, "y", "x") - log_mean([*wrong, log_density(1, "y", "x")]), abs=TOLERANCE
     )
 
 
@@ -192,7 +194,7 @@ def test_known_claims_and_tests_of_several_cells(trained, rng):
     got = trained.llr(trained.enrol(e, [0, 0]), test, known={"b": ["x"]}, dtype=np.float64)[0, 0]
     both = np.concatenate([e, t])
 
-    def world(meets, words):
+    def log_density(meets, words):
         classes = (
             [[0, 0, 0 if meets == 0 else 1, 0 if meets == 1 else 2]]
             if meets is not None
@@ -205,10 +207,11 @@ def test_known_claims_and_tests_of_several_cells(trained, rng):
         ]
 
     others = ["w", "y", "z", "new"]
-    tc = log_mean(world(0, "x") + world(1, "x"))
-    tw = log_mean(world(0, others) + world(1, others))
+    tc = log_mean(log_density(0, "x") + log_density(1, "x"))
+    tw = log_mean(log_density(0, others) + log_density(1, others))
     assert got == pytest.approx(
-        tc - log_mean([tw, *world(None, "x"), log_mean(world(None, others))]), abs=TOLERANCE
+        tc - log_mean([tw, *log_density(None, "x"), log_mean(log_density(None, others))]),
+        abs=TOLERANCE,
     )
 
 
@@ -239,7 +242,7 @@ def test_claims_must_be_of_the_right_type_and_known(trained, rng):
 
 
 def test_one_wrong_word_of_a_sequence_is_a_wrong_sequence(rng):
-    """The test claims w x y z and says w x y v: of the worlds against it, those with one wrong word are the likely."""
+    """The test claims w x y z and says w x y v: of the assignments against it, those with one wrong word are likely."""
     words = np.array(list("vwxyz"))
     labels = {"a": np.repeat(np.arange(8), 10), "b": np.tile(np.repeat(words, 2), 8)}
     loadings = {"a": rng.normal(size=(D, 1)), "b": 3 * rng.normal(size=(D, 2))}
