@@ -1,12 +1,12 @@
-"""Files of this package: ``.safetensors`` with a version and a fingerprint, whole or not there. No pickle.
+"""Model files: ``.safetensors`` with a version and a fingerprint, written all or nothing, without pickle.
 
-Below stand `packed_chunks` and `unpack`, from arrays and plain values to a file and back, and the one writer of whole
-files. On them stands `Persistent`: a class that inherits from it enters itself in the registry, gives its state as
-arrays and plain values, and is restored by `load`.
+`packed_chunks` and `unpack` convert between arrays with plain values and a file; `atomic_write` writes whole files.
+`Persistent` builds on them: its subclasses register themselves, return their state as arrays and plain values, and are
+restored by `load`.
 
-A fingerprint shows that a file is whole, not that it was made by this package. So every object that is read is checked
-before anybody gets it (`restore`): numbers are finite, and `check_state` finds that the parts fit each other and give
-a finite answer to ordinary input. What fails is a `FileFormatError`.
+A fingerprint shows that a file is complete, not that this package wrote it. Every object from a file is therefore
+checked before it is returned (`restore`): numbers are finite, and `check_state` verifies that arrays and values fit
+each other and give finite results for ordinary input. A failed check raises `FileFormatError`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
 
 from ._optional import load_entry_points
@@ -44,12 +44,12 @@ from .exceptions import (
 
 Tensors = dict[str, NDArray[Any]]
 State = tuple[Tensors, Json]
-"""Arrays by name, and values that JSON can hold."""
+"""Arrays by name, and values for JSON."""
 
 FORMAT, DESCRIPTION_KEY = "mvplda", "object"
-"""Of all files, and of the description in them."""
+"""Format name in the metadata of all files, and key of the JSON description there."""
 FEATURE_NAMES = "feature_names_in_"
-"""Attribute of estimators that were fitted to a table: the names of its columns, as scikit-learn keeps them."""
+"""Attribute of estimators that were fitted to a table: the column names, as in scikit-learn."""
 VERSION = 1
 SAFETENSORS_TYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
@@ -57,11 +57,11 @@ SAFETENSORS_TYPES = {
 }  # fmt: skip
 GZIP = b"\x1f\x8b"
 MAX_WIDTH = 2**20
-"""Columns of vectors that a file may speak of."""
+"""Largest number of columns of vectors that a file may require."""
 STANDARD = "-"
-"""Stands for standard input or output."""
+"""File name of standard input or output."""
 EXTRACTOR_SUFFIX = ".extractor"
-"""A file of this name beside vectors says what made them."""
+"""Suffix of the file beside vectors that contains the name of their extractor."""
 FILE_SIGNATURES = {
     b"PAR1": "a Parquet file",
     b"\x93NUMPY": "a NumPy array (.npy)",
@@ -75,16 +75,16 @@ FILE_SIGNATURES = {
     b"<": "a page of HTML or XML",
     b"{": "a JSON file",
 }
-"""What a file is that begins so."""
+"""File types by their first bytes."""
 DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
-"""Names of open descriptors: links that lead to no name that could be replaced."""
+"""Prefixes of open descriptors, which cannot be replaced by another file."""
 
 
 def packed_chunks(tensors: Tensors, about: Json) -> Iterator[bytes | memoryview]:
-    """The bytes of a file, piece by piece: tensors, a description, version and fingerprint.
+    """Yield the bytes of a file: tensors, a description, version and fingerprint.
 
-    The same contents always give the same bytes. The library of safetensors writes its
-    metadata in an order that it draws anew every time.
+    The same contents always give the same bytes, unlike the safetensors library, which writes its
+    metadata in random order.
     """
     header: Json = {
         "__metadata__": {
@@ -95,7 +95,7 @@ def packed_chunks(tensors: Tensors, about: Json) -> Iterator[bytes | memoryview]
         }
     }
     start = 0
-    # large items first: all are aligned
+    # Tensors with large items come first, so that all are aligned.
     order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     for name in order:
         array = tensors[name]
@@ -114,12 +114,12 @@ def packed_chunks(tensors: Tensors, about: Json) -> Iterator[bytes | memoryview]
 
 
 def unpack(path: PathLike) -> State:
-    """The tensors and the description that `packed_chunks` put in a file, checked."""
+    """Read the tensors and the description that `packed_chunks` wrote, and verify the fingerprint."""
     tensors, metadata = read_tensors(path)
-    found = metadata.get("format")
-    if found != FORMAT:
+    file_format = metadata.get("format")
+    if file_format != FORMAT:
         raise FileFormatError(
-            f"{path} is a safetensors file, but not one that mvplda wrote: it has the format {found!r}; expected "
+            f"{path} is a safetensors file, but not one that mvplda wrote: it has the format {file_format!r}; expected "
             f"{FORMAT!r}, of models, calibrators and statistics"
         )
     version = metadata.get("version", "")
@@ -129,34 +129,34 @@ def unpack(path: PathLike) -> State:
         )
     try:
         about = json.loads(metadata[DESCRIPTION_KEY], parse_constant=_refuse_constant)
-        whole = metadata["fingerprint"] == fingerprint(tensors, about)
+        is_complete = metadata["fingerprint"] == fingerprint(tensors, about)
     except (KeyError, ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path} lacks parts of an {DESCRIPTION_KEY}: {error}") from error
-    if not whole:
+        raise FileFormatError(f"{path} is incomplete or damaged: {error}") from error
+    if not is_complete:
         raise FileFormatError(f"{path} is damaged: its contents do not match its fingerprint")
     return tensors, about
 
 
-def _refuse_constant(name: str) -> Any:
-    """JSON has no NaN and no infinity, and no file of this package has them among its values."""
+def _refuse_constant(name: str) -> NoReturn:
+    """Reject NaN and infinity, which JSON does not have and no file of this package contains."""
     raise ValueError(f"a value is {name}")
 
 
 def file_type(head: bytes) -> str:
-    """What a file is that begins with these bytes, where that can be seen; else nothing."""
-    return next((what for start, what in FILE_SIGNATURES.items() if head.startswith(start)), "")
+    """Return the type of a file by its first bytes; empty if it is unknown."""
+    return next((name for start, name in FILE_SIGNATURES.items() if head.startswith(start)), "")
 
 
 def read_metadata(path: PathLike) -> dict[str, str]:
-    """Metadata of a safetensors file; its tensors are not read."""
+    """Read the metadata of a safetensors file without its tensors."""
     return read_tensors(path, metadata_only=True)[1]
 
 
 def read_tensors(path: PathLike, metadata_only: bool = False) -> tuple[Tensors, dict[str, str]]:
-    """Tensors and metadata of a safetensors file."""
+    """Read the tensors and the metadata of a safetensors file."""
     path = Path(path)
     if path.is_dir():
-        raise FileFormatError(f"{path} is a folder; a file was expected")
+        raise FileFormatError(f"expected a file; {path} is a folder")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
@@ -168,14 +168,14 @@ def read_tensors(path: PathLike, metadata_only: bool = False) -> tuple[Tensors, 
     except (SafetensorError, OSError) as error:
         with path.open("rb") as opened:
             head = opened.read(8)
-        came = file_type(head) or f"a file that begins with {head!r}"
+        actual = file_type(head) or f"a file that begins with {head!r}"
         raise FileFormatError(
-            f"{path} is truncated or not a safetensors file, which was expected: it is {came}"
+            f"{path} is truncated or not a safetensors file: it is {actual}"
         ) from error
 
 
 def fingerprint(tensors: Tensors, about: Json) -> str:
-    """SHA-256 of the parameters, names and settings."""
+    """Return the SHA-256 of tensors, names and description."""
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(tensors):
         digest.update(f"{name}{tensors[name].shape}{tensors[name].dtype}".encode())
@@ -184,35 +184,35 @@ def fingerprint(tensors: Tensors, about: Json) -> str:
 
 
 def check_writable(*targets: PathLike) -> None:
-    """Raise the error now that writing there would give later: before long work, not after it.
+    """Raise an error if a target cannot be written, so that it is reported before long work.
 
-    ``-`` stands for standard output and can always be written.
+    Standard output (``-``) is always accepted.
     """
     for target in targets:
         path = Path(target)
         if str(path) == STANDARD:
             continue
         if path.is_dir():
-            raise IsADirectoryError(f"{path} is a folder; give the name of a file to write")
+            raise IsADirectoryError(f"expected the name of a file to write; {path} is a folder")
         folder = Path(os.path.realpath(path)).parent
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder} to write {path.name} in")
         if not os.access(path if _is_device(path) else folder, os.W_OK):
             raise PermissionError(
-                f"{path} cannot be written: it, or its folder, may not be changed"
+                f"{path} cannot be written: no permission to change it or its folder"
             )
 
 
 @contextmanager
 def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
-    """Temporary files to write, which take the places of the targets when the block ends well.
+    """Yield temporary files that replace the targets if the block succeeds.
 
-    After an error the temporary files are gone and the targets are as they were. A link stays a link: what it points
-    to is written. Devices, pipes and standard output (``-``), which cannot be replaced, get a copy. What is called
-    ``.gz`` is compressed.
+    After an error the temporary files are deleted and the targets are unchanged. A link is kept, and the file that it
+    points to is replaced. Devices, pipes and standard output (``-``) cannot be replaced and receive a copy. Targets
+    with the suffix ``.gz`` are compressed.
     """
     check_writable(*targets)
-    parts: dict[Path, Path] = {}
+    targets_by_temporary: dict[Path, Path] = {}
     try:
         for target in targets:
             path = Path(target)
@@ -220,26 +220,27 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
             if not _is_device(path):
                 path = Path(os.path.realpath(path))
                 folder = path.parent
-            # names of files end at 255 bytes
-            part = folder / f"{path.name[:40]}.{secrets.token_hex(6)}.part"
-            part.touch(0o600 if _is_device(path) else 0o666, exist_ok=False)
-            parts[part] = path
+            # File names are limited to 255 bytes.
+            temporary = folder / f"{path.name[:40]}.{secrets.token_hex(6)}.part"
+            temporary.touch(0o600 if _is_device(path) else 0o666, exist_ok=False)
+            targets_by_temporary[temporary] = path
             if path.is_file():
-                shutil.copymode(path, part)
-        yield list(parts)
-        for part, path in parts.items():
+                shutil.copymode(path, temporary)
+        yield list(targets_by_temporary)
+        for temporary, path in targets_by_temporary.items():
             if path.suffix.lower() == ".gz":
-                _compress(part)
-            with part.open("r+b") as file:  # Windows syncs only what may be written
+                _compress(temporary)
+            # Windows can only sync files that are open for writing.
+            with temporary.open("r+b") as file:
                 os.fsync(file.fileno())
-        for part, path in parts.items():
+        for temporary, path in targets_by_temporary.items():
             if str(path) == STANDARD:
-                sys.stdout.buffer.write(part.read_bytes())
+                sys.stdout.buffer.write(temporary.read_bytes())
                 sys.stdout.buffer.flush()
             elif _is_device(path):
-                path.write_bytes(part.read_bytes())
+                path.write_bytes(temporary.read_bytes())
             else:
-                os.replace(part, path)
+                os.replace(temporary, path)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
@@ -247,69 +248,69 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
             error.errno, f"{error.strerror}: {', '.join(map(str, targets))} was not written"
         ) from error
     finally:
-        for part in parts:
-            part.unlink(missing_ok=True)
+        for temporary in targets_by_temporary:
+            temporary.unlink(missing_ok=True)
 
 
-def _compress(part: Path) -> None:
-    """Compress a file in its place, unless it is compressed already, as a download may be."""
-    data = part.read_bytes()
+def _compress(path: Path) -> None:
+    """Compress a file in place, unless it is already compressed, as a download may be."""
+    data = path.read_bytes()
     if not data.startswith(GZIP):
-        # no name and no time: the same contents give the same bytes
-        part.write_bytes(gzip.compress(data, mtime=0))
+        # Without a name and a time, the same contents give the same bytes.
+        path.write_bytes(gzip.compress(data, mtime=0))
 
 
 def write_atomically(path: PathLike, data: bytes) -> None:
     """Write a file, all or nothing."""
-    with atomic_write(path) as (part,):
-        part.write_bytes(data)
+    with atomic_write(path) as (temporary,):
+        temporary.write_bytes(data)
 
 
 def _is_device(path: Path) -> bool:
-    """Whether this is no file that another could replace: a device, a pipe, or a descriptor of this process."""
+    """Return whether a path is a device, a pipe or a descriptor of this process, which cannot be replaced."""
     name = str(path)
     return (
         name == STANDARD or name.startswith(DESCRIPTORS) or (path.exists() and not path.is_file())
     )
 
 
-# Objects that a file can hold.
+# Objects in files.
 
 
 REGISTRY: dict[str, type[Persistent]] = {}
-"""Classes by name. Each enters itself."""
+"""Subclasses of `Persistent` by name."""
 
 
 class Persistent:
-    """What a file can keep. A subclass is found again by its name, and needs no table to be entered in.
+    """Base class of objects that can be saved to a file. Subclasses register themselves by name.
 
-    The state of an estimator is its settings, and the attributes of `FITTED` that a fit leaves. A class whose state
-    is something else says so in `get_state` and `from_state`.
+    The state of an estimator consists of its settings and its fitted attributes (`FITTED`). A class with another state
+    overrides `get_state` and `from_state`.
     """
 
     KIND: ClassVar[str] = "object"
-    """What this is, in one word, for people."""
+    """Kind of object in one word, for messages."""
 
     FITTED: ClassVar[tuple[str, ...]] = ()
-    """Attributes that a fit leaves."""
+    """Attributes set by fit."""
 
     STORED_KEYS: ClassVar[dict[str, str]] = {}
-    """Keys in files of those settings and attributes of `FITTED` that are stored under another name."""
+    """Keys in files of the settings and fitted attributes that are stored under another name."""
 
     COMPONENTS: ClassVar[tuple[str, ...]] = ()
-    """Attributes that a fit leaves, and which are dicts of objects that a file can keep themselves."""
+    """Attributes set by fit that are dicts of `Persistent` objects."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        other = REGISTRY.setdefault(cls.__name__, cls)
-        if other.__module__ != cls.__module__:
+        registered = REGISTRY.setdefault(cls.__name__, cls)
+        if registered.__module__ != cls.__module__:
             raise TypeError(
-                f"files know a class {cls.__name__} already, that of {other.__module__}: take another name"
+                f"a class {cls.__name__} is already registered by {registered.__module__}: choose another name"
             )
         REGISTRY[cls.__name__] = cls
 
     def get_state(self) -> State:
-        """Arrays and plain values from which `from_state` makes this object again."""
+        """Return the arrays and plain values from which `from_state` restores this object."""
         parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
         settings = json_settings(
             {self.STORED_KEYS.get(name, name): value for name, value in parameters.items()}
@@ -323,27 +324,27 @@ class Persistent:
                 )
             value = getattr(self, attribute)
             stored = self.STORED_KEYS.get(attribute, attribute)
-            named = value if isinstance(value, dict) else {}
+            entries = value if isinstance(value, dict) else {}
             if isinstance(value, np.ndarray):
                 arrays[stored] = np.ascontiguousarray(value)
-            elif any(isinstance(part, np.ndarray) for part in named.values()):
-                arrays |= {f"{stored}/{key}": part for key, part in named.items()}
+            elif any(isinstance(entry, np.ndarray) for entry in entries.values()):
+                arrays |= {f"{stored}/{key}": entry for key, entry in entries.items()}
             else:
                 values[stored] = value.item() if isinstance(value, np.generic) else value
         state: Json = {"settings": settings, "values": values}
         for attribute in self.COMPONENTS:
-            parts = getattr(self, attribute).items()
+            components = getattr(self, attribute).items()
             state[attribute] = {
-                name: put_component(arrays, f"{attribute}/{i}", part, Persistent)
-                for i, (name, part) in enumerate(parts)
+                name: put_component(arrays, f"{attribute}/{i}", component, Persistent)
+                for i, (name, component) in enumerate(components)
             }
         return arrays, state
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
-        """The object whose state this is."""
+        """Restore an object from its state."""
         names = {stored: name for name, stored in cls.STORED_KEYS.items()}
-        part = cls(**{names.get(key, key): value for key, value in values["settings"].items()})
+        restored = cls(**{names.get(key, key): value for key, value in values["settings"].items()})
         fitted = {**values["values"], **arrays}
         for name, array in arrays.items():
             attribute, slash, key = name.partition("/")
@@ -353,193 +354,196 @@ class Persistent:
             stored = cls.STORED_KEYS.get(attribute, attribute)
             if stored not in fitted:
                 raise FileFormatError(f"the {cls.__name__} has no {stored}")
-            setattr(part, attribute, fitted[stored])
+            setattr(restored, attribute, fitted[stored])
         for attribute in cls.COMPONENTS:
-            parts = {
+            components = {
                 name: get_component(arrays, f"{attribute}/{i}", about, Persistent)
                 for i, (name, about) in enumerate(values[attribute].items())
             }
-            setattr(part, attribute, parts)
-        return part
+            setattr(restored, attribute, components)
+        return restored
 
     def check_state(self) -> None:
-        """Raise an error where what a file holds makes no such object, or one without finite answers."""
+        """Raise an error if the state is inconsistent or gives results that are not finite."""
 
     def save(self, path: PathLike) -> None:
-        """Write this to a ``.safetensors`` file, all or nothing."""
+        """Write the object to a ``.safetensors`` file, all or nothing."""
         arrays, about = state_of(self, Persistent)
-        with atomic_write(path) as (part,), part.open("wb") as file:
+        with atomic_write(path) as (temporary,), temporary.open("wb") as file:
             file.writelines(packed_chunks(arrays, about))
 
     @classmethod
     def load(cls, path: PathLike) -> Self:
-        """Read what `save` wrote; `mvplda.load` reads whatever a file holds."""
-        held = load(path)
-        if isinstance(held, cls):
-            return held
-        name = type(held).__name__
+        """Read an object of this class from a file; `mvplda.load` reads objects of any class."""
+        loaded = load(path)
+        if isinstance(loaded, cls):
+            return loaded
+        name = type(loaded).__name__
         raise FileFormatError(
             f"{path} holds a {name}, not a {cls.__name__}: use mvplda.load or {name}.load"
         )
 
     def describe(self) -> Json:
-        """What this is, in plain values."""
+        """Return the class and the settings as plain values."""
         return {"class": type(self).__name__, "settings": self.get_params(deep=False)}  # type: ignore[attr-defined]
 
 
 def load(path: PathLike) -> Any:
-    """Read what a file of mvplda holds: a `Bundle`, a scorer, a calibrator or statistics."""
+    """Read an object from a file: a `Bundle`, a scorer, a calibrator or statistics."""
     arrays, about = unpack(path)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")  # about numbers that are refused here
+            # Values that cause warnings are rejected by the checks.
+            warnings.simplefilter("ignore")
             return restore(arrays, about, Persistent)
     except MemoryError:
         raise
-    except Exception as error:  # foreign values lead to any error there is
+    except Exception as error:  # values of unknown origin can cause any error
         reason = str(error) or type(error).__name__
         raise FileFormatError(
-            f"{path} lacks parts of what it should hold, or they do not fit: {reason}. If another version of mvplda "
-            "wrote it, make it again"
+            f"{path} is incomplete, or its contents do not fit: {reason}. If another version of mvplda "
+            "wrote it, create it again"
         ) from error
 
 
-def state_of(part: Any, kind: type[Any]) -> State:
-    """The state of a part that must be of a kind; its class is among the values."""
-    if not (isinstance(part, Persistent) and isinstance(part, kind)):
-        known = sorted(name for name, cls in REGISTRY.items() if issubclass(cls, kind))
+def state_of(component: object, kind: type[object]) -> State:
+    """Return the checked state of a component of a class `kind`; the values include the name of its class."""
+    if not (isinstance(component, Persistent) and isinstance(component, kind)):
+        accepted = sorted(name for name, cls in REGISTRY.items() if issubclass(cls, kind))
         raise ParameterError(
-            f"a {type(part).__name__} cannot be kept in a file here; these can: {known}"
+            f"expected one of the classes {accepted} for a file; got a {type(component).__name__}"
         )
-    arrays, values = part.get_state()
+    arrays, values = component.get_state()
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            _check_part(part, arrays)
+            _check_component(component, arrays)
     except (MvpldaError, ArithmeticError, np.linalg.LinAlgError) as error:
         raise DataError(
-            f"the {type(part).__name__} is not written, because it could not be loaded again: {error}. Check the "
+            f"the {type(component).__name__} is not written, because it could not be loaded again: {error}. Check the "
             "vectors that it was fitted to"
         ) from error
-    # a table with its columns in another order is refused after loading, too
-    names = getattr(part, FEATURE_NAMES, None)
+    # With the column names, a table in another order is refused after loading too.
+    names = getattr(component, FEATURE_NAMES, None)
     if names is not None:
         values = {**values, FEATURE_NAMES: list(map(str, names))}
-    return arrays, {"class": type(part).__name__, **values}
+    return arrays, {"class": type(component).__name__, **values}
 
 
-def _check_part(part: Persistent, arrays: Tensors) -> None:
-    """Refuse a part with numbers that are not finite, or whose arrays and values do not fit each other."""
+def _check_component(component: Persistent, arrays: Tensors) -> None:
+    """Raise an error for numbers that are not finite, or arrays and values that do not fit each other."""
     for key, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise FileFormatError(
-                f"the array {key} of its {type(part).__name__} holds NaN or infinity"
+                f"the array {key} of its {type(component).__name__} holds NaN or infinity"
             )
-    part.check_state()
+    component.check_state()
 
 
 def restore(arrays: Tensors, about: Json, kind: type[Any]) -> Any:
-    """The part whose state `state_of` gave; it must be of a kind."""
+    """Restore a component of a class `kind` from its state."""
     name = about["class"]
     if name not in REGISTRY:
-        # which imports whatever stands around a scorer, and the scorers
+        # The bundle imports all scorers, which register themselves.
         import_module(".bundle", __package__)
     if name not in REGISTRY:
         load_entry_points("scorers")
     cls = REGISTRY.get(name)
     if cls is None:
-        raise FileFormatError(f"it names a part {name!r}, which this mvplda does not know")
+        raise FileFormatError(f"it contains a {name!r}, which is unknown to this version of mvplda")
     if not issubclass(cls, kind):
-        raise FileFormatError(f"it has a {name} in the place of a {kind.__name__}")
-    part: Persistent = cls.from_state(arrays, about)
+        raise FileFormatError(f"it contains a {name}; expected a {kind.__name__}")
+    component: Persistent = cls.from_state(arrays, about)
     if FEATURE_NAMES in about:
-        _restore_feature_names(part, about[FEATURE_NAMES])
-    _check_part(part, arrays)
-    return part
+        _restore_feature_names(component, about[FEATURE_NAMES])
+    _check_component(component, arrays)
+    return component
 
 
-def _restore_feature_names(part: Any, names: Any) -> None:
-    """Give a part from a file the column names that it was fitted with."""
+def _restore_feature_names(component: Any, names: object) -> None:
+    """Set the column names of the table that a component was fitted to."""
     are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    width = getattr(part, "width_in", None) or getattr(part, "n_features_in_", None)
+    width = getattr(component, "width_in", None) or getattr(component, "n_features_in_", None)
     if not are_names or len(names) != width:
-        raise FileFormatError(
-            f"the names of its columns are a list of {width} texts; got {names!r}"
-        )
-    part.feature_names_in_ = np.array(names, dtype=object)
+        raise FileFormatError(f"expected a list of {width} column names; got {names!r}")
+    component.feature_names_in_ = np.array(names, dtype=object)
 
 
-def check_answers(part: Any, answer: Callable[[Array], Any], width: int) -> None:
-    """Refuse an object that gives NaN or infinity for two ordinary vectors of this width."""
-    check_width(part, width)
-    check_finite(part, answer(ordinary_vectors(width)))
+def check_answers(component: object, answer: Callable[[Array], Any], width: int) -> None:
+    """Raise an error if a component gives NaN or infinity for two ordinary vectors of this width."""
+    check_width(component, width)
+    check_finite(component, answer(ordinary_vectors(width)))
 
 
-def check_width(part: Any, width: int) -> None:
-    """Refuse an object whose vectors would have no column, or more than any extractor gives."""
+def check_width(component: object, width: int) -> None:
+    """Raise an error if the width of vectors is 0 or larger than that of any extractor."""
     if not 0 < width <= MAX_WIDTH:
         raise FileFormatError(
-            f"a {type(part).__name__} takes vectors of 1 to {MAX_WIDTH} columns; this one has a width of {width}"
+            f"a {type(component).__name__} takes vectors of 1 to {MAX_WIDTH} columns; this one has a width of {width}"
         )
 
 
-def check_finite(part: Any, answers: Any) -> None:
-    """Refuse an object that gives NaN or infinity for ordinary input."""
+def check_finite(component: object, answers: ArrayLike) -> None:
+    """Raise an error if the results of a component for ordinary input contain NaN or infinity."""
     if not np.isfinite(np.asarray(answers)).all():
-        raise FileFormatError(f"the {type(part).__name__} gives NaN or infinity for ordinary input")
+        raise FileFormatError(
+            f"the {type(component).__name__} gives NaN or infinity for ordinary input"
+        )
 
 
 def ordinary_vectors(width: int) -> Array:
-    """(2, width) vectors of numbers around 1."""
+    """Return two vectors (2, width) with values around 1."""
     return np.linspace(0.31, 1.73, 2 * width).reshape(2, width)
 
 
-def put_component(arrays: Tensors, prefix: str, part: Any, kind: type[Any]) -> Json:
-    """Put the arrays of a part among those of the whole, under a prefix; gives its values."""
-    own, about = state_of(part, kind)
-    arrays.update({f"{prefix}/{name}": array for name, array in own.items()})
+def put_component(arrays: Tensors, prefix: str, component: object, kind: type[object]) -> Json:
+    """Add the arrays of a component to those of its container, under a prefix, and return its values."""
+    component_arrays, about = state_of(component, kind)
+    arrays.update({f"{prefix}/{name}": array for name, array in component_arrays.items()})
     return about
 
 
 def get_component(arrays: Tensors, prefix: str, about: Json, kind: type[Any]) -> Any:
-    """The part that `put_component` put under a prefix."""
-    own = {
+    """Restore the component that `put_component` stored under a prefix."""
+    component_arrays = {
         name[len(prefix) + 1 :]: array
         for name, array in arrays.items()
         if name.startswith(f"{prefix}/")
     }
-    return restore(own, about, kind)
+    return restore(component_arrays, about, kind)
 
 
 def json_settings(settings: Json) -> Json:
-    """The settings that a text can hold; callbacks and random generators are left out."""
+    """Return the settings that JSON can represent; callbacks and random generators are omitted."""
     plain = {}
     for name, value in settings.items():
-        # NumPy's arrays and numbers become lists and numbers
+        # NumPy arrays and scalars become lists and numbers.
         with suppress(TypeError, AttributeError):
             plain[name] = json.loads(json.dumps(value, default=methodcaller("tolist")))
     return plain
 
 
-def check_same_extractor(one: str, of_one: str | None, other: str, of_other: str | None) -> None:
-    """Refuse what different extractors made; warn where only one of them is known.
+def check_same_extractor(
+    name_a: str, extractor_a: str | None, name_b: str, extractor_b: str | None
+) -> None:
+    """Raise an error if two sources of vectors have different extractors; warn if one extractor is unknown.
 
     Parameters
     ----------
-    one, other : a model, or files of vectors, as errors call them
-    of_one, of_other : the names of their extractors
+    name_a, name_b : names of a model or of files of vectors, for messages
+    extractor_a, extractor_b : names of their extractors
     """
-    if of_one == of_other:
+    if extractor_a == extractor_b:
         return
-    if of_one and of_other:
+    if extractor_a and extractor_b:
         raise DataError(
-            f"the extractor of {other} is {of_other!r}, that of {one} {of_one!r}: they do not fit. "
+            f"the extractor of {name_b} is {extractor_b!r}, that of {name_a} {extractor_a!r}: they do not fit. "
             "Make the vectors of both with the same one"
         )
-    if of_one is None:
-        one, other = other, one
+    if extractor_a is None:
+        name_a, name_b = name_b, name_a
     warnings.warn(
-        f"{one} has the extractor {of_one or of_other!r}, {other} has no note of its own (a file ending in "
+        f"{name_a} has the extractor {extractor_a or extractor_b!r}; {name_b} names no extractor (in a file ending in "
         f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked",
         UnknownExtractorWarning,
         stacklevel=3,
@@ -547,18 +551,19 @@ def check_same_extractor(one: str, of_one: str | None, other: str, of_other: str
 
 
 def toml_pairs(values: Card) -> list[str]:
-    """key = value, as TOML."""
+    """Return one TOML line ``key = value`` per entry."""
     bare = re.compile(r"[A-Za-z0-9_-]+")
     return [
-        f"{k if bare.fullmatch(k) else toml_value(k)} = {toml_value(v)}" for k, v in values.items()
+        f"{key if bare.fullmatch(key) else toml_value(key)} = {toml_value(value)}"
+        for key, value in values.items()
     ]
 
 
 def toml_value(value: Any) -> str:
-    """A plain value as TOML, which Python reads and does not write; a list of tables has a line for each."""
+    """Format a plain value as TOML, which the standard library only reads; each table of a list has a line."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(toml_pairs(value)) + " }"
-    if isinstance(value, (tuple, list)) and any(isinstance(part, Mapping) for part in value):
+    if isinstance(value, (tuple, list)) and any(isinstance(item, Mapping) for item in value):
         return "[\n    " + ",\n    ".join(map(toml_value, value)) + ",\n]"
-    # text, numbers and lists of them are the same in JSON, but for the character that ends ASCII
+    # Text, numbers and lists are written as in JSON, except for the character DEL.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

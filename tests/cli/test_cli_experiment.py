@@ -235,8 +235,7 @@ def test_vectors_of_another_extractor_are_refused(folder):
         "score", "one.safetensors", "--test", "train.scp", "--trials", "one-trials", folder=folder
     )
     assert (
-        "warning: the model has the extractor 'net-1', train.scp has no note of its own"
-        in done.stderr
+        "warning: the model has the extractor 'net-1'; train.scp names no extractor" in done.stderr
     )
 
 
@@ -264,7 +263,7 @@ def test_enrolment_and_test_vectors_of_different_extractors_are_refused(folder):
     done = mvplda(*common, "right.npz", folder=folder)
     assert done.returncode == 1
     assert "right.npz is 'net-2', that of the test vectors 'net-1'" in done.stderr
-    assert "bare.npz has no note of its own" in ok(*common, "bare.npz", folder=folder).stderr
+    assert "bare.npz names no extractor" in ok(*common, "bare.npz", folder=folder).stderr
 
 
 @pytest.mark.parametrize(

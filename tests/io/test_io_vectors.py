@@ -389,7 +389,7 @@ def test_extractors_are_compared(tmp_path: Path) -> None:
         check_same_extractor("a", "net-1", "b", "net-2")
     for sides in (("a", "net-1", "b", None), ("b", None, "a", "net-1")):
         with pytest.warns(
-            UnknownExtractorWarning, match="a has the extractor 'net-1', b has no note of its own"
+            UnknownExtractorWarning, match="a has the extractor 'net-1'; b names no extractor"
         ):
             check_same_extractor(*sides)
 

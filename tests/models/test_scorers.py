@@ -289,7 +289,7 @@ def test_the_registry() -> None:
     assert set(NAMED) >= {"multiview", "plda", "cosine", "distance"}
     with pytest.raises(
         TypeError,
-        match=r"a class PLDA already, that of mvplda\.models\.plda: take another name",
+        match=r"a class PLDA is already registered by mvplda\.models\.plda: choose another name",
     ):
         type("PLDA", (Persistent,), {})
 

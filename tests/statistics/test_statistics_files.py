@@ -357,5 +357,5 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path, what: str) -> Non
     BROKEN[what](tensors, about)
     path = tmp_path / "broken.safetensors"
     path.write_bytes(b"".join(packed_chunks(tensors, about)))
-    with pytest.raises(FileFormatError, match="lacks parts of what it should hold"):
+    with pytest.raises(FileFormatError, match="is incomplete, or its contents do not fit"):
         SufficientStatistics.load(path)

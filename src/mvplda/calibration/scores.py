@@ -155,8 +155,8 @@ def _count_speakers(speakers: ArrayLike, targets: BoolArray) -> tuple[int, float
     if effective_speakers < ENOUGH_SPEAKERS:
         warnings.warn(
             f"the calibration rests on {len(trials)} speaker(s), equivalent to {effective_speakers:.0f} with "
-            "equal numbers of target trials: it can be far off for other speakers. Calibrate on at least "
-            f"{ENOUGH_SPEAKERS} speakers",
+            "equal numbers of target trials: it can be far off for other speakers. "
+            f"Calibrate on {ENOUGH_SPEAKERS} or more",
             FewSpeakersWarning,
             stacklevel=3,
         )
