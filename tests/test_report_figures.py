@@ -117,7 +117,7 @@ def test_a_page_says_its_finding_first_and_what_the_kinds_mean(tmp_path):
     assert f"IC (impostor, right phrase), {eer['IC']}." in page
     assert "There are no intervals: give the speakers" in page
     threshold = f"<td>{result['Total']['threshold_at_far/0.01']:.3f}</td>"
-    assert page.index("Thresholds and what they cost") < page.index(threshold)
+    assert page.index("Thresholds and their errors") < page.index(threshold)
     assert "<td>too few</td>" in page
     assert "<dt>TW</dt><dd>right speaker, wrong phrase</dd>" in page
     assert '<div class="scroll" tabindex="0"' in page

@@ -1,4 +1,4 @@
-"""Repeated text, such as the ids of millions of trials, stored as a table of names and a number per entry."""
+"""Repeated text, such as the ids of millions of trials, stored as distinct names and integer codes."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ._typing import BoolArray
 
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """Text that repeats, such as the ids of millions of trials: a table of names, and its row for every entry.
+    """Array of repeated text, such as the ids of millions of trials: distinct names, and one code per entry.
 
-    NumPy takes it for the (n,) array of text that it stands for, and so do ``==``, ``[...]`` and `tolist`.
+    NumPy functions, ``==``, ``[...]`` and `tolist` treat it as an (n,) array of text.
 
-    names : (k,) text, each once
-    codes : (n,) rows of `names`
+    names : (k,) distinct text
+    codes : (n,) index into `names` of each entry
     """
 
     names: NDArray[np.str_]
     codes: NDArray[np.integer[Any]]
 
     @classmethod
-    def of(cls, values: Any) -> Coded:
+    def of(cls, values: ArrayLike | Coded) -> Coded:
+        """Encode an array of text; return a `Coded` unchanged."""
         if isinstance(values, Coded):
             return values
         array = np.asarray(values, dtype=np.str_)
@@ -43,7 +44,7 @@ class Coded:
 
     @property
     def used(self) -> list[str]:
-        """The names that occur."""
+        """Names with at least one entry, sorted."""
         return [str(name) for name in self.names[np.unique(self.codes)]]
 
     def __len__(self) -> int:
@@ -68,10 +69,10 @@ class Coded:
         return list(map(self.names.tolist().__getitem__, self.codes.tolist()))
 
     def isin(self, names: Iterable[str]) -> BoolArray:
-        """Which entries are one of these names."""
+        """Return a mask of the entries that are among these names."""
         return np.asarray(np.isin(self.names, list(names))[self.codes])
 
     def renamed(self, names: Sequence[str]) -> Coded:
-        """With another name in place of each; those that are called the same become one."""
+        """Replace each name by another; equal names are merged."""
         table = Coded.of(names)
         return Coded(table.names, table.codes[self.codes])

@@ -1,4 +1,4 @@
-"""Detection costs: costs of misses and false alarms, prior of targets, and the presets of evaluations."""
+"""Detection costs: costs of misses and false alarms, prior of targets, and presets of public evaluations."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from ._typing import AnyArray
 from .exceptions import ParameterError
 
-# What errors cost.
-
 
 @dataclass(frozen=True)
 class DetectionCost:
-    """One operating point.
+    """Costs of both errors and prior of targets.
 
-    name : how it is called in tables
+    name : name in tables
     prior : probability that a trial is a target, in (0, 1)
     miss_cost, false_alarm_cost : positive; C_miss and C_fa where NIST writes them
 
@@ -36,7 +34,7 @@ class DetectionCost:
         costs = (self.miss_cost, self.false_alarm_cost)
         if not 0 < self.prior < 1 or not all(0 < cost < math.inf for cost in costs):
             raise ParameterError(
-                f"the prior of a target lies in (0, 1), costs are positive and finite; got {self}"
+                f"expected a prior of targets in (0, 1), and costs that are positive and finite; got {self}"
             )
 
     def __str__(self) -> str:
@@ -54,17 +52,17 @@ class DetectionCost:
 
     @property
     def _ratio(self) -> float:
-        """Of the costs of the two decisions that need no score: accept all, reject all."""
+        """Ratio of the costs of the two decisions without a score: accept all over reject all."""
         return self.false_alarm_cost * (1 - self.prior) / (self.miss_cost * self.prior)
 
     @property
     def threshold(self) -> float:
-        """Bayes' threshold for natural-log likelihood ratios: accept at or above it."""
+        """Bayes threshold of natural-log likelihood ratios; scores at or above it are accepted."""
         log_odds = math.log(self.prior) - math.log1p(-self.prior)
         return math.log(self.false_alarm_cost / self.miss_cost) - log_odds
 
     def at(self, miss: AnyArray, false_alarm: AnyArray) -> AnyArray:
-        """Normalised cost of a miss rate and a false-alarm rate."""
+        """Compute the normalised cost of a miss rate and a false-alarm rate."""
         return self.miss_weight * miss + self.false_alarm_weight * false_alarm
 
 
@@ -79,14 +77,14 @@ PRESETS = {
         DetectionCost("voxsrc", 0.05),  # VoxCeleb Speaker Recognition Challenge
     )
 }
-"""Operating points by name."""
+"""Detection costs of public evaluations by name."""
 
 
 Costs = str | DetectionCost | Iterable[str | DetectionCost]
 
 
 def detection_cost(cost: str | DetectionCost) -> DetectionCost:
-    """A preset by name, or a triple written ``"C_miss,C_fa,P_target"``.
+    """Return a preset by name, or parse a triple ``"C_miss,C_fa,P_target"``.
 
     Examples
     --------
@@ -109,7 +107,7 @@ def detection_cost(cost: str | DetectionCost) -> DetectionCost:
 
 
 def detection_costs(costs: Costs) -> tuple[DetectionCost, ...]:
-    """Several costs; of those with one name, the last."""
+    """Return several costs; of equal names only the last is kept."""
     if isinstance(costs, str | DetectionCost):
         costs = [costs]
     return tuple({cost.name: cost for cost in map(detection_cost, costs)}.values())

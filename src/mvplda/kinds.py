@@ -1,17 +1,17 @@
-"""Kinds of trials, and what errors on them cost: in which of the views enrolment and test agree.
+"""Kinds of trials: the views in which enrolment and test agree.
 
-Of one view a trial is ``target`` or ``nontarget``. Of two views, speaker and phrase, the kinds are
+With one view a trial is ``target`` or ``nontarget``. With two views, speaker and phrase, the kinds are
 TC (target speaker, correct phrase), TW (target, wrong phrase), IC (impostor, correct phrase) and IW.
-Of three and more a kind is called by the views that agree, ``speaker+channel``, or ``none``. The
-trials that agree in every view are the targets. A ``spoof`` is a machine's imitation of the target.
+With three or more views, a kind is named by the views that agree, ``speaker+channel``, or ``none``. The
+trials that agree in every view are the targets. A ``spoof`` is a synthetic imitation of the target.
 
-Costs: what misses and false alarms cost, how often targets come, and the threshold that follows.
+The detection cost function weighs misses and false alarms (`mvplda.costs`):
 
     DCF(threshold) = miss_cost prior miss + false_alarm_cost (1 - prior) false_alarm
 
-divided by the cost of the better of the two decisions that need no score,
-min(miss_cost prior, false_alarm_cost (1 - prior)); 1 is worth nothing. *minDCF* takes the best
-threshold, known afterwards; *actDCF* the one that Bayes gives in advance to
+divided by the cost of the better of the two decisions without a score,
+min(miss_cost prior, false_alarm_cost (1 - prior)); 1 is the cost of useless scores. *minDCF* uses the best
+threshold, chosen with the labels; *actDCF* uses the Bayes threshold of
 log-likelihood ratios, log(false_alarm_cost (1 - prior) / (miss_cost prior)).
 """
 
@@ -28,15 +28,15 @@ from .coded import Coded
 from .exceptions import DataError, LabelError
 
 Kinds = Mapping[str, ArrayLike] | ArrayLike
-"""Masks by kind, the name of every trial's kind, or which trials are targets."""
+"""Masks by kind, the name of the kind of each trial, or a mask of the targets."""
 
 SPOOF = "spoof"
-"""The kind of trial, and the fifth hypothesis: a machine that imitates the target."""
+"""Kind of trial and hypothesis: a synthetic imitation of the target."""
 TARGET, NONTARGET = "target", "nontarget"
-"""The two kinds of trials of one view."""
+"""Kinds of trials of a single view."""
 TARGETS = ("TC", TARGET)
 NONTARGETS = ("IW", "IC", "TW", NONTARGET, SPOOF)
-"""In the order of the rows of a table."""
+"""Kinds of non-targets, in the order of the rows of a table."""
 NOTHING_SAME = "none"
 KIND_WORDS = {
     "TC": "right speaker, right phrase",
@@ -53,11 +53,11 @@ SPELLINGS = {
         ("imp", "non", "non-target", "imposter", "impostor", "false", "0", "-1"), "nontarget"
     ),
 }
-"""What lists of trials write, in small letters, and the kind that they mean."""
+"""Kinds by their lower-case spellings in lists of trials."""
 
 
 def kinds_by_pattern(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
-    """The kind of every pattern of same and different, all the same first."""
+    """Return the kind of each pattern of same and different views; the first is all the same."""
     names = {}
     for same in product((True, False), repeat=len(views)):
         name = "+".join(compress(views, same)) or NOTHING_SAME
@@ -70,7 +70,7 @@ def kinds_by_pattern(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
 
 
 def recognised_kinds(names: Iterable[str]) -> set[str]:
-    """Which of some names are kinds: target, TC, spoof ..., patterns such as ``speaker+channel``, and their views."""
+    """Return the names that are kinds: target, TC, spoof ..., patterns such as ``speaker+channel``, and their views."""
     listed = set(names)
     shared = {name for name in listed if "+" in name or name == NOTHING_SAME}
     shared = {name for name in shared if all(view[:1].isalpha() for view in name.split("+"))}
@@ -79,12 +79,12 @@ def recognised_kinds(names: Iterable[str]) -> set[str]:
 
 
 def trial_kinds(enrol: Labels, test: Labels) -> dict[str, BoolArray]:
-    """Masks (enrol, test) of the kinds of trials, targets first: every enrolment meets every test.
+    """Return masks (enrol, test) of the kinds of all pairs of enrolments and tests, targets first.
 
     Parameters
     ----------
     enrol, test : mapping
-        Labels by view, the same views on both sides, the first being the speaker.
+        Labels by view; both sides have the same views, and the first is the speaker.
 
     Examples
     --------
@@ -105,27 +105,29 @@ def trial_kinds(enrol: Labels, test: Labels) -> dict[str, BoolArray]:
         )
     kinds = {}
     for pattern, kind in kinds_by_pattern(views).items():
-        agreed = [wanted == mask for wanted, mask in zip(pattern, same, strict=True)]
-        kinds[kind] = np.logical_and.reduce(agreed)
+        matches = [mask == is_same for is_same, mask in zip(pattern, same, strict=True)]
+        kinds[kind] = np.logical_and.reduce(matches)
     return kinds
 
 
 def _agreement(enrol: ArrayLike, test: ArrayLike, view: str) -> BoolArray:
-    one = np.asarray(enrol)
-    other = np.asarray(test)
-    if one.ndim != 1 or other.ndim != 1:
+    """Return the (enrol, test) mask of equal labels in one view."""
+    enrol_labels = np.asarray(enrol)
+    test_labels = np.asarray(test)
+    if enrol_labels.ndim != 1 or test_labels.ndim != 1:
         raise LabelError(
-            f"labels of view {view!r} are flat lists; got shapes {one.shape} and {other.shape}"
+            f"expected flat lists of labels of view {view!r}; got shapes {enrol_labels.shape} and {test_labels.shape}"
         )
-    if one.dtype.kind == other.dtype.kind != "O":
-        # comparing codes is faster than comparing text
-        codes = np.unique(np.concatenate([one, other]), return_inverse=True)[1].astype(np.int32)
-        one, other = np.split(codes, [len(one)])
-    return np.asarray(one[:, None] == other, dtype=bool)
+    if enrol_labels.dtype.kind == test_labels.dtype.kind != "O":
+        # Comparing codes is faster than comparing text.
+        labels = np.concatenate([enrol_labels, test_labels])
+        codes = np.unique(labels, return_inverse=True)[1].astype(np.int32)
+        enrol_labels, test_labels = np.split(codes, [len(enrol_labels)])
+    return np.asarray(enrol_labels[:, None] == test_labels, dtype=bool)
 
 
 def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, BoolArray]:
-    """Masks by kind from masks, from the name of every trial's kind, or from ``is_target`` flags."""
+    """Return masks by kind, given masks, the name of the kind of each trial, or a mask of the targets."""
     if isinstance(kinds, Mapping):
         masks = {str(kind): np.asarray(mask) for kind, mask in kinds.items()}
     elif not isinstance(kinds, Coded) and np.asarray(kinds).dtype == bool:
@@ -142,14 +144,14 @@ def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, BoolArray]:
             )
         if (covered & mask).any():
             raise DataError(
-                f"a trial has one kind; {int((covered & mask).sum())} of {kind!r} have another kind too"
+                f"a trial has one kind; {int((covered & mask).sum())} of {kind!r} have a second kind"
             )
         covered |= mask
     return masks
 
 
 def target_kind(kinds: Mapping[str, object]) -> str:
-    """The kind that is to be accepted: TC, target, or same in every view."""
+    """Return the kind of the targets: TC, target, or the same in every view."""
     names = [*TARGETS]
     if any(kind == NOTHING_SAME or "+" in kind for kind in kinds):
         shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
@@ -158,11 +160,11 @@ def target_kind(kinds: Mapping[str, object]) -> str:
         if name in kinds:
             return name
     raise DataError(
-        f"no kind of trial is TC, target or the same in every view among {list(kinds)}: call the targets so"
+        f"no kind of trial among {list(kinds)} is TC, target or the same in every view: rename the kind of the targets"
     )
 
 
 def ordered_kinds(kinds: Mapping[str, object], target: str) -> list[str]:
-    """The kinds of non-targets in the order of a table: IW, IC, TW, then others as they come."""
-    usual = [kind for kind in NONTARGETS if kind in kinds and kind != target]
-    return [*usual, *(kind for kind in kinds if kind not in (*usual, target))]
+    """Return the kinds of non-targets in the order of a table: IW, IC, TW, then others as they occur."""
+    standard = [kind for kind in NONTARGETS if kind in kinds and kind != target]
+    return [*standard, *(kind for kind in kinds if kind not in (*standard, target))]

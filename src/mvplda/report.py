@@ -1,4 +1,4 @@
-"""A self-contained page of tables and plots: no network, light and dark, printable."""
+"""Self-contained HTML report with tables and plots: offline, light and dark, printable."""
 
 from __future__ import annotations
 
@@ -63,20 +63,20 @@ ul.notes { font-size: .85rem; opacity: .85; padding-left: 1.2rem; }
 
 
 FEW_SPEAKERS = 50
-"""With fewer the page advises to measure with more."""
+"""Number of speakers below which the page recommends more."""
 
 CALIBRATE = (
     "Use a threshold that was measured on trials like these, or calibrate scores of other speakers in such trials with "
     "mvplda calibrate."
 )
-"""What to do where actDCF is far from minDCF: scores of a calibrated model may be so at a prior it was not made for."""
+"""Advice if actDCF is far from minDCF, as for a calibrated model at a prior that it was not calibrated for."""
 
 INTERVAL = '<small class="interval">{} to {}</small>'
-"""How a cell shows its interval."""
+"""Format of an interval in a cell."""
 
 
 def headline(result: Evaluation, intervals: Intervals | None) -> str:
-    """The total error, with its interval."""
+    """Format the total equal error rate with its interval."""
     text = f"{100 * result['Total']['eer']:.2f} % errors"
     ends = None if intervals is None else intervals.of("Total", "eer")
     if intervals is None or ends is None:
@@ -85,33 +85,35 @@ def headline(result: Evaluation, intervals: Intervals | None) -> str:
 
 
 def finding(result: Evaluation, intervals: Intervals | None) -> str:
-    """The result in a sentence or two."""
+    """Summarise the result in one or two sentences."""
     rows = dict(result.rows)
     total = rows.pop("Total")
     text = (
-        f"{headline(result, intervals)}: so many owners are rejected, and impostors accepted, at the threshold where "
-        f"both rates are equal (EER). {total.n_targets:,} targets, {total.n_nontargets:,} impostors."
+        f"{headline(result, intervals)}: share of rejected owners and of accepted impostors at the threshold where "
+        f"both are equal (EER). {total.n_targets:,} targets, {total.n_nontargets:,} impostors."
     )
-    others = {kind: row["eer"] for kind, row in rows.items() if row.n_nontargets}
-    if len(others) > 1:
-        hardest = max(others, key=lambda kind: others[kind])
-        words = f"{hardest} ({KIND_WORDS[hardest]})" if hardest in KIND_WORDS else hardest
-        text += f" Hardest kind of impostor: {words}, {100 * others[hardest]:.2f} %."
+    eer_by_kind = {kind: row["eer"] for kind, row in rows.items() if row.n_nontargets}
+    if len(eer_by_kind) > 1:
+        hardest = max(eer_by_kind, key=lambda kind: eer_by_kind[kind])
+        name = hardest
+        if hardest in KIND_WORDS:
+            name = f"{hardest} ({KIND_WORDS[hardest]})"
+        text += f" Hardest kind of impostor: {name}, {100 * eer_by_kind[hardest]:.2f} %."
     return text
 
 
 def advice(result: Evaluation, intervals: Intervals | None) -> list[str]:
-    """What to do next."""
+    """Recommend next steps in sentences."""
     costs = "; ".join(map(result.actual_and_least, result.costs))
     sentences = [
         "As far as these trials show, the scores are calibrated well enough to be used as likelihood ratios: "
         f"{costs}."
     ]
-    if shown := result.uncalibrated():
-        sentences = [f"{_capitalised(shown)}. {CALIBRATE}"]
+    if finding_text := result.uncalibrated():
+        sentences = [f"{_capitalised(finding_text)}. {CALIBRATE}"]
     if intervals is None:
         sentences.append(
-            "There are no intervals: give the speakers of both sides to see how far the errors would change with "
+            "There are no intervals: give the speakers of both sides to see how much the errors would vary with "
             "other speakers."
         )
     elif intervals.n_speakers < FEW_SPEAKERS:
@@ -119,7 +121,7 @@ def advice(result: Evaluation, intervals: Intervals | None) -> list[str]:
             f"{intervals.n_speakers} speakers are few: measure with at least {FEW_SPEAKERS} before you trust "
             "small differences."
         )
-    return [*sentences, "Choose a threshold from the next table by what an error costs you."]
+    return [*sentences, "Choose a threshold from the next table by the costs of both errors."]
 
 
 def _capitalised(text: str) -> str:
@@ -127,7 +129,7 @@ def _capitalised(text: str) -> str:
 
 
 def thresholds_table(result: Evaluation, intervals: Intervals | None) -> str:
-    """Thresholds for wanted false-alarm rates, and what they cost."""
+    """Return a table of thresholds for given false-alarm rates, with their miss rates."""
     rows = []
     for metric in result.metrics:
         family, _, rate = metric.name.partition("/")
@@ -136,7 +138,7 @@ def thresholds_table(result: Evaluation, intervals: Intervals | None) -> str:
             cells = [result.cell(m, "Total", intervals, INTERVAL) for m in (threshold, metric)]
             rows.append([f"1 in {1 / float(rate):,.0f}", *cells])
     head = ["impostors accepted", "threshold (LLR)", "owners rejected, %"]
-    return f"<h2>Thresholds and what they cost</h2>{html_table(head, rows)}" if rows else ""
+    return f"<h2>Thresholds and their errors</h2>{html_table(head, rows)}" if rows else ""
 
 
 def write_report(
@@ -146,12 +148,12 @@ def write_report(
     scores: Mapping[str, FloatArray],
     intervals: Intervals | None = None,
 ) -> None:
-    """Write a page of tables and plots.
+    """Write an HTML report of one system, with tables and plots.
 
     Parameters
     ----------
-    result, intervals : of `mvplda.metrics.evaluate` and `speaker_intervals`
-    scores : by kind of trial
+    result, intervals : results of `mvplda.metrics.evaluate` and `speaker_intervals`
+    scores : scores by kind of trial
     """
     plots = figures(
         DetDisplay(scores, result.costs[0]), ScoreHistogramDisplay(scores), TippettDisplay(scores)
@@ -160,7 +162,7 @@ def write_report(
 
 
 def figures(*displays: Display) -> str:
-    """Plots as they stand in a page; none where matplotlib is not installed."""
+    """Return plots as HTML; a note and a warning if matplotlib is not installed."""
     cells = ""
     try:
         for display in displays:
@@ -174,7 +176,7 @@ def figures(*displays: Display) -> str:
 
 
 def write_page(path: PathLike, title: str, body: str) -> None:
-    """A page with its style inside."""
+    """Write an HTML page with an embedded style sheet."""
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -185,24 +187,24 @@ def write_page(path: PathLike, title: str, body: str) -> None:
 
 
 def notes_list(notes: Iterable[str], style: str = "notes") -> str:
-    """Sentences below a table."""
+    """Return sentences as an HTML list."""
     items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     return f'<ul class="{style}">{items}</ul>'
 
 
-def definition_list(words: Mapping[str, str]) -> str:
-    """Names and what they mean."""
-    rows = [f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in words.items()]
+def definition_list(definitions: Mapping[str, str]) -> str:
+    """Return names and their meanings as an HTML definition list."""
+    rows = [f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in definitions.items()]
     return f'<dl class="kinds">{"".join(rows)}</dl>'
 
 
 def collapsible(summary: str, text: str) -> str:
-    """Text that shows when it is asked for."""
+    """Return preformatted text that is collapsed at first."""
     return f"<details><summary>{html.escape(summary)}</summary><pre>{html.escape(text)}</pre></details>"
 
 
 def tables(result: Evaluation, intervals: Intervals | None) -> str:
-    """What one system reached: finding, advice, thresholds, and every table by kind of trial."""
+    """Return the HTML of one system's results: finding, advice, thresholds, and tables by kind of trial."""
     body = f'<p class="finding">{html.escape(finding(result, intervals))}</p>'
     body += definition_list(
         {k: w for k, w in KIND_WORDS.items() if k in (result.target, *result.rows)}
@@ -210,18 +212,19 @@ def tables(result: Evaluation, intervals: Intervals | None) -> str:
     body += f"<h2>What to do next</h2>{notes_list(advice(result, intervals), 'advice')}"
     body += thresholds_table(result, intervals)
     for title, metrics in result.tables().items():
-        if title == THRESHOLDS:  # of the total they are above
+        if title == THRESHOLDS:
+            # Those of the total are in the table above.
             continue
-        # the counts come last, so that what was asked for stands beside the kind on a narrow screen
+        # Counts come last, so that the metrics are next to the kind on a narrow screen.
         grid = result.grid(metrics, intervals, INTERVAL)
-        head, *rows = [[html.escape(k), *rest, n, m] for k, n, m, *rest in grid]
-        shown = html_table(head, rows, list(result.rows).index("Total"))
-        body += f"<h2>{html.escape(title)} by kind of trial</h2>{shown}"
+        head, *rows = [[html.escape(kind), *cells, n, m] for kind, n, m, *cells in grid]
+        table = html_table(head, rows, list(result.rows).index("Total"))
+        body += f"<h2>{html.escape(title)} by kind of trial</h2>{table}"
     return body + notes_list(result.definitions(intervals))
 
 
 def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], best: int | None = None) -> str:
-    """A table, of headings and of cells that are HTML; it scrolls in itself where it is too wide."""
+    """Return an HTML table that scrolls sideways if it is too wide; headings are text, cells are HTML."""
     top = "".join(f"<th>{html.escape(heading)}</th>" for heading in head)
     body = ""
     for i, row in enumerate(rows):
@@ -234,7 +237,7 @@ def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], best: int | N
 
 
 def _inline(svg: str, name: str) -> str:
-    """An SVG inside the page: ids of its own, and ink in the reader's text colour."""
+    """Prepare an SVG for the page: unique ids, and ink in the text colour of the page."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)

@@ -131,7 +131,7 @@ def test_a_sealed_calibrator_that_makes_no_sense(about: Any, tmp_path: Path) -> 
 
 
 def test_a_folder_in_place_of_a_model(tmp_path: Path) -> None:
-    with pytest.raises(FileFormatError, match="expected a file; .* is a folder"):
+    with pytest.raises(FileFormatError, match=r"expected a file; .* is a folder"):
         load(tmp_path)
 
 

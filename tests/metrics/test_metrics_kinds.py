@@ -105,9 +105,9 @@ def test_labels_that_do_not_fit():
         trial_kinds({"speaker": [1], "phrase": [1, 2]}, {"speaker": [1], "phrase": [1]})
     with pytest.raises(DataError, match="shape of the scores"):
         evaluate([1.0, 2.0], {"TC": np.array([True])})
-    with pytest.raises(DataError, match="1 of 'IC' have another kind too"):
+    with pytest.raises(DataError, match="1 of 'IC' have a second kind"):
         evaluate([1.0, 2.0], {"TC": np.array([True, True]), "IC": np.array([False, True])})
-    with pytest.raises(DataError, match="call the targets so"):
+    with pytest.raises(DataError, match="rename the kind of the targets"):
         evaluate([1.0, 2.0], ["yes", "no"])
     with pytest.raises(DataError, match="no non-target"):
         evaluate([1.0, 2.0], ["TC", "TC"])

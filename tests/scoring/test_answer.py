@@ -336,7 +336,7 @@ def test_values_that_are_not_those_of_the_trials_are_refused(bundle: Bundle, dat
         replace(answer, keys=np.array(["speaker"]))
     with pytest.raises(DataError, match="near llr has shape"):
         replace(answer, near_matches=NearMatches("phrase", answer.llr, np.zeros(3), answer.llr))
-    with pytest.raises(DataError, match="has 2 numbers"):
+    with pytest.raises(DataError, match="expected 2 indices"):
         answer.take(1)
     with pytest.raises(DataError, match="one number per test"):
         bundle.answer(X[:3], X[5:12], Question(countermeasure=np.zeros(3)), [[0, 0]])

@@ -1,4 +1,4 @@
-"""The answer to a question about trials: log-likelihoods of hypotheses, ratios and posteriors."""
+"""Answers to questions about trials: log-likelihoods of hypotheses, ratios and posteriors."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ V = TypeVar("V")
 
 
 def hypothesis_name(shared: Hypothesis) -> str:
-    """A hypothesis in words: ``speaker+phrase``, ``speaker``, ``nothing``."""
+    """Return the name of a hypothesis: ``speaker+phrase``, ``speaker``, ``nothing``."""
     return "+".join(shared) or "nothing"
 
 
 def question_key(question: Question, views: Sequence[str]) -> str:
-    """The canonical text of a question: ``speaker+phrase``, ``speaker``, ``speaker+phrase|phrase known``.
+    """Return the canonical text of a question: ``speaker+phrase``, ``speaker``, ``speaker+phrase|phrase known``.
 
     views : the model's base views, in their order
     """
     given = dict(question.given or {})
-    asked = [view for view in views if view not in given]
+    open_views = [view for view in views if view not in given]
     if question.same is not None:
-        asked = [view for view in views if view in question.same]
+        open_views = [view for view in views if view in question.same]
     facts = [f"{view} {given[view]}" for view in views if view in given]
     facts += [f"{view} known" for view in views if view in question.known_views]
-    return "|".join(["+".join(asked), *facts])
+    return "|".join(["+".join(open_views), *facts])
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Log-likelihoods of weighted hypotheses for a matrix or a list of trials, and all that follows from them.
+    """Log-likelihoods of weighted hypotheses for a matrix or a list of trials, with LLRs and posteriors.
 
-    Everything that belongs to a trial has the shape of `llr`, (profiles, tests) or (trials,), so that a matrix, a list
-    and `take` cannot differ. LLR, half LLRs, probabilities and decisions come from one weighted set of hypotheses:
-    those for the question weigh one half together, and so do those against it.
+    All values per trial have the shape of `llr`, (profiles, tests) or (trials,), so that a matrix, a list and `take`
+    cannot differ. LLRs, probabilities and decisions come from one weighted set of hypotheses: those for the question
+    have a total weight of one half, and so do those against it.
 
     Parameters
     ----------
     logs : {hypothesis: log-likelihoods}, up to a constant per trial
     ratio : hypotheses for and against, with their log weights
-    question : the question, as it was asked
-    keys : text of the question that each trial was answered by, see `question_key`; known classes may differ by profile
+    question : question that the answer is for
+    keys : text of the question of each trial, see `question_key`; known classes may differ by profile
     is_calibrated : whether each trial is calibrated for its question
     countermeasure : LLR of a person's voice against a spoof, per trial; None: no countermeasure
     claims : {view: class that the question names for the trial's profile}
@@ -79,7 +79,7 @@ class Answer:
     llr: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        # what the question rules out is no part of the answer
+        # Hypotheses that the question rules out are removed.
         logs = {h: np.asarray(self.logs[h]) for h in self.ratio.hypotheses}
         object.__setattr__(self, "logs", logs)
         llr = self.ratio.of(logs)
@@ -91,33 +91,34 @@ class Answer:
         object.__setattr__(self, "llr", llr)
 
     def _check_shapes(self, shape: tuple[int, ...]) -> None:
-        parts: dict[str, Array | Names | BoolArray] = {
+        """Raise `DataError` unless all values per trial have this shape."""
+        values_by_name: dict[str, Array | Names | BoolArray] = {
             **{f"logs of {hypothesis_name(h)!r}": values for h, values in self.logs.items()},
             **{f"claims of {view!r}": names for view, names in self.claims.items()},
             "keys": self.keys,
             "is_calibrated": self.is_calibrated,
         }
         if self.countermeasure is not None:
-            parts["countermeasure"] = self.countermeasure
+            values_by_name["countermeasure"] = self.countermeasure
         if self.near_matches is not None:
-            parts |= {
+            values_by_name |= {
                 f"near {name}": getattr(self.near_matches, name)
                 for name in ("prior", "llr", "same")
             }
-        for name, values in parts.items():
+        for name, values in values_by_name.items():
             if np.shape(values) != shape:
                 raise DataError(
-                    f"the answer is about trials of shape {shape}, {name} has shape {np.shape(values)}: give one value "
-                    "per trial"
+                    f"the answer is about trials of shape {shape}, but {name} has shape {np.shape(values)}: "
+                    "give one value per trial"
                 )
 
     @property
     def key(self) -> str:
-        """Text of the question, where all trials were answered by one."""
+        """Text of the question, if it is the same for all trials."""
         keys = np.unique(self.keys)
         if len(keys) != 1:
             raise LabelError(
-                f"the trials were answered by different questions, {keys.tolist()}: see Answer.keys"
+                f"the trials have different questions, {keys.tolist()}: use Answer.keys"
             )
         return str(keys[0])
 
@@ -129,67 +130,73 @@ class Answer:
     @property
     def weights(self) -> HypothesisWeights:
         """Prior weight of every hypothesis: even odds for and against the question."""
-        both = self.ratio.numerator | self.ratio.denominator
-        return {h: math.exp(weight) / 2 for h, weight in both.items()}
+        log_weights = self.ratio.numerator | self.ratio.denominator
+        return {h: math.exp(weight) / 2 for h, weight in log_weights.items()}
 
     def posteriors(self) -> dict[Hypothesis, Array]:
-        """Posterior probability of every hypothesis, of a spoof where there is a countermeasure."""
+        """Return the posterior of every hypothesis, including a spoof if there is a countermeasure."""
         weighted = self._weighted()
         total = np.logaddexp.reduce(list(weighted.values()), axis=0)
         return {h: np.exp(values - total) for h, values in weighted.items()}
 
     def log_odds_of(self, view: str) -> Array:
-        """Posterior log odds of "same in this view" against "different in it", of a recording that is no spoof."""
+        """Return the posterior log odds of "same" against "different" in a view, without the spoof hypothesis."""
         weighted = self._weighted()
         weighted.pop((SPOOF,), None)
-        same, other = self._sides(view, weighted)
-        return np.asarray(np.logaddexp.reduce(same, axis=0) - np.logaddexp.reduce(other, axis=0))
+        same, different = self._split_by_view(view, weighted)
+        ratio = np.logaddexp.reduce(same, axis=0) - np.logaddexp.reduce(different, axis=0)
+        return np.asarray(ratio)
 
     def llr_of(self, view: str) -> Array:
-        """Log ratio of "same in this view" to "different in it": other views weigh as in `weights`.
+        """Return the log ratio of "same" to "different" in a view, with the `weights` of the other views.
 
-        The posterior log odds of a view are this plus the prior log odds, without a countermeasure.
+        Without a countermeasure, the posterior log odds of a view are this plus its prior log odds.
         """
         log_weights = {h: math.log(weight) for h, weight in self.weights.items()}
-        same, other = self._sides(view, {h: self.logs[h] + w for h, w in log_weights.items()})
-        priors = [np.logaddexp.reduce(side) for side in self._sides(view, log_weights)]
-        ratio = np.logaddexp.reduce(same, axis=0) - np.logaddexp.reduce(other, axis=0)
-        return np.asarray(ratio - priors[0] + priors[1])
+        joint = {h: self.logs[h] + weight for h, weight in log_weights.items()}
+        same, different = self._split_by_view(view, joint)
+        prior_same, prior_different = (
+            np.logaddexp.reduce(weights) for weights in self._split_by_view(view, log_weights)
+        )
+        ratio = np.logaddexp.reduce(same, axis=0) - np.logaddexp.reduce(different, axis=0)
+        return np.asarray(ratio - prior_same + prior_different)
 
     def _weighted(self) -> dict[Hypothesis, Array]:
-        """Log of weight times likelihood of every hypothesis, and of a spoof where there is a countermeasure."""
+        """Return the log of weight times likelihood per hypothesis; includes a spoof with a countermeasure."""
         target = {h: self.logs[h] + weight for h, weight in self.ratio.numerator.items()}
-        others = {h: self.logs[h] + weight for h, weight in self.ratio.denominator.items()}
+        alternatives = {h: self.logs[h] + weight for h, weight in self.ratio.denominator.items()}
         if self.countermeasure is None:
-            return target | others
+            return target | alternatives
         share = self.question.spoof_share
         with np.errstate(divide="ignore"):
-            log_share, log_rest = np.log([share, 1.0 - share])
-        # infinite ratios: the others' posteriors are 0 all the same
-        traces = np.clip(self.countermeasure, -1e12, 1e12)
-        spoof = np.logaddexp.reduce(list(target.values()), axis=0) - traces + log_share
-        return target | {h: log_rest + values for h, values in others.items()} | {(SPOOF,): spoof}
+            log_share, log_genuine_share = np.log([share, 1.0 - share])
+        # An infinite ratio would give NaN; the posteriors of a ratio of 1e12 are the same.
+        bona_fide_llr = np.clip(self.countermeasure, -1e12, 1e12)
+        spoof = np.logaddexp.reduce(list(target.values()), axis=0) - bona_fide_llr + log_share
+        genuine = {h: log_genuine_share + values for h, values in alternatives.items()}
+        return target | genuine | {(SPOOF,): spoof}
 
-    def _sides(self, view: str, values: Mapping[Hypothesis, V]) -> tuple[list[V], list[V]]:
-        """Values of the hypotheses with a view, and of those without it."""
+    def _split_by_view(self, view: str, values: Mapping[Hypothesis, V]) -> tuple[list[V], list[V]]:
+        """Return the values of the hypotheses with a view, and of those without it."""
         same = [value for h, value in values.items() if view in h]
-        other = [value for h, value in values.items() if view not in h]
-        if not same or not other:
-            raise LabelError(f"nothing is open about view {view!r}: it is given, or no view")
-        return same, other
+        different = [value for h, value in values.items() if view not in h]
+        if not same or not different:
+            raise LabelError(
+                f"nothing is open about view {view!r}: the question gives it, or the model has no such view"
+            )
+        return same, different
 
     @property
     def views(self) -> Views:
-        """Views that hypotheses differ in."""
-        every = list(self.logs)
-        named = dict.fromkeys(view for h in every for view in h)
-        return tuple(view for view in named if not all(view in h for h in every))
+        """Views in which the hypotheses differ."""
+        views = dict.fromkeys(view for h in self.logs for view in h)
+        return tuple(view for view in views if not all(view in h for h in self.logs))
 
     def take(self, *index: int) -> Answer:
-        """The answer to one trial of the matrix or list, as arrays of no dimensions."""
+        """Return the answer for one trial of the matrix or list, as arrays without dimensions."""
         if len(index) != self.llr.ndim:
             raise DataError(
-                f"a trial of an answer of shape {self.llr.shape} has {self.llr.ndim} numbers; got {index}"
+                f"expected {self.llr.ndim} indices for an answer of shape {self.llr.shape}; got {index}"
             )
         claims = {view: np.asarray(names[index]) for view, names in self.claims.items()}
         countermeasure = None
@@ -214,7 +221,7 @@ class Answer:
 def _question_for_trial(
     question: Question, claims: Mapping[str, Names], countermeasure: Array | None
 ) -> Question:
-    """The question about one trial: what it gives per profile or per test is that of the trial."""
+    """Return the question with its values per profile and per test replaced by those of one trial."""
     if claims:
         question = replace(question, known={view: [name.item()] for view, name in claims.items()})
     if countermeasure is not None:
