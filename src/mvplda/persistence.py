@@ -460,7 +460,7 @@ def restore(arrays: Tensors, about: Json, kind: type[Any]) -> Any:
     return component
 
 
-def _restore_feature_names(component: Any, names: object) -> None:
+def _restore_feature_names(component: Any, names: Any) -> None:
     """Set the column names of the table that a component was fitted to."""
     are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
     width = getattr(component, "width_in", None) or getattr(component, "n_features_in_", None)

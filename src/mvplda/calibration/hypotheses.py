@@ -231,7 +231,7 @@ def _trial_weights(truth: IntArray, corpora: ArrayLike | None) -> Array:
         in_corpus = corpus_codes == corpus
         counts = np.bincount(truth[in_corpus])
         weights[in_corpus] = 1.0 / (counts[truth[in_corpus]] * np.count_nonzero(counts))
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())
 
 
 def _fit_multinomial(

@@ -63,8 +63,8 @@ def trial_label_codes(
             tables.append((side.names, side.codes))
         else:
             labels = np.asarray(side)
-            side_names, side_codes = np.unique(labels, return_inverse=True)
-            tables.append((side_names, side_codes.reshape(labels.shape)))
+            distinct, inverse = np.unique(labels, return_inverse=True)
+            tables.append((distinct, inverse.reshape(labels.shape)))
     names = np.union1d(tables[0][0], tables[1][0])
     trial_codes = []
     for axis, (side_names, side_codes) in enumerate(tables):

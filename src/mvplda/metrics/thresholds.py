@@ -343,7 +343,7 @@ def identification_curve(scores: ArrayLike, targets: ArrayLike, searches: ArrayL
 
 
 def transactions(
-    scores: ArrayLike, kinds: Kinds, profiles: ArrayLike, attempts_of: ArrayLike, most: int = 3
+    scores: ArrayLike, kinds: ArrayLike, profiles: ArrayLike, attempts_of: ArrayLike, most: int = 3
 ) -> tuple[IntArray, FloatArray]:
     """Combine trials into transactions, which are accepted if one of the first `most` attempts is.
 
