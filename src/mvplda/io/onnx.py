@@ -225,7 +225,7 @@ def _evidence(x: Any, scorer: Bundle | BaseScorer) -> Any:
         for _, step in scorer._steps():
             x = _preprocess(x, step)
     fitted = scorer_of(scorer)
-    parts = fitted.parts()
+    parts = fitted.components()
     if not parts:
         return fitted.project(x)
     return np.concatenate([_evidence(x[:, slice(*columns)], one) for one, columns in parts], 1)

@@ -145,7 +145,7 @@ class BaseScorer(Persistent):
         """The evidence of vectors (n, width_in), which were checked. ONNX export runs it, too."""
         raise NotImplementedError
 
-    def parts(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
+    def components(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
         """The scorers of which this one is made, and the columns that each sees: their evidence stands side by side."""
         return ()
 
@@ -418,6 +418,6 @@ def release_caches(scorer: BaseScorer) -> None:
     """Delete cached values of a scorer and of its components: those of large models take hundreds of MB."""
     vars(scorer).pop(CACHE, None)
     inner = getattr(scorer, "fitted_scorer", None)
-    components = [component for component, _ in scorer.parts()] if inner is None else [inner]
+    components = [component for component, _ in scorer.components()] if inner is None else [inner]
     for component in components:
         release_caches(component)

@@ -1,4 +1,4 @@
-"""A committee of experts: several extractors' evidence, added up in each world. And cosine."""
+"""Committee of experts: weighted sums of the pair terms of several scorers."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ STORED_NAMES = {"weights": "factors", "weights_": "factors_"}
 
 
 class Committee(BaseScorer, BaseEstimator):
-    """Scorers that each see a part of the columns, and may each model some views only.
+    """Weighted combination of scorers, each for some columns of the vectors and some of the views.
 
-    Every expert has a pair term per assignment (which classes two profiles share). What the experts say is
-    multiplied by their factors and added up per assignment, and a question is answered by the sum over assignments. A
-    network of voices and one of words are two experts. An expert has a factor for every view that it models, and
-    one for what it says of several views together beyond that: a network of words may count for the phrase and hardly
-    for the speaker. With all weights 1 a committee is one model whose loadings have a block for every expert.
+    Each expert has a pair term per assignment (which classes two profiles share). The committee multiplies the terms by
+    the experts' weights and adds them per assignment; the answer to a question is a sum over assignments. An extractor
+    of voices and one of phrases are two experts, for example. An expert has one weight per view, and a joint weight for
+    its evidence about several views beyond that about each: an extractor of phrases may have a large weight for the
+    phrase and a small one for the speaker. With all weights 1 a committee is one model whose loadings have a block per
+    expert.
 
-    Experts that hear the same thing say it twice, and each is overconfident where it was trained on few classes.
-    Weights are therefore learnt from classes that were held out, by logistic regression over hypotheses, in which a
-    few trials may tell nothing: likelihood ratios are those of recordings that tell something. A bundle's calibration
-    adds how often one does not (`mvplda.training.calibrate_on_held_out`). A score that is no likelihood ratio, such as
-    the cosine, may be among the experts: its weight, learnt on the same trials, makes it one. It counts for hypotheses
-    that share all its views.
+    Experts with similar extractors repeat the same evidence, and each is overconfident if it has few training classes.
+    Weights are therefore learnt from held-out classes, by logistic regression over hypotheses with a small outlier
+    probability. The calibration of a bundle adds the outlier probability of recordings in use
+    (`mvplda.training.calibrate_on_held_out`). A score that is not a likelihood ratio, such as the cosine, may be an
+    expert: its weight makes it one. It counts for hypotheses that share all its views.
 
     Parameters
     ----------
@@ -61,15 +61,15 @@ class Committee(BaseScorer, BaseEstimator):
         `MultiviewPLDA`, of all views or of some, or another scorer, bare or in a `Bundle` with its
         preprocessing. A `PLDA`, which takes labels of one view only, is a ``MultiviewPLDA({"speaker": rank})`` here.
     columns : dict of {name: (start, stop)} or None
-        Columns of a vector that an expert sees; those that are not named see all of them.
+        Columns of a vector that each expert takes; all columns for experts without an entry.
     weights : "learnt", dict of {name: weight, or {view or "together": weight}}, or None
-        None, and too few classes to hold any out: 1 for models, 0 for scores such as the cosine.
+        None, or too few classes to hold some out: 1 for models, 0 for scores such as the cosine.
     known : sequence of str
-        Views whose class is known when questions are asked (``known=``): weights are learnt for such trials.
+        Views whose classes are known in later questions (``known=``): weights are learnt for such trials.
     enrolment : int
-        Vectors a profile in the trials that weights are learnt from.
+        Vectors per profile in the trials that weights are learnt from.
     folds : int
-        The classes of the first view are dealt into so many folds.
+        Number of folds into which the classes of the first view are divided.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Committee(BaseScorer, BaseEstimator):
     # -- training ------------------------------------------------------------
 
     def fit(self, X: Any, y: Labels | None = None) -> Self:
-        """Fit every expert to its columns, and learn their weights from classes that were held out.
+        """Fit each expert to its columns; learn the weights from held-out classes.
 
         Parameters
         ----------
@@ -136,20 +136,20 @@ class Committee(BaseScorer, BaseEstimator):
             start, stop = self._columns_of(name)
             if not 0 <= start < stop <= self.width_:
                 raise ParameterError(
-                    f"expert {name!r} sees columns {start} to {stop}, the vectors have {self.width_}"
+                    f"expert {name!r} takes columns {start} to {stop}; the vectors have {self.width_} columns"
                 )
             experts[name] = expert.fit(vectors[:, start:stop], labels)
         self._find_views(tuple(labels))
         self.weights_ = {name: self._given_weights(name) for name in self.experts_}
         if self.weights == "learnt":
             with warnings.catch_warnings():
-                # few people, or scores apart: the weights allow for it
+                # few speakers in a fold: the outlier probability allows for them
                 warnings.simplefilter("ignore", MvpldaWarning)
                 is_learnt = self._learn(vectors, labels)
             if not is_learnt:
                 warnings.warn(
-                    "too few classes to hold any out, or no two vectors of one cell: experts are added up as they are, "
-                    "not weighed, and their likelihood ratios are not calibrated",
+                    "too few classes to hold some out, or no two vectors of one cell: all experts have the weight 1, "
+                    "and their likelihood ratios are not calibrated",
                     FewSpeakersWarning,
                     stacklevel=2,
                 )
@@ -166,93 +166,97 @@ class Committee(BaseScorer, BaseEstimator):
             raise ParameterError(f"known is a list of views; got {self.known!r}")
 
     def _given_weights(self, name: str) -> dict[str, float]:
-        """Weights of an expert before any are learnt: 1 where nothing else is given."""
-        parts = self._parts_of(name)
-        weights = dict.fromkeys(parts, 1.0)
+        """Return the weights of an expert from the settings; 1 by default."""
+        terms = self._weighted_terms(name)
+        weights = dict.fromkeys(terms, 1.0)
         if not isinstance(self.weights, Mapping):
             return weights
         self._check_names(self.weights, "weights")
-        given = self.weights.get(name, {})
-        if not isinstance(given, Mapping):
-            given = dict.fromkeys(parts, given)
-        for part, weight in given.items():
-            if part not in parts:
+        settings = self.weights.get(name, {})
+        if not isinstance(settings, Mapping):
+            settings = dict.fromkeys(terms, settings)
+        for term, weight in settings.items():
+            if term not in terms:
                 raise ParameterError(
-                    f"weights of {name!r} name {part!r}; it has weights for {list(parts)}"
+                    f"weights of {name!r} name {term!r}; it has weights for {list(terms)}"
                 )
             if not (np.isfinite(weight) and weight >= 0):
                 raise ParameterError(
                     f"a weight is a number of at least 0; got {weight!r} for {name!r}"
                 )
-            weights[part] = float(weight)
+            weights[term] = float(weight)
         return weights
 
-    def _parts_of(self, name: str) -> tuple[str, ...]:
-        """What an expert has weights for."""
-        may = self._may(name)
-        return (*may, JOINT_WEIGHT) if len(may) > 1 else may
+    def _weighted_terms(self, name: str) -> tuple[str, ...]:
+        """Return the terms of an expert that have weights: its views, and the joint term of several views."""
+        views = self._expert_views(name)
+        return (*views, JOINT_WEIGHT) if len(views) > 1 else views
 
-    def _may(self, name: str) -> tuple[str, ...]:
-        """Views that an expert is about."""
-        # an interaction is no view that a question names
-        own = base_columns(tuple(scorer_of(self.experts_[name]).views_))
-        return tuple(view for view in self.views_ if view in own)
+    def _expert_views(self, name: str) -> tuple[str, ...]:
+        """Return the views of the committee that an expert models."""
+        # questions name base views, never interactions
+        base = base_columns(tuple(scorer_of(self.experts_[name]).views_))
+        return tuple(view for view in self.views_ if view in base)
 
     def _learn(self, X: FloatArray, labels: dict[str, Names]) -> bool:
-        """Weights from trials of held-out classes; False where there are none."""
-        views = tuple(self.views_)
-        dealt = held_out_trials(
+        """Learn the weights from trials of held-out classes; return False if there are no such trials."""
+        folds = held_out_trials(
             labels,
-            views,
+            tuple(self.views_),
             folds=self.folds,
             enrolment=self.enrolment,
         )
-        said = []
+        evidence = []
         kinds = []
-        for trials in dealt:
-            # a fold is a committee of its own, trained on the other people
-            fold = clone(self).set_params(weights=None)
-            fold.fit(X[trials.train], {v: column[trials.train] for v, column in labels.items()})
-            profiles = fold.enrol(X[trials.enrol], trials.ids)
-            # factors are learnt for trials as they will be asked
+        for trials in folds:
+            # without the classes of this fold
+            committee = clone(self).set_params(weights=None)
+            training_labels = {view: column[trials.train] for view, column in labels.items()}
+            committee.fit(X[trials.train], training_labels)
+            profiles = committee.enrol(X[trials.enrol], trials.ids)
+
+            # weights depend on which classes are known in use
             claims = {view: labels[view][trials.profiles] for view in view_names(self.known)}
             question = Question(known=claims or None)
-            said.append(fold._said(profiles, X[trials.test], question, trials.pairs))
+            tests = X[trials.test]
+            evidence.append(committee._term_evidence(profiles, tests, question, trials.pairs))
             kinds.append(trials.kinds)
-        # with trials of one kind there is nothing to tell apart
+
+        # the regression needs at least two kinds of trials
         if not kinds or len(np.unique(np.concatenate(kinds))) < 2:
             return False
-        weights, _ = weigh_experts(np.concatenate(said), np.concatenate(kinds))
-        for (name, part), weight in zip(self._places(), weights.tolist(), strict=True):
-            self.weights_[name][part] = weight
+        weights, _ = weigh_experts(np.concatenate(evidence), np.concatenate(kinds))
+        for (name, term), weight in zip(self._all_terms(), weights.tolist(), strict=True):
+            self.weights_[name][term] = weight
         return True
 
-    def _places(self) -> list[tuple[str, str]]:
-        """All that has a weight: every expert's views, and what it says of them together."""
-        return [(name, part) for name in self.experts_ for part in self._parts_of(name)]
+    def _all_terms(self) -> list[tuple[str, str]]:
+        """Return all weighted terms as (expert, view or "together")."""
+        return [(name, term) for name in self.experts_ for term in self._weighted_terms(name)]
 
-    def _said(
+    def _term_evidence(
         self, profiles: Profiles, tests: FloatArray, question: Question, pairs: IntArray
     ) -> Array:
-        """(trials, hypotheses, parts) the log-likelihoods of every part of every expert by itself.
+        """Return (trials, hypotheses, terms) log-likelihoods of each weighted term alone.
 
-        Where classes are known, the sum over the classes that a test may be of is taken in each part; the answers
-        of the committee take it over all of them together.
+        If classes are known, each term has its own sum over the classes of a test; the answers of the committee have
+        one sum over the classes for all terms together.
         """
         comparison = self._compare(profiles, tests, question, np.float64, every=True)
-        every = comparison.ratio.hypotheses
+        hypotheses = comparison.ratio.hypotheses
         views = question.known_views
-        said = []
-        for name, part in self._places():
-            weights = {one: float(one == part) for one in self._parts_of(name)}
-            # nothing is kept of other pair_terms
-            one = replace(
+        evidence = []
+        for name, term in self._all_terms():
+            weights = {other: float(other == term) for other in self._weighted_terms(name)}
+            # an empty cache, because the pair terms differ
+            term_comparison = replace(
                 comparison,
                 pair_terms=self._joint_terms({name: weights}, views),
                 cache=ScoringCache(),
             )
-            said.append(np.stack(list(log_likelihoods(one, every, pairs).values()), axis=1))
-        return np.stack(said, axis=2)
+            logs = log_likelihoods(term_comparison, hypotheses, pairs)
+            evidence.append(np.stack(list(logs.values()), axis=1))
+        return np.stack(evidence, axis=2)
 
     def _check_names(self, settings: Mapping[str, object] | None, what: str) -> None:
         for name in settings or {}:
@@ -263,26 +267,26 @@ class Committee(BaseScorer, BaseEstimator):
 
     def _find_views(self, columns: tuple[str, ...]) -> None:
         experts = [scorer_of(expert) for expert in self.experts_.values()]
-        every = {view for expert in experts for view in base_columns(tuple(expert.views_))}
-        # in the order of the labels, whatever the experts have
-        self.views_ = dict.fromkeys([view for view in columns if view in every] or columns, 0)
+        modelled = {view for expert in experts for view in base_columns(tuple(expert.views_))}
+        # in the order of the labels, not of the experts
+        self.views_ = dict.fromkeys([view for view in columns if view in modelled] or columns, 0)
         for view in view_names(self.known):
             if view not in self.views_:
                 raise ParameterError(f"known names {view!r}; there are {list(self.views_)}")
         for name in self.experts_:
-            if not self._may(name):
+            if not self._expert_views(name):
                 raise ParameterError(f"expert {name!r} has no view of the labels: leave it out")
 
     # -- evidence and pair terms ----------------------------------------------------
 
     def project(self, vectors: AnyArray) -> AnyArray:
-        """Evidence of every expert, side by side."""
-        parts = self.parts()
-        return concatenate_columns(
-            [one.evidence(vectors[:, slice(*columns)]) for one, columns in parts]
-        )
+        """Return the evidence of all experts in consecutive columns."""
+        evidence = [
+            expert.evidence(vectors[:, slice(*columns)]) for expert, columns in self.components()
+        ]
+        return concatenate_columns(evidence)
 
-    def parts(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
+    def components(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
         return [(expert, self._columns_of(name)) for name, expert in self.experts_.items()]
 
     def _columns_of(self, name: str) -> tuple[int, int]:
@@ -320,7 +324,9 @@ class Committee(BaseScorer, BaseEstimator):
             return {}
         classes = scorer_of(self.experts_[name]).training_classes()
         return {
-            view: classes[view] for view in self._may(name) if view in views and view in classes
+            view: classes[view]
+            for view in self._expert_views(name)
+            if view in views and view in classes
         }
 
     def _joint_terms(
@@ -403,7 +409,7 @@ class Committee(BaseScorer, BaseEstimator):
         super().check_state()
 
     def typical_evidence(self) -> AnyArray:
-        # each expert at its own mean and scale
+        # at the mean and scale of each expert
         return concatenate_columns([expert.typical_evidence() for expert in self.experts_.values()])
 
     def get_state(self) -> State:
@@ -420,7 +426,7 @@ class Committee(BaseScorer, BaseEstimator):
         settings = {"experts": {}, **renamed_keys(values["settings"], attributes)}
         fitted = renamed_keys(values["values"], attributes)
         committee = super().from_state(arrays, {**values, "settings": settings, "values": fitted})
-        # a committee that was read can be fitted again
+        # a loaded committee can be fitted again
         committee.experts = committee.experts_
         return committee
 
@@ -440,6 +446,6 @@ def renamed_keys(values: Json, names: Mapping[str, str]) -> Json:
 
 
 def scorer_of(expert: BaseScorer) -> BaseScorer:
-    """The scorer itself, where an expert is a bundle of it and its preprocessing."""
+    """Return the scorer of an expert, which may be in a bundle with its preprocessing."""
     scorer: BaseScorer = getattr(expert, "fitted_scorer", expert)
     return scorer

@@ -73,7 +73,7 @@ def find_near_matches(
     if isinstance(scorer, Deployable):
         return scorer.near_matches(enrol, test, pairs, views)
     stop = 0
-    for component, _ in scorer.parts():
+    for component, _ in scorer.components():
         columns = slice(stop, stop + component.width_out)
         stop = columns.stop
         enrol_columns = replace(enrol, y=enrol.y[:, columns])

@@ -8,63 +8,71 @@ from scipy.optimize import minimize
 from .._typing import Array, IntArray
 
 RIDGE = 3e-4
-"""Weight of the squared weights, each times the size of what it multiplies: few people leave weights moderate."""
+"""Penalty on squared weights, in units of the evidence's size; keeps weights moderate if there are few speakers."""
 
 MAX_WEIGHT = 5.0
-"""A part that says next to nothing of the people who were held out may say much of others."""
+"""Upper bound of a weight: a term with little evidence about held-out speakers may have much about others."""
 
 MIN_RELATIVE_SIZE = 1e-4
-"""A part of the evidence that is smaller than this share of the largest has no weight."""
+"""Terms with evidence smaller than this share of the largest get the weight 0."""
 
 OUTLIER_PROBABILITY = 0.03
-"""Probability that a held-out trial tells nothing: the few recordings that are far from all others of the same person,
-or have the wrong name, do not decide what the experts count for."""
+"""Probability that a held-out trial is an outlier: a few recordings that differ from all others of their speaker, or
+have a wrong label, must not determine the weights."""
 
 
-def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
-    """Weights that cost held-out trials least, and what they cost.
+def weigh_experts(evidence: Array, truth: IntArray) -> tuple[Array, float]:
+    """Return the weights of terms with the least cost on held-out trials, and the cost.
 
-    said : (n, hypotheses, parts) evidence, 0 for the last hypothesis; truth : (n,) number of the true hypothesis. All
-    hypotheses that occur weigh the same; one that does not, such as "same speaker, other phrase" where every speaker
-    says one phrase, is no alternative either, or whatever speaks for it would be taken to err. The cost is the mean of
-    -log((1 - DOUBT) posterior(truth) + DOUBT / hypotheses). There is no constant: it would serve the people who were
-    held out, whom an extractor may have met, and no others.
+    All hypotheses that occur have the same total weight in the cost. One that does not occur is no alternative, such
+    as "same speaker, other phrase" if each speaker has one phrase: otherwise evidence for it would count as an error.
+    The cost is the mean of -log((1 - OUTLIER_PROBABILITY) posterior(truth) + OUTLIER_PROBABILITY / hypotheses). There
+    is no constant: it would fit the held-out speakers, whom an extractor may have been trained on, and no others.
+
+    Parameters
+    ----------
+    evidence : (n, hypotheses, terms) log-likelihoods, 0 for the last hypothesis
+    truth : (n,) number of the true hypothesis of each trial
     """
     occurring, truth = np.unique(truth, return_inverse=True)
-    if len(occurring) < said.shape[1]:
-        said = said[:, occurring]
-    n, n_hypotheses, _ = said.shape
-    # there are far more impostors than targets: each hypothesis weighs the same
-    mass = (1.0 / np.bincount(truth))[truth]
-    mass /= mass.sum()
-    size = np.sqrt(np.einsum("nhe,nhe->e", said, said) / n)
-    # parts of one size are easier for the optimiser
+    if len(occurring) < evidence.shape[1]:
+        evidence = evidence[:, occurring]
+    n, n_hypotheses, _ = evidence.shape
+    # impostor trials far outnumber target trials: each hypothesis has the same total weight
+    trial_weights = (1.0 / np.bincount(truth))[truth]
+    trial_weights /= trial_weights.sum()
+
+    # the optimiser needs fewer steps if all terms have the same size
+    size = np.sqrt(np.einsum("nhe,nhe->e", evidence, evidence) / n)
     scale = np.maximum(size, 1e-12)
-    evidence = (said / scale).reshape(n * n_hypotheses, -1)
+    scaled_evidence = (evidence / scale).reshape(n * n_hypotheses, -1)
     rows = np.arange(n)
 
     def cost(theta: Array) -> tuple[float, Array]:
-        """The cost of weights, and its slope."""
-        logs = (evidence @ theta).reshape(n, n_hypotheses)
+        """Return the cost of scaled weights and its gradient."""
+        logs = (scaled_evidence @ theta).reshape(n, n_hypotheses)
         posterior = np.exp(logs - logs.max(axis=1, keepdims=True))
         posterior /= posterior.sum(axis=1, keepdims=True)
-        right = (1 - OUTLIER_PROBABILITY) * posterior[rows, truth]
-        likelihood = right + OUTLIER_PROBABILITY / n_hypotheses
-        # d cost / d logs of every trial
-        pull = mass * right / likelihood
+        inlier_likelihood = (1 - OUTLIER_PROBABILITY) * posterior[rows, truth]
+        likelihood = inlier_likelihood + OUTLIER_PROBABILITY / n_hypotheses
+
+        # d cost / d logs of each trial
+        pull = trial_weights * inlier_likelihood / likelihood
         slope = posterior * pull[:, None]
         slope[rows, truth] -= pull
+        gradient = slope.ravel() @ scaled_evidence + RIDGE * theta
         ridge = 0.5 * RIDGE * float(theta @ theta)
-        return ridge - float(mass @ np.log(likelihood)), slope.ravel() @ evidence + RIDGE * theta
+        return ridge - float(trial_weights @ np.log(likelihood)), gradient
 
-    # a part that says next to nothing of these people would get any weight, and ruin the answers to others
-    tells = size > MIN_RELATIVE_SIZE * size.max()
-    found = minimize(
+    # the weight of a term with almost no evidence is undetermined, and could spoil the answers to others
+    is_weighted = size > MIN_RELATIVE_SIZE * size.max()
+    upper_bounds = np.where(is_weighted, MAX_WEIGHT * scale, 0.0)
+    result = minimize(
         cost,
-        np.where(tells, 0.3 * size, 0.0),
+        np.where(is_weighted, 0.3 * size, 0.0),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(0.0, bound) for bound in np.where(tells, MAX_WEIGHT * scale, 0.0)],
+        bounds=[(0.0, bound) for bound in upper_bounds],
         options={"maxiter": 500},
     )  # (V11)
-    return found.x / scale, float(found.fun)
+    return result.x / scale, float(result.fun)
