@@ -1,4 +1,4 @@
-"""Bundle: a scorer, the preprocessing before it, and calibrations, thresholds and a card behind it, in one file."""
+"""Bundle: preprocessing, a scorer, calibrations, thresholds and a model card in one file."""
 
 # mypy: disallow-subclassing-any=False
 
@@ -58,21 +58,21 @@ from .scoring.question import (
 class Bundle(BaseScorer, BaseEstimator):
     """Preprocessing, scorer and calibrations as one system: raw vectors in, calibrated LLRs out.
 
-    A bundle is a scorer itself, whose `llr` is the scorer's. `answer` is calibrated by question.
+    A bundle is a scorer; `llr` returns the LLRs of its scorer, `answer` calibrated LLRs.
 
     Parameters
     ----------
     preprocessing : Pipeline or None
-        Of the transformers in `mvplda.preprocessing`; see `standard_chain`.
+        Transformers of `mvplda.preprocessing`; see `standard_chain`.
     scorer : MultiviewPLDA, PLDA, CosineScorer, or another `BaseScorer`
     extractor : str or None
-        Name of what made the vectors; others are refused by `check_extractor`.
+        Name of the extractor of the vectors; `check_extractor` refuses vectors of others.
     calibrations : dict of {question key: HypothesisCalibrator} or None
-        By `question_key`: what `answer` calibrates log-likelihoods of hypotheses with.
+        Calibrations of the log-likelihoods of hypotheses in `answer`, by `question_key`.
     points : dict of {question key: list of OperatingPoint} or None
-        Thresholds that were measured on held-out people, the default first.
+        Thresholds measured on held-out speakers, the default first.
     card : dict or None
-        What is to be known of the model, in plain values.
+        Description of the model in plain values.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Bundle(BaseScorer, BaseEstimator):
         self.card = card
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
-        """Fit the preprocessing, then the scorer to what comes out of it."""
+        """Fit the preprocessing, then the scorer to the preprocessed vectors."""
         if self.preprocessing is not None:
             if not isinstance(self.preprocessing, Pipeline):
                 raise ParameterError(
@@ -120,14 +120,14 @@ class Bundle(BaseScorer, BaseEstimator):
     # -- what the scorer does, with raw vectors --------------------------------------
 
     def prepare(self, X: ArrayLike) -> Block:
-        """Vectors as the scorer sees them."""
+        """Return preprocessed vectors, the input of the scorer."""
         if self.preprocessing is None:
             return X
         check_is_fitted(self.preprocessing)
         return like(self.preprocessing.transform(_on_host(X)), X)
 
     def evidence(self, X: ArrayLike) -> Block:
-        """(n, r) what every raw vector adds to the sum that a profile is."""
+        """Return the (n, r) evidence of raw vectors."""
         return self._scorer().evidence(self.prepare(X))
 
     def pair_terms(self) -> PairTerms:
@@ -159,7 +159,7 @@ class Bundle(BaseScorer, BaseEstimator):
     def _compare(
         self, enrol: ProfilesLike, test: ProfilesLike, *asked: Setting, **options: Setting
     ) -> Comparison:
-        # by the scorer, which keeps what it made for earlier questions
+        # the scorer has the cached values of earlier questions
         return self.fitted_scorer._compare(
             *profiles_of_both_sides(self, enrol, test), *asked, **options
         )
@@ -173,12 +173,12 @@ class Bundle(BaseScorer, BaseEstimator):
         question: Question | Json | None = None,
         pairs: ArrayLike | None = None,
     ) -> Answer:
-        """The answer to a question about all pairs (profiles, tests), or about a list of trials.
+        """Answer a question about all pairs (profiles, tests), or about a list of trials.
 
         Log-likelihoods of hypotheses, the ratio and posteriors, all calibrated where the bundle has a calibration for
         this question; `Answer.calibrated` is False where it has none. The answer to a trial depends on its profile, its
-        test and what the model was deployed on, not on the other trials: classes are known, as in `informed`, where the
-        deployment knows all named classes of the profile.
+        test and what the model was deployed on, not on the other trials: classes are known, as in `informed`, if all
+        named classes of the profile are enrolled in the deployment.
 
         Parameters
         ----------
@@ -189,23 +189,23 @@ class Bundle(BaseScorer, BaseEstimator):
         profiles, tests = profiles_of_both_sides(self, enrol, test)
         asked = make_question(question, {})
         listed = None if pairs is None else check_trial_pairs(pairs, len(profiles), len(tests))
-        # Views in which both sides have names: there is nothing to be found out about them.
+        # labels on both sides are facts, not hypotheses
         ratio = asked.ratio(self.views, asked.labelled(profiles.labels, tests.labels))
         trials = TrialSet(profiles, tests, listed)
-        # the ratios of other views stay as they are, whatever is nearly the same
+        # near matches have no effect on questions about other views
         near_matches = self.near_matches(profiles, tests, listed, tuple(asked.same or self.views))
         logs = {h: np.empty(trials.shape) for h in ratio.hypotheses}
         keys = np.empty(len(profiles), dtype=object)
         is_calibrated = np.zeros(len(profiles), dtype=bool)
         for informed, rows in self._informed_rows(asked, profiles):
-            part, where = trials.of(rows)
+            profile_trials, indices = trials.of(rows)
             keys[rows] = question_key(informed, self.views)
             is_calibrated[rows] = self.calibration(informed) is not None
             for h, values in self._logs(
-                informed, part, select_near_matches(near_matches, where)
+                informed, profile_trials, select_near_matches(near_matches, indices)
             ).items():
                 if h in logs:
-                    logs[h][where] = values
+                    logs[h][indices] = values
         countermeasure = None
         if asked.countermeasure is not None:
             countermeasure = trials.by_test(asked.countermeasure_llrs(len(tests)))
@@ -228,9 +228,9 @@ class Bundle(BaseScorer, BaseEstimator):
     def _logs(
         self, question: Question, trials: TrialSet, near_matches: NearMatches | None
     ) -> LogLikelihoods:
-        """Log-likelihoods of the hypotheses, calibrated where there is a calibration for the question."""
+        """Return the log-likelihoods of hypotheses, calibrated if there is a calibration for the question."""
         calibrator = self.calibration(question)
-        # Also hypotheses that are given to be false: a calibrator needs each view alone.
+        # a calibrator needs each view alone, including hypotheses that are given to be false
         given = question.given if calibrator is None else None
         every = replace(question, given=given, priors=None, countermeasure=None, spoof_prior=None)
         raw = self.fitted_scorer.log_likelihoods(
@@ -249,10 +249,9 @@ class Bundle(BaseScorer, BaseEstimator):
     def informed(
         self, question: Question | None = None, profiles: Profiles | None = None
     ) -> Question:
-        """The question with the views whose classes the deployment knows by their names, such as phrases.
+        """Return the question with known views: those whose classes are enrolled by name in the deployment.
 
-        profiles : asked about; None: all that the deployment knows is used. They must be known alike: what is known is
-            a matter of each profile, see `answer`
+        profiles : profiles in the question, which must all have the same known views; None: all enrolled classes
         """
         asked = question or Question()
         if profiles is None:
@@ -281,7 +280,7 @@ class Bundle(BaseScorer, BaseEstimator):
         return [(questions[key], np.sort(np.concatenate(groups))) for key, groups in rows.items()]
 
     def _with_known(self, question: Question, views: Sequence[str]) -> Question:
-        """The question where classes of these views are known, unless the bundle is calibrated otherwise only."""
+        """Return the question with known views; without them if the bundle has other calibrations only."""
         if not views:
             return question
         informed = replace(question, known=list(views))
@@ -289,7 +288,7 @@ class Bundle(BaseScorer, BaseEstimator):
         return informed if is_calibrated else question
 
     def calibration(self, question: Question | None = None) -> HypothesisCalibrator | None:
-        """The calibration for a question, if there is one."""
+        """Return the calibration for a question, or None."""
         return (self.calibrations or {}).get(question_key(question or Question(), self.views))
 
     def outlier_probability(self, question: Question | None = None) -> float:
@@ -300,7 +299,7 @@ class Bundle(BaseScorer, BaseEstimator):
         return calibration.outlier_probability_
 
     def operating_points(self, question: Question | None = None) -> list[OperatingPoint]:
-        """The points that were measured for a question; none where nothing was."""
+        """Return the operating points that were measured for a question."""
         key = question_key(question or Question(), self.views)
         return list((self.points or {}).get(key, ()))
 
@@ -309,13 +308,14 @@ class Bundle(BaseScorer, BaseEstimator):
         question: Question | None = None,
         profiles: Profiles | None = None,
         /,
-        **wanted: Setting,
+        **options: Setting,
     ) -> OperatingPoint:
-        """The operating point for a question: as wanted, see `mvplda.decisions.point_for`, else the model's own.
+        """Return the operating point for a question with these options of `mvplda.decisions.point_for`.
 
-        Points were measured without spoofs: with a countermeasure they do not hold.
+        Without options it is the default point of the model. Points were measured without spoofs and do not hold with
+        a countermeasure.
 
-        profiles : asked about, as in `informed`; they must be known alike
+        profiles : profiles in the question, as in `informed`
         """
         question = self.informed(question, profiles)
         points = self.operating_points(question)
@@ -323,12 +323,12 @@ class Bundle(BaseScorer, BaseEstimator):
             points = []
         calibration = self.calibration(question)
         if calibration is not None:
-            wanted["largest_llr"] = calibration.largest_llr
-        return point_for(points, **wanted)
+            options["largest_llr"] = calibration.largest_llr
+        return point_for(points, **options)
 
     @property
     def views(self) -> tuple[str, ...]:
-        """The base views that hypotheses are made of; a scorer that has none compares ``speaker``."""
+        """Base views of the hypotheses."""
         scorer = self.fitted_scorer
         every = base_columns(tuple(scorer.views_))
         return tuple(view for view in every if view not in scorer.nuisance_views)
@@ -346,8 +346,8 @@ class Bundle(BaseScorer, BaseEstimator):
             "extractor": self.extractor,
             "scorer": put_component(arrays, "scorer", self._scorer(), BaseScorer),
             "calibrations": {
-                key: put_component(arrays, f"calibrations/{key}", one, HypothesisCalibrator)
-                for key, one in (self.calibrations or {}).items()
+                key: put_component(arrays, f"calibrations/{key}", calibration, HypothesisCalibrator)
+                for key, calibration in (self.calibrations or {}).items()
             },
             "points": self._plain_points(),
             "card": dict(self.card or {}),
@@ -397,34 +397,37 @@ class Bundle(BaseScorer, BaseEstimator):
         )
 
     def check_extractor(self, extractor: str | None, where: str) -> None:
-        """Refuse vectors that another extractor than the scorer's made; warn where it is not known what made them."""
+        """Refuse vectors of another extractor than the scorer's; warn if the extractor is unknown."""
         if self.extractor is not None:
             check_same_extractor("the model", self.extractor, where, extractor)
 
     def describe(self) -> Json:
-        """What is in the bundle, in plain values: what stands around the scorer, and the scorer."""
-        around = {
+        """Return a description of the bundle and of its scorer in plain values."""
+        description = {
             "preprocessing": [type(step).__name__ for _, step in self._steps()],
             "width": self.width_in,
             "extractor": self.extractor,
-            "calibrations": {key: one.describe() for key, one in (self.calibrations or {}).items()},
+            "calibrations": {
+                key: calibration.describe()
+                for key, calibration in (self.calibrations or {}).items()
+            },
             "points": self._plain_points(),
             "card": dict(self.card or {}),
         }
-        return {"bundle": around, **self.fitted_scorer.describe()}
+        return {"bundle": description, **self.fitted_scorer.describe()}
 
     @property
     def width_in(self) -> int:
-        """Width of raw vectors."""
+        """Number of columns of raw vectors."""
         for _, step in self._steps():
             return int(step.n_features_in_)
         return self.fitted_scorer.width_in
 
     @property
     def fitted_scorer(self) -> BaseScorer:
-        """The scorer, which must be there and fitted."""
+        """Fitted scorer; an error if it is missing or not fitted."""
         scorer = self._scorer()
-        # quicker than scikit-learn's check, which goes through all attributes
+        # faster than scikit-learn's check, which goes through all attributes
         if not hasattr(scorer, "views_"):
             check_is_fitted(scorer)
         return scorer
@@ -442,10 +445,11 @@ class Bundle(BaseScorer, BaseEstimator):
 
     def _plain_points(self) -> Json:
         return {
-            key: [point.to_dict() for point in some] for key, some in (self.points or {}).items()
+            key: [point.to_dict() for point in points]
+            for key, points in (self.points or {}).items()
         }
 
 
 def _on_host(X: ArrayLike) -> ArrayLike:
-    """Vectors where scikit-learn works: tensors as arrays, all else, tables with names say, as it is."""
+    """Return tensors as arrays for scikit-learn; arrays and tables stay as they are."""
     return to_host(X) if is_torch(X) else X

@@ -13,22 +13,22 @@ from .persistence import load
 MODEL_FILE = "model.safetensors"
 PROFILES_FILE = "profiles.npz"
 REPORT_FILE = "report.txt"
-"""What a folder of `setup` holds."""
+"""Names of the files in a folder that `setup` writes."""
 
 
 def file_in_folder(path: PathLike, name: str) -> Path:
-    """A file, or the one of this name in a folder that `setup` wrote."""
-    place = Path(path)
-    return place / name if place.is_dir() else place
+    """Return the path of a file, or of the file with this name in a folder that `setup` wrote."""
+    location = Path(path)
+    return location / name if location.is_dir() else location
 
 
 def load_model(path: PathLike) -> Bundle:
-    """The bundle of a file, or of a folder that `setup` wrote; a scorer alone becomes one."""
-    held = load(file_in_folder(path, MODEL_FILE))
-    if isinstance(held, Bundle):
-        return held
-    if not isinstance(held, BaseScorer):
+    """Return the bundle in a file, or in a folder that `setup` wrote; a bare scorer is put into a bundle."""
+    loaded = load(file_in_folder(path, MODEL_FILE))
+    if isinstance(loaded, Bundle):
+        return loaded
+    if not isinstance(loaded, BaseScorer):
         raise FileFormatError(
-            f"{path} holds a {type(held).__name__}; expected a model, such as mvplda train or setup writes"
+            f"{path} holds a {type(loaded).__name__}; expected a model, such as mvplda train or setup writes"
         )
-    return Bundle(None, held)
+    return Bundle(None, loaded)

@@ -58,31 +58,31 @@ OUTLIER_PRIOR = 0.05
 hundreds of recordings, and most errors are of single recordings, not of everything that somebody says."""
 
 MIN_THRESHOLD_SPEAKERS = 20
-"""With fewer people a model that was trained elsewhere keeps the thresholds that it came with."""
+"""With fewer speakers, a model that was trained elsewhere keeps its own thresholds."""
 
 HELD_OUT = "people who were held out in turn"
-"""The basis of thresholds that were measured on the people whom a model is for."""
+"""Basis of thresholds that were measured on the speakers of the deployment."""
 
 FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
-"""Shares of false acceptances that operating points are measured for; the first is the default."""
+"""False-acceptance rates of the measured operating points; the first is the default."""
 
 MAX_FOLD_TESTS, MAX_FOLD_TRIALS = 1000, 10_000
-"""Of every fold, and of every kind in every fold, so many are used."""
+"""Largest numbers of tests per fold, and of trials per fold and kind."""
 
 MAX_UNREDUCED_WIDTH = 300
-"""Columns of a block that is modelled as it is: covariances of wider ones cost more time than they tell."""
+"""Largest width of a block that is modelled without reduction: wider covariances take much time for little gain."""
 
 DEFAULT_DIM = 150
-"""Principal components that maximum-likelihood models are fitted to."""
+"""Number of principal components for maximum-likelihood models."""
 
 
 def model_names() -> list[str]:
-    """What `train` makes: a committee, and every scorer that is registered, by plugins too."""
+    """Return the names of the models that `train` fits: a committee, and all scorers, including those of plug-ins."""
     return [COMMITTEE, *find_scorers()]
 
 
 def needs_labels(model: str) -> bool:
-    """Whether a model of this name is fitted to labels; an unknown one is refused elsewhere."""
+    """Return whether a model is fitted to labels; True for unknown names, which `train` refuses."""
     scorer = find_scorers().get(model)
     return scorer is None or scorer.NEEDS_LABELS
 
@@ -174,21 +174,21 @@ def train(
 
 
 def show_fit(title: str, scorer: Setting) -> None:
-    """Write a line to standard error, and one for every iteration of a scorer that has some."""
+    """Write a line to standard error, and one per iteration of a scorer that iterates."""
     print(title, file=sys.stderr, flush=True)
     if hasattr(scorer, "callback"):
-        scorer.callback = lambda one: print(
-            f"iteration {one.number}: {one.gain_per_vector:+.1e} nats per vector", file=sys.stderr
+        scorer.callback = lambda step: print(
+            f"iteration {step.number}: {step.gain_per_vector:+.1e} nats per vector", file=sys.stderr
         )
 
 
 def count_named(column: ArrayLike) -> int:
-    """How many classes the labels of a view name; missing ones name none."""
+    """Return the number of classes in the labels of a view, without missing labels."""
     return len(encode_labels({"": column}).classes[""].names)
 
 
 def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> None:
-    """Refuse what no model can be trained on."""
+    """Refuse data that no model can be trained on."""
     if X.ndim != 2 or len(X) < 2:
         raise DataError(f"there is one vector, or none: vectors have shape (n, D); got {X.shape}")
     if not labels and needed:
@@ -259,7 +259,7 @@ def make_committee(
 
 
 def _keep_few_posteriors(committee: Committee, view: str) -> None:
-    """Keep the posteriors of classes that can be known in use: those of the first view are always new."""
+    """Delete class posteriors of the first view, whose classes are always new in use."""
     for expert in committee.experts_.values():
         scorer: Setting = scorer_of(expert)
         kept = dict(getattr(scorer, "class_covariances_", {}))
@@ -268,7 +268,7 @@ def _keep_few_posteriors(committee: Committee, view: str) -> None:
 
 
 def _are_crossed(labels: Labels, views: Sequence[str]) -> bool:
-    """Whether combinations of classes are free enough of the classes themselves to learn an interaction from."""
+    """Return whether there are enough combinations of classes to separate an interaction from its views."""
     table = encode_labels(labels, [*views, ":".join(views)])
     *each, cells = (len(table.classes[view]) for view in table.views)
     return cells - sum(size - 1 for size in each) - 1 >= each[0] / 2
@@ -278,26 +278,29 @@ def _are_crossed(labels: Labels, views: Sequence[str]) -> bool:
 
 
 class HeldOutModels:
-    """Trials among people who are held out in turn, and for every fold a model without its people.
+    """Trials among held-out speakers, and one model per fold, trained without the fold's speakers.
 
-    There are no trials where there are too few people.
+    There are no trials if there are too few speakers.
+
+    truth : (n,) number of the true hypothesis of each trial
+    people : (2, n) speaker of the enrolment and of the test of each trial
 
     Parameters
     ----------
-    model_of : makes the model of some vectors and their labels
-    title : of the lines that show progress; none without one
+    fit_model : returns a model fitted to vectors and labels
+    title : start of the lines that show progress; empty: no progress
     """
 
     def __init__(
         self,
-        model_of: Callable[[Array, Columns], Bundle],
+        fit_model: Callable[[Array, Columns], Bundle],
         X: Array,
         labels: Columns,
         enrolment: int,
         folds: int,
         title: str = "",
     ) -> None:
-        dealt = held_out_trials(
+        fold_trials = held_out_trials(
             labels,
             folds=folds,
             enrolment=enrolment,
@@ -306,34 +309,32 @@ class HeldOutModels:
         )
         self.X = X
         self.labels = labels
-        self.trials = dealt
+        self.trials = fold_trials
         self.models = []
-        line = Progress(f"{title}: holding people out", len(dealt))
-        for number, trials in enumerate(dealt, 1):
+        line = Progress(f"{title}: holding people out", len(fold_trials))
+        for number, trials in enumerate(fold_trials, 1):
             if title:
                 line.step(number)
-            others = {view: column[trials.train] for view, column in labels.items()}
-            self.models.append(model_of(X[trials.train], others))
-        if not dealt:
+            training_labels = {view: column[trials.train] for view, column in labels.items()}
+            self.models.append(fit_model(X[trials.train], training_labels))
+        if not fold_trials:
             return
         self.truth = np.concatenate([trials.kinds for trials in self.trials])
-        """(n,) place of the true one among the hypotheses."""
-        who = next(iter(labels.values()))
-        enrolled = [who[trials.profiles][trials.pairs[:, 0]] for trials in self.trials]
-        tested = [who[trials.test][trials.pairs[:, 1]] for trials in self.trials]
+        speakers = next(iter(labels.values()))
+        enrolled = [speakers[trials.profiles][trials.pairs[:, 0]] for trials in self.trials]
+        tested = [speakers[trials.test][trials.pairs[:, 1]] for trials in self.trials]
         self.people = np.stack([np.concatenate(enrolled), np.concatenate(tested)])
-        """(2, n) who speaks on either side."""
 
     def kinds(self) -> Names:
-        """Kind of every trial (n,), by the names of `mvplda.kinds.kinds_by_pattern`: TC, TW, IC, IW of two views."""
+        """Return the kind of each trial (n,), see `mvplda.kinds.kinds_by_pattern`: TC, TW, IC or IW for two views."""
         views = list(self.labels)
         names = kinds_by_pattern(views)
         hypotheses = self.trials[0].hypotheses
-        named = [names[tuple(view in shared for view in views)] for shared in hypotheses]
-        return np.take(named, self.truth)
+        kinds = [names[tuple(view in shared for view in views)] for shared in hypotheses]
+        return np.take(kinds, self.truth)
 
     def is_target(self, same: Sequence[str]) -> BoolArray:
-        """Trials (n,) that agree in the views that a question asks about."""
+        """Return (n,) whether a trial agrees in all views of a question."""
         agrees = [set(same) <= set(shared) for shared in self.trials[0].hypotheses]
         return np.take(agrees, self.truth)
 
@@ -355,7 +356,7 @@ class HeldOutModels:
         return logs, NearMatches.concatenate([near_matches for _, near_matches in folds])
 
     def llrs(self, same: Sequence[str] | None, named: Sequence[str]) -> Array:
-        """Return the LLRs (n,) as the models answer.
+        """Return the LLRs (n,) of the models' answers.
 
         named : views in which profiles are enrolled with labels
         """
@@ -374,7 +375,7 @@ class HeldOutModels:
         known: Sequence[str],
         named: Sequence[str],
     ) -> list[R]:
-        """Return the answer of every fold's model to a question about the fold's trials."""
+        """Return the answer of each fold's model to a question about the trials of the fold."""
         answers = []
         for model, trials in zip(self.models, self.trials, strict=True):
             claims = {view: self.labels[view][trials.profiles] for view in known}
@@ -390,18 +391,18 @@ class HeldOutModels:
         return answers
 
     def measure(self, scores: Json, fars: Sequence[float]) -> tuple[Json, Card]:
-        """Thresholds for the worst kind of impostor with what was measured there, and errors for the card.
+        """Return operating points for the worst kind of impostor, and error rates for the card.
 
-        scores : {key of a question: the views that it asks about, and (n,) LLRs}
+        scores : {key of a question: (views of the question, LLRs (n,))}
         """
         points: Json = {}
         errors: Json = {}
-        every_kind = self.kinds()
+        trial_kinds = self.kinds()
         for key, (same, llrs) in scores.items():
             is_target = self.is_target(same)
-            kinds = np.where(is_target, TARGET, every_kind)
-            every = [self._point(llrs, kinds, far) for far in fars]
-            usable = [point for point in every if np.isfinite(point.threshold)]
+            kinds = np.where(is_target, TARGET, trial_kinds)
+            candidates = [self._point(llrs, kinds, far) for far in fars]
+            usable = [point for point in candidates if np.isfinite(point.threshold)]
             points[key] = distinct_points(usable)
             targets = llrs[is_target]
             impostors = llrs[~is_target]
@@ -411,12 +412,12 @@ class HeldOutModels:
                 "cllr": float(cllr(targets, impostors)),
                 "min_cllr": float(min_cllr(targets, impostors)),
             }
-        trials = dict(Counter(every_kind.tolist()))
+        trials = dict(Counter(trial_kinds.tolist()))
         card = {"folds": len(self.trials), "trials": trials, "errors": errors}
         return points, {"held_out": card}
 
     def _point(self, llrs: Array, kinds: Names, far: float) -> OperatingPoint:
-        """The threshold for a share of false acceptances of the worst kind of impostor, and the errors there."""
+        """Return the threshold for a false-acceptance rate of the worst kind of impostor, and the error rates at it."""
         point = threshold_for(llrs, kinds, far, *self.people, lowest=LOWEST_THRESHOLD)
         people = len(np.unique(self.people))
         measured = MeasuredRates(
@@ -441,10 +442,10 @@ def calibrate_on_held_out(
     fars: Sequence[float] = FARS,
     progress: bool = False,
 ) -> None:
-    """Give a fitted bundle calibrations, operating points and a card, by people who are held out in turn.
+    """Add calibrations, operating points and a card to a fitted bundle, from held-out speakers.
 
-    Every fold's people are scored by a model of the others, weights of a committee included, so that all people
-    evaluate and none has an influence on the model that scores them.
+    The speakers of each fold are scored by a model of the others, with its own weights if it is a committee. All
+    speakers are evaluated, and none has an influence on the model that scores them.
     """
     card = dict(bundle.card or {})
     columns = {view: column for view, column in labels.items() if view in bundle.views}
@@ -460,15 +461,15 @@ def calibrate_on_held_out(
         return
     calibrations: dict[str, HypothesisCalibrator] = {}
     scores: Json = {}
-    # what is known of a trial: nothing; or the class of the second view, whose classes come again
-    asked: dict[Hypothesis, list[Hypothesis]] = {(): questions_about(views)}
+    # nothing is known of a trial, or the class of the second view, whose classes occur again in use
+    questions_by_known: dict[Hypothesis, list[Hypothesis]] = {(): questions_about(views)}
     if len(views) == 2:
-        asked[views[1:]] = [views]
-    for known, questions in asked.items():
+        questions_by_known[views[1:]] = [views]
+    for known, questions in questions_by_known.items():
         try:
             logs, near_matches = held.evidence(known)
         except LabelError:
-            # the scorer keeps no classes; or phrases of one person are in no model without that person
+            # the scorer has no known classes, or each phrase has a single speaker, who is held out
             if not known:
                 raise
             continue
@@ -479,10 +480,13 @@ def calibrate_on_held_out(
             key = question_key(question, views)
             calibrations[key] = calibrator
             # as in `Bundle.answer`
-            nearly = (
+            usable_matches = (
                 near_matches if near_matches is not None and near_matches.view in same else None
             )
-            scores[key] = (same, question.ratio(views).of(calibrator.transform(logs, nearly)))
+            scores[key] = (
+                same,
+                question.ratio(views).of(calibrator.transform(logs, usable_matches)),
+            )
     bundle.calibrations = calibrations
     bundle.points, measured = held.measure(scores, fars)
     bundle.card = {**card, **measured}
@@ -497,56 +501,56 @@ def deploy_on_speakers(
     fars: Sequence[float] = FARS,
     progress: bool = False,
 ) -> Bundle:
-    """A bundle that was trained elsewhere, in the domain of some people, and what it gets wrong among them.
+    """Return a bundle that was trained elsewhere in the domain of these speakers, with its error rates among them.
 
-    The people of every fold are scored in the domain that the others show; the calibration is that of the bundle. It
-    keeps its own thresholds where fewer than `MIN_THRESHOLD_SPEAKERS` people are there to choose others by.
+    The speakers of each fold are scored in the domain of the others. The calibration stays that of the bundle, and so
+    do the thresholds if there are fewer than `MIN_THRESHOLD_SPEAKERS` speakers.
 
     labels : {view: (n,)} of the bundle's views, the speaker's first; views may be missing
     """
     columns = {view: column for view, column in labels.items() if view in bundle.views}
     views = tuple(columns)
     people = count_named(columns[views[0]])
-    there = _deployed_on(bundle, X, columns)
-    there.scorer = domain_as_prior(there.fitted_scorer)
-    there.card = {**dict(bundle.card or {}), "deployed_on": people}
+    deployed = _deployed_on(bundle, X, columns)
+    deployed.scorer = domain_as_prior(deployed.fitted_scorer)
+    deployed.card = {**dict(bundle.card or {}), "deployed_on": people}
     title = "default model" if progress else ""
     held = HeldOutModels(partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title)
     if not held.trials:
-        return there
+        return deployed
     scores: Json = {}
     for same in questions_about(views):
-        key = question_key(there.informed(Question(same)), bundle.views)
+        key = question_key(deployed.informed(Question(same)), bundle.views)
         scores[key] = (same, held.llrs(same, views[1:]))
     points, measured = held.measure(scores, fars)
     if people >= MIN_THRESHOLD_SPEAKERS:
-        there.points = {**(bundle.points or {}), **points}
-    there.card = {**there.card, **measured}
-    return there
+        deployed.points = {**(bundle.points or {}), **points}
+    deployed.card = {**deployed.card, **measured}
+    return deployed
 
 
 def _deployed_on(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
-    """The bundle in the domain of some vectors, whose labels are known."""
-    speaker, *others = labels
-    known = {view: labels[view] for view in others}
+    """Return the bundle in the domain of labelled vectors."""
+    speaker, *other_views = labels
+    known = {view: labels[view] for view in other_views}
     return bundle.deployed(bundle.enrol(X, labels[speaker], known or None))
 
 
 def questions_about(views: Sequence[str]) -> list[tuple[str, ...]]:
-    """All views together, and each alone."""
+    """Return the views of each question: all views together, and each alone."""
     return list(dict.fromkeys([tuple(views), *((view,) for view in views)]))
 
 
 def _fold_model(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
-    """The same model of some vectors."""
+    """Return the same kind of model fitted to the vectors of a fold."""
     model = Bundle(clone(bundle.preprocessing, safe=False), clone(bundle.scorer))
     is_learnt = getattr(bundle.scorer, "weights", None) == "learnt"
     people = count_named(next(iter(labels.values())))
     if is_learnt and people < MIN_HELD_OUT_SPEAKERS:
-        # Too few to learn weights from: those of the whole are a dozen numbers of held-out people.
+        # too few to learn weights: use those of all speakers, which are only a dozen numbers
         model.scorer.set_params(weights=bundle.scorer.weights_)
     elif is_learnt:
-        model.scorer.set_params(folds=2)  # a fold in a fold: quicker, and hardly worse
+        model.scorer.set_params(folds=2)  # folds within a fold: two are faster and hardly worse
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MvpldaWarning)
         return model.fit(X, labels)

@@ -1,7 +1,7 @@
-"""Scorer: what everything around a back-end has of it, and what back-ends have in common.
+"""Base class of scorers: profiles of vectors, and answers to questions about them.
 
-A scorer makes evidence of vectors and the pair terms of assignments. Likelihood ratios, lists, the best profiles and
-posteriors of hypotheses are made of these once, here, for all of them.
+A scorer computes the evidence of vectors and the pair terms of assignments. The base class computes likelihood ratios,
+lists of trials, rankings and posterior probabilities from these, in the same way for all scorers.
 """
 
 from __future__ import annotations
@@ -52,28 +52,28 @@ from .trial_set import check_trial_pairs
 
 
 class Identification(NamedTuple):
-    """The best profiles for every test, best first: names and LLRs, both (tests, top)."""
+    """Names and LLRs of the best profiles per test, best first, both (tests, top)."""
 
     ids: Names
     scores: Names
 
 
 SCORERS: dict[str, type[BaseScorer]] = {}
-"""The scorers that can be asked for by name. Each enters itself."""
+"""Scorers by the name of ``mvplda train --model``; a class with a `NAME` is added when it is defined."""
 
 
 def find_scorers() -> dict[str, type[BaseScorer]]:
-    """All scorers by name, those of other packages too (entry points of the group ``mvplda.scorers``)."""
+    """Return all scorers by name, including those of plug-ins (entry points of the group ``mvplda.scorers``)."""
     load_entry_points("scorers")
     return SCORERS
 
 
 class BaseScorer(Persistent):
-    """A back-end: makes profiles of vectors, and says how likely two profiles are of one class.
+    """Computes profiles of vectors, and how likely the classes of two profiles are the same.
 
     `MultiviewPLDA`, `PLDA`, `CosineScorer`, `Committee` and `Bundle` are scorers. The sides of a
     score are profiles, or arrays of single vectors. A question is a `Question`, or the keyword
-    arguments that make one; what a scorer cannot be asked, it refuses.
+    arguments of one; a scorer raises an error for questions that it cannot answer.
 
     A new scorer is one file: a class with `fit`, `views_`, `width_in`, `project`, `pair_terms` and `_key`, and a line
     in ``mvplda/models/__init__.py`` that imports it, or an entry point. ``tests/models/test_scorers.py`` has one, and
@@ -83,26 +83,26 @@ class BaseScorer(Persistent):
     KIND: ClassVar[str] = "model"
 
     NAME: ClassVar[str] = ""
-    """Of ``mvplda train --model``; a scorer without a name is no choice there."""
+    """Name for ``mvplda train --model``; scorers without a name are not available there."""
 
     NEEDS_LABELS: ClassVar[bool] = True
 
     views_: dict[str, int]
-    """Views of a fitted scorer, with their ranks where it has some."""
+    """Views of a fitted scorer with their ranks; 0 for scorers without ranks."""
 
     nuisance_views: Views = ()
-    """Views that no question is about, such as sittings: labels tell the cells of a profile apart, and nothing else."""
+    """Views that no question is about, such as sessions: their labels only separate the cells of a profile."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if cls.__dict__.get("NAME"):
             SCORERS[cls.NAME] = cls
 
-    # -- what a scorer has to be -------------------------------------------------
+    # -- methods of a subclass -------------------------------------------------
 
     @classmethod
     def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
-        """A scorer of views with these ranks, to be fitted; settings that it does not have are an error."""
+        """Return an unfitted scorer of views with these ranks; raise an error for settings that it does not have."""
         raise NotImplementedError
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
@@ -110,20 +110,20 @@ class BaseScorer(Persistent):
 
     @property
     def width_in(self) -> int:
-        """Width of the vectors that a fitted scorer takes."""
+        """Number of columns of the vectors that a fitted scorer takes."""
         raise NotImplementedError
 
     @property
     def width_out(self) -> int:
-        """Width of the evidence of a vector."""
+        """Number of columns of the evidence."""
         return self.width_in
 
     def evidence(self, X: ArrayLike) -> AnyArray:
-        """(n, r) what every vector adds to the sum that a profile is, in float64."""
+        """Return the (n, r) evidence of vectors in float64; a profile is a sum of evidence."""
         try:
             width = self.width_in
         except AttributeError:
-            # slow, and said of a scorer that has no width only
+            # the check is slow, so it runs only if there is no width
             check_is_fitted(self)
             raise
         check_feature_names(self, X, reset=False)
@@ -133,7 +133,7 @@ class BaseScorer(Persistent):
                 f"X has {vectors.shape[-1]} features, but this scorer is expecting {width} features as input"
             )
         y = self.project(vectors)
-        # one pass over sums finds what is not finite anywhere in a row
+        # the sum of a row is finite only if all its values are
         is_odd = ~np.isfinite(to_host(y.sum(1)))
         if is_odd.any():
             raise DataError(
@@ -142,11 +142,11 @@ class BaseScorer(Persistent):
         return y
 
     def project(self, vectors: AnyArray) -> AnyArray:
-        """The evidence of vectors (n, width_in), which were checked. ONNX export runs it, too."""
+        """Return the evidence of checked vectors (n, width_in); also called by the ONNX export."""
         raise NotImplementedError
 
     def components(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
-        """The scorers of which this one is made, and the columns that each sees: their evidence stands side by side."""
+        """Return the scorers that this one combines, each with its range of columns; their evidence is concatenated."""
         return ()
 
     def pair_terms(self) -> PairTerms:
@@ -154,7 +154,7 @@ class BaseScorer(Persistent):
         raise NotImplementedError
 
     def pair_terms_with_known(self, views: Sequence[str]) -> PairTerms:
-        """Pair terms of questions in which the classes of these views are known; by default those of `pair_terms`."""
+        """Return the pair terms if the classes of these views are known; by default those of `pair_terms`."""
         return self.pair_terms()
 
     def published_pair_terms(self) -> PairTerms:
@@ -162,16 +162,16 @@ class BaseScorer(Persistent):
         raise ParameterError("scoring='paper' is for a model of two views")
 
     def known_names(self, view: str) -> Names:
-        """Names of the training classes of a view, by number; LabelError where the scorer keeps none."""
+        """Return the names of the known classes of a view, in order of their numbers; LabelError if there are none."""
         raise LabelError(f"a {type(self).__name__} keeps no classes of a view {view!r}")
 
     def training_classes(self) -> dict[str, Names]:
-        """Names of the training classes by view; empty if the scorer has none."""
+        """Return the names of the training classes by view; empty if the scorer has none."""
         classes: dict[str, Names] = getattr(self, "classes_", {})
         return classes
 
     def check_state(self) -> None:
-        """Whether a scorer from a file has parts that fit each other, and finite scores."""
+        """Refuse a scorer from a file whose values are inconsistent, or whose scores are not finite."""
         super().check_state()
         check_view_names(tuple(self.views_))
         check_width(self, self.width_in)
@@ -180,15 +180,15 @@ class BaseScorer(Persistent):
         check_finite(self, self.llr(profiles, profiles))
 
     def typical_vectors(self) -> Array:
-        """(2, width_in) vectors at the mean and scale of the training data, by which files are checked."""
+        """Return (2, width_in) vectors at the mean and scale of the training data, for the check of files."""
         return ordinary_vectors(self.width_in)
 
     def typical_evidence(self) -> AnyArray:
-        """(2, width_out) evidence of typical vectors."""
+        """Return the (2, width_out) evidence of typical vectors."""
         return self.evidence(self.typical_vectors())
 
     def _key(self) -> str:
-        """Fingerprint of the fitted scorer."""
+        """Return the fingerprint of the fitted scorer, by which profiles are matched with it."""
         raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
@@ -206,12 +206,12 @@ class BaseScorer(Persistent):
         method: Enrolment = "exact",
         weights: Array | None = None,
     ) -> Profiles:
-        """Make profiles of vectors.
+        """Return profiles of vectors.
 
         Parameters
         ----------
         X : array or torch tensor (n, D)
-        ids : (n,) profile of every vector; None makes a profile of each
+        ids : (n,) profile of each vector; None: one profile per vector
         labels : {view: (n,) labels} of some views: vectors of a profile with different labels are of different
             classes (a speaker enrolled with several phrases), and so are vectors of the two sides of a trial
             where both have labels; in views without labels all vectors of a profile are of one class
@@ -232,7 +232,7 @@ class BaseScorer(Persistent):
     def profiles(
         self, y: Any, weights: Any, owner: Any, ids: Any = None, labels: Labels | None = None
     ) -> Profiles:
-        """Profiles of sums of `evidence` that were made before.
+        """Return profiles from sums of `evidence`.
 
         Parameters
         ----------
@@ -257,9 +257,9 @@ class BaseScorer(Persistent):
         dtype: DTypeLike = np.float32,
         out: AnyArray | None = None,
         threads: int | None = None,
-        **asked: Any,
+        **question_parts: Any,
     ) -> AnyArray:
-        """Natural-log likelihood ratios of every profile against every test, (profiles, tests).
+        """Return natural-log likelihood ratios of all profiles and tests, (profiles, tests).
 
         Parameters
         ----------
@@ -271,7 +271,7 @@ class BaseScorer(Persistent):
         out : array to write into
         threads : default: one a core
         """
-        question = make_question(question, asked)
+        question = make_question(question, question_parts)
         comparison = self._compare(enrol, test, question, dtype, scoring)
         shape = comparison.shape
         result = empty(shape, dtype, comparison.reference) if out is None else out
@@ -279,9 +279,9 @@ class BaseScorer(Persistent):
             raise DataError(f"out has shape {tuple(result.shape)}; the scores need {shape}")
         if "float" not in dtype_name(result):
             raise DataError(
-                f"out holds {dtype_name(result)}, which would cut the scores off: give a float array"
+                f"out holds {dtype_name(result)}, which would truncate the scores; pass a float array"
             )
-        # the result of `out` is written in place, so that a memory map will do
+        # written in place, because `out` may be a memory map
         fill_results(comparison, comparison.ratio.sums, [result], threads)
         if question.countermeasure is not None:
             result[:] = question.with_spoofs(result, shape)
@@ -296,10 +296,10 @@ class BaseScorer(Persistent):
         *,
         scoring: ScoringMethod = "exact",
         dtype: DTypeLike = np.float32,
-        **asked: Any,
+        **question_parts: Any,
     ) -> AnyArray:
-        """LLRs of a list of trials (row of a profile, row of a test), without the matrix."""
-        question = make_question(question, asked)
+        """Return the LLRs of a list of trials (row of a profile, row of a test)."""
+        question = make_question(question, question_parts)
         comparison = self._compare(enrol, test, question, dtype, scoring)
         pairs = check_trial_pairs(pairs, *comparison.shape)
         (scores,) = score_pairs(comparison, comparison.ratio.sums, pairs)
@@ -313,15 +313,15 @@ class BaseScorer(Persistent):
         *,
         top: int = 10,
         dtype: DTypeLike = np.float32,
-        **asked: Any,
+        **question_parts: Any,
     ) -> Identification:
-        """The `top` profiles of every test, best first, without ever holding the whole matrix."""
-        question = make_question(question, asked)
+        """Return the `top` profiles of each test, best first, in little memory."""
+        question = make_question(question, question_parts)
         comparison = self._compare(profiles, test, question, dtype)
         numbers, scores = best_profiles(
             comparison, comparison.ratio.sums, min(check_top(top), comparison.shape[0])
         )
-        # spoofs leave the order of a test's profiles as it is
+        # a countermeasure does not change the order of a test's profiles
         mixed = question.with_spoofs(scores.T, comparison.shape).T
         return Identification(comparison.enrol.profiles.ids[numbers], to_host(mixed))
 
@@ -331,13 +331,13 @@ class BaseScorer(Persistent):
         question: Question | None = None,
         *,
         takes: int = 1,
-        **asked: Any,
+        **question_parts: Any,
     ) -> SearchIndex:
-        """Vectors of profiles for a search by inner products, such as a vector database does.
+        """Return vectors of profiles for a search by inner products, for example in a vector database.
 
         takes : vectors of every test
         """
-        question = make_question(question, asked)
+        question = make_question(question, question_parts)
 
         def compare(enrol: Profiles, test: Profiles) -> Comparison:
             # vectors for an engine are arrays, also of profiles that are tensors
@@ -347,13 +347,13 @@ class BaseScorer(Persistent):
                 test = replace(test, y=to_host(test.y))
             return self._compare(enrol, test, question, np.float64)
 
-        # any test will do to see what tests look like: a profile as if it were one
+        # the terms depend only on the layout of a test: one cell of a profile will do
         cell = to_host(profiles.y[:1]) * (takes / profiles.weights[0])
         probe = self.profiles(cell, [takes], [0])
         return SearchIndex(compare, profiles, probe)
 
     def queries(self, tests: ProfilesLike, index: SearchIndex) -> NDArray[np.float32]:
-        """Vectors of tests, whose products with those of an index are LLRs or bounds of them."""
+        """Return vectors of tests whose products with those of an index are LLRs, or bounds of LLRs."""
         return index.queries(tests if isinstance(tests, Profiles) else self.enrol(tests))
 
     def log_likelihoods(
@@ -363,15 +363,15 @@ class BaseScorer(Persistent):
         question: Question | None = None,
         *,
         pairs: ArrayLike | None = None,
-        **asked: Any,
+        **question_parts: Any,
     ) -> LogLikelihoods:
-        """Natural-log likelihood of every hypothesis that is possible, relative to the last: nothing is shared.
+        """Return the natural-log likelihood of each possible hypothesis relative to the last: nothing is shared.
 
         {views that are the same: (profiles, tests)} in float64, or (n,) of a list of trials; see `hypotheses`. What
         the question asks about by name (`same`) has claims where both sides have labels; its priors and
         countermeasure play no part.
         """
-        question = make_question(question, asked)
+        question = make_question(question, question_parts)
         comparison = self._compare(enrol, test, question, np.float64, every=True)
         listed = None if pairs is None else check_trial_pairs(pairs, *comparison.shape)
         return log_likelihoods(comparison, comparison.ratio.hypotheses, listed)
@@ -383,18 +383,18 @@ class BaseScorer(Persistent):
         question: Question | None = None,
         *,
         dtype: DTypeLike = np.float32,
-        **asked: Any,
+        **question_parts: Any,
     ) -> LogLikelihoods:
-        """Posterior probability of every hypothesis, {views that are the same: (profiles, tests)}.
+        """Return the posterior probability of each hypothesis, {views that are the same: (profiles, tests)}.
 
         For views speaker and phrase: ("speaker", "phrase") is TC, ("speaker",) is TW,
         ("phrase",) is IC and () is IW. Views in which both sides have labels are known, and not named.
-        The question says what is given and known, and the priors of the hypotheses: equal ones by default. With a
-        countermeasure there is one more, ("spoof",): a machine that imitates the first.
+        The question has the given and known views and the priors of the hypotheses, which are equal by default. With a
+        countermeasure there is one more hypothesis, ("spoof",): synthetic speech that imitates the first.
         """
-        question = make_question(question, asked)
+        question = make_question(question, question_parts)
         if question.same is not None:
-            raise ParameterError("all hypotheses are asked for: leave same out")
+            raise ParameterError("hypotheses returns all hypotheses: leave same out")
         comparison = self._compare(enrol, test, question, np.float64, every=True)
         logs = log_likelihoods(comparison, comparison.ratio.hypotheses)
         posteriors = question.posteriors(logs, comparison.ratio.numerator)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def require_labels(y: Labels | None) -> dict[str, Names]:
-    """Labels by view, of a fit that cannot do without."""
+    """Return labels by view; raise an error if there are none."""
     if y is None:
         raise LabelError(
             "this scorer requires y to be passed, but the target y is None: give labels of every view"
@@ -28,13 +28,17 @@ def require_labels(y: Labels | None) -> dict[str, Names]:
     return {view: np.asarray(column) for view, column in label_columns(y, None).items()}
 
 
-def concatenate_columns(made: Sequence[AnyArray]) -> AnyArray:
-    return namespace(made[0]).concatenate(made, 1)
+def concatenate_columns(blocks: Sequence[AnyArray]) -> AnyArray:
+    """Return one array with the columns of all blocks."""
+    return namespace(blocks[0]).concatenate(blocks, 1)
 
 
-def check_setting_names(kind: type[BaseScorer], settings: Json, given: Sequence[str]) -> None:
-    """Refuse settings that a class does not have, and those that it is given otherwise."""
-    names = [name for name in signature(kind).parameters if name not in given]
+def check_setting_names(kind: type[BaseScorer], settings: Json, reserved: Sequence[str]) -> None:
+    """Refuse settings that a class does not have, and those that its caller sets.
+
+    reserved : names that the caller sets
+    """
+    names = [name for name in signature(kind).parameters if name not in reserved]
     for name in settings:
         if name not in names:
             raise ParameterError(
@@ -43,6 +47,7 @@ def check_setting_names(kind: type[BaseScorer], settings: Json, given: Sequence[
 
 
 def check_top(top: int) -> int:
+    """Return the number of profiles to rank as an int."""
     if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 1:
         raise ParameterError(f"top is a whole number, at least 1; got {top!r}")
     return int(top)

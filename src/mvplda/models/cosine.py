@@ -19,25 +19,23 @@ from ..scoring.pair_terms import ScoreTerms, row_products
 from .base import BaseScorer
 from .checks import check_setting_names
 
-# -- what a multi-view model has to beat -----------------------------
-
 
 class CosineScorer(BaseScorer, BaseEstimator):
     """Cosine of the angle between the mean of a profile and a test.
 
-    The same calls as `MultiviewPLDA`. The score is a similarity: it counts for hypotheses in which all of its views
-    are the same, and is no log-likelihood ratio: calibrate it.
+    Has the same methods as `MultiviewPLDA`. The score is a similarity, not a log-likelihood ratio: calibrate it. It
+    counts for hypotheses in which all of its views are the same.
 
     Parameters
     ----------
     centre : bool
-        Take the mean of the training vectors off first.
+        Subtract the mean of the training vectors first.
     views : sequence of str or None
-        Views that the score is about. None: those that the labels of `fit` name, or ``class`` without any.
+        Views that the score is about. None: the views of the labels of `fit`, or ``class`` without labels.
 
     Attributes
     ----------
-    mean_ : (D,) what is taken off: the mean of the training vectors, or zeros
+    mean_ : (D,) subtracted vector: the mean of the training vectors, or zeros
     views_ : dict of {view: 0}
     """
 
@@ -72,7 +70,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
         return self
 
     def project(self, vectors: AnyArray) -> AnyArray:
-        """(n, D) the vectors about the training mean."""
+        """Return (n, D) vectors minus the training mean."""
         return vectors - like(self.mean_, vectors)
 
     def typical_vectors(self) -> Array:
@@ -94,7 +92,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
 
 
 def unit_length(total: AnyArray, count: float) -> AnyArray:
-    """Vectors of length 1; zero ones stay zero."""
-    # the mean and the sum of a profile have one direction
+    """Return vectors scaled to length 1; zero vectors stay zero."""
+    # the mean and the sum of a profile have the same direction
     length = row_products(total, total) ** 0.5
     return total / length[:, None].clip(min=np.finfo(np.float64).tiny)

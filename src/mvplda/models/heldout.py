@@ -1,9 +1,8 @@
-"""Folds of held-out people and trials among them: whatever is chosen or calibrated on held-out data is dealt here.
+"""Folds of held-out speakers, and trials among them, for the choice of weights, calibration and thresholds.
 
-People (the classes of one view) are dealt into folds. A model is fitted without the people of a fold
-and answers trials among them; over all folds every person is tried once, by a model that was not
-trained on that person. People are numbered as they first appear in the data, so that names have no
-influence on the folds.
+Speakers (the classes of one view) are divided into folds. A model is fitted without the speakers of a fold and scores
+trials among them; over all folds each speaker is tested once, by a model that was not trained on that speaker. Speakers
+are numbered in order of appearance, so that names have no influence on the folds.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from ..labels import by_appearance, encode_labels
 from ..scoring.question import Hypothesis, possible_hypotheses
 
 MIN_FOLD_SPEAKERS = 4
-"""People in a fold: between fewer, hardly any trial is of two people."""
+"""Fewest speakers in a fold; with fewer there are hardly any impostor trials."""
 
 TESTS = 2000
-"""Of every fold, so many held-out vectors are tests."""
+"""Largest number of test vectors per fold."""
 
 TRIALS = 20_000
-"""Of every kind in every fold, so many trials are drawn."""
+"""Largest number of trials per fold and kind."""
 
 
 @dataclass(frozen=True)
 class HeldOutTrials:
-    """Trials among some people, who are held out: what enrols, what tests, and some trials of every kind in turn.
+    """Enrolments, tests and trials among the held-out speakers of one fold.
 
-    hypotheses : which views are shared: all of them first, none last
-    train : (n,) bool, vectors of everybody else
-    enrol : (e,) rows of the vectors that enrol, profile after profile
-    ids : (e,) number of the profile of each, from 0
-    profiles : (p,) row of every profile's first vector, whose labels are the profile's
+    hypotheses : shared views of each kind of trial: all views first, none last
+    train : (n,) bool, vectors of all other speakers
+    enrol : (e,) rows of the enrolment vectors, profile after profile
+    ids : (e,) profile number of each enrolment vector, from 0
+    profiles : (p,) row of each profile's first vector, which has the labels of the profile
     test : (t,) rows of the tests
-    pairs : (m, 2) number of the profile and of the test of every trial
-    kinds : (m,) which of `hypotheses` is true of it
+    pairs : (m, 2) numbers of the profile and of the test of each trial
+    kinds : (m,) number of the true hypothesis of each trial
     """
 
     hypotheses: list[Hypothesis]
@@ -63,52 +62,55 @@ def held_out_trials(
     most_tests: int | None = TESTS,
     most_trials: int | None = TRIALS,
 ) -> list[HeldOutTrials]:
-    """Trials among the people of every fold; none where there are too few people. Vectors without label are not tried.
+    """Return trials among the speakers of each fold, without vectors that lack a label.
+
+    The list is empty if there are too few speakers.
 
     Parameters
     ----------
     labels : {view: (n,) labels}
-    views : of which trials have kinds; None: all in `labels`. The classes of the first are held out
-    folds : how many, at most; fewer where a fold would have less than 4 people
+    views : views that define the kinds of trials; None: all in `labels`. Classes of the first view are held out
+    folds : largest number of folds; each has at least 4 speakers
     enrolment : vectors per profile
-    most_tests, most_trials : of every fold, and of every kind in every fold; None: no limit
+    most_tests, most_trials : limits per fold, and per kind and fold; None: no limit
     """
-    for name, value, least in (("folds", folds, 2), ("enrolment", enrolment, 1)):
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-            raise ParameterError(f"{name} is a whole number, at least {least}; got {value!r}")
+    for name, value, lower in (("folds", folds, 2), ("enrolment", enrolment, 1)):
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < lower:
+            raise ParameterError(f"{name} is a whole number, at least {lower}; got {value!r}")
     views = tuple(labels if views is None else views)
     table = encode_labels({view: labels[view] for view in views}, views)
     codes = np.stack([by_appearance(table.codes[view]) for view in views], axis=1)
-    # nobody can say whether a vector without a label is of the same class as another
-    may_try = np.ones(len(table), dtype=bool)
+    # the kind of a trial is unknown without a label
+    is_labelled = np.ones(len(table), dtype=bool)
     for view in views:
-        may_try &= table.codes[view] < len(table.classes[view].names)
-    people = codes[:, 0]
-    dealt = np.unique(people[may_try])
-    folds = min(int(folds), len(dealt) // MIN_FOLD_SPEAKERS)
-    # fewer would leave nobody to train on, or nobody to try
+        is_labelled &= table.codes[view] < len(table.classes[view].names)
+    speakers = codes[:, 0]
+    labelled_speakers = np.unique(speakers[is_labelled])
+    folds = min(int(folds), len(labelled_speakers) // MIN_FOLD_SPEAKERS)
+    # one fold would leave no speakers to train on
     if folds < 2:
         return []
-    # one generator for all folds: the same deal for the same data; folds differ by one person at most
+    # a fixed seed: the same data give the same folds, whose sizes differ by one speaker at most
     rng = np.random.default_rng(0)
-    fold_of = np.full(people.max() + 1, -1)
-    fold_of[dealt] = rng.permutation(len(dealt)) % folds
-    found = []
+    fold_of = np.full(speakers.max() + 1, -1)
+    fold_of[labelled_speakers] = rng.permutation(len(labelled_speakers)) % folds
+    fold_trials = []
     for number in range(folds):
-        held = fold_of[people] == number
-        cells = _cells(np.flatnonzero(held & may_try), codes, int(enrolment))
+        is_held_out = fold_of[speakers] == number
+        cells = _cells(np.flatnonzero(is_held_out & is_labelled), codes, int(enrolment))
         if cells is not None:
-            found.append(_trials(~held, *cells, codes, views, rng, most_tests, most_trials))
-    return found
+            fold_trials.append(
+                _trials(~is_held_out, *cells, codes, views, rng, most_tests, most_trials)
+            )
+    return fold_trials
 
 
 def _cells(
     rows: IntArray, codes: IntArray, enrolment: int
 ) -> tuple[IntArray, IntArray, IntArray] | None:
-    """Vectors that enrol, cell after cell, the number of the cell of each, and all others; None where there are none.
+    """Return rows of enrolment vectors, their profile numbers, and rows of test vectors; None without enrolments.
 
-    The first vectors of every cell (one class of every view) enrol. A cell with fewer than twice as many vectors as a
-    profile wants enrols half of them.
+    The first vectors of each cell (one class per view) are enrolled: as many as a profile has, but at most half.
     """
     cell = np.unique(codes[rows], axis=0, return_inverse=True)[1].reshape(-1)
     order = np.argsort(cell, kind="stable")
@@ -125,28 +127,29 @@ def _trials(
     train: BoolArray,
     enrolled: IntArray,
     ids: IntArray,
-    others: IntArray,
+    candidates: IntArray,
     codes: IntArray,
     views: Views,
     rng: Generator,
     most_tests: int | None,
     most_trials: int | None,
 ) -> HeldOutTrials:
-    tests = np.sort(rng.permutation(others)[:most_tests])
+    """Return trials of all kinds between enrolled profiles and tests that are drawn from candidates."""
+    tests = np.sort(rng.permutation(candidates)[:most_tests])
     profiles = enrolled[np.unique(ids, return_index=True)[1]]
     same = [np.equal.outer(codes[profiles, k], codes[tests, k]) for k in range(len(views))]
     hypotheses = possible_hypotheses(views, {})
-    places = []
+    drawn_pairs = []
     kinds = []
     for number, hypothesis in enumerate(hypotheses):
         true = np.ones((len(profiles), len(tests)), dtype=bool)
         for view, equal in zip(views, same, strict=True):
             true &= equal if view in hypothesis else ~equal
-        # impostors with other words are most of all pairs: some of every kind are enough
+        # most pairs are impostors with another phrase: draw a limited number per kind
         drawn = np.sort(rng.permutation(np.flatnonzero(true))[:most_trials])
-        places.append(drawn)
+        drawn_pairs.append(drawn)
         kinds.append(np.full(len(drawn), number))
-    pairs = np.stack(np.divmod(np.concatenate(places), len(tests)), axis=1)
+    pairs = np.stack(np.divmod(np.concatenate(drawn_pairs), len(tests)), axis=1)
     return HeldOutTrials(
         hypotheses, train, enrolled, ids, profiles, tests, pairs, np.concatenate(kinds)
     )

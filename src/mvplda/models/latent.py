@@ -28,19 +28,19 @@ from .caching import FittedArrays, cache_of
 from .plda_settings import random_generator
 
 MAX_SAVED_CLASSES = 10_000
-"""Views with at most so many classes keep their training posteriors in a file, for known classes."""
+"""Files hold the class posteriors of views with at most this many classes, for known classes."""
 
 MAX_CLASS_MEAN = 1e6
-"""Posterior means of classes in a file are at most this large: they are of standard normal latents."""
+"""Largest posterior class mean in a file; latents are standard normal."""
 
 PROJECTION_CHUNK = 2**22
-"""float32 vectors are projected in chunks of about this many numbers."""
+"""Numbers per chunk in which float32 vectors are projected."""
 
 PARAMETERS = ("mean_", "loadings_", "noise_")
 """Attributes that scores depend on."""
 
 CLASS_ATTRIBUTES = ("classes_", "class_means_", "class_covariances_")
-"""Attributes that scores depend on where classes are known."""
+"""Attributes that scores with known classes also depend on."""
 
 
 class LatentScorer(BaseScorer, TransformerMixin):
@@ -59,29 +59,29 @@ class LatentScorer(BaseScorer, TransformerMixin):
     class_covariances_ = FittedArrays[dict[str, Array]]()
 
     def transform(self, X: ArrayLike) -> Array:
-        """Posterior means of every vector's latents on its own, views side by side: (n, sum of ranks)."""
+        """Return posterior means of the latents of each vector alone, (n, sum of ranks), one view after the other."""
         check_is_fitted(self, "mean_")
         X = checked_vectors(self, X, reset=False)
         p = self.parameters_
         B = p.stacked()
         LB = p.sigma.solve(B)
-        # all views at once: what one of them explains is no evidence for another
+        # all views at once, because they explain the same vector jointly
         gain = np.linalg.solve(np.eye(B.shape[1]) + B.T @ LB, LB.T)
         return (X - p.mean) @ gain.T
 
     def get_feature_names_out(self, input_features: Any = None) -> Names:
-        """Names of the columns of `transform`: view and number."""
+        """Return names of the columns of `transform`: view and number."""
         check_is_fitted(self, "mean_")
         return np.asarray(
             [f"{v}{i}" for v, r in self.views_.items() for i in range(r)], dtype=object
         )
 
     def sample(self, y: Any, random_state: RandomState = None) -> Array:
-        """Draw vectors with these labels; every class is drawn anew from the model.
+        """Draw vectors with these labels; each class is drawn from the model.
 
         Parameters
         ----------
-        y : labels in any form that `fit` takes, one a vector to draw
+        y : labels in any form that `fit` takes, one per vector to draw
         """
         check_is_fitted(self, "mean_")
         table = encode_labels(y, tuple(self.views_))
@@ -96,11 +96,11 @@ class LatentScorer(BaseScorer, TransformerMixin):
     # -- evidence and pair terms ----------------------------------------------------------
 
     def project(self, vectors: AnyArray) -> AnyArray:
-        # evidence is linear: sums of vectors and sums of evidence are the same thing
+        # evidence is linear, so the evidence of a sum is the sum of evidence
         space = self.pair_terms().space
         if not isinstance(vectors, np.ndarray) or vectors.dtype == np.float64:
             return vectors @ like(space.projection, vectors) - like(space.offset, vectors)
-        # float32 vectors are made float64 a chunk at a time: a copy of all of them may not fit
+        # converted to float64 in chunks: a copy of all vectors may not fit into memory
         chunks = np.array_split(vectors, 1 + vectors.size // PROJECTION_CHUNK)
         y = [chunk.astype(np.float64) @ space.projection for chunk in chunks]
         return np.concatenate(y) - space.offset
@@ -141,12 +141,12 @@ class LatentScorer(BaseScorer, TransformerMixin):
 
     @property
     def explained_variance_ratio_(self) -> dict[str, float]:
-        """Share of the total variance of every view, and of the noise."""
+        """Shares of the total variance, per view and for the noise."""
         check_is_fitted(self, "mean_")
-        parts = {view: float((loading**2).sum()) for view, loading in self.loadings_.items()}
-        parts["noise"] = float(self.parameters_.sigma.variances.sum())
-        total = sum(parts.values())
-        return {name: part / total for name, part in parts.items()}
+        variances = {view: float((loading**2).sum()) for view, loading in self.loadings_.items()}
+        variances["noise"] = float(self.parameters_.sigma.variances.sum())
+        total = sum(variances.values())
+        return {name: variance / total for name, variance in variances.items()}
 
     @property
     def width_in(self) -> int:
@@ -154,7 +154,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
 
     @property
     def parameters_(self) -> Parameters:
-        """Mean, loadings and noise as the kernel's record."""
+        """Mean, loadings and noise as a record."""
         return Parameters(self.mean_, tuple(self.loadings_.values()), self.noise_)
 
     @property
@@ -173,7 +173,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
         return type(self).classes_.peek(self)[view]
 
     def _parameter_versions(self) -> tuple[int, ...]:
-        """Content versions of mean, loadings and noise."""
+        """Return the content versions of mean, loadings and noise."""
         attributes = vars(self)
         if "mean_" not in attributes:
             check_is_fitted(self, "mean_")
@@ -194,27 +194,28 @@ class LatentScorer(BaseScorer, TransformerMixin):
     def get_state(self) -> State:
         check_is_fitted(self, "mean_")
         arrays, values = super().get_state()
-        # posteriors of many classes would be most of a file
-        # posteriors that rounding left without a root cannot be used with known=
-        kept = [
+        # posteriors of many classes would be most of a file; those without a root, because of rounding, are of no use
+        stored_views = [
             view
             for view, covariances in self.class_covariances_.items()
             if len(self.classes_[view]) <= MAX_SAVED_CLASSES and are_definite(covariances)
         ]
-        values["classes"] = {view: self.classes_[view].tolist() for view in kept}
-        for view in kept:
-            named = slice(0, len(self.classes_[view]))
-            arrays[f"class_means/{view}"] = np.ascontiguousarray(self.class_means_[view][named])
-            covariances = self.class_covariances_[view][named]
+        values["classes"] = {view: self.classes_[view].tolist() for view in stored_views}
+        for view in stored_views:
+            with_names = slice(0, len(self.classes_[view]))
+            arrays[f"class_means/{view}"] = np.ascontiguousarray(
+                self.class_means_[view][with_names]
+            )
+            covariances = self.class_covariances_[view][with_names]
             if np.ptp(covariances, axis=0).max() <= 1e-12 * np.abs(covariances).max():
-                # of classes with as many vectors each, all are the same, up to rounding
+                # classes with equally many vectors have equal covariances, up to rounding
                 covariances = covariances[:1]
             arrays[f"class_covariances/{view}"] = np.ascontiguousarray(covariances)
         return arrays, values
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: Json) -> Self:
-        # earlier versions did not write the objectives
+        # files of earlier versions have no objectives
         model = super().from_state({"objectives_": np.empty(0), **arrays}, values)
         # in the order of the views
         model.loadings_ = {view: model.loadings_[view] for view in model.views_}
@@ -240,7 +241,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
         for view, covariances in self.class_covariances_.items():
             rank = self.views_[view]
             means = self.class_means_[view]
-            # after a fit, vectors without a label follow the named classes
+            # after a fit, classes of vectors without a label follow the named classes
             count = max([*means.shape[:1], len(self.classes_[view])])
             fits = means.shape == (count, rank) and covariances.shape == (count, rank, rank)
             if not fits or not (np.isfinite(means).all() and np.isfinite(covariances).all()):
@@ -253,13 +254,13 @@ class LatentScorer(BaseScorer, TransformerMixin):
         super().check_state()
 
     def typical_vectors(self) -> Array:
-        # vectors of this model, whatever its units and however far its mean is from 0
+        # drawn from the model, so that they have its units and mean
         classes = {view: np.arange(2) for view in base_columns(tuple(self.views_))}
         return self.sample(classes, random_state=0)
 
 
 def are_definite(covariances: Array) -> bool:
-    """Whether every covariance is positive definite."""
+    """Return whether all covariances are positive definite."""
     try:
         np.linalg.cholesky(covariances)
     except np.linalg.LinAlgError:

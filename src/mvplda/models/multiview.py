@@ -45,13 +45,13 @@ from .plda_settings import (
 )
 
 MAX_COVARIANCE_NUMBERS = 2**22
-"""Posterior covariances of a view's classes are kept up to this many numbers (32 MiB)."""
+"""Posterior covariances of a view's classes have at most this many numbers (32 MiB)."""
 
 MAX_PENDING_NUMBERS = 2**25
-"""Class sums up to this many numbers (256 MiB) are held with a fit until its class posteriors are asked for."""
+"""Class sums of up to this many numbers (256 MiB) stay in memory until the class posteriors are computed."""
 
 LAZY_ATTRIBUTES = ("log_likelihoods_", "objectives_", "class_means_", "class_covariances_")
-"""Attributes that are worked out from a fit when they are first read."""
+"""Attributes that are computed from a fit when they are first read."""
 
 
 class MultiviewPLDA(LatentScorer, BaseEstimator):
@@ -63,35 +63,35 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
     Parameters
     ----------
     views : dict of {name: rank}, list of names, or None
-        A name with colons, ``"speaker:phrase"``, is an interaction: its classes are the combinations of its parts,
-        and it needs no labels of its own. A rank of None, or a list of names, means as large as the classes
-        allow. ``None`` takes every column of the labels as a view. Names that results use, such as ``nothing`` and
+        A name with colons, ``"speaker:phrase"``, is an interaction: its classes are combinations of classes of its
+        base views, so it has no labels. A rank of None, or a list of names, means the largest rank that the classes
+        allow. ``None`` takes each column of the labels as a view. Names that results use, such as ``nothing`` and
         ``noise``, are reserved (`mvplda.labels.RESERVED_VIEWS`).
     noise : {"diagonal", "full"}
-        Covariance of what no view explains.
+        Covariance of the residual that no view explains.
     noise_shrinkage : float in [0, 1)
-        The noise is (1 - s) times its maximum-likelihood value plus s times the total variance of every column: what
-        is known of training classes is believed less of new ones. 0.02 to 0.2 helps where there are few classes;
-        see `score` for how to choose it.
+        Shrinks the noise towards the total variance: (1 - s) times its maximum-likelihood value plus s times the total
+        variance of each column. Reduces over-fitting with few training classes; 0.02 to 0.2 are useful values.
+        `score` describes how to choose it.
     prior : "isotropic" or None
-        For few classes, and vectors of one length that are not whitened: the covariances of all views and of
-        the noise, all of full rank, are drawn towards isotropic ones of the same variance, as an inverse Wishart
-        prior does. Ranks are then None and `noise` is full. Works with one class, one vector a class, and
-        fewer vectors than columns.
+        For few classes, and for unwhitened vectors of unit length: shrinks the full-rank covariances of all views and
+        of the noise towards isotropic ones of the same variance, as an inverse Wishart prior does. Ranks must be
+        None; `noise` is full. Well defined even with a single class, one vector per class, or fewer vectors than
+        dimensions.
     prior_strength : float in [0, 1], or dict of {view or "noise": strength}
-        Share of the isotropic part: 0 is maximum likelihood; at 1 the question "same in every view?" ranks like the
-        cosine, questions about one of several views need not.
+        Share of the isotropic covariance: 0 is maximum likelihood. At 1, "same in every view?" gives the same ranking
+        as the cosine; questions about one of several views may not.
     noise_floor : float
-        No noise variance falls below this fraction of its column's variance; of the median
-        variance in columns that are constant, or nearly so, which are thereby ignored.
+        Lower limit of each noise variance, as a fraction of its column's variance. For (nearly) constant columns it is
+        a fraction of the median variance, so that they have no effect.
     algorithm : {"exact", "paper"}
-        ``"paper"`` is the EM printed in arXiv 1704.06061, for comparison. Both refuse designs that leave too large a
-        dense system: two crossed views with thousands of classes each.
+        ``"paper"`` is the EM published in arXiv 1704.06061, for comparison. Both refuse designs with a dense system
+        that is too large: two crossed views with thousands of classes each.
     init : {"moments", "random"}
     max_iter, tol : int, float
-        EM stops when the objective gains less than `tol` nat a vector.
+        EM stops when the objective gains less than `tol` nats per vector.
     random_state : int, numpy.random.Generator, RandomState or None
-        Used by a random start. A start from moments uses a little chance too, always the same where this is None.
+        Source of a random start. A start from moments draws a few numbers, too; they are fixed if this is None.
     callback : callable or None
         Called after every iteration with an `Iteration`.
 
@@ -103,13 +103,13 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
     log_likelihoods_ : (iterations + 1,) exact, before every iteration and at the end. Never falls by maximum
         likelihood; may fall with a prior, with noise shrinkage, and by algorithm="paper"
     objectives_ : (iterations + 1,) log-likelihood plus the log density of the prior, up to a constant. This is what
-        EM maximises, and it never falls with algorithm="exact"; empty in models of earlier versions' files
+        EM maximises, and it never falls with algorithm="exact"; empty in models from files of earlier versions
     converged_, n_iter_ : bool, int
     explained_variance_ratio_ : dict of {view: share}, and ``"noise"``
     classes_ : dict of {view: names of the training classes}, base views only
     class_means_ : dict of {view: (classes, rank)} posterior means of the training classes
-    class_covariances_ : dict of {view: (classes, rank, rank)}, of base views that are not too large. These and the
-        means are worked out when they are first read
+    class_covariances_ : dict of {view: (classes, rank, rank)}, of base views that are not too large. Means and
+        covariances are computed when they are first read
     diagnostics_ : Diagnostics
     views_ : dict of {view: rank used}
     prior_strength_ : dict of {view or "noise": strength}, empty without a prior
@@ -141,7 +141,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         "prior_strength_",
     )
     published_em: type[PublishedEM] | partial[PublishedEM] = PublishedEM
-    """The M step of algorithm="paper"; `functools.partial` of it is another reading of the paper."""
+    """The M step of algorithm="paper"; `functools.partial` of it is another interpretation of the paper."""
 
     def __init__(
         self,
@@ -179,8 +179,8 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         ----------
         X : array (n, D), or a torch tensor: then statistics and EM run on its device, in float64
         y : labels: dict of {view: labels}, DataFrame, Arrow table, structured array, or array (n,) or
-            (n, n_views). What cuts labels into folds, such as scikit-learn's ``GridSearchCV``, needs
-            one row a vector and so takes no dict: `mvplda.labels.label_rows` makes rows of a dict
+            (n, n_views). Tools that split labels into folds, such as scikit-learn's ``GridSearchCV``, need
+            one row per vector: `mvplda.labels.label_rows` converts a dict to rows
         """
         check_settings(self)
         vectors = self._vectors(X, reset=True)
@@ -188,7 +188,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         views = table.views
         check_view_names(views)
         self._set_strengths(views)
-        # the published E step goes by cells: statistics of the interaction come from the same pass
+        # the published E step needs the statistics of cells, which the same pass over the data computes
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
             table = encode_labels(y, (*views, ":".join(views)))
         statistics = SufficientStatistics.from_arrays(
@@ -201,7 +201,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
 
         Parameters
         ----------
-        statistics : of labelled vectors
+        statistics : sufficient statistics of labelled vectors
         device : a torch device, such as ``"cuda"``, for EM to run on. None: where the statistics
             were gathered, which is the device of a tensor, and NumPy otherwise
         """
@@ -220,27 +220,27 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
     def _fit(
         self,
         statistics: SufficientStatistics,
-        wanted: Ranks,
+        view_ranks: Ranks,
         device: Device = None,
     ) -> Self:
-        views = tuple(wanted)
+        views = tuple(view_ranks)
         if self.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
             raise ParameterError(
                 f"algorithm='paper' is for one or two views without interaction; got {list(views)}"
             )
         kind = PRIORS[self.prior]
         sums = statistics.for_views(views, self._second_moment(), device)
-        asked, ranks = choose_ranks(statistics, wanted, full=kind.full_rank)
+        requested, ranks = choose_ranks(statistics, view_ranks, full=kind.full_rank)
         used = tuple(ranks[view] for view in views)
-        if self.algorithm == "paper":  # which is for the host
+        if self.algorithm == "paper":  # runs in NumPy only
             sums = sums.on_host()
-        # tables that pay within ten iterations are worth making
+        # compute tables only if they save time within ten iterations
         iterations = min(self.max_iter, 10)
         design = Design.of(sums, used, iterations)
         noise = NoiseModel.of(
             self._noise_kind(), self.noise_floor, statistics, self.noise_shrinkage
         )
-        # the same data give the same model, unless chance is asked for
+        # the same data give the same model, unless the settings call for chance
         chance = self.init == "random" or self.random_state is not None
         rng = random_generator(self.random_state) if chance else np.random.default_rng(0)
         prior = kind.of(sums, noise.on(sums.xp), tuple(self.prior_strength_.values()))
@@ -250,7 +250,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
             cell = ":".join(views)
             cells = statistics.for_views((cell,), self._second_moment()).on_host()
             objective = self.published_em(cells, noise)
-        # small steps are quicker on one thread than on threads that wait for each other
+        # small steps are faster on one thread, without waiting for others
         with threads_for(step_operations(design, used)):
             fit = fit_em(
                 design,
@@ -261,22 +261,22 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
                 callback=self.callback,
             )
         p = fit.parameters
-        # statistics are about an origin near the data, which keeps their squares small
+        # statistics are relative to an origin near the data, which keeps their squares small
         self._take(views, replace(p, mean=p.mean + statistics.origin))
         self._take_fit(fit, statistics)
-        lines, problems = diagnose(statistics, asked, ranks, design.plan)
+        lines, problems = diagnose(statistics, requested, ranks, design.plan)
         if not fit.converged and self.max_iter > 0 and self.tol > 0:
-            text = f"EM stopped at max_iter={self.max_iter} before gaining less than tol={self.tol} nat a vector"
+            text = f"EM stopped at max_iter={self.max_iter} before the gain fell below tol={self.tol} nats per vector"
             problems.append((ConvergenceWarning, text))
         problems = [problem for problem in problems if problem[0] not in kind.needless]
         for category, text in problems:
-            # of whoever called `fit`
+            # attributed to the caller of `fit`
             warnings.warn(text, category, stacklevel=3)
         self.diagnostics_ = Diagnostics(tuple(lines), tuple(text for _, text in problems))
         return self
 
     def log_likelihood(self, X: ArrayLike, y: Labels) -> float:
-        """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones."""
+        """Return the log-likelihood (nats) of labelled vectors whose classes are new."""
         check_is_fitted(self, "mean_")
         statistics = SufficientStatistics.from_arrays(
             self._vectors(X, reset=False),
@@ -286,15 +286,15 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         p = self.parameters_
         sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
         design = Design.of(sums, p.ranks)
-        # sums are about an origin, and so must the mean be
+        # the sums are relative to an origin, so the mean must be, too
         moved = replace(p, mean=p.mean - statistics.origin)
         with threads_for(step_operations(design, p.ranks)):
             return posterior(design, moved.on(sums.xp)).log_likelihood
 
     def score(self, X: ArrayLike, y: Any) -> float:
-        """Log-likelihood per vector (nat): what a cross-validated search maximises.
+        """Return the log-likelihood per vector (nats), the objective of a cross-validated search.
 
-        Folds are dealt by class, so that candidates are compared on classes that they were not trained on:
+        Use folds of classes, so that candidates are compared on classes that they were not trained on:
         ``GridSearchCV(model, grid, cv=GroupKFold(4)).fit(X, label_rows(labels), groups=labels["speaker"])``.
         """
         return self.log_likelihood(X, y) / int(np.shape(X)[0])
@@ -319,7 +319,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
 
     @classmethod
     def from_parameters(cls, mean: Any, loadings: Mapping[str, Any], noise: Any) -> Self:
-        """A model with given parameters, ready to score, as though it had been fitted.
+        """Return a model with given parameters, ready to score.
 
         Parameters
         ----------
@@ -337,7 +337,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return model
 
     def _forget_fit(self) -> None:
-        """The state of a model whose parameters were given, and not fitted."""
+        """Set the results of a fit for a model whose parameters were not fitted."""
         self.__dict__.pop("_fitted", None)
         self.log_likelihoods_ = np.empty(0)
         self.objectives_ = np.empty(0)
@@ -358,8 +358,8 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         self.views_ = dict(zip(views, parameters.ranks, strict=True))
 
     def _take_fit(self, fit: Fit, statistics: SufficientStatistics) -> None:
-        """Keep the fit: what it says of the training classes is worked out when it is asked for."""
-        # what was worked out of an earlier fit
+        """Store a fit; posteriors of the training classes are computed when they are first read."""
+        # results of an earlier fit
         for name in LAZY_ATTRIBUTES:
             self.__dict__.pop(name, None)
         self._fitted = fit
@@ -367,13 +367,13 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         self.converged_ = fit.converged
         base = [view for view in self.views_ if ":" not in view]
         self.classes_ = {view: statistics.classes[view].names for view in base}
-        # large sums are worth an E step now: they would stay in memory with the model
-        held = sum(math.prod(own.shape) for own in fit.design.sums.sums)
-        if held > MAX_PENDING_NUMBERS:
+        # an E step now takes less memory than large sums that stay with the model
+        n_numbers = sum(math.prod(sums.shape) for sums in fit.design.sums.sums)
+        if n_numbers > MAX_PENDING_NUMBERS:
             self._settle()
 
     def _settle(self) -> None:
-        """Work out all that is left of the fit, so that its sums need not be kept."""
+        """Compute all results of the fit, so that its sums can be released."""
         getattr(self, "class_covariances_", None)
 
     @cached_property
@@ -390,29 +390,29 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return dict(zip(self.views_, means, strict=True))
 
     def _compute_class_covariances(self) -> dict[str, Array]:
-        kept = {}
+        covariances = {}
         for k, (view, rank) in enumerate(self.views_.items()):
             n_classes = len(self._fitted.design.sums.counts[k])
             if ":" not in view and n_classes * rank**2 <= MAX_COVARIANCE_NUMBERS:
-                kept[view] = np.array(self._fitted.posterior.covariances(k))
-        # Nothing else is left to ask of the fit, and the system that its posterior has solved may be large.
+                covariances[view] = np.array(self._fitted.posterior.covariances(k))
+        # these are the last results of the fit, and its posterior may hold a large system
         for name in LAZY_ATTRIBUTES[:-1]:
             getattr(self, name)
         del self._fitted
-        return kept
+        return covariances
 
     class_means_ = FittedArrays(_compute_class_means)
     class_covariances_ = FittedArrays(_compute_class_covariances)
 
     def __getstate__(self) -> Any:
-        self._settle()  # a fit holds the sums of the training data, which stay where they are
+        self._settle()  # leaves the sums of the training data out
         return super().__getstate__()
 
     def _encode(self, y: Any) -> LabelTable:
         return encode_labels(y, None if self.views is None else tuple(self.views))
 
     def _ranks(self, views: Views) -> Ranks:
-        """The rank asked for of every view."""
+        """Return the requested rank of each view."""
         return requested_ranks(self.views) or dict.fromkeys(views)
 
     def _second_moment(self) -> SecondMoment:
@@ -422,7 +422,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return "full" if PRIORS[self.prior].full_rank else self.noise
 
     def _vectors(self, X: ArrayLike, *, reset: bool) -> AnyArray:
-        """Vectors to learn from, checked: an array, or a tensor where it is."""
+        """Return checked vectors as an array, or as a tensor on its device."""
         least = 2 if reset else 1
         if not is_torch(X):
             return checked_vectors(self, X, reset=reset, least=least)
@@ -440,7 +440,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return X
 
     def _take_width(self, width: int) -> None:
-        """The width of vectors whose columns have no names."""
+        """Store the width of vectors whose columns have no names."""
         self.n_features_in_ = width
         self.__dict__.pop("feature_names_in_", None)
 

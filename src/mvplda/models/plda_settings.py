@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from .multiview import MultiviewPLDA
 
 DEFAULT_STRENGTH = 0.6
-"""Of a prior. Costs are flat from 0.5 to 0.7 on the one set it was tried on, AudioMNIST."""
+"""Default strength of a prior. Costs are flat from 0.5 to 0.7 on the one set it was tried on, AudioMNIST."""
 
 
 def random_generator(random_state: Any) -> np.random.Generator:
-    """A generator of NumPy's: itself, or one that follows from whatever scikit-learn takes for a random state."""
+    """Return a NumPy generator from any random state that scikit-learn accepts."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     try:
@@ -33,7 +33,7 @@ def random_generator(random_state: Any) -> np.random.Generator:
 
 
 def check_settings(model: MultiviewPLDA) -> None:
-    """Refuse settings of an estimator that do not exist or do not fit."""
+    """Refuse settings with unknown or inconsistent values."""
     choices: dict[str, list[Any]] = {
         "noise": list(NOISES),
         "algorithm": ["exact", "paper"],
@@ -49,18 +49,18 @@ def check_settings(model: MultiviewPLDA) -> None:
         raise ParameterError(
             f"views is a dict of {{name: rank}} or a list of names, not empty; got {model.views!r}"
         )
-    # below 1e-10 rounding drowns the likelihood
-    for name, least, most in (
+    # below 1e-10 the likelihood is lost in rounding errors
+    for name, lower, upper in (
         ("noise_shrinkage", 0, 1),
         ("noise_floor", 1e-10, 1),
         ("tol", 0, np.inf),
     ):
         value = getattr(model, name)
-        if not isinstance(value, Real) or not least <= float(value) < most:
-            raise ParameterError(f"{name} is a number in [{least}, {most}); got {value!r}")
+        if not isinstance(value, Real) or not lower <= float(value) < upper:
+            raise ParameterError(f"{name} is a number in [{lower}, {upper}); got {value!r}")
     if model.callback is not None and not callable(model.callback):
         raise ParameterError(f"callback is a function, or None; got {model.callback!r}")
-    # True is an Integral, too
+    # bool is a subclass of Integral
     whole = isinstance(model.max_iter, Integral) and not isinstance(model.max_iter, bool)
     if not whole or model.max_iter < 0:
         raise ParameterError(f"max_iter is a whole number, at least 0; got {model.max_iter!r}")
@@ -69,18 +69,18 @@ def check_settings(model: MultiviewPLDA) -> None:
     ranks = [*requested_ranks(model.views).values(), getattr(model, "n_components", None)]
     if any(rank is not None for rank in ranks):
         raise ParameterError("a prior makes loadings of full rank: leave every rank None")
-    # two priors of one noise would count twice
+    # two priors of the noise would act twice
     if model.noise_shrinkage or model.algorithm == "paper":
         raise ParameterError("a prior goes with no other shrinkage, and not with algorithm='paper'")
 
 
 def prior_strengths(strength: Any, views: Sequence[str]) -> dict[str, float]:
-    """Of every view and of the noise, from one number or a dict."""
+    """Return the strength of the prior for each view and for the noise."""
     names = (*views, "noise")
-    each = dict.fromkeys(names, strength)
+    strengths = dict.fromkeys(names, strength)
     if isinstance(strength, Mapping):
-        each = {**dict.fromkeys(names, DEFAULT_STRENGTH), **strength}
-    for name, value in each.items():
+        strengths = {**dict.fromkeys(names, DEFAULT_STRENGTH), **strength}
+    for name, value in strengths.items():
         if name not in names:
             raise ParameterError(f"prior_strength names {name!r}; there are {list(names)}")
         if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
@@ -88,9 +88,9 @@ def prior_strengths(strength: Any, views: Sequence[str]) -> dict[str, float]:
                 "prior_strength is a number in [0, 1], or a dict of them by view and 'noise'; "
                 f"got {value!r} for {name!r}"
             )
-    return {name: float(value) for name, value in each.items()}
+    return {name: float(value) for name, value in strengths.items()}
 
 
 def requested_ranks(views: Ranks | Sequence[str] | None) -> Ranks:
-    """The rank asked for of every view that is named."""
+    """Return the requested rank of each named view."""
     return dict(views) if isinstance(views, Mapping) else dict.fromkeys(views or ())

@@ -60,7 +60,7 @@ def compare(
         pair_terms = scorer.published_pair_terms()
     else:
         pair_terms = scorer.pair_terms_with_known(known) if known else scorer.pair_terms()
-    # names on both sides leave nothing to be found out, unless they are what is asked about
+    # labels on both sides are facts, unless the question is about them
     labelled = question.labelled(profiles.labels, tests.labels)
     labelled = [view for view in labelled if view not in scorer.nuisance_views]
     base = [view for view in pair_terms.base if view not in scorer.nuisance_views]
@@ -71,7 +71,7 @@ def compare(
         ratio = question.ratio(base, labelled)
     if question.countermeasure is not None:
         question.countermeasure_llrs(len(tests))
-        # a similarity and a ratio are not on one scale
+        # the countermeasure's likelihood ratio is on another scale than a similarity
         if not pair_terms.is_llr and not every:
             raise ParameterError(
                 f"the scores of a {type(scorer).__name__} are no likelihood ratios, and cannot be combined with "
@@ -116,7 +116,7 @@ def profiles_of_both_sides(
             )
         if len(side) == 0:
             raise DataError(f"there are no {which} profiles")
-    # no tensor is moved behind the back of whoever gave it
+    # moving a tensor to another device is the caller's decision
     if is_torch(profiles.y) != is_torch(tests.y):
         raise DataError(
             "one side is a torch tensor and the other is not: give both as the same kind"
@@ -132,19 +132,19 @@ def _add_class_names(
     tests = comparison.test.profiles
     for view in dict.fromkeys([*labelled, *question.known_views]):
         training = scorer.known_names(view) if view in question.known_views else None
-        # names are matched as text or numbers: both sides and training share one numbering
-        carried = enrolled_names(profiles, view, question.claims(view))
+        # both sides and the training classes share one numbering
+        enrolled = enrolled_names(profiles, view, question.claims(view))
         tested = tests.labels.get(view)
         nearest = None
         if training is not None and isinstance(scorer, Deployable):
             nearest = scorer.nearest_classes(view)
-        numbers, own_numbers, trained = match_names(view, carried, tested, training)
+        numbers, test_numbers, trained = match_names(view, enrolled, tested, training)
         comparison.enrol.names[view] = numbers
         if tested is not None:
-            comparison.test.names[view] = own_numbers
+            comparison.test.names[view] = test_numbers
         # labels of both sides are facts, unless the hypotheses are about them
         role: LabelRole = "plain"
         if view in labelled:
-            is_asked = any(view in h for h in comparison.ratio.hypotheses)
-            role = "claim" if is_asked else "fact"
+            is_hypothesis = any(view in h for h in comparison.ratio.hypotheses)
+            role = "claim" if is_hypothesis else "fact"
         comparison.view_labels[view] = ViewLabels(role, trained, nearest)

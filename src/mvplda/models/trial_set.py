@@ -17,7 +17,10 @@ from ..scoring.question import NearMatches
 
 @dataclass(frozen=True)
 class TrialSet:
-    """All pairs of profiles and tests, or a list of them: (n, 2) row of a profile and row of a test."""
+    """Profiles, tests and the pairs of both that are scored.
+
+    pairs : (n, 2) row of a profile and row of a test; None: all pairs
+    """
 
     profiles: Profiles
     tests: Profiles
@@ -30,7 +33,7 @@ class TrialSet:
         return (len(self.pairs),)
 
     def of(self, rows: IntArray) -> tuple[TrialSet, slice | IntArray]:
-        """The trials of some profiles, and their index in arrays of `shape`."""
+        """Return the trials of some profiles, and their index in arrays of `shape`."""
         if len(rows) == len(self.profiles):
             return self, slice(None)
         profiles = self.profiles.take(rows)
@@ -39,24 +42,25 @@ class TrialSet:
         numbers = np.full(len(self.profiles), -1)
         numbers[rows] = np.arange(len(rows))
         numbers = numbers[self.pairs[:, 0]]
-        where = np.flatnonzero(numbers >= 0)
-        pairs = np.column_stack([numbers[where], self.pairs[where, 1]])
-        return TrialSet(profiles, self.tests, pairs), where
+        indices = np.flatnonzero(numbers >= 0)
+        pairs = np.column_stack([numbers[indices], self.pairs[indices, 1]])
+        return TrialSet(profiles, self.tests, pairs), indices
 
     def by_profile(self, values: Names) -> Names:
-        """Values of profiles, per trial."""
+        """Return per-profile values for each trial."""
         if self.pairs is None:
             return np.broadcast_to(values[:, None], self.shape)
         return values[self.pairs[:, 0]]
 
     def by_test(self, values: Array) -> Array:
-        """Values of tests, per trial."""
+        """Return per-test values for each trial."""
         if self.pairs is None:
             return np.broadcast_to(values, self.shape)
         return np.asarray(values[self.pairs[:, 1]])
 
 
 def check_trial_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
+    """Return a list of trials as integers (n, 2); refuse rows outside the profiles and tests."""
     pairs = np.asarray(pairs)
     if pairs.size == 0 and pairs.ndim <= 2:
         return np.zeros((0, 2), dtype=np.int64)
@@ -70,10 +74,10 @@ def check_trial_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
 
 
 def select_near_matches(
-    near_matches: NearMatches | None, where: slice | IntArray
+    near_matches: NearMatches | None, indices: slice | IntArray
 ) -> NearMatches | None:
-    """The evidence of some trials."""
+    """Return the evidence of near matches of some trials."""
     if near_matches is None:
         return None
     view, *columns = near_matches
-    return NearMatches(view, *(column[where] for column in columns))
+    return NearMatches(view, *(column[indices] for column in columns))
