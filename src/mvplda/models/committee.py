@@ -130,7 +130,7 @@ class Committee(BaseScorer, BaseEstimator):
         # scikit-learn's rule: settings stay as they were given
         experts = {name: clone(expert) for name, expert in self.experts.items()}
         self.experts_ = experts
-        self.width_ = vectors.shape[1]
+        self.width_ = int(vectors.shape[1])
         self._check_names(self.columns, "columns")
         for name, expert in experts.items():
             start, stop = self._columns_of(name)
