@@ -360,9 +360,10 @@ def camel_fields(card: Any) -> Any:
 
 def point_reply(point: OperatingPoint) -> OperatingPointReply:
     """Return an operating point with the field names of the API; `far` is that of the worst kind of trial."""
-    measured = dict(point.measured or {})
+    measured: Mapping[str, Any] = point.measured or {}
     kinds: dict[str, Sequence[float]] = dict(measured.get("far") or {})
-    far, *far_interval = max(kinds.values(), key=lambda rates: rates[0], default=[None])
+    worst: Sequence[Any] = max(kinds.values(), key=lambda rates: rates[0], default=[None])
+    far, *far_interval = worst
     frr, *frr_interval = measured.get("frr") or [None]
     return OperatingPointReply(
         wantedFar=point.far,

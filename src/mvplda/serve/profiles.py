@@ -22,9 +22,10 @@ from .schemas import (
     Problem,
     ProfilePage,
     ProfileReply,
+    State,
     StoredEnrolment,
 )
-from .store import DATABASE_TIME, DAY, Transaction, iso
+from .store import DATABASE_TIME, DAY, Transaction, iso, optional_iso
 from .tables import AUDIT, CHALLENGES, DATA_KEYS, ENROLMENTS, PROFILES, AuditRow, ProfileRow
 from .templates import Templates
 
@@ -122,8 +123,8 @@ class ProfileStore:
         rows = work.run(query, names=list(names)).all()
         if rows and self.store.clock is None:
             work.now = float(rows[0].now)
-            rows = [row[:-1] for row in rows]
-        profiles = [ProfileRow(*row) for row in rows]
+        width = len(LOCKED.selected_columns)
+        profiles = [ProfileRow(*tuple(row)[:width]) for row in rows]
         return {profile.id: profile for profile in profiles}
 
     def locked_one(self, work: Transaction, name: str) -> ProfileRow:
@@ -138,7 +139,7 @@ class ProfileStore:
             raise Problem(410, "deleted", f"the profile was deleted at {iso(row.updated)}")
         return row
 
-    def state(self, work: Transaction, row: ProfileRow) -> str:
+    def state(self, work: Transaction, row: ProfileRow) -> State:
         """Return the stored state, or the one that follows from the time or from a new model."""
         if row.state not in ("enrolling", "enrolled"):
             return row.state
@@ -189,9 +190,9 @@ class ProfileStore:
             modelVersion=row.model_version,
             created=iso(row.created),
             updated=iso(row.updated),
-            lastUsed=iso(row.last_used),
-            expires=iso(expires),
-            lockedUntil=iso(locked),
+            lastUsed=optional_iso(row.last_used),
+            expires=optional_iso(expires),
+            lockedUntil=optional_iso(locked),
         )
 
     def _settle(
@@ -215,7 +216,7 @@ class ProfileStore:
             "speech_s": sum(recording.speech_s for recording in recordings),
         }
         self.update(work, row, **columns | values)
-        work.note(action, row.id, **detail)
+        work.note(action, row.id, None, **detail)
         return self.describe(work, row)[0]
 
     def _model_columns(self) -> dict[str, object]:
@@ -350,14 +351,14 @@ class ProfileStore:
         self.templates.put_mark(work, name, recording)
         texts.setdefault(label, phrase or label)
         number = row.next_number
-        detail = {"enrollmentId": number, "quality": recording.quality}
+        enrolment: dict[str, object] = {"enrollmentId": number, "quality": recording.quality}
         values: dict[str, object] = {
             "phrases": json.dumps(texts),
             "next_number": number + 1,
             "last_used": work.now,
         }
-        profile = self._settle(work, row, "enrol", detail, **values, **self._model_columns())
-        return EnrolReply(**dict(profile), **detail, **llrs.fields())
+        profile = self._settle(work, row, "enrol", enrolment, **values, **self._model_columns())
+        return EnrolReply.model_validate({**dict(profile), **enrolment, **llrs.fields()})
 
     def _session(self, work: Transaction, name: str) -> str:
         """Return the session of a recording that names none.
@@ -367,7 +368,7 @@ class ProfileStore:
         last = work.run(LAST_SESSION, name=name).first()
         if last is not None and work.now < last.created + SESSION_S:
             return str(last.session)
-        return str(iso(work.now))
+        return iso(work.now)
 
     def _open_row(self, work: Transaction, name: str) -> ProfileRow:
         """Return a locked profile that accepts another recording; raise otherwise."""
@@ -440,7 +441,7 @@ class ProfileStore:
 
     # -- a changed model -----------------------------------------------------
 
-    def current(self, work: Transaction, row: ProfileRow) -> str:
+    def current(self, work: Transaction, row: ProfileRow) -> State:
         """Return the state of a profile, after enrolling a stale one again from its stored vectors."""
         state = self.state(work, row)
         if state != "stale":

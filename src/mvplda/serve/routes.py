@@ -217,7 +217,7 @@ async def get_audit(
     profileId: Text = None,
     resultId: Text = None,
     action: Text = None,
-) -> schemas.Health:
+) -> schemas.AuditPage:
     """Return changes and decisions, newest first, without sound and without vectors."""
     columns = {"profile": profileId, "result_id": resultId, "action": action}
     return await app.run(lambda: app.service.find_audit(top, after, **columns))

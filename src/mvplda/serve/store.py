@@ -142,11 +142,13 @@ class Transaction:
         )
 
 
-def iso(at: float | None) -> str | None:
+def iso(at: float) -> str:
     """Return a time in ISO 8601, in UTC with milliseconds."""
-    if at is None:
-        return None
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def optional_iso(at: float | None) -> str | None:
+    return None if at is None else iso(at)
 
 
 class Store:
@@ -211,12 +213,12 @@ class Store:
         The counter's row stays locked until the transaction ends, so numbers are committed in their order: whoever
         has read a number has read all smaller ones. It is the last lock to be taken, and held for the commit only.
         """
-        number, master = work.run(COUNT_CHANGE).one()
-        if self.master not in (None, master):
+        counter = work.run(COUNT_CHANGE).one()
+        if self.master not in (None, counter.master):
             raise rotated()
         names = sorted(work.changed)
         for start in range(0, len(names), NUMBERED):
-            work.run(NUMBER_PROFILES, number=number, names=names[start : start + NUMBERED])
+            work.run(NUMBER_PROFILES, number=counter.number, names=names[start : start + NUMBERED])
 
     def bind(self, master: str) -> None:
         """Store the mark of the master key; raise if the database has the mark of another key."""

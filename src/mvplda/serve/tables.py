@@ -24,6 +24,8 @@ from sqlalchemy import (
     text,
 )
 
+from .schemas import State
+
 METADATA = MetaData()
 # Data keys may be stored in a database of their own, apart from what is backed up.
 KEY_METADATA = MetaData()
@@ -160,7 +162,7 @@ class ProfileRow:
 
     id: str
     user_id: str | None
-    state: str
+    state: State
     phrases: str
     consent: str | None
     version: int

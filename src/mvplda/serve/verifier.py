@@ -18,7 +18,7 @@ from .keys import Caller
 from .model import NO_POINT, PHRASE, SPEAKER, VerificationTrial, label_of, point_reply
 from .profiles import UPDATE_PROFILE, ProfileStore
 from .recordings import ProcessedRecording
-from .schemas import Challenge, Problem, VerifyReply, VerifyRequest
+from .schemas import Challenge, Problem, Verdict, VerifyReply, VerifyRequest
 from .store import MINUTE, Transaction, iso
 from .tables import CHALLENGES, ProfileRow
 
@@ -159,7 +159,7 @@ class Verifier:
         """Return the reply for a decision; None if nothing was scored."""
         point = attempt.point
         model = self.profiles.model
-        verdict = "reject" if attempt.reason == "suspected_replay" else "inconclusive"
+        verdict: Verdict = "reject" if attempt.reason == "suspected_replay" else "inconclusive"
         reply = VerifyReply(
             resultId=secrets.token_hex(16),
             decision=verdict,
