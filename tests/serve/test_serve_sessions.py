@@ -1,4 +1,4 @@
-"""Sittings: takes of one enrolment session share room, microphone and mood, and count so."""
+"""Recordings of one enrolment session share room and microphone, and are weighted accordingly."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mvplda.serve.model import Model
 D = 12
 
 
-def sitting_model(*, asked: bool) -> MultiviewPLDA:
-    """asked : whether hypotheses are about sittings, too"""
+def session_model(*, asked: bool) -> MultiviewPLDA:
+    """asked : whether hypotheses are about sessions, too"""
     loadings = {"speaker": 1.5 * np.eye(D), "speaker:recording": 0.8 * np.eye(D)}
     model = MultiviewPLDA.from_parameters(np.zeros(D), loadings, 0.4 * np.eye(D))
     if not asked:
@@ -28,16 +28,16 @@ def sitting_model(*, asked: bool) -> MultiviewPLDA:
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_sessions_of_enrolment_are_sittings(tmp_path: Path, asked: bool) -> None:
-    scorer = sitting_model(asked=asked)
+def test_enrolment_sessions_are_scored_as_sessions(tmp_path: Path, asked: bool) -> None:
+    scorer = session_model(asked=asked)
     bundle = Bundle(None, scorer)
     rng = np.random.default_rng(3)
     who = rng.normal(size=D) * 2
-    takes = who + 0.3 * rng.normal(size=(5, D))
+    recordings = who + 0.3 * rng.normal(size=(5, D))
     test = who + 0.5 * rng.normal(size=D)
     with make_bench(sqlite_store(tmp_path), model=Model(bundle)) as bench:
         name = bench.calls.create("open the door", "ann")
-        for number, take in enumerate(takes):
+        for number, take in enumerate(recordings):
             if number == 2:
                 bench.clock.now += profiles.SESSION_S + 1
             fields = {"session": "the car"} if number == 4 else {}
@@ -47,14 +47,14 @@ def test_sessions_of_enrolment_are_sittings(tmp_path: Path, asked: bool) -> None
         ranked = bench.calls("POST", "/v1/identify", json={"vector": test.tolist()}).json()
         kept = bench.calls("GET", f"/v1/profiles/{name}/export").json()["enrollments"]
     assert found["reason"] is None
-    sittings = [entry["session"] for entry in kept]
-    assert sittings[0] == sittings[1] != sittings[2] == sittings[3]
-    assert sittings[4] == "the car"
-    enrolled = scorer.enrol(takes, ["ann"] * 5, {"recording": sittings})
+    sessions = [entry["session"] for entry in kept]
+    assert sessions[0] == sessions[1] != sessions[2] == sessions[3]
+    assert sessions[4] == "the car"
+    enrolled = scorer.enrol(recordings, ["ann"] * 5, {"recording": sessions})
     tested = scorer.enrol(test[None], labels={"recording": ["today"]})
     expected = scorer.llr(enrolled, tested, same="speaker", dtype=np.float64)[0, 0]
     assert found["llr"] == pytest.approx(expected, abs=1e-5)
     assert ranked["candidates"][0]["llr"] == pytest.approx(expected, abs=1e-5)
-    # as five independent takes it would be another answer
-    plain = scorer.enrol(takes, ["ann"] * 5, {"recording": list("abcde")})
+    # five independent recordings would give another LLR
+    plain = scorer.enrol(recordings, ["ann"] * 5, {"recording": list("abcde")})
     assert abs(scorer.llr(plain, tested, same="speaker")[0, 0] - expected) > 0.1
