@@ -154,7 +154,7 @@ def test_profiles_want_speech_and_a_voice(place):
     write(place / "tone.wav", 0.3 * np.sin(np.arange(3 * RATE) * 0.2))
     tone = run("profiles", "add", "voices.npz", "ann", "tone.wav", *NET)
     assert tone.exit_code == 1
-    assert "tone.wav holds no voice" in tone.output
+    assert "tone.wav has no usable speech" in tone.output
     assert not (place / "voices.npz").exists()
 
 

@@ -103,7 +103,7 @@ def test_a_copy_of_the_database_is_restored(tmp_path):
     assert "no data key exists" in run("serve", "--data", new, "sweep", code=2)
     for name in ("master.key", "keys.sqlite"):
         (new / name).write_bytes((tmp_path / name).read_bytes())
-    assert "1 people have no data key" in run("serve", "--data", new, "sweep")
+    assert "deleted 1 people without a data key" in run("serve", "--data", new, "sweep")
     with running_server(new) as server:
         client = Client(server.url)
         assert client.verify(ann, world.say(40, 0)[0])["decision"] == "accept"

@@ -117,7 +117,7 @@ def serve_command(ctx: click.Context, /, **options: Any) -> None:
     default="verify",
     help="Rights of the key: verify, also enrol people, or everything.",
 )
-@click.option("--revoke", is_flag=True, help="Revoke the key NAME.")
+@click.option("--revoke", is_flag=True, help="Revoke the key with this NAME.")
 @click.pass_obj
 def key(settings: Settings, name: str, role: str, revoke: bool) -> None:
     """Make or revoke an API key.
