@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DownloadCommand(click.Command):
-    """A command whose help lists the extractors that can be downloaded, with the titles of their recipes."""
+    """Command whose help lists the extractors that can be downloaded, with the titles of their recipes."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from ..voice.extractors.recipe import downloadable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -19,7 +19,7 @@ class ColourFormatter(click.HelpFormatter):
     def write_heading(self, heading: str) -> None:
         super().write_heading(click.style(heading, bold=True))
 
-    def write_dl(self, rows: Sequence[tuple[str, str]], *args: Any, **options: Any) -> None:
+    def write_dl(self, rows: Iterable[tuple[str, str]], *args: Any, **options: Any) -> None:
         super().write_dl(
             [(click.style(term, fg="cyan"), text) for term, text in rows], *args, **options
         )

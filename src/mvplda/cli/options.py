@@ -79,9 +79,9 @@ def extractor_option(required: bool = True) -> Callable[[Command], Command]:
         multiple=True,
         required=required,
         metavar="NAME|FILE",
-        help="Make vectors with this extractor: a name that `mvplda extractor list` prints, an ONNX file, or a "
-        "network of `mvplda experiment`. May be repeated; the vectors of several "
-        "extractors are concatenated.",
+        help="Make vectors with this extractor: a name that `mvplda extractor get` accepts (see `mvplda extractor "
+        "list`), an ONNX file, or a network of `mvplda experiment`. May be repeated; the vectors of several extractors "
+        "are concatenated.",
     )
 
 

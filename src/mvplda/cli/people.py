@@ -147,7 +147,7 @@ def _turn_segments(
 def _enrol_turns(
     file: str, network: str, turns: Sequence[Turn], extracted: ExtractedVectors
 ) -> None:
-    """Enrol people by their turns; those of one recording are of one session."""
+    """Enrol people by their turns; turns of one recording belong to one session."""
     from ..voice.profile_file import ProfileBook
 
     book = ProfileBook(file)

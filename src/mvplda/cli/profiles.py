@@ -33,7 +33,8 @@ def profiles_command() -> None:
 @click.option("--model", help="Use the extractors of this model.")
 @click.option(
     "--session",
-    help="Name of the session, shared by recordings of one room, microphone and day.  [default: one of its own]",
+    help="Name of the session: recordings made in one room, with one microphone, on one day.  [default: a session of "
+    "its own]",
 )
 @click.option(
     "--phrase",
@@ -91,7 +92,7 @@ def add(
     if bundle is not None and session is not None and not session_labels(bundle, [session]):
         click.echo(
             f"mvplda: warning: the model has no view {SESSION_VIEW!r}: the name of the session is stored in "
-            f"{book.path} and changes none of its answers",
+            f"{book.path} and does not affect its answers",
             err=True,
         )
     fits = () if bundle is None else book.fits(bundle)[-len(sound_files) :]

@@ -149,7 +149,7 @@ def sweep(settings: Settings) -> None:
     Example: mvplda serve sweep
     """
     from ..serve.app import open_store
-    from ..serve.templates import delete_keyless_profiles
+    from ..serve.master_rotation import delete_keyless_profiles
 
     with closing(open_store(settings)) as store:
         count = len(store.all_keys())
@@ -177,8 +177,8 @@ def rotate(settings: Settings) -> None:
     Example: mvplda serve rotate
     """
     from ..serve.app import open_master, open_store
-    from ..serve.templates import rotate_master_key
+    from ..serve.master_rotation import rotate_master_key
 
     with closing(open_store(settings)) as store:
-        count = rotate_master_key(settings, store, open_master(settings, make=False))
+        count = rotate_master_key(settings, store, open_master(settings, create=False))
     click.echo(f"{count} profiles have a new key and a new rotation")
