@@ -89,7 +89,7 @@ def test_setup_wants_every_speaker(folder, tmp_path):
     for speakers in ("some-speakers", None):
         code, said = called("setup", *labelled(folder, speakers), "-o", tmp_path / "voices")
         assert code == 1
-        assert "name the speaker of every vector" in said
+        assert "expected a speaker for every vector" in said
 
 
 def test_setup_keeps_everybody_whatever_the_ids_are(folder, tmp_path):

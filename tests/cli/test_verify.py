@@ -269,7 +269,7 @@ def test_setup_makes_a_folder_that_other_commands_take(place):
     done = run("setup", "recordings", "-o", "voices", "-q", "--far", "0.05", *NET)
     assert done.exit_code == 0, done.output
     assert "12 people, 6 to 6 recordings each." in done.output
-    assert "Measured on 12 of your people: " in done.output
+    assert "Measured on 12 of your people: people who were held out" in done.output
     assert "too few speakers: 12 speakers" in done.output
     bundle = load("voices/model.safetensors")
     assert bundle.extractor == load_extractor("net.onnx").name
@@ -303,7 +303,7 @@ def test_what_setup_and_info_say(tmp_path):
     np.savez(tmp_path / "one.npz", X=X, speaker=["ann"] * 12)
     alone = run("setup", tmp_path / "one.npz", "-o", tmp_path / "voices")
     assert (alone.exit_code, "one person, 'ann'" in alone.output) == (1, True)
-    assert "a threshold needs at least two" in alone.output
+    assert "at least two" in alone.output
     np.savez(tmp_path / "two.npz", X=X, speaker=["ann", "bob"] * 6)
     assert run("setup", tmp_path / "two.npz", "-o", tmp_path / "voices").exit_code == 0
     told = run("info", tmp_path / "voices").output
@@ -382,7 +382,7 @@ def test_setup_takes_the_labels_of_a_table(place):
 def test_setup_names_the_option_that_is_wrong(place):
     record(place, 2, 1, 1)
     field = run("setup", "recordings", "-o", "voices", "--pattern", "{speaker}/{1}/*", *NET)
-    assert (field.exit_code, "'{speaker}/{1}/*' is no name" in field.output) == (1, True)
+    assert (field.exit_code, "'{speaker}/{1}/*' is not a name" in field.output) == (1, True)
     (place / "flat").mkdir()
     write(place / "flat" / "one.wav", voice(1.0))
     flat = run("setup", "flat", "-o", "voices", "-x", "nonsense")

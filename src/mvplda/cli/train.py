@@ -144,8 +144,8 @@ def train_command(
     else:
         required = needs_labels or bool(label_sources or views or folds)
         data, table = read_labelled(vectors, label_sources, ranks, required)
-        widths = _parse_sizes(unique_pairs("--block", blocks), full=False)
-        widths = widths or blocks_of(data.extractor, data.X.shape[1])
+        passed_widths = _parse_sizes(unique_pairs("--block", blocks), full=False)
+        widths = passed_widths or blocks_of(data.extractor, data.X.shape[1])
         bundle = training.train(
             data.X,
             table,
