@@ -130,7 +130,7 @@ def _describe_safetensors(file: str) -> Json:
     "--as",
     "content",
     type=click.Choice(["vectors", "trials", "scores", "plda", "pyannote", "scorer"]),
-    help="Read SOURCE as this content.  [default: scorer if TARGET is .onnx; vectors if both names have suffixes of vectors]",
+    help="Read SOURCE as this content.  [default: scorer if TARGET is .onnx; vectors if both suffixes are of vectors]",
 )
 @click.option(
     "--enrolled",
