@@ -39,6 +39,7 @@ FOREIGN_OPTIONS = {
 }
 """Options on the pages that this project's programs do not have, and whose they are."""
 FOREIGN_NAMES = {
+    "by_distance": "examples/search/distances.py",
     "DetCurveDisplay": "scikit-learn",
     "GridSearchCV": "scikit-learn",
     "SpeakerRecognition": "SpeechBrain",
