@@ -125,7 +125,7 @@ def test_profiles_are_added_listed_found_and_removed(place):
     assert "expected one of: ann, bob" in nobody.output
     twice = run("profiles", "add", "voices.npz", "ann", "one.wav", *NET)
     assert twice.exit_code == 1
-    assert "is given twice, or is in voices.npz already" in twice.output
+    assert "is given twice or is in voices.npz already" in twice.output
     assert run("profiles", "remove", "voices.npz", "ann").exit_code == 0
     assert run("profiles", "list", "voices.npz").stdout == "bob\t1\n"
     assert run("profiles", "remove", "voices.npz", "bob").exit_code == 0
@@ -376,7 +376,7 @@ def test_setup_takes_the_labels_of_a_table(place):
     assert (refused.exit_code, "--labels applies only to vectors" in refused.output) == (2, True)
     (place / "list.csv").write_text("file,phrase\none.wav,yes\nother.wav,no\n")
     nobody = run("setup", "list.csv", "-o", "voices", *NET)
-    assert (nobody.exit_code, "none called speaker" in nobody.output) == (1, True)
+    assert (nobody.exit_code, "no column speaker" in nobody.output) == (1, True)
 
 
 def test_setup_names_the_option_that_is_wrong(place):

@@ -240,7 +240,7 @@ def test_known_classes_have_their_training_posterior(views, same, rng):
 @pytest.mark.parametrize("dtype", [np.int32, np.bool_, np.complex128])
 def test_scores_are_not_cut_off_by_what_they_are_written_to(dtype, rng):
     model, x = any_model({"a": 2, "b": 1}), rng.normal(size=(4, D)) + 3
-    with pytest.raises(DataError, match="give a float array"):
+    with pytest.raises(DataError, match="pass a float array"):
         model.llr(x, x, out=np.empty((4, 4), dtype=dtype))
     half = model.llr(x, x, out=np.empty((4, 4), dtype=np.float16))
     np.testing.assert_allclose(half, model.llr(x, x), rtol=1e-2, atol=1e-2)

@@ -39,7 +39,7 @@ def ordered_map(
         return
     # joblib (a dependency of scikit-learn) does not fork: a fork while another thread holds a lock can hang. It needs
     # no guard around the main module, and raises an error if a process dies.
-    from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
+    from joblib import Parallel, delayed, parallel_config
 
     with ExitStack() as stack:
         if scheduler is not None:

@@ -138,9 +138,7 @@ def test_a_damaged_rate_does_not_make_hours_of_a_second(tmp_path):
     extractor = load_extractor(network(tmp_path / "model.onnx"))
     file = write(tmp_path / "a.wav", voice(0.2), 16)
     for read in (extractor, read_sound):
-        with pytest.raises(
-            AudioError, match=r"a\.wav has 16 samples per second, expected 4000"
-        ):
+        with pytest.raises(AudioError, match=r"a\.wav has 16 samples per second, expected 4000"):
             read(file)
     with pytest.raises(AudioError, match="16 samples per second"):
         extractor(voice(1.0), 16)

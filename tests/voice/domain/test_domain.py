@@ -463,7 +463,7 @@ def test_people_without_phrases_are_trained_on_without_the_default_model() -> No
     assert np.isfinite(bundle.llr(X[:5], X[5:9])).all()
 
 
-Change = Callable[[DomainPLDA], None]
+Change = Callable[[DomainPLDA], object]
 
 CHANGES: dict[str, Change] = {
     "weights": lambda m: setattr(m, "weights", {"voice": 0.3}),

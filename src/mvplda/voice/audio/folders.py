@@ -121,9 +121,9 @@ def default_pattern(names: Sequence[str]) -> str:
 
     Examples
     --------
-    >>> usual_pattern(["ann/hello/1", "ann/hello/2", "bob/hello/1"])
+    >>> default_pattern(["ann/hello/1", "ann/hello/2", "bob/hello/1"])
     '{speaker}/{phrase}/*'
-    >>> usual_pattern(["ann/1", "ann/2", "bob/1"])
+    >>> default_pattern(["ann/1", "ann/2", "bob/1"])
     '{speaker}/*'
     """
     depth = Counter(name.count("/") for name in names).most_common(1)[0][0]

@@ -222,7 +222,7 @@ def _broken(segment: SoundSegment) -> BoolArray:
     top = np.abs(windows).max(axis=1)
     noise = (flatness > 0.4) & (level > max(NOISE_LEVEL, 0.5 * level.max()))
     sharp = top > np.where(flatness > 0.3, NOISE_CREST, VOICE_CREST) * level
-    return noise | (sharp & (top > 0.5 * np.abs(segment.samples).max(initial=0)))
+    return np.asarray(noise | (sharp & (top > 0.5 * np.abs(segment.samples).max(initial=0))))
 
 
 def _snr(levels: Array, speech: BoolArray) -> float | None:

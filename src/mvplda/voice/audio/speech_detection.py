@@ -84,7 +84,7 @@ class SoundSegment:
         windows = windows[:: round(SHIFT_S * self.rate)]
         power = np.einsum("ij,ij->i", windows, windows, dtype=np.float64) / length
         power -= windows.mean(axis=1, dtype=np.float64) ** 2
-        return 10 * np.log10(np.maximum(power, 10 ** (ZERO_DB / 10)))
+        return np.asarray(10 * np.log10(np.maximum(power, 10 ** (ZERO_DB / 10))))
 
     @cached_property
     def speech(self) -> BoolArray:
@@ -122,7 +122,7 @@ class SoundSegment:
     @cached_property
     def spectrum(self) -> Array:
         """(257,) power spectrum of the segment."""
-        return self.power.sum(axis=0, dtype=np.float64)
+        return np.asarray(self.power.sum(axis=0, dtype=np.float64))
 
     def cut(self, margin_s: float) -> NDArray[np.float32]:
         """Return the samples from the first to the last speech with a margin; all samples if there is no speech."""
@@ -179,7 +179,7 @@ def _voiced(segment: SoundSegment, loud: BoolArray) -> BoolArray:
     # whole stretches are tones or not: single frames of a tone may look voiced
     stretches = ndimage.label(loud & voiced)[0]
     shares = np.bincount(stretches, tone) / np.maximum(np.bincount(stretches), 1)
-    return voiced & (shares[stretches] <= TONE_SHARE)
+    return np.asarray(voiced & (shares[stretches] <= TONE_SHARE))
 
 
 def _low_spectra(samples: FloatArray, rate: int, count: int) -> Array:
@@ -208,7 +208,7 @@ def _periodicity(spectra: Array) -> Array:
     last = round(2 * LOW_RATE / PITCH_HZ[0])
     expected = window[first:last] / window[0]
     correlations = lags[:, first:last] / np.maximum(lags[:, :1], 1e-30)
-    return (correlations / expected).max(axis=1)
+    return np.asarray((correlations / expected).max(axis=1))
 
 
 def _line_shares(spectra: Array) -> tuple[Array, Array]:
