@@ -108,7 +108,9 @@ def run_deal(name: str, data: Path, deal: int, system_name: str) -> tuple[Evalua
     )
     line = "  ".join(f"{100 * evaluation[kind]['eer']:.2f}" for kind in KINDS)
     print(f"{name} {deal}  {system_name:20} {line}", flush=True)
-    return evaluation, speaker_intervals(scores, kinds, *people, costs=COSTS, weights=weights)
+    return evaluation, speaker_intervals(
+        scores, kinds, people[0], people[1], COSTS, weights=weights
+    )
 
 
 @click.command()
