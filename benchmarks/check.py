@@ -25,7 +25,7 @@ import click
 
 from benchmarks.report import results_files
 from benchmarks.timing import ROOT
-from mvplda.paper.provenance import DATA, OUTPUT, WORK, digest_of, rows_of
+from mvplda.paper.provenance import DATA, OUTPUT, WORK, digest_of, result_rows
 
 TOLERANCE = 0.01
 """Relative difference of a number that passes, unless the row has a tolerance of its own."""
@@ -132,7 +132,7 @@ class Checker:
         if ended.returncode or not file.is_file():
             lines = (ended.stderr or ended.stdout).strip().splitlines() or ["no message"]
             return f"its command fails: {lines[-1]}"
-        return dict(rows_of(json.loads(file.read_text(encoding="utf-8"))))
+        return dict(result_rows(json.loads(file.read_text(encoding="utf-8"))))
 
 
 def stored_rows(files: Sequence[Path]) -> list[Row]:
@@ -140,7 +140,7 @@ def stored_rows(files: Sequence[Path]) -> list[Row]:
     rows = []
     for file in files:
         results = json.loads(file.read_text(encoding="utf-8"))
-        rows += [Row(file, place, values) for place, values in rows_of(results)]
+        rows += [Row(file, place, values) for place, values in result_rows(results)]
     return rows
 
 

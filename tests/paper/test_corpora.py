@@ -18,7 +18,7 @@ from mvplda.paper.corpora import (
     register_corpus,
 )
 from mvplda.paper.corpora.corpus import safe_ids, session_order
-from mvplda.paper.corpora.folder import match_files, read_table
+from mvplda.paper.corpora.folder import match_files, read_corpus_table
 
 
 def touch(root, *names):
@@ -135,7 +135,7 @@ def test_a_table_lists_segments_of_files(tmp_path):
     lines = ["file,start,length,speaker,phrase,session"]
     lines += [f"{s}.flac,{100 * k},100,{s},{p},{k}" for s in "ab" for p in "x" for k in range(4)]
     (tmp_path / "index.csv").write_text("\n".join(lines) + "\n")
-    listing = read_table(tmp_path / "index.csv")
+    listing = read_corpus_table(tmp_path / "index.csv")
     assert listing.ids[:2].tolist() == ["a-0", "a-100"]
     assert listing.files[1].start == 100
     assert listing.files[1].length == 100
@@ -144,7 +144,7 @@ def test_a_table_lists_segments_of_files(tmp_path):
     assert len(corpus.protocol.enrol) == 1
     (tmp_path / "index.csv").write_text("file,speaker\na.flac,\n")
     with pytest.raises(Exception, match="blank"):
-        read_table(tmp_path / "index.csv")
+        read_corpus_table(tmp_path / "index.csv")
 
 
 def test_vectors_with_columns_are_a_corpus(tmp_path):

@@ -16,7 +16,7 @@ from mvplda.paper import network_training as training
 from mvplda.paper.experiment_settings import FEATURES, PaperNetwork, Pretraining, Training
 from mvplda.paper.frames import FeatureSet
 from mvplda.paper.multitask_network import torch
-from mvplda.paper.network_training import train, training_recipe, write_extractor
+from mvplda.paper.network_training import train_network, training_recipe, write_extractor
 
 PAPER = PaperNetwork(hidden=24, layers=2, context=2)
 
@@ -39,7 +39,7 @@ def toy(seed=0, speakers=4, phrases=2, repetitions=5, frames=14, width=6):
 def test_training_learns_both_views_and_is_the_same_twice():
     features, labels = toy()
     settings = Training(epochs=12, batch=16, learning_rate=0.05)
-    first, second = (train(features, labels, PAPER, settings) for _ in range(2))
+    first, second = (train_network(features, labels, PAPER, settings) for _ in range(2))
     assert first.history[-1]["loss"] < 0.8 * first.history[0]["loss"]
     assert first.history[-1]["accuracy"]["phrase"] > 0.6
     X = first.extract(features)
@@ -49,7 +49,7 @@ def test_training_learns_both_views_and_is_the_same_twice():
 
 def test_vectors_do_not_depend_on_the_others_in_a_batch():
     features, labels = toy()
-    trained = train(features, labels, PAPER, Training(epochs=1))
+    trained = train_network(features, labels, PAPER, Training(epochs=1))
     X = trained.extract(features)
     rows = np.array([7, 3, 30])
     np.testing.assert_allclose(trained.extract(features.take(rows)), X[rows], atol=2e-4)
@@ -68,7 +68,7 @@ def test_padding_does_not_change_a_vector():
 def test_a_resumed_training_equals_an_uninterrupted_one(tmp_path):
     features, labels = toy()
     settings: dict[str, Any] = {"batch": 16}
-    whole = train(features, labels, PAPER, Training(epochs=4, **settings))
+    whole = train_network(features, labels, PAPER, Training(epochs=4, **settings))
     checkpoint = tmp_path / "run.checkpoint"
 
     class Interrupted(Exception):
@@ -77,7 +77,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one(tmp_path):
     def stop(*_):
         raise Interrupted
 
-    first = training.Run.save
+    first = training.TrainingState.save
     calls = []
 
     def save(run):
@@ -87,10 +87,14 @@ def test_a_resumed_training_equals_an_uninterrupted_one(tmp_path):
             stop()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training.Run, "save", save)
+        patch.setattr(training.TrainingState, "save", save)
         with pytest.raises(Interrupted):
-            train(features, labels, PAPER, Training(epochs=4, **settings), checkpoint=checkpoint)
-    resumed = train(features, labels, PAPER, Training(epochs=4, **settings), checkpoint=checkpoint)
+            train_network(
+                features, labels, PAPER, Training(epochs=4, **settings), checkpoint=checkpoint
+            )
+    resumed = train_network(
+        features, labels, PAPER, Training(epochs=4, **settings), checkpoint=checkpoint
+    )
     assert len(resumed.history) == 4
     np.testing.assert_array_equal(whole.extract(features), resumed.extract(features))
     # an interruption right after pre-training does not repeat it
@@ -100,23 +104,25 @@ def test_a_resumed_training_equals_an_uninterrupted_one(tmp_path):
     calls[:] = [1]
     later = tmp_path / "later.checkpoint"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training.Run, "save", save)
+        patch.setattr(training.TrainingState, "save", save)
         with pytest.raises(Interrupted):
-            train(features, labels, network, Training(epochs=1, **settings), checkpoint=later)
-        patch.setattr(training.Run, "save", first)
+            train_network(
+                features, labels, network, Training(epochs=1, **settings), checkpoint=later
+            )
+        patch.setattr(training.TrainingState, "save", first)
         patch.setattr(training, "pretrain", stop)
-        train(features, labels, network, Training(epochs=1, **settings), checkpoint=later)
+        train_network(features, labels, network, Training(epochs=1, **settings), checkpoint=later)
     with pytest.raises(ParameterError, match="other data or settings"):
-        train(features, labels, PAPER, Training(epochs=4, batch=8), checkpoint=checkpoint)
+        train_network(features, labels, PAPER, Training(epochs=4, batch=8), checkpoint=checkpoint)
     checkpoint.write_bytes(b"torn")
     with pytest.raises(FileFormatError, match="remove it"):
-        train(features, labels, PAPER, checkpoint=checkpoint)
+        train_network(features, labels, PAPER, checkpoint=checkpoint)
 
 
 def test_a_view_with_a_single_class_is_refused():
     features, _ = toy()
     with pytest.raises(LabelError, match="at least 2"):
-        train(features, {"speaker": np.array(["a"] * len(features))}, PAPER)
+        train_network(features, {"speaker": np.array(["a"] * len(features))}, PAPER)
 
 
 def test_the_loss_is_the_sum_over_views():
@@ -207,7 +213,7 @@ def test_pretrained_layers_vary_over_frames():
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of layers that are constant
-        trained = train(features, labels, network, Training(epochs=1, batch=64))
+        trained = train_network(features, labels, network, Training(epochs=1, batch=64))
     assert trained.extract(features).std(axis=0).mean() > 0.01
 
 
@@ -223,7 +229,7 @@ def test_a_trained_network_is_an_extractor_like_any_other(tmp_path):
     sounds = [0.1 * rng.standard_normal(4000 + 200 * k) for k in range(8)]
     features = FeatureSet.of([frames_of(x, recipe) for x in sounds])
     labels = {"speaker": [0, 0, 1, 1] * 2, "phrase": [0, 1] * 4}
-    trained = train(features, labels, PAPER, Training(epochs=1))
+    trained = train_network(features, labels, PAPER, Training(epochs=1))
     written = write_extractor(trained, recipe, tmp_path / "net.onnx")
     loaded = load_extractor(tmp_path / "net.onnx")
     assert loaded.name == written.name

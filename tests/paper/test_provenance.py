@@ -17,7 +17,7 @@ from mvplda.paper import provenance as module
 from mvplda.paper.provenance import (
     digest_of,
     provenance,
-    rows_of,
+    result_rows,
     source_state,
     update_rows,
     with_provenance,
@@ -94,7 +94,7 @@ def test_an_installed_package_has_no_commit_of_the_repository_around_it(tmp_path
 )
 def test_every_row_of_a_study_has_its_provenance(found, places):
     record = {"command": "python -m study"}
-    rows = dict(rows_of(with_provenance(found, record)))
+    rows = dict(result_rows(with_provenance(found, record)))
     assert list(rows) == places
     assert all(row["provenance"] == record for row in rows.values())
 

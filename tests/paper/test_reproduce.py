@@ -120,7 +120,7 @@ def test_an_experiment_resumes_from_its_last_epoch(tmp_path, monkeypatch):
     CORPORA["huiting"](tmp_path / "corpus")
     output = tmp_path / "out"
     command = ["reproduce", "huiting", str(tmp_path / "corpus"), "-o", str(output), *SMALL]
-    epoch = training.Run.epoch
+    epoch = training.TrainingState.epoch
     epochs = []
 
     def stopped(run):
@@ -130,7 +130,7 @@ def test_an_experiment_resumes_from_its_last_epoch(tmp_path, monkeypatch):
         epoch(run)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training.Run, "epoch", stopped)
+        patch.setattr(training.TrainingState, "epoch", stopped)
         assert CliRunner().invoke(main, command).exit_code != 0
         assert (output / "network.checkpoint").is_file()
         epochs[:] = [-1]

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import tables
 from benchmarks.report import results_files
 from benchmarks.studies import deals
-from mvplda.paper.provenance import SCHEMA, rows_of
+from mvplda.paper.provenance import SCHEMA, result_rows
 
 
 @pytest.mark.parametrize("page", tables.documents(), ids=lambda page: page.name)
@@ -70,7 +70,7 @@ def test_every_number_belongs_to_a_row_with_its_maker(file):
     assert results["title"]
     results.pop("configuration", None)
     assert numbers_outside_rows(results) == []
-    for place, row in rows_of(results):
+    for place, row in result_rows(results):
         record = row["provenance"]
         assert {"command", "commit", "inputs"} <= set(record), place
         assert "dirty" not in record, place

@@ -137,8 +137,8 @@ def evaluate_command(
     speakers = speakers_of_trials(trials, enrol_speakers, test_speakers)
     if enrol_phrases is not None and test_phrases is not None:
         same_phrase = same_labels(
-            read_labels(enrol_phrases, trials.enrol, "phrase"),
-            read_labels(test_phrases, trials.test, "phrase"),
+            labels_of_trials(enrol_phrases, trials.enrol, "phrase"),
+            labels_of_trials(test_phrases, trials.test, "phrase"),
         )
         trials = with_kinds(trials, same_phrase, speakers)
     system_scores = {name: match_scores(trials, path) for name, path in systems.items()}
@@ -274,7 +274,7 @@ def best_per_session(
     """Return the row of the first trial of each session, and each system's best score of its attempts."""
     from ..metrics import transactions
 
-    session_labels = read_labels(path, trials.test, "session")
+    session_labels = labels_of_trials(path, trials.test, "session")
     best = {
         name: transactions(values, trials.kinds, trials.enrol, session_labels, attempts)
         for name, values in system_scores.items()
@@ -289,7 +289,7 @@ def errors_by_group(
     """Return the error rates per group, at the threshold with this false-alarm rate over all groups."""
     from .. import metrics
 
-    groups = read_labels(path, trials.test, "group")
+    groups = labels_of_trials(path, trials.test, "group")
     models, tested = speakers
     # a model belongs to the group of its speaker's tests
     group_by_speaker = dict(zip(tested.tolist(), groups.tolist(), strict=True))
@@ -390,7 +390,7 @@ def match_scores(trials: Trials, path: str, scores: Scores | None = None) -> Flo
     return score
 
 
-def read_labels(path: str, ids: Coded, label_name: str) -> Coded:
+def labels_of_trials(path: str, ids: Coded, label_name: str) -> Coded:
     """Return the label of each id, read from a map such as utt2spk."""
     return ids.renamed(labels_from_map(path, ids.names.tolist(), f"its {label_name}"))
 
@@ -399,8 +399,8 @@ def speakers_of_trials(trials: Trials, enrol: str | None, test: str | None) -> S
     """Return the speakers of the model and of the test of each trial; None without a map for the tests."""
     if test is None:
         return None
-    models = trials.enrol if enrol is None else read_labels(enrol, trials.enrol, "speaker")
-    tested = read_labels(test, trials.test, "speaker")
+    models = trials.enrol if enrol is None else labels_of_trials(enrol, trials.enrol, "speaker")
+    tested = labels_of_trials(test, trials.test, "speaker")
     return models, tested
 
 

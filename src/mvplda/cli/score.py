@@ -247,7 +247,7 @@ def calibrate_command(
     """
     from ..calibration.scores import LinearCalibrator
     from ..io.trials import Scores, read_scores, read_trials, write_scores
-    from .evaluate import match_scores, read_labels
+    from .evaluate import labels_of_trials, match_scores
 
     if (key is None) == (source is None):
         raise click.UsageError("pass --trials to train a calibrator, or --load to apply one")
@@ -263,7 +263,7 @@ def calibrate_command(
         trial_scores = match_scores(trials, scores, uncalibrated)
         speakers = None
         if enrol_speakers is not None:
-            speakers = read_labels(enrol_speakers, trials.enrol, "speaker")
+            speakers = labels_of_trials(enrol_speakers, trials.enrol, "speaker")
         calibrator = LinearCalibrator().fit(trial_scores, trials.kinds, speakers=speakers)
         if calibrator.n_speakers_ is not None:
             click.echo(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import COUNT, QUIET, RATE, check_folder, extractor_option, labels_option, unique_pairs
-from .train import read_labelled
+from .train import read_labelled_vectors
 
 if TYPE_CHECKING:
     from .options import Pairs, Texts
@@ -79,7 +79,7 @@ def setup_command(
                 f"{source} is read as vectors: --extractor and --pattern apply only to recordings, in a folder "
                 "without .scp files or in a table with a column file"
             )
-        data, table = read_labelled(source, unique_pairs("--labels", labels))
+        data, table = read_labelled_vectors(source, unique_pairs("--labels", labels))
         ids = [str(name) for name in data.ids]
         result = setup_vectors(data.X, table, marks=ids, name=data.extractor, **options)
     result.save(output)

@@ -143,7 +143,7 @@ def train_command(
         bundle = _from_statistics(vectors, model, ranks, options, not quiet)
     else:
         required = needs_labels or bool(label_sources or views or folds)
-        data, table = read_labelled(vectors, label_sources, ranks, required)
+        data, table = read_labelled_vectors(vectors, label_sources, ranks, required)
         passed_widths = _parse_sizes(unique_pairs("--block", blocks), full=False)
         widths = passed_widths or blocks_of(data.extractor, data.X.shape[1])
         bundle = training.train(
@@ -197,7 +197,7 @@ def _parse_sizes(pairs: Mapping[str, str], full: bool = True) -> Json:
     return sizes
 
 
-def read_labelled(
+def read_labelled_vectors(
     path: str, sources: Mapping[str, str], views: Iterable[str] = (), required: bool = True
 ) -> tuple[VectorSet, dict[str, Names]]:
     """Read vectors, and their labels by view from columns of their file or from lists."""

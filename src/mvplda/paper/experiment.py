@@ -159,7 +159,7 @@ def _network_vectors(
 
     If an earlier run with the same configuration wrote its vectors, return these.
     """
-    from .network_training import train, training_recipe, write_extractor
+    from .network_training import train_network, training_recipe, write_extractor
 
     vectors = output / "vectors.npz"
     written = output / "configuration.toml"
@@ -181,7 +181,7 @@ def _network_vectors(
     echo(f"training on {len(train_rows)} utterances of {speakers} speakers")
     echo("run the same command again to resume after an interruption")
     checkpoint = output / CHECKPOINT
-    trained = train(
+    trained = train_network(
         extracted.features.take(train_rows),
         labels,
         configuration.network,

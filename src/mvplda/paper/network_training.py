@@ -30,7 +30,7 @@ from .experiment_settings import PaperNetwork, Training
 from .frames import FeatureSet, frames_of
 from .multitask_network import Heads, PaperBody, Tensor, pretrain, stacked_positions, torch
 
-__all__ = ["TrainedNetwork", "train", "write_extractor"]
+__all__ = ["TrainedNetwork", "train_network", "write_extractor"]
 
 TOLERANCE = 1e-3
 """Largest difference between vectors of torch and of the exported graph, relative to the largest value."""
@@ -68,7 +68,7 @@ class TrainedNetwork:
         return np.array(vectors)
 
 
-def train(
+def train_network(
     features: FeatureSet,
     labels: Columns,
     network: PaperNetwork = PAPER_NETWORK,
@@ -98,7 +98,7 @@ def train(
     >>> import numpy as np
     >>> from mvplda.paper.frames import FeatureSet
     >>> from mvplda.paper.experiment_settings import PaperNetwork, Training
-    >>> from mvplda.paper.network_training import train
+    >>> from mvplda.paper.network_training import train_network
     >>> rng = np.random.default_rng(0)
     >>> speaker, phrase = np.arange(40) % 4, np.arange(40) // 4 % 2
     >>> frames = rng.normal(size=(40 * 20, 6)).astype(np.float32)
@@ -127,7 +127,9 @@ def train(
             fused=device.type == "cuda",
         )
         key = _training_key(features, codes, network, training)
-        run = Run(body, heads, source, training, optimiser, list(classes), checkpoint, key)
+        run = TrainingState(
+            body, heads, source, training, optimiser, list(classes), checkpoint, key
+        )
         if not run.resume() and network.pretrained:
             pretrain(body, source, network.pretraining, seed, verbose)
             run.save()
@@ -146,7 +148,7 @@ def _standardise(features: FeatureSet, body: PaperBody) -> Tensor:
 
 
 @dataclass
-class Run:
+class TrainingState:
     """State of a training run.
 
     key : digest of the data and settings; a checkpoint with another key is refused

@@ -168,7 +168,7 @@ def _holds_rows(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) for v in value)
 
 
-def rows_of(
+def result_rows(
     results: Any, path: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], Json]]:
     """Yield every row of a results file with its place: names of objects and numbers in lists."""
@@ -182,7 +182,7 @@ def rows_of(
     else:
         return
     for name, value in children:
-        yield from rows_of(value, (*path, name))
+        yield from result_rows(value, (*path, name))
 
 
 def results_text(results: Card) -> str:

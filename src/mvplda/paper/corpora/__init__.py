@@ -14,7 +14,7 @@ from .corpus import (
     load_corpus,
     register_corpus,
 )
-from .folder import read_table
+from .folder import read_corpus_table
 
 __all__ = [
     "CORPORA",
@@ -24,6 +24,6 @@ __all__ = [
     "build_corpus",
     "enrolments",
     "load_corpus",
-    "read_table",
+    "read_corpus_table",
     "register_corpus",
 ]

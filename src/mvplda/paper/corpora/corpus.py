@@ -311,7 +311,7 @@ def enrolments(
     enrol = {}
     tested = []
     too_small = []
-    for name, members in cells_of(labels, rows).items():
+    for name, members in cell_rows(labels, rows).items():
         enrol_candidates, cell_tests = members, members[per_model:]
         if tests is not None:
             enrol_candidates, cell_tests = members[~tests[members]], members[tests[members]]
@@ -377,7 +377,7 @@ def listed_protocol(
     return Protocol(train, enrol, test, trials)
 
 
-def cells_of(labels: Columns, rows: IntArray) -> dict[str, IntArray]:
+def cell_rows(labels: Columns, rows: IntArray) -> dict[str, IntArray]:
     """Return the rows of each cell, in the order of `rows`, by cell name (its class names joined by ``::``)."""
     columns = [np.asarray(column).astype(np.str_)[rows].tolist() for column in labels.values()]
     cells: dict[tuple[str, ...], list[int]] = {}

@@ -76,7 +76,8 @@ def folder(
 
     Parameters
     ----------
-    root : a folder, or a CSV or tab-separated table (see `read_table`). If a folder contains an ``index.csv``, this
+    root : a folder, or a CSV or tab-separated table (see `read_corpus_table`). If a folder contains an ``index.csv``,
+        this
         table is read
     pattern : pattern of the paths under the root, such as ``{speaker}/{phrase}/*``,
         ``{speaker}_{phrase}_{session}.wav`` or ``{speaker}/{phrase}_{session}.flac``.
@@ -94,7 +95,7 @@ def read_listing(root: PathLike, pattern: str) -> Listing:
     index = Path(root)
     if index.is_dir():
         index /= INDEX
-    return read_table(index) if index.is_file() else match_files(root, pattern)
+    return read_corpus_table(index) if index.is_file() else match_files(root, pattern)
 
 
 def match_files(root: PathLike, pattern: str) -> Listing:
@@ -116,7 +117,7 @@ def match_files(root: PathLike, pattern: str) -> Listing:
     return Listing(np.array(matching.ids), tuple(matching.files), fields)
 
 
-def read_table(path: PathLike) -> Listing:
+def read_corpus_table(path: PathLike) -> Listing:
     """Read a table (.csv, .tsv) of utterances.
 
     Required columns are ``file`` and one per view; optional columns are ``id``, ``session``, and ``start`` and
