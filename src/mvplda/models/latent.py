@@ -120,17 +120,18 @@ class LatentScorer(BaseScorer, TransformerMixin):
             self.known_names(view)
         pair_terms = self.pair_terms()
         cache = cache_of(self)
-        attributes = vars(self)
-        versions = [cache.version(attributes, name) for name in CLASS_ATTRIBUTES]
+        # class covariances may have hundreds of megabytes: only those of the known views are compared
+        attributes = {name: getattr(self, name) for name in CLASS_ATTRIBUTES}
+        versions = [
+            cache.version(attributes, name, view) for view in views for name in CLASS_ATTRIBUTES
+        ]
+
+        def known_classes(view: str) -> KnownClasses:
+            names, means, covariances = (cache.copy_of(name, view) for name in CLASS_ATTRIBUTES)
+            return KnownClasses.of(means, covariances, len(names))
 
         def add_known_classes() -> LatentTerms:
-            names, means, covariances = map(cache.copy_of, CLASS_ATTRIBUTES)
-            return pair_terms.with_known(
-                {
-                    view: KnownClasses.of(means[view], covariances[view], len(names[view]))
-                    for view in views
-                }
-            )
+            return pair_terms.with_known({view: known_classes(view) for view in views})
 
         return cache.get(("pair_terms", tuple(views)), (pair_terms, *versions), add_known_classes)
 
@@ -150,7 +151,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
 
     @property
     def width_in(self) -> int:
-        return len(type(self).mean_.peek(self))
+        return len(self.mean_)
 
     @property
     def parameters_(self) -> Parameters:
@@ -162,15 +163,15 @@ class LatentScorer(BaseScorer, TransformerMixin):
         return sum(self.views_.values())
 
     def training_classes(self) -> dict[str, Names]:
-        return type(self).classes_.peek(self)
+        return self.classes_
 
     def known_names(self, view: str) -> Names:
-        covariances = type(self).class_covariances_.peek(self)
+        covariances = self.class_covariances_
         if view not in covariances:
             raise LabelError(
                 f"the model keeps no class posteriors of a view {view!r}; it does of {list(covariances)}"
             )
-        return type(self).classes_.peek(self)[view]
+        return self.classes_[view]
 
     def _parameter_versions(self) -> tuple[int, ...]:
         """Return the content versions of mean, loadings and noise."""

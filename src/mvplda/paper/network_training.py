@@ -105,7 +105,7 @@ def train_network(
     >>> frames[:, 0] += np.repeat(speaker, 20)
     >>> features = FeatureSet(frames, 20 * np.arange(41))
     >>> labels = {"speaker": speaker, "phrase": phrase}
-    >>> trained = train(features, labels, PaperNetwork(hidden=16, layers=2), Training(epochs=2))
+    >>> trained = train_network(features, labels, PaperNetwork(hidden=16, layers=2), Training(epochs=2))
     >>> trained.extract(features).shape
     (40, 16)
     """

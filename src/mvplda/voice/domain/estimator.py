@@ -402,7 +402,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
 
     @property
     def width_in(self) -> int:
-        return len(type(self).mean_.peek(self))
+        return len(self.mean_)
 
     def near_matches(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
