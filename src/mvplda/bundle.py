@@ -127,7 +127,7 @@ class Bundle(BaseScorer, BaseEstimator):
         return like(self.preprocessing.transform(_on_host(X)), X)
 
     def evidence(self, X: ArrayLike) -> Block:
-        """Return the (n, r) evidence of raw vectors."""
+        """Return the (n, r) evidence of raw vectors: preprocessed and projected; a profile is a sum of evidence."""
         return self._scorer().evidence(self.prepare(X))
 
     def pair_terms(self) -> PairTerms:
@@ -249,9 +249,10 @@ class Bundle(BaseScorer, BaseEstimator):
     def informed(
         self, question: Question | None = None, profiles: Profiles | None = None
     ) -> Question:
-        """Return the question with known views: those whose classes are enrolled by name in the deployment.
+        """Return the question with `known` set to the views whose classes are enrolled by name in the deployment.
 
-        profiles : profiles in the question, which must all have the same known views; None: all enrolled classes
+        profiles : enrolled profiles of the trials, which must all have the same known views; None: use all enrolled
+            classes
         """
         asked = question or Question()
         if profiles is None:
@@ -260,15 +261,15 @@ class Bundle(BaseScorer, BaseEstimator):
         questions = [informed for informed, _ in self._informed_rows(asked, profiles)]
         if len(questions) != 1:
             raise ParameterError(
-                f"the deployment knows the classes of some of these {len(profiles)} profiles and not of others: ask "
-                "about one profile, or about profiles that are known alike"
+                f"only some of these {len(profiles)} profiles belong to classes enrolled in the deployment: pass one "
+                "profile, or profiles with the same known views"
             )
         return questions[0]
 
     def _informed_rows(
         self, question: Question, profiles: Profiles
     ) -> list[tuple[Question, IntArray]]:
-        """Return the questions about profiles with known classes, each with the rows of its profiles."""
+        """Group the profiles by known views; return the question and the profile rows of each group."""
         classes = deployed_classes(self.fitted_scorer, question, self.views)
         rows: dict[tuple[str, ...], list[IntArray]] = {}
         questions: dict[tuple[str, ...], Question] = {}
@@ -280,7 +281,10 @@ class Bundle(BaseScorer, BaseEstimator):
         return [(questions[key], np.sort(np.concatenate(groups))) for key, groups in rows.items()]
 
     def _with_known(self, question: Question, views: Sequence[str]) -> Question:
-        """Return the question with known views; without them if the bundle has other calibrations only."""
+        """Return the question with `views` as known views.
+
+        Return the question unchanged if the bundle is calibrated, but not for these known views.
+        """
         if not views:
             return question
         informed = replace(question, known=list(views))
@@ -292,7 +296,7 @@ class Bundle(BaseScorer, BaseEstimator):
         return (self.calibrations or {}).get(question_key(question or Question(), self.views))
 
     def outlier_probability(self, question: Question | None = None) -> float:
-        """Of the calibration for a question: the probability that the model tells nothing about a trial."""
+        """Return the outlier probability of the calibration for a question; 0 without a calibration."""
         calibration = self.calibration(question)
         if calibration is None:
             return 0.0
@@ -310,12 +314,12 @@ class Bundle(BaseScorer, BaseEstimator):
         /,
         **options: Setting,
     ) -> OperatingPoint:
-        """Return the operating point for a question with these options of `mvplda.decisions.point_for`.
+        """Return the operating point for a question: the default point of the model, or one chosen by options.
 
-        Without options it is the default point of the model. Points were measured without spoofs and do not hold with
-        a countermeasure.
+        The stored points are ignored if the question has a countermeasure, because they were measured without spoofs.
 
-        profiles : profiles in the question, as in `informed`
+        profiles : enrolled profiles of the trials, see `informed`
+        options : options of `mvplda.decisions.point_for`, such as ``far``
         """
         question = self.informed(question, profiles)
         points = self.operating_points(question)

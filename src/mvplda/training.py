@@ -190,7 +190,7 @@ def count_named(column: ArrayLike) -> int:
 def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> None:
     """Refuse data that no model can be trained on."""
     if X.ndim != 2 or len(X) < 2:
-        raise DataError(f"there is one vector, or none: vectors have shape (n, D); got {X.shape}")
+        raise DataError(f"training needs at least two vectors, shape (n, D); got {X.shape}")
     if not labels and needed:
         raise DataError("there are no labels: name the speaker of every vector")
     for view, column in labels.items():

@@ -313,7 +313,7 @@ class Committee(BaseScorer, BaseEstimator):
         )
 
     def _expert_pair_terms(self, name: str, views: Sequence[str]) -> PairTerms:
-        """Return the pair terms of an expert; the classes of these views are known, where it has some."""
+        """Return the pair terms of an expert, with its training classes in `views` as known classes."""
         scorer = scorer_of(self.experts_[name])
         known = tuple(self._expert_classes(name, views))
         return scorer.pair_terms_with_known(known) if known else scorer.pair_terms()

@@ -28,30 +28,33 @@ class Deployable(ABC):
 
     @abstractmethod
     def deployed(self, profiles: Profiles | None) -> Self:
-        """Return the scorer in the domain of enrolled profiles; None: nothing is enrolled."""
+        """Return a scorer adapted to the domain of the enrolled profiles; None: return it with the prior domain."""
 
     @abstractmethod
     def with_domain_as_prior(self) -> Self:
-        """Return the scorer whose domain before enrolment is the domain in use."""
+        """Return a scorer whose prior domain, used before any enrolment, is the current domain of this scorer."""
 
     def near_matches(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
     ) -> NearMatches | None:
-        """Return evidence of near matches in one of some views, per trial; None if the scorer has none."""
+        """Return near-match evidence per trial, for one of `views`; None if the scorer does not model near matches."""
         return None
 
     def nearest_classes(self, view: str) -> IntArray | None:
-        """Return the (classes, k) most similar known classes of each known class; None: all are alternatives."""
+        """Return the k most similar known classes of each known class, (classes, k).
+
+        Only these are alternatives to a claimed class. None: all other known classes are.
+        """
         return None
 
 
 def deployed_scorer(scorer: BaseScorer, profiles: Profiles | None) -> BaseScorer:
-    """Return the scorer in the domain of enrolled profiles; the scorer itself if it has no domain."""
+    """Return the scorer adapted to the domain of enrolled profiles; the scorer itself if it has no domain."""
     return scorer.deployed(profiles) if isinstance(scorer, Deployable) else scorer
 
 
 def domain_as_prior(scorer: BaseScorer) -> BaseScorer:
-    """Return the scorer whose domain before enrolment is the domain in use; the scorer itself if it has none."""
+    """Return a scorer with its current domain as prior domain; the scorer itself if it has no domain."""
     return scorer.with_domain_as_prior() if isinstance(scorer, Deployable) else scorer
 
 
@@ -62,12 +65,12 @@ def find_near_matches(
     pairs: IntArray | None,
     views: Sequence[str],
 ) -> NearMatches | None:
-    """Return evidence of near matches from a scorer, or from the first of its components that has some.
+    """Return near-match evidence of a scorer, or of the first of its components that models near matches.
 
     Parameters
     ----------
     pairs : (n, 2) row of a profile and row of a test; None: all
-    views : views in which the classes of a trial may be nearly the same
+    views : views in which near matches are possible
     """
     scorer = getattr(scorer, "fitted_scorer", scorer)
     if isinstance(scorer, Deployable):

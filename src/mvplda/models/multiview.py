@@ -202,8 +202,8 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         Parameters
         ----------
         statistics : sufficient statistics of labelled vectors
-        device : a torch device, such as ``"cuda"``, for EM to run on. None: where the statistics
-            were gathered, which is the device of a tensor, and NumPy otherwise
+        device : torch device that EM runs on, such as ``"cuda"``. None: the device that the statistics were
+            computed on: the device of a tensor, or NumPy
         """
         check_settings(self)
         views = statistics.views if self.views is None else tuple(self.views)

@@ -48,7 +48,7 @@ def compare(
 ) -> Comparison:
     """Return a comparison of two sides under a question, ready for the engine.
 
-    every : with all possible hypotheses, weighted by their priors, instead of the question's ratio
+    every : compare all possible hypotheses, weighted by their priors, instead of those for and against the question
     """
     if np.dtype(dtype) not in (np.float32, np.float64):
         raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
@@ -74,13 +74,13 @@ def compare(
         # the countermeasure's likelihood ratio is on another scale than a similarity
         if not pair_terms.is_llr and not every:
             raise ParameterError(
-                f"the scores of a {type(scorer).__name__} are no likelihood ratios, and cannot be combined with "
-                "countermeasure=: calibrate them first"
+                f"the scores of a {type(scorer).__name__} are no likelihood ratios: calibrate them before you "
+                "pass countermeasure="
             )
     if scoring == "paper":
         if known or question.given or profiles.labels or tests.labels:
             raise ParameterError(
-                "scoring='paper' asks for both views or for one of them, and has no given=, labels or known="
+                "scoring='paper' does not support given=, known= or labels: leave them out, or use scoring='exact'"
             )
     # values that the engine computed with other parameters or weights are of no use
     key = (profiles.model, tuple(scorer.views_.items()), pair_terms)
@@ -112,14 +112,14 @@ def profiles_of_both_sides(
     for side, which in ((profiles, "enrolled"), (tests, "test")):
         if side.model != key:
             raise DataError(
-                f"the {which} profiles were made by another model: enrol them again with this one"
+                f"the {which} profiles belong to another model: enrol them again with this model"
             )
         if len(side) == 0:
             raise DataError(f"there are no {which} profiles")
     # moving a tensor to another device is the caller's decision
     if is_torch(profiles.y) != is_torch(tests.y):
         raise DataError(
-            "one side is a torch tensor and the other is not: give both as the same kind"
+            "one side is a torch tensor and the other is not: pass two tensors or two arrays"
         )
     return profiles, tests
 
