@@ -158,7 +158,7 @@ def test_precision_and_questions_as_objects(scorer: Any) -> None:
     np.testing.assert_allclose(best.scores[:, 0], asked.max(axis=0), atol=tolerance(asked))
     with pytest.raises(LabelError, match="same names no view"):
         scorer.llr(X[ENROL], X[TEST], same="room")
-    with pytest.raises(ParameterError, match="a question was given, and same besides"):
+    with pytest.raises(ParameterError, match="got both a question and same="):
         scorer.llr(X[ENROL], X[TEST], Question(), same="speaker")
 
 

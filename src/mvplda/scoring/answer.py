@@ -48,24 +48,24 @@ def question_key(question: Question, views: Sequence[str]) -> str:
 class Answer:
     """Log-likelihoods of weighted hypotheses for a matrix or a list of trials, with LLRs and posteriors.
 
-    All values per trial have the shape of `llr`, (profiles, tests) or (trials,), so that a matrix, a list and `take`
-    cannot differ. LLRs, probabilities and decisions come from one weighted set of hypotheses: those for the question
-    have a total weight of one half, and so do those against it.
+    All values per trial have the shape of `llr`: (profiles, tests) for a matrix, (trials,) for a list. LLRs, posteriors
+    and decisions use the same weighted hypotheses. The hypotheses for the question have a total prior of one half, and
+    those against it the other half.
 
     Parameters
     ----------
     logs : {hypothesis: log-likelihoods}, up to a constant per trial
     ratio : hypotheses for and against, with their log weights
     question : question that the answer is for
-    keys : text of the question of each trial, see `question_key`; known classes may differ by profile
-    is_calibrated : whether each trial is calibrated for its question
+    keys : key of each trial's question, see `question_key`; keys differ if profiles have different known classes
+    is_calibrated : per trial, whether the log-likelihoods are calibrated for its question
     countermeasure : LLR of a person's voice against a spoof, per trial; None: no countermeasure
-    claims : {view: class that the question names for the trial's profile}
-    near_matches : evidence of near matches, per trial; already part of `logs`
+    claims : {view: class that the question claims for each trial's profile}
+    near_matches : near-match evidence per trial; already included in `logs`
 
     Attributes
     ----------
-    llr : natural-log likelihood ratio that answers the question, spoofs included
+    llr : natural-log likelihood ratio of the question, including spoofs if there is a countermeasure
     """
 
     logs: LogLikelihoods

@@ -53,7 +53,7 @@ class CellTable:
         return cls(base, (weight,), ((0,),) * len(base), ((-1,),) * len(base))
 
     def without_training_classes(self) -> TrainingClasses:
-        """Return the training classes of a side that has none."""
+        """Return -1 for every class: no class is assigned to a training class."""
         return tuple((-1,) * len(names) for names in self.names)
 
 
@@ -204,7 +204,7 @@ class ViewLabels:
         return self.role, _digest(self.training), _digest(self.nearest)
 
     def alternatives(self, names: Sequence[int]) -> IntArray:
-        """Return the known names that are possible in place of `names`."""
+        """Return the known classes that the test may have instead of the classes `names`."""
         assert self.training is not None
         numbers = np.flatnonzero(self.training >= 0)
         if self.nearest is not None:
@@ -214,7 +214,7 @@ class ViewLabels:
         return np.setdiff1d(numbers, names)
 
     def training_class(self, name: int) -> int:
-        """Return the training class of a name; -1: none."""
+        """Return the training class of a class name, given by its number; -1: not a training class."""
         if self.training is None or name < 0:
             return -1
         return int(self.training[name])

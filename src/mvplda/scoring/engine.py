@@ -273,7 +273,7 @@ class Comparison:
                 yield group.subset(slice(start, start + step))
 
     def groups(self, side: ComparisonSide) -> list[ProfileGroup]:
-        """Return groups of profiles with equal tables; the result is cached if no names are involved."""
+        """Group profiles by cell table; cache the groups unless classes have names."""
         profiles = side.profiles
         if side.names:
             return list(group_profiles(profiles, self.pair_terms.base, side.names))

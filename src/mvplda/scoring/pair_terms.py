@@ -292,7 +292,7 @@ class JointTerms:
     def _expert_calls(
         self, training_classes: TrainingClasses, matches: ClassMatches | None
     ) -> list[ExpertCall]:
-        """Return the calls of all experts for one assignment; without matches, those for one side."""
+        """Return the calls to all experts for one assignment; for the terms of one side if `matches` is None."""
         key = (training_classes, matches)
         calls = self._calls.get(key)
         if calls is None:

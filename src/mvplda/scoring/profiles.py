@@ -112,9 +112,10 @@ def sum_evidence(
     method: Enrolment = "exact",
     weights: Array | None = None,
 ) -> Profiles:
-    """Return the profiles of vectors: sums of their evidence y of (n, r), cell by cell.
+    """Return profiles from the evidence y, (n, r), of vectors: the sum per profile and cell.
 
-    base : base views, in which vectors may have labels
+    ids : profile of each vector; None: one profile per vector
+    base : base views of the model; `labels` may contain any of them
     """
     if weights is not None:
         weights = _check_weights(weights, len(y), "vectors")
@@ -233,7 +234,7 @@ def _as_ids(ids: Labels) -> Names:
             f"ids must be strings or numbers; got {array.dtype.name}, like {array.reshape(-1)[:1].tolist()}"
         )
     if array.dtype.kind == "f" and np.isnan(array).any():
-        raise LabelError("an id is NaN, which equals no other id: name every profile")
+        raise LabelError("ids contain NaN: pass the profile id of every vector")
     return array.astype(np.str_) if array.dtype.kind == "S" else array
 
 

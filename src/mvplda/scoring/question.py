@@ -107,8 +107,8 @@ class Question:
         labelled : views in which both sides have labels. In the views of `same` the labels are claims. In all others
             they are facts, and the view does not occur in hypotheses
 
-        If `priors` name no hypothesis on a side of the ratio, all of that side weigh the same; otherwise hypotheses
-        that are not named have no weight.
+        Each side of the ratio is weighted by `priors`; hypotheses without a prior have no weight. A side without any
+        prior has equal weights.
         """
         given = self._check_given(base, labelled)
         asked = list(self.same or ())
@@ -123,7 +123,7 @@ class Question:
             asked = [view for view in free if view not in given]
         if not asked:
             raise ParameterError(
-                "the question is empty: every view is given, or labelled on both sides; name a view in same="
+                "the question is empty, because every view is in given or labelled on both sides: name a view in same="
             )
         sides: list[HypothesisWeights] = [{}, {}]
         possible = possible_hypotheses(free, given)
@@ -154,13 +154,13 @@ class Question:
         return {h: weights.get(h, 0.0) for h in possible}
 
     def _check_given(self, base: Sequence[str], labelled: Iterable[str]) -> dict[str, str]:
-        """Return `given`, checked."""
+        """Validate `given` and return it."""
         given = dict(self.given or {})
         for view, relation in given.items():
             check_view(view, base, "given")
             if view in labelled:
                 raise ParameterError(
-                    f"labels of both sides decide whether view {view!r} is the same: leave it out of given"
+                    f"view {view!r} has labels on both sides, so it cannot be in given: leave it out"
                 )
             if relation not in ("same", "different"):
                 raise ParameterError(
@@ -177,7 +177,7 @@ class Question:
             views = view_names(key)
             for view in sorted(set(views) & set(facts)):
                 raise ParameterError(
-                    f"priors name view {view!r}, which labels on both sides decide: leave it out"
+                    f"view {view!r} has labels on both sides, so it cannot be in priors: leave it out"
                 )
             if not set(views) <= set(free):
                 raise LabelError(
@@ -211,7 +211,7 @@ class Question:
     def with_spoofs(
         self, llrs: AnyArray, shape: tuple[int, ...], pairs: IntArray | None = None
     ) -> AnyArray:
-        """Return LLRs that count spoofs as trials to be rejected, for a matrix of this shape or for pairs of it."""
+        """Return LLRs that treat spoofs as non-targets, for a matrix of this shape or for listed pairs of it."""
         if self.countermeasure is None:
             return llrs
         spoof_llrs = self.countermeasure_llrs(shape[-1])
@@ -233,7 +233,7 @@ class Question:
             rest = sum(weights[h] for h in others)
             if not rest > 0:
                 raise ParameterError(
-                    "spoofs are a share of the hypotheses against the question: give one of them a positive prior"
+                    "a countermeasure needs a hypothesis against the question: give one a positive prior"
                 )
             shares |= {h: weights[h] * (1 - self.spoof_share) for h in others}
             shares[SPOOF,] = self.spoof_share * rest
@@ -248,12 +248,12 @@ class Question:
 
 
 def make_question(question: Question | Json | None, asked: Json) -> Question:
-    """Return the question of a call, which receives a question or its keyword arguments."""
+    """Return a question from a `Question`, a dict, or keyword arguments."""
     if question is None:
         return Question(**asked)
     if asked:
         raise ParameterError(
-            f"a question was given, and {', '.join(asked)} besides: pass everything in the question"
+            f"got both a question and {', '.join(asked)}=: pass everything in the question"
         )
     if isinstance(question, Question):
         return question

@@ -70,9 +70,10 @@ class SearchIndex:
 
     vectors : (rows, width) float32; must not be changed in place, because the error bound is computed from them
     owners : (rows,) number of the profile of every row
-    profile_column : column of the profiles' one-sided terms a(e) + c; the columns behind it mark the profiles' kinds
-    exact : whether the product of a row and a query is the LLR; otherwise it is a bound, see `rerank`
-    examples : one profile of every kind; an index of these has the same columns in any process
+    profile_column : column of the profiles' one-sided terms a(e) + c; the columns after it are indicators of the
+        profile kind
+    exact : whether the product of a row and a query is the LLR; otherwise it is an upper bound, see `rerank`
+    examples : one profile per kind; an index built from them has the same columns in another process
     """
 
     def __init__(self, compare: Compare, profiles: Profiles, probe: Profiles) -> None:
@@ -108,7 +109,7 @@ class SearchIndex:
         for kind, bound, enrol, _ in self._bounds(profiles, self._probe):
             if kind not in self._columns:
                 raise DataError(
-                    f"the index has no profiles of {kind[0].weights} vectors: build it from profiles that include such"
+                    f"the index has no profiles of {kind[0].weights} vectors: include such profiles when you build it"
                 )
             rows = np.zeros(
                 (len(enrol.group.profiles), self.profile_column + 1 + len(self._columns))
@@ -126,7 +127,7 @@ class SearchIndex:
         """Return (tests, width) vectors whose products with those of the profiles are LLRs, or bounds of them."""
         if (tests.weights != self._probe.weights[0]).any() or len(tests.weights) > len(tests):
             raise DataError(
-                f"the index is for tests of {self._probe.weights[0]:g} vector(s) each: make another with takes="
+                f"the index is for tests of {self._probe.weights[0]:g} vector(s) each: build another index with takes="
             )
         rows = np.zeros((len(tests), self.profile_column + 1 + len(self._columns)))
         rows[:, self.profile_column] = 1.0
