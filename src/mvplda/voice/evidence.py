@@ -52,7 +52,7 @@ def phrase_labels(bundle: Bundle, phrases: Sequence[str]) -> dict[str, ArrayLike
 def leave_one_out(
     bundle: Bundle, X: FloatArray, owners: Sequence[str], sessions: Sequence[str]
 ) -> Array:
-    """(n,) LLR that a recording is of the same speaker as the others of its owner; NaN for an only one."""
+    """Return the LLR of each recording against the other recordings of its owner, (n,); NaN if there are none."""
     fit_llrs = np.full(len(X), np.nan)
     other_rows = _others_of_owner(owners)
     tested = np.array([row for row, others in enumerate(other_rows) if len(others)], dtype=np.int64)

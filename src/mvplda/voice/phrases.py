@@ -138,9 +138,9 @@ class PhraseMatcher:
         return replace(self, whole=whole, part=part)
 
     def near_matches(self, enrol: Profiles, test: Profiles, listed: IntArray | None) -> NearMatches:
-        """Return near-match evidence for the trials of a list, or for all: (profiles, tests).
+        """Return near-match evidence for the listed trials, (n,), or for all trials, (profiles, tests).
 
-        A profile of several phrases is compared by the phrase that fits best, or by the one that the test claims.
+        If a profile has several phrases, the claimed phrase is compared; without a claim, the best-matching phrase.
         """
         pairs = listed
         if pairs is None:
@@ -173,7 +173,7 @@ class PhraseMatcher:
         return NearMatches(self.view, prior.reshape(shape), llr.reshape(shape), same.reshape(shape))
 
     def _templates(self, enrol: Profiles) -> _Templates:
-        """Return one template per profile and phrase: the sum of its recordings, whatever their sessions."""
+        """Return one template per profile and phrase: the sum of its recordings over all sessions."""
         labels = enrol.labels.get(self.view)
         codes = np.zeros_like(enrol.owner) if labels is None else labels.codes
         keys = np.stack([enrol.owner, codes])
@@ -183,7 +183,7 @@ class PhraseMatcher:
         return _Templates(points, owner, phrase)
 
     def _tests(self, test: Profiles) -> _Tests:
-        """Return the points of each test: of one recording, or of several of one phrase."""
+        """Return the points of each test, summed over its recordings of the same phrase."""
         first_cells = np.searchsorted(test.owner, np.arange(len(test)))
         sums = np.add.reduceat(to_host(test.y), first_cells, axis=0)
         counts = np.add.reduceat(test.weights, first_cells)
@@ -193,7 +193,7 @@ class PhraseMatcher:
     def _llrs(
         self, templates: Array, template_rows: IntArray, tests: Array, test_rows: IntArray
     ) -> tuple[Array, Array]:
-        """LLRs (n,) of the same phrase against others (s), and against a near match (r), of every comparison."""
+        """Return two LLRs per comparison, (n,): same phrase against other phrases (s), and against near matches (r)."""
         same = np.empty(len(template_rows))
         llr = np.empty(len(template_rows))
         for start in range(0, len(template_rows), CHUNK_COMPARISONS):
@@ -218,7 +218,7 @@ class PhraseMatcher:
         return np.asarray((names == claims) | (claims == ""))
 
     def _points(self, sums: Array) -> tuple[Array, Array]:
-        """Points of length 1 (n, points, d) and summed seconds (n,), from sums of blocks."""
+        """Return unit-length points (n, points, d) and total seconds (n,) from summed blocks."""
         points = sums[:, :-1].reshape(len(sums), self.points, -1)
         lengths = np.linalg.norm(points, axis=2, keepdims=True)
         return points / np.maximum(lengths, MIN_DISTANCE), sums[:, -1]
@@ -236,7 +236,7 @@ def _list_comparisons(owner: IntArray, n_profiles: int, pairs: IntArray) -> _Com
 
 
 def _fit_llr(positive: Sequence[Array], negative: Sequence[Array]) -> tuple[float, ...]:
-    """Constant and weights of an LLR that is linear in log distances; domains and both classes weigh the same."""
+    """Fit constant and weights of an LLR that is linear in log distances; give domains and classes equal weight."""
     samples = [*positive, *negative]
     sizes = [len(sample) for sample in samples]
     is_positive = np.repeat([1] * len(positive) + [0] * len(negative), sizes)

@@ -110,7 +110,7 @@ def label_recordings(listed: Recordings, pattern: str | None = None) -> tuple[Re
     matches = {row: re.fullmatch(expression, name) for row, name in enumerate(listed.ids)}
     fitting = {row: match for row, match in matches.items() if match}
     if not fitting:
-        raise DataError(f"no recording fits {chosen!r}, such as {listed.ids[0]!r}")
+        raise DataError(f"no recording fits the pattern {chosen!r}; the first is {listed.ids[0]!r}")
     labels = {view: [match[view] for match in fitting.values()] for view in views}
     ids = [listed.ids[row] for row in fitting]
     return Recordings(ids, [listed.files[row] for row in fitting], labels), chosen

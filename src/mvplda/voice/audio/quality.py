@@ -43,18 +43,19 @@ class QualitySettings:
 
     Attributes
     ----------
-    speech_s : less speech is "short", and nothing is decided. EER with CAM++ on Speech Commands by the shorter
-        recording: 23 % at 0.1 to 0.2 s, 16 % up to 0.25 s, 11 % up to 0.3 s, 8 to 9 % up to 0.5 s. Length is not
-        the only cause: 0.6 s and more has 17 to 24 % there, and less than 0.1 s has 12 %
-    none_s : less speech is "speechless"
-    quiet_db : a lower peak is "quiet": 16-bit samples then use fewer than six bits
-    clipped : a larger share of samples in flat tops is "clipped"; 0.1 % is audible as crackle. The share of an eighth
-        of all samples within 2 dB of the loudest counts as well: flat tops that resampling made uneven
-    snr_db : a lower SNR is "noisy"
-    bandwidth_hz : a lower bandwidth is "narrow", such as a telephone's 3.4 kHz and all sound recorded at 8 kHz. CAM++
-        takes half of such a recording's vector for another voice
-    broken : a larger share of windows (32 ms), at least one, that no voice produces is "damaged": white noise near full
-        scale, as from bytes read as samples, or single samples far above their surroundings
+    speech_s : minimum seconds of speech; a recording with less is "short" and cannot be verified. EER of CAM++ on
+        Speech Commands by the speech of the shorter recording: 23 % for 0.1 to 0.2 s, 16 % up to 0.25 s, 11 % up to
+        0.3 s, 8 to 9 % up to 0.5 s. Other causes matter too: 17 to 24 % from 0.6 s, 12 % below 0.1 s
+    none_s : a recording with less speech is "speechless"
+    quiet_db : a recording with a lower peak is "quiet"; 16-bit samples then use fewer than six bits
+    clipped : a recording with a larger share of clipped samples is "clipped"; 0.1 % is audible as crackle. If more
+        than 12 % of all samples are within 2 dB of the peak, these count as clipped too: resampling makes the
+        flat tops of a clipped signal uneven
+    snr_db : a recording with a lower SNR is "noisy"
+    bandwidth_hz : a recording with a lower bandwidth is "narrow", such as telephone speech (3.4 kHz) and all sound
+        sampled at 8 kHz; its CAM++ vector is too different from wide-band vectors of the same speaker
+    broken : a recording is "damaged" if a larger share of its 32 ms windows, and at least one, cannot be speech: white
+        noise near full scale, as from bytes read as samples, or isolated samples far above their neighbours
     """
 
     speech_s: float = 0.25
@@ -200,7 +201,7 @@ class QualityMeter:
 
 
 def _flat_tops(samples: NDArray[np.float32]) -> int:
-    """Count samples at the limit whose neighbour is equal; a gain after clipping may have lowered the limit."""
+    """Count clipped samples: equal neighbours at the peak, which a gain after clipping may have lowered."""
     size = np.abs(samples)
     top = float(size.max(initial=0.0))
     if top < MIN_CLIPPING_LEVEL:
@@ -213,7 +214,7 @@ def _flat_tops(samples: NDArray[np.float32]) -> int:
 
 
 def _broken(segment: SoundSegment) -> BoolArray:
-    """Return a mask of the windows that no voice produces."""
+    """Return a mask of the windows that cannot be speech."""
     # up to the bandwidth, because an empty band would make any spectrum look uneven
     power = segment.power[:, 1 : max(2, last_bin(segment.spectrum) + 1)] + np.float32(1e-20)
     flatness = np.exp(np.log(power).mean(axis=1)) / power.mean(axis=1)  # of white noise 0.56

@@ -198,13 +198,13 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         self.class_variances_ = {}
 
     def _prior_domain_variance(self, name: str) -> float:
-        """Variance of the domain before anything is enrolled."""
+        """Return the prior variance of the domain, used before anything is enrolled."""
         delta = self.variances_[name]["domain"]
         # profiles separate the classes of the first view; other classes have no labels yet
         return delta if self._is_first_view(name) else min(delta, MAX_UNNAMED_VARIANCE)
 
     def _is_first_view(self, name: str) -> bool:
-        """Whether a block is about the first view."""
+        """Return whether a block models the first view."""
         return self.blocks[name][1] == next(iter(self.views_))
 
     def _fit_block(
@@ -440,14 +440,14 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         for name, matcher in self._matchers().items():
             if not matcher.fits(*self.blocks.get(name, (0, ""))):
                 raise ParameterError(
-                    f"the block {name!r} does not have {matcher.points} points about the {matcher.view} and seconds"
+                    f"the block {name!r} must hold {matcher.points} points and a duration, with view {matcher.view!r}"
                 )
 
     def _matchers(self) -> dict[str, PhraseMatcher]:
         return {name: PhraseMatcher(**settings) for name, settings in (self.points or {}).items()}
 
     def _block_columns(self) -> dict[str, slice]:
-        """Columns of each block."""
+        """Return the columns of each block."""
         stops = np.cumsum([columns for columns, _ in self.blocks.values()]).tolist()
         return {
             name: slice(stop - columns, stop)
@@ -455,7 +455,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         }
 
     def _columns(self) -> list[tuple[str, slice, str]]:
-        """Name, columns and view of each modelled block: not those of points."""
+        """Return name, columns and view of each block, without the blocks of points."""
         return [
             (name, columns, self.blocks[name][1])
             for name, columns in self._block_columns().items()

@@ -13,16 +13,17 @@ def extractor_widths() -> dict[str, int]:
 
 
 def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
-    """Return the columns of each extractor in joint vectors.
+    """Return the number of columns per extractor in vectors that concatenate several extractors.
 
     Parameters
     ----------
     extractor : name that is stored beside the vectors, such as ``campplus-0703590a6d1b+words-db2c46ec595f``
-    width : columns of the vectors
+    width : number of columns of the vectors
 
     Returns
     -------
-    {name of the extractor: columns}, or None for a single extractor, unknown widths, or widths of another sum
+    {name of the extractor: number of columns}; None for a single extractor, if a width is unknown, or if the widths do
+    not sum to `width`
     """
     widths = extractor_widths()
     names = (extractor or "").split("+")
