@@ -229,7 +229,7 @@ class Runtime:
 def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
     """Return the application.
 
-    is_open : there are no API keys: everybody who reaches the machine's own address may do everything
+    is_open : serve without API keys: every client on this machine has all permissions
     """
     settings = service.settings
     runtime = Runtime(service, is_open)

@@ -257,7 +257,7 @@ class Model:
         )
 
     def usual_question(self, spoof: ArrayLike | None = None) -> Question:
-        """Return the question of most calls: phrases are known where the model has a domain."""
+        """Return the default question of the service; phrases are known classes if the model has a domain."""
         return self.question(self.has_domain and self.has_phrases, spoof)
 
     def _kind(self, trial: VerificationTrial) -> TrialKind:

@@ -153,7 +153,7 @@ class ProfileStore:
         return (row.last_used or row.created) + self.settings.expire_days * DAY
 
     def update(self, work: Transaction, row: ProfileRow, **values: object) -> None:
-        """Change a profile: the new version invalidates cached sums, the number of the change informs searches."""
+        """Change a profile, increase its version (invalidates cached sums) and mark it for the search index."""
         values |= {"version": row.version + 1, "updated": work.now}
         for column, value in values.items():
             setattr(row, column, value)

@@ -305,8 +305,8 @@ class Store:
     def keys(self, work: Transaction | None = None) -> Iterator[Transaction]:
         """Open the database of the data keys.
 
-        Where they are stored with the data this is the transaction `work`; else it is a transaction of its own,
-        which is committed first.
+        Yields `work` if the keys are in the database of the profiles. Otherwise yields a separate transaction, which is
+        committed before `work`.
         """
         if work is not None and self.key_database is self.database:
             yield work
