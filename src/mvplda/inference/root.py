@@ -334,7 +334,7 @@ class Root:
         return sum(float(classes[run.groups] @ run.log_determinant) for run in self.runs())
 
     def _table(self, l: int, m: int, run: Run) -> Any:
-        """Return the pair table of a run on the device."""
+        """Return the table of class pairs in rest views (l, m) for the root classes of a run, on the device."""
         table = self.tables.pairs(l, m, run.groups)
         return self.xp.cached_table(table) if self.tables.keeps_pairs else self.xp.table(table)
 

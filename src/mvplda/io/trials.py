@@ -258,7 +258,7 @@ def _detect_format(source: OnDisk) -> str:
 
 
 def _rsr2015_blocks(source: OnDisk) -> Iterator[Columns]:
-    """Yield models, utterances and kinds of a part I list."""
+    """Yield blocks of models, utterances and kinds from a trial list of RSR2015 part I."""
     for fields, lines in column_blocks(source, [6], RSR2015_LINE, commas=True):
         models, tests, *marks = fields
         kinds = []

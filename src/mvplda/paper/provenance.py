@@ -26,7 +26,7 @@ from ..backend import cores
 from ..persistence import write_atomically
 
 SCHEMA = 3
-"""Of results files; 3: provenance belongs to the row."""
+"""Version of the format of results files; since version 3, every row has its provenance."""
 DATA, WORK, OUTPUT = "{data}", "{work}", "{output}"
 """Placeholders of a recorded command: the folders of the data, of intermediate files and of the results file."""
 PACKAGES = (
@@ -218,9 +218,9 @@ def write_results(path: Path, title: str, **parts: Any) -> None:
 def update_rows(
     path: Path, title: str, part: str, rows: Card, order: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Put rows into a results file beside the rows that are there, and return all of them.
+    """Merge rows into a results file and return all its rows.
 
-    Rows that are there keep their provenance; a row of the same name is replaced.
+    A row replaces the stored row of the same name; other stored rows keep their provenance.
 
     Parameters
     ----------

@@ -183,7 +183,7 @@ def _split(values: IntArray, lists: Sequence[Names]) -> list[IntArray]:
 
 
 def cells_of(classes: ViewClasses) -> IntArray:
-    """Return the class numbers of the base views, (classes, base views); a base view has itself as its only column."""
+    """Return the base-view class numbers of every class, (classes, base views); one column for a base view."""
     if classes.cells is None:
         return np.arange(len(classes))[:, None]
     return classes.cells
