@@ -104,7 +104,7 @@ class AccessMiddleware:
 
 @dataclass
 class Exchange:
-    """One request: the received bytes, the status of its answer, and its duration."""
+    """Request in progress: received bytes, status of the answer and duration."""
 
     access: AccessMiddleware
     scope: Scope

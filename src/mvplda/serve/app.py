@@ -354,7 +354,7 @@ def check_port(settings: Settings) -> None:
     except OSError as error:
         raise ParameterError(
             f"cannot listen at port {settings.port} of {settings.host}: {error.strerror}. "
-            "Another service may run there already: stop it, or give another --port"
+            "Another service may run there already: stop it, or pass another --port"
         ) from error
 
 

@@ -26,11 +26,11 @@ SAMPLE = (
 
 
 class DomainCache:
-    """Deploys the service's model on stored sums, and computes the result again when these sums change.
+    """Cache of the service's model adapted to the domain of the stored profiles; updated when these change.
 
-    The sums are those of the first profiles in the order of their names, which are random, and of the model in use.
-    The domain depends on the database only, so that all processes have the same one, and nothing of a deleted
-    profile stays in it. In a large database few changes concern the sample: most calls cost one query.
+    The domain is estimated from the first profiles by name, a random sample because names are random. It depends on the
+    database only: all processes have the same domain, and a deleted profile has no influence. In a large database
+    few changes affect the sample, so that most calls cost one query.
     """
 
     def __init__(self, model: Model, templates: Templates) -> None:
@@ -42,7 +42,7 @@ class DomainCache:
         self._deployed = model
 
     def deployed(self, work: Transaction, number: int | None = None) -> Model:
-        """Return the model in the domain of the profiles that a transaction sees.
+        """Return the model adapted to the domain of the profiles visible to a transaction.
 
         number : number of the last change, if the caller has read it already
         """

@@ -140,7 +140,7 @@ class Vault:
             return bytes(self._cipher(key).decrypt(data[:12], data[12:], address.encode()))
         except InvalidTag as error:
             raise ValueError(
-                f"the data of {address} cannot be decrypted: they were changed, or the key is another one"
+                f"the data of {address} cannot be decrypted: they were changed, or the key is wrong"
             ) from error
 
 

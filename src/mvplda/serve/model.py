@@ -57,7 +57,7 @@ class VerificationTrial(NamedTuple):
 class TrialKind(NamedTuple):
     """Properties that trials share when they are scored in one call.
 
-    is_test_labelled, are_profiles_labelled : whether the phrases of the test and of the profiles are told apart
+    is_test_labelled, are_profiles_labelled : whether the test and the profiles have phrase labels
     is_phrase_known : whether the claimed phrase is known from training
     has_countermeasure : whether the trial has the LLR of a countermeasure
     """
@@ -69,7 +69,7 @@ class TrialKind(NamedTuple):
 
 
 class Consistency(NamedTuple):
-    """LLRs of a new enrolment against the earlier ones; None where there is nothing to compare with."""
+    """LLRs of a new enrolment against earlier ones; None without earlier ones."""
 
     phrase: float | None = None
     speaker: float | None = None
@@ -90,7 +90,7 @@ def label_of(phrase: str) -> str:
 
 
 class Model:
-    """A bundle as the service uses it.
+    """Model of the service: a bundle, its extractor and the secret rotation of evidence.
 
     The service stores `evidence`, rotated by a secret and rounded to whole numbers. Scores are computed from sums of
     these, rotated back, so that no scorer has to support the rotation.
@@ -163,7 +163,7 @@ class Model:
         """Return {label: text} of training phrases with measured error rates: they need no enrolment."""
         if not self.has_phrases or not self.bundle.operating_points(self.question(known=True)):
             return {}
-        # a deployment knows the phrases that are enrolled in it, and no others
+        # only the enrolled phrases are known classes in a deployment
         if self.has_domain:
             return {}
         return {
@@ -265,7 +265,7 @@ class Model:
         claimed = trial.test.phrase
         # labels cost time: a claimed phrase that is the only enrolled one needs none
         is_test_labelled = self.has_phrases and claimed != "" and phrases != {claimed}
-        # unless the deployment knows phrases as classes
+        # with a domain, phrases are known classes and need labels
         has_classes = self.has_phrases and (len(phrases) > 1 or self.has_domain)
         return TrialKind(
             is_test_labelled,

@@ -23,7 +23,7 @@ DEMO_NOTICE = (
 
 
 def open_model(settings: Settings) -> Model:
-    """Return the model of the settings with its extractors."""
+    """Load the model and the extractors of the settings."""
     if settings.demo:
         extractor = load_extractor(MODEL_FOLDER / "small.onnx", threads=1)
         bundle = load_model(MODEL_FOLDER / "small.safetensors")

@@ -140,7 +140,7 @@ class ProfileStore:
         return row
 
     def state(self, work: Transaction, row: ProfileRow) -> State:
-        """Return the stored state, or the one that follows from the time or from a new model."""
+        """Return the state: that in the row, or expired or stale, depending on the time and the model."""
         if row.state not in ("enrolling", "enrolled"):
             return row.state
         if work.now > self._expires(row):
@@ -161,7 +161,7 @@ class ProfileStore:
         work.run(UPDATE_PROFILE, profile_id=row.id, **values)
 
     def describe(self, work: Transaction, *rows: ProfileRow) -> list[ProfileReply]:
-        """Return profiles as callers see them: never a vector."""
+        """Return the replies that describe profiles, without vectors."""
         recordings = work.run(PHRASES_OF, names=[row.id for row in rows])
         counts = Counter((recording.profile, recording.phrase) for recording in recordings)
         return [self._reply(work, row, counts) for row in rows]
@@ -266,7 +266,7 @@ class ProfileStore:
         return self._settle(work, row, action, {}, **values)
 
     def export(self, work: Transaction, name: str) -> Export:
-        """Return what is stored of a person, in readable form; without the vectors themselves."""
+        """Return all stored data of a person in readable form, without vectors."""
         row = self.row(work, name)
         enrolments = [
             StoredEnrolment(
@@ -361,7 +361,7 @@ class ProfileStore:
         return EnrolReply.model_validate({**dict(profile), **enrolment, **llrs.fields()})
 
     def _session(self, work: Transaction, name: str) -> str:
-        """Return the session of a recording that names none.
+        """Return the session of a recording without a session name.
 
         Recordings that come within an hour of each other belong to one session.
         """
@@ -391,7 +391,7 @@ class ProfileStore:
         cells: Sequence[Cell],
         new: Cell,
     ) -> Consistency:
-        """Return the LLRs of a new recording against the earlier ones; raise for a copy of one."""
+        """Return the LLRs of a new recording against earlier ones; raise if it is a copy of an earlier recording."""
         if self.templates.is_copy(work, row.id, recording):
             raise refused("suspected_replay", recording)
         model = self.domain.deployed(work, row.last_change)
@@ -416,7 +416,7 @@ class ProfileStore:
         return "wrong_phrase"
 
     def remove(self, work: Transaction, name: str, number: int) -> ProfileReply:
-        """Remove one recording; the sums are then exactly those without it."""
+        """Remove one recording and its share of the sums."""
         row = self.locked_one(work, name)
         if not work.run(DELETE_ENROLMENT, name=name, number=number).rowcount:
             raise Problem(404, "not-found", f"this profile has no enrolment {number}")
@@ -442,7 +442,7 @@ class ProfileStore:
     # -- a changed model -----------------------------------------------------
 
     def current(self, work: Transaction, row: ProfileRow) -> State:
-        """Return the state of a profile, after enrolling a stale one again from its stored vectors."""
+        """Return the state of a profile; a stale profile is first enrolled again from its stored vectors."""
         state = self.state(work, row)
         if state != "stale":
             return state

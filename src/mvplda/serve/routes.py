@@ -160,7 +160,7 @@ async def identify(request: Request, app: App, caller: Caller = VERIFY) -> schem
 async def challenge(
     app: App, body: schemas.NewChallenge, caller: Caller = VERIFY
 ) -> schemas.Challenge:
-    """Choose a phrase to be said now: for a single use, within a minute."""
+    """Choose a random phrase for a single verification within a minute."""
     app.check_role("verify")
     create = app.service.verifier.challenge
     return await app.change(caller, create, body.profileId)
@@ -191,7 +191,7 @@ async def health(app: App) -> schemas.Health:
     responses={503: {"model": schemas.ProblemDetails, **problems(503)[503]}},
 )
 async def ready(app: App) -> schemas.Ready:
-    """Return that the service can decide: database and model are there, and voices for 1:N are in memory."""
+    """Return that the service is ready: database, model and, for identification, voices in memory."""
     await app.ready()
     return schemas.Ready(status="ready", modelVersion=app.service.model.version)
 

@@ -149,7 +149,7 @@ class ModelCard(Reply):
 
 
 class ModelInfo(ModelCard):
-    """The model, and the operating point of calls that choose none."""
+    """The model, and its default operating point."""
 
     threshold: Number
     rejectThreshold: float
@@ -296,7 +296,7 @@ class ProblemDetails(Reply):
 
 
 class Problem(HTTPException):
-    """A refusal or a failure, with its HTTP status.
+    """Refused or failed call, with its HTTP status.
 
     kind : short name, which becomes the ``type`` of the answer
     detail : sentence for people

@@ -28,7 +28,7 @@ CLEAN_UP_S = 3600.0
 
 
 class Service:
-    """Everything between the endpoints and the database."""
+    """Operations of the endpoints: models, profiles and verification on top of the database."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Service:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Result:
-        """Run an operation in one transaction: after a crash all of it is stored, or nothing."""
+        """Run an operation in one transaction: it is stored completely or not at all."""
         self._clean_up()
         with self.store.write(caller) as work:
             return operation(work, *arguments, **options)
@@ -94,12 +94,12 @@ class Service:
         return reply
 
     def refuse(self, caller: Caller, problem: Problem) -> None:
-        """Write to the audit that a key calls too often."""
+        """Add an audit entry about a key that exceeds its rate limit."""
         with self.store.write(caller) as work:
             work.note("refuse", reason=problem.kind)
 
     def describe(self) -> ModelInfo:
-        """Return the answer of GET /v1/model: the model, and the operating point of most calls."""
+        """Return the answer of GET /v1/model: the model, and its default operating point."""
         point = self.verifier.point()
         return ModelInfo(
             **dict(self.model.describe()),
@@ -109,7 +109,7 @@ class Service:
         )
 
     def find_audit(self, top: int, after: int, **columns: str | None) -> AuditPage:
-        """Return one page of the audit, newest first, of the rows with these values in their columns."""
+        """Return one page of the audit, newest first, filtered by values of columns."""
         query = sa.select(AUDIT).where(AUDIT.c.id < after)
         for column, value in columns.items():
             if value is not None:

@@ -16,33 +16,33 @@ LOCAL_HOSTS = ("127.0.0.1", "::1", "[::1]", "localhost")
 
 
 class Settings(BaseSettings):
-    """Everything that an operator may choose."""
+    """Settings of the service, from options or environment variables."""
 
     model_config = SettingsConfigDict(
         env_prefix="MVPLDA_", frozen=True, env_ignore_empty=True, use_attribute_docstrings=True
     )
 
-    # -- what is served, and where
+    # -- service and data
     host: str = "127.0.0.1"
-    """Address to listen at; others than the machine's own need API keys."""
+    """Address to listen at; API keys are required unless it is a local address."""
     port: int = Field(default=8765, ge=1, le=65535)
-    """Listen at this port of the machine."""
+    """Port to listen at."""
     role: Literal["all", "verify", "identify"] = "all"
-    """Which decisions this instance makes: those about a claimed person, whose voice it is, or both."""
+    """Endpoints of this instance: verification of a claimed person, identification, or both."""
     search: Literal["memory", "pgvector"] = "memory"
-    """Where whose voice it is is searched: in the memory of this instance, or in its PostgreSQL by the extension
-    pgvector, which then holds vectors of voices that are rotated and not encrypted."""
+    """Search of identification: in memory, or in PostgreSQL with the extension pgvector, which then stores voice
+    vectors that are rotated but not encrypted."""
     data: Path = Path("mvplda-data")
     """Folder of the database and the master key."""
     database: str | None = None
-    """Database of profiles, such as postgresql://user@host/name. SQLite in the data folder without it."""
+    """Database of profiles, such as postgresql://user@host/name. Default: SQLite in the data folder."""
     key_database: str | None = None
-    """Database of the data keys, apart from what is backed up. keys.sqlite in the data folder without it, or the
-    database itself where that is PostgreSQL."""
+    """Database of the data keys, to be left out of back-ups. Default: keys.sqlite in the data folder, or the
+    database of profiles if that is PostgreSQL."""
     model: Path | None = None
-    """Model file that decides. The default model without it."""
+    """Model file. Default: the default model."""
     extractors: Annotated[tuple[str, ...], NoDecode] = ()
-    """Extractors that make the model's vectors of sound, side by side."""
+    """Extractors of the model's vectors; the vectors of several extractors are concatenated."""
     demo: bool = False
     """Serve the DEMONSTRATION network, which must never decide about people."""
     workers: int = Field(default=1, ge=1, le=64)
@@ -50,44 +50,43 @@ class Settings(BaseSettings):
 
     # -- decisions
     far: float | None = Field(default=None, gt=0, lt=1)
-    """Share of impostors that may be accepted, where a call gives none. What the model gives, else 0.01, without
-    it."""
+    """Share of impostors that may be accepted, if a call does not set it. Default: that of the model, else 0.01."""
     spoof_prior: float = Field(default=0.25, gt=0, lt=1)
-    """Share of machines among what is to be rejected, where a call has a countermeasure's LLR."""
+    """Share of spoofs among non-targets, for calls with the LLR of a countermeasure."""
     lock_after: int = Field(default=5, ge=1)
     """Rejections in a row that lock a profile."""
     lock_s: float = Field(default=60.0, ge=0)
-    """Seconds of the first lock; each further rejection doubles them."""
+    """Seconds of the first lock; doubled by each further rejection."""
     challenge_s: float = Field(default=60.0, gt=0)
-    """Seconds within which a challenge is answered."""
+    """Seconds before a challenge expires."""
 
     # -- profiles
     enrolments: int = Field(default=3, ge=1, le=20)
-    """Recordings of a phrase before it is enrolled."""
+    """Recordings needed to enrol a phrase."""
     most_enrolments: int = Field(default=50, ge=1)
-    """Recordings that one profile may hold."""
+    """Maximum number of recordings per profile."""
     least_llr: float = -1.0
-    """An enrolment whose voice or words have a lower LLR against those before is refused."""
+    """Minimum LLR of an enrolment against earlier recordings, in voice and phrase; others are refused."""
     expire_days: float = Field(default=365.0, gt=0)
     """Days after which an unused profile expires."""
     keep_vectors: bool = True
-    """Keep the vector of each recording, encrypted, to enrol it again when the model changes."""
+    """Store the vector of each recording, encrypted, so that a new model can enrol it again."""
     vectors: bool = True
-    """Take vectors as well as sound."""
+    """Accept vectors as well as recordings."""
     marks_days: float = Field(default=90.0, gt=0)
-    """Days for which a recording is recognised when it is sent again."""
+    """Days during which a repeated recording is detected."""
     audit_days: float = Field(default=730.0, gt=0)
     """Days for which the audit is kept."""
 
     # -- sound
     longest_s: float = Field(default=15.0, gt=0)
-    """Longest recording that is taken, in seconds."""
+    """Maximum length of a recording, in seconds."""
     speech_s: float = Field(default=0.3, ge=0)
-    """Least speech in a recording, in seconds."""
+    """Minimum speech in a recording, in seconds."""
     snr_db: float = 10.0
-    """Least signal to noise ratio, in dB."""
+    """Minimum signal-to-noise ratio, in dB."""
     clipped: float = Field(default=0.005, ge=0, le=1)
-    """Largest share of clipped samples."""
+    """Maximum share of clipped samples."""
 
     # -- access and load
     key_rate: float = Field(default=1200.0, ge=0)
@@ -97,17 +96,17 @@ class Settings(BaseSettings):
     most_bytes: int = Field(default=4 * 2**20, gt=0)
     """Largest body of a request, in bytes."""
     at_once: int = Field(default=4, ge=1)
-    """Recordings in work at the same time."""
+    """Recordings processed at the same time."""
     waiting: int = Field(default=64, ge=0)
-    """Recordings that wait; more are answered 503."""
+    """Recordings that may wait; further requests are answered with status 503."""
     threads: int = Field(default=8, ge=1)
-    """Calls that use the database at the same time."""
+    """Threads that use the database at the same time."""
     connections: int = Field(default=2000, ge=1)
-    """Open connections; beyond, those that sent no whole request are closed, the oldest first."""
+    """Maximum number of open connections; beyond it, the oldest without a complete request are closed."""
     header_s: float = Field(default=10.0, gt=0)
-    """Seconds within which the head of a request arrives."""
+    """Time limit for the headers of a request, in seconds."""
     body_s: float = Field(default=30.0, gt=0)
-    """Seconds within which the body of a request arrives."""
+    """Time limit for the body of a request, in seconds."""
     lock_timeout_s: float = Field(default=3.0, gt=0)
     """Seconds to wait for a row or table that another transaction holds."""
     statement_timeout_s: float = Field(default=10.0, gt=0)
@@ -118,14 +117,14 @@ class Settings(BaseSettings):
     @field_validator("extractors", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        """In the environment, names are divided by commas or blanks."""
+        """Split the names in an environment variable at commas or blanks."""
         if isinstance(value, str):
             return value.replace(",", " ").split()
         return value
 
     @property
     def local(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Return whether the service can be reached from this machine only."""
         return self.host in LOCAL_HOSTS
 
     @property

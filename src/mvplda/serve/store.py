@@ -152,7 +152,7 @@ def optional_iso(at: float | None) -> str | None:
 
 
 class Store:
-    """The database of the service, and that of the data keys, which may be another one.
+    """Database of the service, and database of its data keys, which may be the same.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ class Store:
             yield Transaction(connection, self.clock, caller)
 
     def _number(self, work: Transaction) -> None:
-        """Give the changed profiles the next number.
+        """Assign the next change number to the changed profiles.
 
         The counter's row stays locked until the transaction ends, so numbers are committed in their order: whoever
         has read a number has read all smaller ones. It is the last lock to be taken, and held for the commit only.
@@ -288,7 +288,7 @@ class Store:
             return work.first(Caller, CALLER, hash=key_hash(key))
 
     def spend(self, name: str, calls: int, per_minute: float) -> float:
-        """Take calls out of a key's share of a minute, counted over all processes.
+        """Count calls towards the rate limit of a key, over all processes.
 
         Returns 0, or the seconds to wait if too few are left.
         """

@@ -24,7 +24,7 @@ from .tables import ENROLMENTS, MARKS, EnrolmentRow, ProfileRow
 # Vectors with a larger cosine are copies of one recording: two recordings of one phrase stay below 0.99, another
 # codec's version of the same recording lies above.
 COPY_COSINE = 0.99995
-# Profiles whose sums stay in memory.
+# Maximum number of profiles with sums in memory.
 CACHED = 20_000
 
 PROFILE_ENROLMENTS = (

@@ -95,7 +95,7 @@ class VectorVersion(NamedTuple):
 
 
 class VectorTable:
-    """Vectors of voices in the service's own PostgreSQL, rotated by a secret of the master key.
+    """Voice vectors in the PostgreSQL of the service, rotated by a secret that is derived from the master key.
 
     Profiles without a vector for the model in its present domain get one before an answer, in its transaction.
     """
@@ -144,7 +144,7 @@ class VectorTable:
     def _scores(
         self, work: Transaction, test: Integers, candidates: Sequence[str] | None, count: int
     ) -> Scores | None:
-        """Search in one transaction; None if more vectors may be missing than it wrote."""
+        """Search in one transaction; return None if it wrote the maximum number of missing vectors: search again."""
         version = self._version(work)
         model = version.model
         query = version.search.queries(model.side([[Cell("", test, 1)]], False))[0]
@@ -171,7 +171,7 @@ class VectorTable:
         return model, names, np.repeat(llrs, [row.people for row in rows])
 
     def _version(self, work: Transaction) -> VectorVersion:
-        """Return the version for the domain and the numbers of recordings that the transaction sees."""
+        """Return the version of the vectors for the current domain and numbers of recordings in the database."""
         number = int(work.value(CHANGE_NUMBER))
         current = self._current
         if current is not None and current[0] == number:

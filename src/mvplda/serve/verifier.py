@@ -45,7 +45,7 @@ class Attempt:
     """A claim to be the owner of a profile, and the state of its verification.
 
     phrase : label of the claimed phrase; empty: any enrolled one
-    reason : why nothing is decided; None: the recording is compared with `cells`
+    reason : reason code if the recording is not scored; None: it is compared with `cells`
     """
 
     caller: Caller
@@ -108,7 +108,7 @@ class Verifier:
             raise Problem(429, "rate", "there are too many attempts on this profile", wait=wait)
 
     def _rate_until(self, work: Transaction, row: ProfileRow) -> float:
-        """Return the time at which this attempt and the earlier ones are paid off.
+        """Return the time until which this attempt and earlier ones use up the rate limit.
 
         Each costs its share of a minute.
         """
@@ -122,7 +122,7 @@ class Verifier:
         return until + MINUTE / rate
 
     def _prepare(self, work: Transaction, attempt: Attempt, row: ProfileRow) -> None:
-        """Set what an attempt is decided by; raise if it is refused."""
+        """Set the state that an attempt is decided by; raise if the attempt is refused."""
         request = attempt.request
         self._check_limits(work, row)
         attempt.point = self._points(request.far, request.countermeasureLlr is not None)
@@ -199,7 +199,7 @@ class Verifier:
     ) -> dict[str, object]:
         """Return the columns that an attempt changes.
 
-        Rejections in a row lock the profile; an acceptance ends the row.
+        Consecutive rejections lock the profile; an acceptance resets their count.
         """
         if verdict == "accept":
             row.failures = 0
@@ -222,7 +222,7 @@ class Verifier:
         }
 
     def _obstacle(self, work: Transaction, attempt: Attempt, row: ProfileRow) -> str | None:
-        """Return why nothing can be decided; otherwise set the sums to decide by and return None."""
+        """Return the reason if verification is impossible; otherwise set `attempt.cells` and return None."""
         state = self.profiles.current(work, row)
         if state != "enrolled":
             return STATE_REASONS.get(state, state)
@@ -246,15 +246,15 @@ class Verifier:
         return [cell for cell in cells if counts[cell.phrase] >= self.settings.enrolments]
 
     def point(self) -> OperatingPoint:
-        """Return the operating point of calls that do not choose one."""
+        """Return the default operating point of calls."""
         return self._points(None, False)
 
     def _point(
         self, far: float | None, has_countermeasure: bool, is_known: bool | None = None
     ) -> OperatingPoint:
-        """Return the operating point that a call chooses, else that of the settings or of the model.
+        """Return the operating point of a call; default: that of the settings, else of the model.
 
-        is_known : whether the deployment knows the phrases of the profile; None: as for most calls
+        is_known : whether the phrases of the profile are known classes; None: use the default question
         """
         model = self.profiles.model
         question = model.usual_question(0.0 if has_countermeasure else None)
@@ -268,7 +268,7 @@ class Verifier:
     # -- challenges ----------------------------------------------------------
 
     def challenge(self, work: Transaction, name: str) -> Challenge:
-        """Choose a phrase to be said now, once, so that an earlier recording has the wrong phrase."""
+        """Choose a random phrase for a single use, so that replayed recordings have the wrong phrase."""
         row = self.profiles.locked_one(work, name)
         state = self.profiles.current(work, row)
         if state != "enrolled":
@@ -298,7 +298,7 @@ class Verifier:
         )
 
     def _use_challenge(self, work: Transaction, name: str, challenge: str) -> str:
-        """Delete a challenge and return the label of its phrase; raise if it is used up or too old."""
+        """Delete a challenge and return the label of its phrase; raise if it was used or has expired."""
         row = work.run(USE_CHALLENGE, challenge=challenge, name=name).first()
         if row is None:
             detail = "this profile has no such challenge, or it was answered: request another"
