@@ -189,7 +189,7 @@ def test_an_error_on_held_out_people_leaves_the_filters_of_warnings_as_they_were
 
     held = HeldOutModels(fit, X, labels, 1, 2)
     before = list(warnings.filters)
-    with pytest.raises(LabelError, match="keeps no classes") as error:
+    with pytest.raises(LabelError, match="has no known classes") as error:
         held.evidence(("phrase",))
     assert error.traceback
     assert warnings.filters == before

@@ -117,7 +117,7 @@ class Bundle(BaseScorer, BaseEstimator):
         self._scorer().fit(X, y)
         return self
 
-    # -- what the scorer does, with raw vectors --------------------------------------
+    # -- interface of the scorer, for raw vectors --------------------------------------
 
     def prepare(self, X: ArrayLike) -> Block:
         """Return preprocessed vectors, the input of the scorer."""
@@ -140,7 +140,7 @@ class Bundle(BaseScorer, BaseEstimator):
         return self.fitted_scorer.known_names(view)
 
     def deployed(self, profiles: Profiles | None) -> Self:
-        """The bundle for the domain of what is enrolled; the profiles stay valid. None: nothing is enrolled."""
+        """Return the bundle adapted to the domain of the enrolled profiles, which stay valid; None: no profiles."""
         bundle = copy(self)
         bundle.scorer = deployed_scorer(self.fitted_scorer, profiles)
         return bundle
@@ -232,9 +232,11 @@ class Bundle(BaseScorer, BaseEstimator):
         calibrator = self.calibration(question)
         # a calibrator needs each view alone, including hypotheses that are given to be false
         given = question.given if calibrator is None else None
-        every = replace(question, given=given, priors=None, countermeasure=None, spoof_prior=None)
+        unweighted = replace(
+            question, given=given, priors=None, countermeasure=None, spoof_prior=None
+        )
         raw = self.fitted_scorer.log_likelihoods(
-            trials.profiles, trials.tests, every, pairs=trials.pairs
+            trials.profiles, trials.tests, unweighted, pairs=trials.pairs
         )
         logs: dict[Hypothesis, Array] = {h: to_host(values) for h, values in raw.items()}
         if calibrator is not None:
@@ -334,8 +336,8 @@ class Bundle(BaseScorer, BaseEstimator):
     def views(self) -> tuple[str, ...]:
         """Base views of the hypotheses."""
         scorer = self.fitted_scorer
-        every = base_columns(tuple(scorer.views_))
-        return tuple(view for view in every if view not in scorer.nuisance_views)
+        base = base_columns(tuple(scorer.views_))
+        return tuple(view for view in base if view not in scorer.nuisance_views)
 
     # -- files -------------------------------------------------------------------------
 
@@ -371,7 +373,7 @@ class Bundle(BaseScorer, BaseEstimator):
         check_finite(self, prepared)
         if prepared.shape[1] != scorer.width_in:
             raise DataError(
-                f"the preprocessing gives vectors of {prepared.shape[1]} columns, the scorer takes {scorer.width_in}"
+                f"the preprocessing returns vectors of {prepared.shape[1]} columns, the scorer takes {scorer.width_in}"
             )
         super().check_state()
 
@@ -401,7 +403,7 @@ class Bundle(BaseScorer, BaseEstimator):
         )
 
     def check_extractor(self, extractor: str | None, where: str) -> None:
-        """Refuse vectors of another extractor than the scorer's; warn if the extractor is unknown."""
+        """Raise an error if vectors are of another extractor than the scorer; warn if their extractor is unknown."""
         if self.extractor is not None:
             check_same_extractor("the model", self.extractor, where, extractor)
 
@@ -429,7 +431,7 @@ class Bundle(BaseScorer, BaseEstimator):
 
     @property
     def fitted_scorer(self) -> BaseScorer:
-        """Fitted scorer; an error if it is missing or not fitted."""
+        """Fitted scorer; raises an error if it is missing or not fitted."""
         scorer = self._scorer()
         # faster than scikit-learn's check, which goes through all attributes
         if not hasattr(scorer, "views_"):

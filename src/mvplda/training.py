@@ -51,14 +51,14 @@ COMMITTEE = "committee"
 
 FOLDS = 4
 MIN_HELD_OUT_SPEAKERS = 8
-"""With fewer, nobody can be held out: two folds of four people are the least."""
+"""Fewest speakers for held-out evaluation: at least two folds of four people are needed."""
 
 OUTLIER_PRIOR = 0.05
-"""The prior of a calibration's doubt. Jeffreys' 0.5 costs more than it saves: twenty speakers who were held out tell of
-hundreds of recordings, and most errors are of single recordings, not of everything that somebody says."""
+"""Prior of the outlier probability of a calibration. It is smaller than Jeffreys' 0.5, because twenty held-out speakers
+have hundreds of recordings, and most outliers are single recordings, not whole speakers."""
 
 MIN_THRESHOLD_SPEAKERS = 20
-"""With fewer speakers, a model that was trained elsewhere keeps its own thresholds."""
+"""Fewest speakers for measuring thresholds; with fewer, a pre-trained model keeps its thresholds."""
 
 HELD_OUT = "people who were held out in turn"
 """Basis of thresholds that were measured on the speakers of the deployment."""
@@ -235,7 +235,7 @@ def make_committee(
     every = list(base)
     if len(base) > 1 and (labels is None or _are_crossed(labels, base)):
         every.append(":".join(base))
-    # classes of the other views come again, so that training knows them, and there are few: less prior
+    # other views have few classes, most of which recur in use: less prior
     plain = {**dict.fromkeys([*every, "noise"], 0.6), **dict.fromkeys(base[1:], 0.2)}
     experts: Json = {}
     columns: dict[str, tuple[int, int]] = {}
@@ -262,9 +262,9 @@ def _keep_few_posteriors(committee: Committee, view: str) -> None:
     """Delete class posteriors of the first view, whose classes are always new in use."""
     for expert in committee.experts_.values():
         scorer: Setting = scorer_of(expert)
-        kept = dict(getattr(scorer, "class_covariances_", {}))
-        kept.pop(view, None)
-        scorer.class_covariances_ = kept
+        covariances = dict(getattr(scorer, "class_covariances_", {}))
+        covariances.pop(view, None)
+        scorer.class_covariances_ = covariances
 
 
 def _are_crossed(labels: Labels, views: Sequence[str]) -> bool:

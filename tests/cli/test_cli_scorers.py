@@ -87,7 +87,7 @@ def test_cosine_needs_neither_views_nor_labels(root, data, centre):
     assert scores_of(root, "cosine") == pytest.approx(listed(expected, X), abs=1e-6)
     train(root, "ready", "--model", "cosine", *settings, "-q")
     assert load(root / "ready").calibration(Question("speaker")) is not None
-    assert "keeps no classes of a view" in fails(
+    assert "has no known classes of view" in fails(
         *scoring(root, "cosine"), "--known", f"phrase={root / 'utt2phrase'}"
     )
 

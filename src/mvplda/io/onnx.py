@@ -124,7 +124,7 @@ class _Graph:
 
 
 class Traced:
-    """An array of a graph: what is done to it becomes a node. It does what `scoring.pair_terms` requires of arrays.
+    """Array in a graph: every operation on it adds a node. Supports the operations that pair terms use.
 
     width : length of the last axis, if known
     """
@@ -250,13 +250,13 @@ def _preprocess(x: Traced, step: Step) -> Traced:
 
 
 def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Question) -> Traced:
-    """(profiles, tests) the likelihood ratio, of calibrated log-likelihoods where there is a calibration."""
+    """Return (profiles, tests) log-likelihood ratios, calibrated if the bundle has a calibration."""
     pair_terms = bundle.fitted_scorer.pair_terms()
     base = pair_terms.base
-    several = CellTable.single_cell(base, float(enrolled))
-    one = CellTable.single_cell(base, 1.0)
-    of_enrol = pair_terms.prepare(several, enrol[:, None])
-    of_test = pair_terms.prepare(one, test[:, None])
+    enrol_table = CellTable.single_cell(base, float(enrolled))
+    test_table = CellTable.single_cell(base, 1.0)
+    of_enrol = pair_terms.prepare(enrol_table, enrol[:, None])
+    of_test = pair_terms.prepare(test_table, test[:, None])
     ratio = question.ratio(bundle.views)
     calibrator = bundle.calibration(question)
     nothing = (enrol.sum(1) * 0.0)[:, None] + (test.sum(1) * 0.0)[None, :]
@@ -266,10 +266,12 @@ def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Quest
         hypotheses = tuple(possible_hypotheses(bundle.views, {}))
     for h in hypotheses:
         # with one cell per side a hypothesis leaves one assignment
-        (assignment,) = possible_assignments(h, several, one, dict.fromkeys(base, ViewLabels()))
+        (assignment,) = possible_assignments(
+            h, enrol_table, test_table, dict.fromkeys(base, ViewLabels())
+        )
         logs[h] = nothing
         for term in pair_terms.assignment_terms(
-            of_enrol, of_test, one.without_training_classes(), assignment.matches
+            of_enrol, of_test, test_table.without_training_classes(), assignment.matches
         ):
             left = multiply(term.row.values, term.left)
             cross = left @ multiply(term.column.values, term.right).T

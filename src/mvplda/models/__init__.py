@@ -1,4 +1,4 @@
-"""Scorers. The imports below enter them in the registry, by which files and the command line know them."""
+"""Scorers. The imports below register them for model files and the command line."""
 
 from .base import SCORERS, BaseScorer, find_scorers
 from .committee import Committee

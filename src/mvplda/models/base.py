@@ -102,7 +102,7 @@ class BaseScorer(Persistent):
 
     @classmethod
     def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
-        """Return an unfitted scorer of views with these ranks; raise an error for settings that it does not have."""
+        """Return an unfitted scorer of views with these ranks; raise an error for unknown settings."""
         raise NotImplementedError
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
@@ -158,12 +158,12 @@ class BaseScorer(Persistent):
         return self.pair_terms()
 
     def published_pair_terms(self) -> PairTerms:
-        """The same as the paper has it, of ``scoring="paper"``."""
+        """Return the pair terms of the paper's scoring, used by ``scoring="paper"``."""
         raise ParameterError("scoring='paper' is for a model of two views")
 
     def known_names(self, view: str) -> Names:
         """Return the names of the known classes of a view, in order of their numbers; LabelError if there are none."""
-        raise LabelError(f"a {type(self).__name__} keeps no classes of a view {view!r}")
+        raise LabelError(f"this {type(self).__name__} has no known classes of view {view!r}")
 
     def training_classes(self) -> dict[str, Names]:
         """Return the names of the training classes by view; empty if the scorer has none."""
@@ -171,7 +171,7 @@ class BaseScorer(Persistent):
         return classes
 
     def check_state(self) -> None:
-        """Refuse a scorer from a file whose values are inconsistent, or whose scores are not finite."""
+        """Raise an error if the state of a loaded scorer is inconsistent or gives scores that are not finite."""
         super().check_state()
         check_view_names(tuple(self.views_))
         check_width(self, self.width_in)
@@ -188,7 +188,7 @@ class BaseScorer(Persistent):
         return self.evidence(self.typical_vectors())
 
     def _key(self) -> str:
-        """Return the fingerprint of the fitted scorer, by which profiles are matched with it."""
+        """Return the fingerprint of the fitted scorer, which its profiles store."""
         raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
@@ -212,11 +212,11 @@ class BaseScorer(Persistent):
         ----------
         X : array or torch tensor (n, D)
         ids : (n,) profile of each vector; None: one profile per vector
-        labels : {view: (n,) labels} of some views: vectors of a profile with different labels are of different
-            classes (a speaker enrolled with several phrases), and so are vectors of the two sides of a trial
-            where both have labels; in views without labels all vectors of a profile are of one class
+        labels : {view: (n,) labels} of some views, for profiles with several classes, such as a speaker enrolled with
+            several phrases. If both sides of a trial have labels, different labels are different classes. In views
+            without labels all vectors of a profile have the same class
         method : "exact" keeps the count of vectors; "average" scores their mean as one vector
-        weights : (n,) above 0: the noise of a vector is the model's, divided by its weight
+        weights : (n,) positive weights; the noise variance of a vector is that of the model divided by its weight
         """
         base = self.pair_terms().base
         return sum_evidence(
@@ -237,7 +237,7 @@ class BaseScorer(Persistent):
         Parameters
         ----------
         y : (R, r) sum of the evidence of every cell's vectors
-        weights : (R,) how many vectors a cell's sum is of
+        weights : (R,) number of vectors in the sum of each cell
         owner : (R,) profile of every cell: 0, 1, ... in order
         ids : names of the profiles; None: their numbers
         labels : {view: (R,) labels of the cells}
@@ -335,7 +335,7 @@ class BaseScorer(Persistent):
     ) -> SearchIndex:
         """Return vectors of profiles for a search by inner products, for example in a vector database.
 
-        takes : vectors of every test
+        takes : number of vectors per test
         """
         question = make_question(question, question_parts)
 
@@ -353,7 +353,7 @@ class BaseScorer(Persistent):
         return SearchIndex(compare, profiles, probe)
 
     def queries(self, tests: ProfilesLike, index: SearchIndex) -> NDArray[np.float32]:
-        """Return vectors of tests whose products with those of an index are LLRs, or bounds of LLRs."""
+        """Return vectors of tests whose products with those of an index are LLRs, or upper bounds of LLRs."""
         return index.queries(tests if isinstance(tests, Profiles) else self.enrol(tests))
 
     def log_likelihoods(
@@ -365,11 +365,11 @@ class BaseScorer(Persistent):
         pairs: ArrayLike | None = None,
         **question_parts: Any,
     ) -> LogLikelihoods:
-        """Return the natural-log likelihood of each possible hypothesis relative to the last: nothing is shared.
+        """Return the log-likelihood of each possible hypothesis, relative to the hypothesis "nothing is shared".
 
-        {views that are the same: (profiles, tests)} in float64, or (n,) of a list of trials; see `hypotheses`. What
-        the question asks about by name (`same`) has claims where both sides have labels; its priors and
-        countermeasure play no part.
+        The result is {shared views: (profiles, tests)} in float64, or (n,) for a list of trials, see `hypotheses`.
+        Labels on both sides are claims in the views of `same` and facts in all others. Priors and countermeasure of
+        the question are not used.
         """
         question = make_question(question, question_parts)
         comparison = self._compare(enrol, test, question, np.float64, every=True)

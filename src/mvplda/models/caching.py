@@ -18,6 +18,10 @@ V = TypeVar("V")
 CACHE = "_cache"
 """Attribute of a scorer that holds its `ScorerCache`; copies, clones and files leave it out."""
 
+_PROBE = {"": np.zeros(1)}
+UNSHARED = sys.getrefcount(_PROBE[""])
+"""Reference count of an array that is referenced by a single dict only."""
+
 
 class ScorerCache:
     """Cached values of one scorer, and private copies of the fitted attributes that they were computed from."""
@@ -75,6 +79,13 @@ class FittedArrays(Generic[V]):
     def __get__(self, scorer: object | None, owner: type) -> Self | V:
         if scorer is None:
             return self
+        value = self.peek(scorer)
+        # the caller holds the arrays from now on, and may change them at any time
+        cache_of(scorer).exposed.add(self.name)
+        return value
+
+    def peek(self, scorer: object) -> V:
+        """Return the value without marking it as exposed: the caller must not change it."""
         attributes = vars(scorer)
         if self.name not in attributes:
             if self.compute is None:
@@ -98,6 +109,17 @@ def cache_of(scorer: object) -> ScorerCache:
     return attributes.setdefault(CACHE, ScorerCache()) if cache is None else cache
 
 
+def is_shared(container: Mapping[str, Any], name: str) -> bool:
+    """Return whether other objects than the container hold a reference to an array, or to an array in a dict."""
+    if sys.getrefcount(container[name]) > UNSHARED:
+        return True
+    value = container[name]
+    if isinstance(value, dict):
+        return any(is_shared(value, key) for key in value)
+    # the memory of a view belongs to another array
+    return isinstance(value, np.ndarray) and value.base is not None
+
+
 def have_equal_content(value: Any, other: Any) -> bool:
     """Return whether two arrays, or two dicts of arrays in the same order, are equal."""
     if isinstance(value, dict) and isinstance(other, dict):
@@ -114,7 +136,7 @@ def private_copy(value: Any) -> Any:
 
 
 def as_key(value: Any) -> Hashable:
-    """Return nested dicts and lists of plain values as tuples, which later changes do not reach."""
+    """Convert nested dicts and lists of plain values to tuples: an immutable copy for a cache key."""
     if isinstance(value, Mapping):
         return tuple([(name, as_key(inner)) for name, inner in value.items()])
     if isinstance(value, list | tuple):

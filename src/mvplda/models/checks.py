@@ -23,7 +23,7 @@ def require_labels(y: Labels | None) -> dict[str, Names]:
     """Return labels by view; raise an error if there are none."""
     if y is None:
         raise LabelError(
-            "this scorer requires y to be passed, but the target y is None: give labels of every view"
+            "this scorer requires y to be passed, but the target y is None: pass labels of every view"
         )
     return {view: np.asarray(column) for view, column in label_columns(y, None).items()}
 
@@ -34,7 +34,7 @@ def concatenate_columns(blocks: Sequence[AnyArray]) -> AnyArray:
 
 
 def check_setting_names(kind: type[BaseScorer], settings: Json, reserved: Sequence[str]) -> None:
-    """Refuse settings that a class does not have, and those that its caller sets.
+    """Raise an error for unknown settings, and for settings that the caller sets itself.
 
     reserved : names that the caller sets
     """

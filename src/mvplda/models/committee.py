@@ -148,8 +148,8 @@ class Committee(BaseScorer, BaseEstimator):
                 is_learnt = self._learn(vectors, labels)
             if not is_learnt:
                 warnings.warn(
-                    "too few classes to hold some out, or no two vectors of one cell: all experts have the weight 1, "
-                    "and their likelihood ratios are not calibrated",
+                    "the weights cannot be learnt, because there are too few classes to hold some out, or no cell has "
+                    "two vectors: all experts have the weight 1, and the LLRs are not calibrated",
                     FewSpeakersWarning,
                     stacklevel=2,
                 )
@@ -160,10 +160,10 @@ class Committee(BaseScorer, BaseEstimator):
             raise ParameterError("a committee needs at least one expert")
         if self.weights not in ("learnt", None) and not isinstance(self.weights, Mapping):
             raise ParameterError(
-                f"weights is 'learnt', a dict of them or None; got {self.weights!r}"
+                f"weights must be 'learnt', a dict of weights, or None; got {self.weights!r}"
             )
         if not isinstance(self.known, Iterable):
-            raise ParameterError(f"known is a list of views; got {self.known!r}")
+            raise ParameterError(f"known must be a list of views; got {self.known!r}")
 
     def _given_weights(self, name: str) -> dict[str, float]:
         """Return the weights of an expert from the settings; 1 by default."""
@@ -237,10 +237,10 @@ class Committee(BaseScorer, BaseEstimator):
     def _term_evidence(
         self, profiles: Profiles, tests: FloatArray, question: Question, pairs: IntArray
     ) -> Array:
-        """Return (trials, hypotheses, terms) log-likelihoods of each weighted term alone.
+        """Return the log-likelihoods of each term alone, (trials, hypotheses, terms).
 
-        If classes are known, each term has its own sum over the classes of a test; the answers of the committee have
-        one sum over the classes for all terms together.
+        With known classes, each term is summed separately over the classes of a test, whereas the committee sums the
+        product of all terms.
         """
         comparison = self._compare(profiles, tests, question, np.float64, every=True)
         hypotheses = comparison.ratio.hypotheses
@@ -332,7 +332,7 @@ class Committee(BaseScorer, BaseEstimator):
     def _joint_terms(
         self, weights: Mapping[str, Mapping[str, float]], views: Sequence[str]
     ) -> JointTerms:
-        """Return the pair terms of some experts with these weights; the classes of these views are known."""
+        """Return the weighted pair terms of the experts in `weights`, with known classes in `views`."""
         classes = self.classes_ if views else {}
         expert_terms = []
         start = 0

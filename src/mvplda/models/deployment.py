@@ -110,7 +110,7 @@ def deployed_classes(
 def rows_by_known_views(
     profiles: Profiles, classes: dict[str, Names]
 ) -> list[tuple[list[str], IntArray]]:
-    """Group profiles by the views in which the deployment knows their classes.
+    """Group profiles by the views in which their classes are known in the deployment.
 
     An unknown class of one profile, such as the phrase of somebody enrolled later, must not disable the known classes
     of the others.
@@ -141,7 +141,7 @@ def rows_by_known_views(
 
 
 def has_known_classes(profiles: Profiles, view: str, names: Names) -> BoolArray:
-    """Return (profiles,) whether a profile has named classes in a view, all of them among the known names."""
+    """Return a (profiles,) mask of the profiles whose classes in a view all have known names."""
     labels = profiles.labels[view]
     has_name = labels.codes >= 0
     # the last entry is for cells without a label, whose code is -1
@@ -152,7 +152,7 @@ def has_known_classes(profiles: Profiles, view: str, names: Names) -> BoolArray:
 
 
 class AdaptedExpert:
-    """Fitted scorer as an expert of a committee: fitting moves it to the domain of the vectors."""
+    """Fitted scorer as an expert of a committee; `fit` only adapts it to the domain of the vectors."""
 
     def __init__(self, model: BaseScorer) -> None:
         self.model = model

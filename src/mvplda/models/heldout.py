@@ -34,10 +34,10 @@ class HeldOutTrials:
     """Enrolments, tests and trials among the held-out speakers of one fold.
 
     hypotheses : shared views of each kind of trial: all views first, none last
-    train : (n,) bool, vectors of all other speakers
+    train : (n,) mask of the vectors of all other speakers
     enrol : (e,) rows of the enrolment vectors, profile after profile
     ids : (e,) profile number of each enrolment vector, from 0
-    profiles : (p,) row of each profile's first vector, which has the labels of the profile
+    profiles : (p,) row of the first vector of each profile, for its labels
     test : (t,) rows of the tests
     pairs : (m, 2) numbers of the profile and of the test of each trial
     kinds : (m,) number of the true hypothesis of each trial

@@ -142,7 +142,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
 
     @property
     def explained_variance_ratio_(self) -> dict[str, float]:
-        """Shares of the total variance, per view and for the noise."""
+        """Shares of the views and of the noise in the total variance."""
         check_is_fitted(self, "mean_")
         variances = {view: float((loading**2).sum()) for view, loading in self.loadings_.items()}
         variances["noise"] = float(self.parameters_.sigma.variances.sum())
@@ -155,7 +155,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
 
     @property
     def parameters_(self) -> Parameters:
-        """Mean, loadings and noise as a record."""
+        """Parameter record: mean, loadings and noise."""
         return Parameters(self.mean_, tuple(self.loadings_.values()), self.noise_)
 
     @property

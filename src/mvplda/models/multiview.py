@@ -337,7 +337,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return model
 
     def _forget_fit(self) -> None:
-        """Set the results of a fit for a model whose parameters were not fitted."""
+        """Reset the attributes of a fit, for a model that was built from given parameters."""
         self.__dict__.pop("_fitted", None)
         self.log_likelihoods_ = np.empty(0)
         self.objectives_ = np.empty(0)
@@ -358,7 +358,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         self.views_ = dict(zip(views, parameters.ranks, strict=True))
 
     def _take_fit(self, fit: Fit, statistics: SufficientStatistics) -> None:
-        """Store a fit; posteriors of the training classes are computed when they are first read."""
+        """Store the result of EM; class posteriors are computed on first access."""
         # results of an earlier fit
         for name in LAZY_ATTRIBUTES:
             self.__dict__.pop(name, None)
@@ -440,7 +440,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return X
 
     def _take_width(self, width: int) -> None:
-        """Store the width of vectors whose columns have no names."""
+        """Set the number of columns, without feature names."""
         self.n_features_in_ = width
         self.__dict__.pop("feature_names_in_", None)
 

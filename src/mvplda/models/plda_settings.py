@@ -47,7 +47,7 @@ def check_settings(model: MultiviewPLDA) -> None:
         isinstance(model.views, Mapping | list | tuple) and model.views
     ):
         raise ParameterError(
-            f"views is a dict of {{name: rank}} or a list of names, not empty; got {model.views!r}"
+            f"views must be a non-empty dict of {{name: rank}} or list of names; got {model.views!r}"
         )
     # below 1e-10 the likelihood is lost in rounding errors
     for name, lower, upper in (
@@ -59,11 +59,13 @@ def check_settings(model: MultiviewPLDA) -> None:
         if not isinstance(value, Real) or not lower <= float(value) < upper:
             raise ParameterError(f"{name} is a number in [{lower}, {upper}); got {value!r}")
     if model.callback is not None and not callable(model.callback):
-        raise ParameterError(f"callback is a function, or None; got {model.callback!r}")
+        raise ParameterError(f"callback must be a function or None; got {model.callback!r}")
     # bool is a subclass of Integral
-    whole = isinstance(model.max_iter, Integral) and not isinstance(model.max_iter, bool)
-    if not whole or model.max_iter < 0:
-        raise ParameterError(f"max_iter is a whole number, at least 0; got {model.max_iter!r}")
+    is_integer = isinstance(model.max_iter, Integral) and not isinstance(model.max_iter, bool)
+    if not is_integer or model.max_iter < 0:
+        raise ParameterError(
+            f"max_iter must be a whole number of at least 0; got {model.max_iter!r}"
+        )
     if not PRIORS[model.prior].full_rank:
         return
     ranks = [*requested_ranks(model.views).values(), getattr(model, "n_components", None)]
@@ -71,7 +73,9 @@ def check_settings(model: MultiviewPLDA) -> None:
         raise ParameterError("a prior makes loadings of full rank: leave every rank None")
     # two priors of the noise would act twice
     if model.noise_shrinkage or model.algorithm == "paper":
-        raise ParameterError("a prior goes with no other shrinkage, and not with algorithm='paper'")
+        raise ParameterError(
+            "prior= cannot be combined with another shrinkage or with algorithm='paper'"
+        )
 
 
 def prior_strengths(strength: Any, views: Sequence[str]) -> dict[str, float]:

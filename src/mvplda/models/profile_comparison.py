@@ -112,7 +112,7 @@ def profiles_of_both_sides(
     for side, which in ((profiles, "enrolled"), (tests, "test")):
         if side.model != key:
             raise DataError(
-                f"the {which} profiles belong to another model: enrol them again with this model"
+                f"the {which} profiles were made by another model: enrol them again with this one"
             )
         if len(side) == 0:
             raise DataError(f"there are no {which} profiles")
