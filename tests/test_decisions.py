@@ -110,7 +110,7 @@ def test_halves_are_sums_over_the_weighted_hypotheses(question: dict[str, Any]) 
             for is_in, total in zip((True, False), prior, strict=True)
         ]
         assert float(trial.llr_of(view)) == pytest.approx(np.log(means[0] / means[1]))
-    with pytest.raises(LabelError, match="nothing is open"):
+    with pytest.raises(LabelError, match="has no LLR of view"):
         trial.llr_of("room")
 
 

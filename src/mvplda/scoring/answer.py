@@ -182,7 +182,7 @@ class Answer:
         different = [value for h, value in values.items() if view not in h]
         if not same or not different:
             raise LabelError(
-                f"nothing is open about view {view!r}: the question gives it, or the model has no such view"
+                f"the answer has no LLR of view {view!r}: the question fixes it, or the model has no such view"
             )
         return same, different
 

@@ -316,9 +316,9 @@ def _matches_by_name(
 def _false_claims(
     enrolled: Sequence[int], tested: Sequence[int], labels: ViewLabels
 ) -> list[tuple[ClassMatch, ...]]:
-    """Return the possible matches if not all labels of the test are true.
+    """Return the possible matches if at least one label of the test is false.
 
-    Either one class is another enrolled or known class, or a new one; or all classes are new.
+    Either one class is replaced by another enrolled class, another known class or a new class, or all classes are new.
     """
     truth = _matches_by_name(enrolled, tested, labels)
     names = {name: e for e, name in enumerate(enrolled) if name >= 0}
@@ -341,7 +341,7 @@ def _false_claims(
 def _different_classes(
     enrolled: Sequence[int], tested: Sequence[int], labels: ViewLabels
 ) -> list[tuple[ClassMatch, ...]]:
-    """Return the possible matches if no class of the test is enrolled: new, or another known class (V7)."""
+    """Return the possible matches if no class of the test is enrolled: new or other known classes (V7)."""
     new = (NEW_CLASS,) * len(tested)
     has_known_class = any(labels.training_class(name) >= 0 for name in enrolled)
     if labels.training is None or len(tested) > 1 or not has_known_class:

@@ -119,8 +119,8 @@ class ComparisonSide(NamedTuple):
 class GroupSide:
     """Profiles of one side that have equal tables, prepared by the scorer.
 
-    prepared : the scorer's own representation, see `PairTerms.prepare`
-    training_classes : training classes that the profiles' names stand for
+    prepared : representation of the scorer, see `PairTerms.prepare`
+    training_classes : training class of each class of the profiles, by its name
     class_log_likelihoods : (n,) log-likelihoods of tests as training classes, filled by `Comparison`
     """
 
@@ -222,7 +222,7 @@ class WeightedAssignment(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """A question about two sets of profiles.
+    """Comparison of two sets of profiles under a question.
 
     ratio : hypotheses for and against
     view_labels : role of labels and training classes, per base view
@@ -260,7 +260,7 @@ class Comparison:
                 yield side, test
 
     def _test_groups(self) -> Iterator[ProfileGroup]:
-        """Yield groups of tests, cut so that the tests as every known class fit in memory."""
+        """Yield groups of tests, small enough for the log-likelihoods of all known classes to fit in memory."""
         training = [labels.training for labels in self.view_labels.values()]
         class_counts = [len(numbers) for numbers in training if numbers is not None]
         numbers_per_test = (1 + sum(class_counts)) * self.test.profiles.y.shape[1]
@@ -284,7 +284,7 @@ class Comparison:
     def log_ratios(
         self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
     ) -> LogRatios:
-        """Return the sums over hypotheses for one block, of which the last is the reference of all others."""
+        """Return the log sums over hypotheses for one block; results are ratios to the last sum."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             weighted_sums = self.weighted_assignments(enrol, test, sums)
             test_offsets: dict[TrainingClasses, AnyArray] = {}
@@ -441,7 +441,7 @@ def fill_results(
     results: Sequence[AnyArray],
     threads: int | None = None,
 ) -> None:
-    """Write every sum but the last, relative to the last, into (profiles, tests) results."""
+    """Write the log ratio of every sum to the last sum into (profiles, tests) results."""
     dtype = dtype_name(results[0])
     shape = tuple(results[0].shape)
     # blocks are spread over Python threads, which BLAS threads would slow down
@@ -501,7 +501,7 @@ def _score_rows(
 def score_pairs(
     comparison: Comparison, sums: Sequence[HypothesisWeights], pairs: IntArray
 ) -> list[AnyArray]:
-    """Return (n,) scores per sum but the last, relative to the last, for (n, 2) pairs of profile and test."""
+    """Return the log ratio of every sum to the last sum, (n,) each, for (n, 2) pairs of profile and test."""
     shape = (len(pairs), 1)
     reference = comparison.reference
     results = [empty(shape, comparison.dtype, reference)[:, 0] for _ in sums[:-1]]

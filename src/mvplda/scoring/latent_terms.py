@@ -74,7 +74,7 @@ class LatentSpace:
 
     @property
     def is_wide(self) -> bool:
-        """Whether there are more latents than columns, so that matrices of vectors are smaller."""
+        """Return whether there are more latents than columns; matrices in vector space are then smaller."""
         return bool(self.whitened.shape[1] > len(self.whitened))
 
     @cached_property
@@ -85,7 +85,7 @@ class LatentSpace:
 
 
 class Layout:
-    """Positions of the latents of a table's classes, for a model with these views and ranks.
+    """Positions of the latents of all classes in a cell table.
 
     key : equal for tables with equal precisions
     blocks : {(view number, classes of its base views): slice of the side's latents}
@@ -154,7 +154,7 @@ class KnownClasses:
 
     @classmethod
     def of(cls, means: Array, covariances: Array, n: int) -> KnownClasses:
-        """Return the posteriors of the first n classes; the rows behind them are vectors without labels."""
+        """Return the posteriors of the first n classes; further rows belong to vectors without labels."""
         # classes with equally many vectors have equal covariances: their pair terms share all products
         scale = np.abs(covariances).max(initial=1e-300)
         alike = np.arange(n)
@@ -339,7 +339,7 @@ class PairTermMatrices(NamedTuple):
     constant: float
 
     def scaled(self, scale_e: Array, scale_t: Array) -> PairTermMatrices:
-        """Return the term in y_e and y_t of this term in y_e scale_e and y_t scale_t."""
+        """Return the term as a function of y_e and y_t, if this term is a function of y_e scale_e and y_t scale_t."""
         row = scale_e @ self.row @ scale_e.T
         column = scale_t @ self.column @ scale_t.T
         return PairTermMatrices(
@@ -431,10 +431,10 @@ def predictive_term(kept: Array, shared: Array, B: Array) -> tuple[PairTermMatri
 
 
 def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTermMatrices:
-    """Return the term with the paper's covariance of a hypothesis that shares one of two views, as published.
+    """Return the term of a hypothesis that shares one of two views, with the covariance as published in the paper.
 
-    The shared view's covariance counts twice, and the sum stands in all four blocks (docs/errata.md): everything is
-    shared, with the loading of that view times sqrt 2.
+    In the paper all four blocks of the covariance are equal, with the covariance of the shared view counted twice
+    (docs/errata.md). This is the term that shares everything, with the loading of that view times sqrt 2.
 
     scale : (r,) sqrt 2 for latents of the shared view, else 1
     """
@@ -449,8 +449,8 @@ def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTermMatrices:
 class _TermRecipe(NamedTuple):
     """Pair term of an assignment for all profiles of two tables: key, matrices and linear parts.
 
-    in_vectors : whether the term is in the whitened means of (enrolment, test); else in their evidence
-    reductions : of the evidence of (enrolment, test), applied first
+    in_vectors : for (enrolment, test), whether the term is a function of the whitened mean; else of the evidence
+    reductions : reductions of the evidence of (enrolment, test), applied first
     """
 
     key: Hashable
@@ -531,7 +531,7 @@ class LatentTerms:
     def side_terms(
         self, side: LatentSide, training_classes: TrainingClasses
     ) -> list[QuadraticTerm]:
-        """Return the log density as these training classes, against that with no known class (lambda of V7)."""
+        """Return the log ratio of the density given the training classes to that of new classes (lambda of V7)."""
         known = self._substitution(side.layout, training_classes)
         if not known.alike:
             return []
@@ -682,7 +682,7 @@ class LatentTerms:
         return _ReducedTerm(reduced_term(kept_e, kept_t), reduce_e, reduce_t)
 
     def _density(self, side: LatentSide, known: Substitution, weight: float) -> QuadraticTerm:
-        """Return the log density as training classes, up to a constant that does not depend on the classes."""
+        """Return the log density given the training classes, up to a constant that does not depend on them."""
         layout = side.layout
         in_vectors = layout.is_cell and self.space.is_wide
         key = ("alone", *layout.key, known.alike)

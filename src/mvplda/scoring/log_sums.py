@@ -113,7 +113,7 @@ class TermProduct:
 class AssignmentSum:
     """log (sum of exp(products) + exp(constant)).
 
-    constant : log weight of the assignments that share nothing; None: there are none
+    constant : log weight of the assignments without shared classes; None: there are none
     """
 
     products: tuple[TermProduct, ...]
@@ -128,7 +128,7 @@ class AssignmentSum:
 
 
 class LogRatios:
-    """Sums over assignments for two groups of profiles, of which the last is the reference of all others.
+    """Log ratios of sums over assignments to the last sum, for two groups of profiles.
 
     A likelihood ratio has two sums; log-likelihoods of hypotheses have one sum per hypothesis.
     """
@@ -166,7 +166,7 @@ class LogRatios:
         )
 
     def ratios(self, value_of: Callable[[TermProduct], AnyArray]) -> list[AnyArray | float]:
-        """Return all sums but the last, relative to it, given a function that computes a product."""
+        """Return the log ratios of all other sums to the last sum, given a function that computes a product."""
         *values, reference = [term_sum.evaluate(value_of) for term_sum in self.sums]
         if isinstance(reference, float) and reference == 0.0:
             return values
@@ -260,7 +260,7 @@ def fill_matrix(
 ) -> None:
     """Write the ratios of all rows and columns, block by block.
 
-    outs : one (rows, columns) result per sum but the last
+    outs : (rows, columns) result of each sum except the last
     """
     n_rows, n_columns = outs[0].shape
     if is_torch(outs[0]):
@@ -297,7 +297,7 @@ def fill_matrix(
 
 
 class BestRows:
-    """The best rows of every column of a matrix whose rows arrive in bands.
+    """Best rows of every column of a matrix that is computed in bands of rows.
 
     numbers, scores : (columns, top), best first; unused entries are -1 and minus infinity
     """
@@ -328,6 +328,6 @@ class BestRows:
 
 
 def row_bands(n_rows: int, n_columns: int, min_rows: int = 1) -> list[slice]:
-    """Return slices of rows, each as large as may be held in memory."""
+    """Return slices of rows, each as large as memory allows."""
     step = max(min_rows, BAND_NUMBERS // max(n_columns, 1))
     return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]

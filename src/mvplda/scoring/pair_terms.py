@@ -105,7 +105,7 @@ def row_products(a: AnyArray, b: AnyArray) -> AnyArray:
 
 
 class PairTerms(Protocol):
-    """Source of a scorer's pair terms. Its type of prepared sides is private to it.
+    """Pair terms of a scorer. Prepared sides are opaque to the engine.
 
     base : base views
     is_llr : whether the scores are likelihood ratios
@@ -121,7 +121,7 @@ class PairTerms(Protocol):
         ...
 
     def side_terms(self, side: Any, training_classes: TrainingClasses) -> list[QuadraticTerm]:
-        """Return the log-likelihood of a side as these training classes, against "no known class".
+        """Return the log ratio of the likelihood given these training classes to that of new classes.
 
         The result is a sum of terms; it is empty if the sum is 0.
         """
@@ -139,7 +139,7 @@ class PairTerms(Protocol):
 
 @dataclass
 class ScoreTerms:
-    """Pair terms of a score e . t + square (|e|^2 + |t|^2), which counts where all views are shared.
+    """Pair terms of a score e . t + square (|e|^2 + |t|^2), used for the hypothesis that all views are shared.
 
     encode : maps sums of evidence (n, r) and the number of vectors per sum to vectors (n, w)
     """
@@ -234,7 +234,7 @@ MAX_CACHED_CALLS = 2**12
 
 
 class JointTerms:
-    """Pair terms of a committee: weighted sums over experts that see different columns (docs/math.md, section 9.8).
+    """Pair terms of a committee: weighted sums over experts of different columns (docs/math.md, section 9.8).
 
     An expert has a weight per view, and one for several views together. For an assignment about views V, with G(S)
     the expert's term restricted to the views S, the committee's term is
@@ -327,7 +327,7 @@ class JointTerms:
 
 
 def expert_class_numbers(names: Names, expert_names: Names) -> Sequence[int]:
-    """Return the expert's number of each named class; -1: a class that it has not seen."""
+    """Return the expert's number of each named class; -1: not among its training classes."""
     if np.array_equal(names, expert_names):
         return range(len(expert_names))
     numbers = {name: i for i, name in enumerate(expert_names.tolist())}

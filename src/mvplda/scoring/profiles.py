@@ -331,7 +331,7 @@ def _check_training_names(
     if len(unseen):
         warnings.warn(
             f"{len(unseen)} of {len(numbers)} classes named in view {view!r} were not seen in training, "
-            f"such as {_examples(unseen)}: they are taken as new classes",
+            f"such as {_examples(unseen)}: they are scored as new classes",
             UnknownClassWarning,
             stacklevel=6,
         )

@@ -89,7 +89,7 @@ class Question:
         return tuple(self.known or ())
 
     def labelled(self, enrolled: Iterable[str], tested: Iterable[str]) -> list[str]:
-        """Return the views that are labelled on both sides, given those labelled on each."""
+        """Return the views that have labels on both sides."""
         enrolled_or_known = {*enrolled, *self.known_views}
         return [view for view in tested if view in enrolled_or_known]
 

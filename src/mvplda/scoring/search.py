@@ -46,7 +46,7 @@ ProfileKind = tuple[CellTable, int]
 class SearchResult(NamedTuple):
     """The best profiles of every test, best first: their numbers and exact LLRs, both (tests, top).
 
-    certified : (tests,) whether no profile outside the candidates can be better than the last result
+    certified : (tests,) whether the results are exact: no other profile can have a higher LLR
     """
 
     profiles: IntArray
@@ -124,7 +124,7 @@ class SearchIndex:
         return np.concatenate(blocks), np.concatenate(owners)
 
     def queries(self, tests: Profiles) -> FloatRows:
-        """Return (tests, width) vectors whose products with those of the profiles are LLRs, or bounds of them."""
+        """Return (tests, width) vectors whose products with profile vectors are LLRs, or upper bounds of them."""
         if (tests.weights != self._probe.weights[0]).any() or len(tests.weights) > len(tests):
             raise DataError(
                 f"the index is for tests of {self._probe.weights[0]:g} vector(s) each: build another index with takes="
@@ -140,7 +140,7 @@ class SearchIndex:
     def error(self, queries: FloatArray, decoded: FloatArray | None = None) -> FloatArray:
         """Return a (tests,) bound of the error of float32 products.
 
-        decoded : the vectors as decoded by an engine with fewer bits; their error is added
+        decoded : the vectors as decoded by an engine that quantises them; adds the quantisation error
         """
         q = np.abs(queries.astype(np.float64))
         rounding = self.vectors.shape[1] * np.finfo(np.float32).eps
@@ -174,8 +174,8 @@ class SearchIndex:
         """Return the best candidates by their exact LLRs, and whether they are the best of all profiles.
 
         candidates : (tests, n) numbers of profiles, as returned by an engine; -1 for none
-        unseen : (tests,) upper bound of the products of all other rows. For a search through all rows it is the
-            smallest product that was returned, plus `error`. None: no bound
+        unseen : (tests,) upper bound of the products of all other rows; for an exhaustive search the smallest returned
+            product plus `error`. None: no bound
         """
         ordered = np.sort(np.asarray(candidates, dtype=np.int64), axis=1)
         # a profile with several rows may be returned several times
