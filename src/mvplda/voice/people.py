@@ -37,7 +37,7 @@ class Turn(NamedTuple):
     name: str | None = None
 
     def overlaps(self, other: Turn) -> bool:
-        """Whether the turns are of different people at the same time."""
+        """Return whether two turns overlap in time with different speakers."""
         if self.recording != other.recording:
             return False
         if self.name and self.name == other.name:
@@ -131,7 +131,7 @@ def read_named_turns(path: PathLike) -> list[Turn]:
 
 
 def _initial_groups(turns: Sequence[Turn]) -> IntArray:
-    """(n,) number of each turn's speaker within its recording; a turn without a name is a speaker of its own."""
+    """Return the initial group of each turn, (n,): its named speaker in its recording, else a group of one turn."""
     # the number of an unnamed turn never equals a name, which is text
     keys = [(turn.recording, turn.name or i) for i, turn in enumerate(turns)]
     numbers: dict[tuple[str, int | str], int] = {}
@@ -141,9 +141,9 @@ def _initial_groups(turns: Sequence[Turn]) -> IntArray:
 def find_people(
     bundle: Bundle, X: FloatArray, turns: Sequence[Turn], **point_options: float | None
 ) -> FoundPeople:
-    """Find the people of turns with the vectors X.
+    """Cluster turns by speaker, given their vectors X.
 
-    point_options : of `Bundle.point`: the threshold of a merge
+    point_options : options of `Bundle.point` for the threshold of merging two clusters
     """
     if len(X) != len(turns) or not turns:
         raise DataError(
@@ -162,7 +162,7 @@ def find_people(
     accept, reject = thresholds + np.log(max(int(group_of.max()), 1))
 
     def compare(group_of: IntArray, rows: IntArray) -> Array:
-        """LLRs of groups `rows` against all; minus infinity if turns overlap, and of a group with itself."""
+        """Return the LLRs of groups `rows` against all; -inf for groups with overlapping turns and on the diagonal."""
         profiles = bundle.enrol(X, group_of, labels)
         groups = np.arange(group_of.max() + 1)
         ordered = profiles.take(profiles.number(groups))

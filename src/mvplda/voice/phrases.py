@@ -62,7 +62,7 @@ class _Tests(NamedTuple):
 
 
 class _Comparisons(NamedTuple):
-    """Trial and template of every comparison, trial by trial, and the first comparison of each trial."""
+    """Trial and template of every comparison, sorted by trial, and index of the first comparison of each trial."""
 
     trial: IntArray
     template: IntArray
@@ -73,12 +73,12 @@ class _Comparisons(NamedTuple):
 class PhraseMatcher:
     """LLRs of the same phrase against others and against near matches, from distances between points.
 
-    view : view that the block is about
+    view : view that the block models
     points : number of unit-length points per recording; the last column of the block has its seconds
     whole : (constant, weight): LLR of the same phrase against others = constant + weight log(mean distance)
     part : (constant, quartile, worst): LLR of the same phrase against near matches = constant + quartile
-        log(lower quartile of distances) + worst log(distance of the worst window). The quartile measures how alike
-        two recordings of the same phrase are under these conditions
+        log(lower quartile of distances) + worst log(distance of the worst window). The quartile measures how
+        much two recordings of the same phrase differ under these conditions
     """
 
     view: str
@@ -87,7 +87,7 @@ class PhraseMatcher:
     part: tuple[float, ...] = (0.0, 0.0, -1.0)
 
     def fits(self, columns: int, view: str) -> bool:
-        """Whether a block of so many columns about a view consists of these points and seconds."""
+        """Return whether a block has the view, and the number of columns for these points and the duration."""
         has_seconds = columns % self.points == 1 and columns > self.points
         return has_seconds and self.points >= WINDOW and view == self.view
 
@@ -104,7 +104,7 @@ class PhraseMatcher:
         return namespace(block).concatenate([unit, seconds[:, None]], 1)
 
     def distances(self, enrolled: Array, tested: Array) -> Array:
-        """(n, 3) mean, lower quartile and worst window of the distances, of pairs of recordings (n, points, d).
+        """Return (n, 3) mean, lower quartile and worst window of the distances between pairs of recordings.
 
         The distance g_k of point k is that to the nearest point of the other recording, in the worse direction of the
         two: docs/math.md, section 9.12.
@@ -125,17 +125,17 @@ class PhraseMatcher:
     ) -> PhraseMatcher:
         """Fit the LLRs by logistic regression.
 
-        same, near_matches, other : (n, 3) distances per domain, between recordings of the same phrase, near matches,
-            and other phrases
+        same, near_matches, other : per domain, (n, 3) distances between recordings of the same phrase, near matches and
+            other phrases
         """
-        whole = _fit_llr(
+        phrase_weights = _fit_llr(
             [distances[:, :1] for distances in same], [distances[:, :1] for distances in other]
         )
-        part = _fit_llr(
+        near_match_weights = _fit_llr(
             [distances[:, 1:] for distances in same],
             [distances[:, 1:] for distances in near_matches],
         )
-        return replace(self, whole=whole, part=part)
+        return replace(self, whole=phrase_weights, part=near_match_weights)
 
     def near_matches(self, enrol: Profiles, test: Profiles, listed: IntArray | None) -> NearMatches:
         """Return near-match evidence for the listed trials, (n,), or for all trials, (profiles, tests).
@@ -208,7 +208,7 @@ class PhraseMatcher:
     def _is_claimed(
         self, enrol: Profiles, test: Profiles, template_codes: IntArray, test_cells: IntArray
     ) -> BoolArray:
-        """Whether each template has the phrase that the test claims; True where either side has no label."""
+        """Return a mask of the templates with the phrase claimed by the test; True if either side has no label."""
         enrolled, tested = enrol.labels.get(self.view), test.labels.get(self.view)
         if enrolled is None or tested is None:
             return np.ones(len(template_codes), dtype=bool)

@@ -82,11 +82,11 @@ class ProfileBook:
         return bundle.enrol(self.all_vectors(), self.owners, labels or None, weights=weights)
 
     def fits(self, bundle: Bundle) -> Array:
-        """(n,) LLR that each recording is of the same speaker as the others of its profile: see `leave_one_out`."""
+        """Return the LLR of each recording against the others of its profile, (n,); see `leave_one_out`."""
         return leave_one_out(bundle, self.all_vectors(), self.owners, self.sessions())
 
     def sessions(self) -> list[str]:
-        """Session of each vector; the vectors of a profile without names of sessions share one."""
+        """Session of each vector; vectors without a session name belong to one session per profile."""
         pairs = zip(self.columns["session"], self.owners, strict=True)
         return [session or owner for session, owner in pairs]
 

@@ -127,7 +127,7 @@ def setup(
 
 
 def has_table(path: PathLike, *columns: str) -> bool:
-    """Whether a path is a table, or a folder with an index.csv, with these columns."""
+    """Return whether a path is a table with these columns, or a folder with such a table named index.csv."""
     file = file_in_folder(path, "index.csv")
     if file.suffix.lower() not in TABLE_SUFFIXES or not file.is_file():
         return False
@@ -135,7 +135,7 @@ def has_table(path: PathLike, *columns: str) -> bool:
 
 
 def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, list[str]]:
-    """Return the labelled recordings, and lines of the report about where the labels come from."""
+    """Return the labelled recordings, and report lines on the origin of the labels."""
     listed = list_recordings([source])
     if pattern is None and has_table(source, "file", "speaker"):
         columns = " and ".join(listed.labels)
@@ -157,7 +157,7 @@ def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, lis
 
 
 def _excluded_lines(names: Sequence[str], extracted: ExtractedVectors) -> list[str]:
-    """Lines of the report about recordings that cannot be used, and how many have each fault."""
+    """Return report lines about unusable recordings, with the number of recordings per fault."""
     lines = [f"Left out: {line}" for line in skipped_lines(names, extracted)]
     faults: Counter[str] = Counter()
     for row, quality in zip(extracted.rows, extracted.qualities, strict=True):
@@ -188,12 +188,12 @@ def setup_vectors(
 ) -> Setup:
     """Set up a model from vectors and labels, as `setup` does from recordings.
 
-    Copies are removed before anything is trained or measured: of equal marks of one person the first vector is used;
-    of equal marks of several people none is.
+    Copies are removed first: among equal marks of one person only the first vector is used; equal marks of different
+    people are all dropped.
 
-    marks : one text per vector that equals that of its copies; empty: there are no copies
-    files : name of the recording of every vector, for the report; empty: the marks
-    name, blocks : extractor of the vectors, and number of columns of each of its networks
+    marks : one text per vector, equal for copies of a recording, such as a hash; empty: there are no copies
+    files : name of the recording of every vector, for the report; empty: use `marks`
+    name, blocks : name of the extractor, and number of columns of each of its networks
     notes : first lines of the report
     """
     if not 0 < far < 1:
@@ -242,7 +242,7 @@ def _count_people(speakers: Names) -> str:
 
 
 def _drop_single_phrase(columns: dict[str, Names]) -> list[str]:
-    """Remove the view phrase where it has fewer than two classes; lines of the report about phrases."""
+    """Remove the view phrase if it has fewer than two classes; return report lines about phrases."""
     phrases = training.count_named(columns["phrase"]) if "phrase" in columns else 0
     if phrases < 2:
         columns.pop("phrase", None)
@@ -256,7 +256,7 @@ def _drop_single_phrase(columns: dict[str, Names]) -> list[str]:
 
 
 def _phrase_names(labels: Mapping[str, ArrayLike], rows: IntArray) -> list[str]:
-    """Name of each vector's phrase, empty where it has none."""
+    """Return the name of each vector's phrase; empty without a label."""
     if "phrase" not in labels:
         return [""] * len(rows)
     # a single phrase is no view to train, but its name serves when profiles are verified
@@ -268,7 +268,7 @@ def _phrase_names(labels: Mapping[str, ArrayLike], rows: IntArray) -> list[str]:
 def _distinct_rows(
     speakers: Names, marks: Sequence[str], files: Sequence[str]
 ) -> tuple[IntArray, list[str]]:
-    """Return the rows that are not copies of others, and lines of the report about the rest."""
+    """Return the rows without copies, and report lines about the rows left out."""
     if not len(marks):
         return np.arange(len(speakers)), []
     names = files or marks
@@ -294,7 +294,7 @@ def _distinct_rows(
         lines.append(f"{n_copies} recordings are copies of others and were left out.")
     if not distinct:
         raise DataError(
-            f"every recording has labels of several people. {lines[0]} Pass recordings of their own for each person"
+            f"every recording has labels of several people. {lines[0]} Pass different recordings for each person"
         )
     return np.sort(np.asarray(distinct, dtype=np.int64)), lines
 

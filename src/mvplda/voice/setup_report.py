@@ -66,7 +66,7 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
 def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
     """Return the threshold of a question and the error rates measured there, as a sentence.
 
-    key : of the question, see `mvplda.scoring.answer.question_key`
+    key : key of the question, see `mvplda.scoring.answer.question_key`
     far : requested share of false acceptances
     """
     measured = point.measured
@@ -96,7 +96,7 @@ def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
 
 
 def _of_100(interval: Sequence[float], people: str, outcome: str) -> str:
-    """A rate and its 95 % interval, [estimate, lower end, upper end], in whole people of 100."""
+    """Format [estimate, lower end, upper end] of a rate as whole people of 100."""
     rate, low, high = (round(100 * end) for end in interval)
     sentence = f"{rate} of 100 {people} {'is' if rate == 1 else 'are'} {outcome}"
     return sentence if low == high else f"{sentence} (95 % interval: {low} to {high})"

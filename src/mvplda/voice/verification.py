@@ -30,9 +30,9 @@ class Ranking:
     """Result of an identification.
 
     answer : accept if a profile is named, reject if none of them is more likely, else inconclusive
-    named : name of the profile, or None
+    named : name of the identified profile, or None
     candidates : (profile, LLR, probability) of all profiles, the most likely first
-    none : probability that the speaker is none of them
+    none : probability that the speaker has no profile
     calibrated : whether the LLRs are calibrated
     point : operating point for a single profile
     """
@@ -50,7 +50,7 @@ class VoiceModel:
     """A model and the extractor of its vectors.
 
     bundle : the model
-    extractor : has to be the one that the model was trained on
+    extractor : the extractor that the model was trained on
     """
 
     bundle: Bundle
@@ -70,8 +70,8 @@ class VoiceModel:
     def load(cls, path: PathLike | None = None, extractors: Sequence[str] = ()) -> VoiceModel:
         """Load a model file or folder with its extractors.
 
-        path : None: the default model
-        extractors : names or files; empty: those that the model names
+        path : model file or folder; None: the default model
+        extractors : names or files of extractors; empty: the extractors of the model
         """
         if path is None:
             extractor = load_extractor(extractors) if extractors else default_extractor()
@@ -80,13 +80,13 @@ class VoiceModel:
         return cls(bundle, load_extractor(list(extractors) or extractor_names(bundle.extractor)))
 
     def deployed(self, profiles: ProfileBook) -> VoiceModel:
-        """Return the same model in the domain of the profiles of a file: see `Bundle.deployed`."""
+        """Return the model adapted to the domain of the profiles in a file, see `Bundle.deployed`."""
         if not isinstance(self.bundle.fitted_scorer, Deployable):
             return self
         return replace(self, bundle=self.bundle.deployed(profiles.enrolled(self.bundle)))
 
     def side(self, recordings: RecordingsLike) -> ExtractedVectors:
-        """Extract vectors and quality of sound files; one that cannot be read is an error."""
+        """Extract vectors and measure quality; raise an error for a recording that cannot be read."""
         if isinstance(recordings, ExtractedVectors):
             return recordings
         if isinstance(recordings, (str, os.PathLike)):
@@ -100,13 +100,13 @@ class VoiceModel:
         question: Question | None = None,
         **wanted: float | None,
     ) -> Decision:
-        """Decide whether two sides, of one or more recordings each, are the same.
+        """Decide whether two sides, each of one or more recordings, match.
 
         Parameters
         ----------
         one, other : a sound file, several, or the result of `side`
-        question : None: the same in every view?
-        wanted : options of `mvplda.decisions.point_for`, such as far=0.001; none: the model's own threshold
+        question : None: the same class in every view
+        wanted : options of `mvplda.decisions.point_for`, such as far=0.001; default: the threshold of the model
         """
         sides = [self.side(one), self.side(other)]
         enrolled, tested = (
@@ -120,7 +120,7 @@ class VoiceModel:
     def point(
         self, enrolled: RecordingsLike, question: Question | None = None, **wanted: float | None
     ) -> OperatingPoint:
-        """Return the operating point at which `verify` decides about a profile."""
+        """Return the operating point that `verify` uses for a profile."""
         profile = single_profile(self.bundle, self.side(enrolled), "0")
         return self.bundle.point(question, profile, **wanted)
 
@@ -131,7 +131,7 @@ class VoiceModel:
         question: Question | None = None,
         **wanted: float | None,
     ) -> Ranking:
-        """Find the profile of a file that a recording belongs to, with the model in the domain of the profiles.
+        """Identify the profile of a recording, with the model adapted to the domain of the profiles.
 
         question : None: the same speaker?
         wanted : options of the operating point for a single profile, as in `verify`

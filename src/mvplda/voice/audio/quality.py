@@ -187,10 +187,10 @@ class QualityMeter:
 
     def _warnings(self, measured: Quality, broken: BoolArray) -> tuple[str, ...]:
         limits = self.settings
-        none = measured.speech_s < limits.none_s
+        is_speechless = measured.speech_s < limits.none_s
         faults = {
-            "speechless": none,
-            "short": not none and measured.speech_s < limits.speech_s,
+            "speechless": is_speechless,
+            "short": not is_speechless and measured.speech_s < limits.speech_s,
             "quiet": measured.peak_db < limits.quiet_db,
             "clipped": measured.clipped > limits.clipped,
             "noisy": measured.snr_db is not None and measured.snr_db < limits.snr_db,
@@ -206,11 +206,11 @@ def _flat_tops(samples: NDArray[np.float32]) -> int:
     top = float(size.max(initial=0.0))
     if top < MIN_CLIPPING_LEVEL:
         return 0
-    near = int((size > UNEVEN_TOP * top).sum())
-    if near > MAX_TOP_SHARE * len(samples):
-        return near
-    both = (samples[1:] == samples[:-1]) & (size[1:] >= FULL_SCALE * top)
-    return int((np.append(both, False) | np.append(False, both)).sum())
+    n_near_peak = int((size > UNEVEN_TOP * top).sum())
+    if n_near_peak > MAX_TOP_SHARE * len(samples):
+        return n_near_peak
+    is_flat = (samples[1:] == samples[:-1]) & (size[1:] >= FULL_SCALE * top)
+    return int((np.append(is_flat, False) | np.append(False, is_flat)).sum())
 
 
 def _broken(segment: SoundSegment) -> BoolArray:

@@ -64,32 +64,34 @@ NEAREST_CLASSES = 8
 
 
 class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
-    """Model of blocks of unit-length embeddings, each about one view, in a domain estimated from enrolments.
+    """Model of unit-length embeddings that adapts to the domain of the enrolled recordings.
+
+    A vector consists of blocks of columns, one per extractor; each block models one view.
 
     Parameters
     ----------
     blocks : dict of {name: (columns, view)}
-        Number of columns of each block, in order, and the view that it is about; several may be about the first view.
+        Number of columns and view of each block, in order; several blocks may have the first view.
     domain : str
         Column of labels with the domain (corpus) of the training vectors.
     recording : str
-        Column of labels with the original recording, of which there are copies in several conditions.
-    delta : dict of {name: total variance of the domains' means}
-        None, or blocks that are missing: estimated.
+        Column of labels with the original recording, equal for its simulated copies in several conditions.
+    delta : dict of {name: total variance of the means of domains} or None
+        Estimated for blocks without an entry.
     weights : dict of {name: weight of the block's log-likelihoods}
-        The noise of columns is correlated, so that they are worth fewer independent ones. Default: 1.
+        Below 1 if columns have correlated noise: they carry less evidence than independent ones. Default: 1.
     points : dict of {name: settings of a `PhraseMatcher`}
-        Blocks of points in time, which only serve to detect near matches of a phrase (`near_matches`).
+        Blocks of points in time, used only to detect near matches of a phrase (`near_matches`).
 
     Attributes
     ----------
     views_ : dict of {view: 0}
     channels_ : dict of {name: (directions, columns)}
-        R, by which a block u of length 1 becomes u - R'R u: directions in which copies of a recording differ most.
+        R, the directions in which copies of a recording differ most; a unit-length block u becomes u - R'R u.
     mean_ : (D,) mean of the training domains' means
     variances_ : dict of {name: {key: total variance}}
-        Of the block's view (own), the other view (other), cells, recordings (take), scaled about their domain; and of
-        the domain.
+        Variances within domains of the view of the block (own), the other view (other), cells, recordings (take),
+        and variance of the domains (domain).
     shift_ : (D,) posterior mean of the domain in use; zeros before `deployed`
     domain_variances_ : dict of {name: posterior variance of the domain in use, summed over columns}
     names_ : dict of {view: names of the known classes}
@@ -263,7 +265,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         return concatenate_columns(projected)
 
     def with_domain_as_prior(self) -> Self:
-        """Return the same model with the domain in use as its prior."""
+        """Return a copy whose prior domain is the current domain."""
         # fitted attributes are shared: nothing writes to them
         other = copy(self)
         other.mean_ = self.mean_ + self.shift_
@@ -271,7 +273,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         return other
 
     def deployed(self, profiles: Profiles | None) -> Self:
-        """Return the same model in the domain of the enrolled profiles; None: nothing is enrolled.
+        """Return a copy adapted to the domain of the enrolled profiles; None: with the prior domain.
 
         The posterior of the domain is exact under the model's variances, from a sample of at most `MAX_CELLS` cells.
         Names of classes are used if they explain the cells at least as well as a class per cell.
@@ -315,7 +317,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
     def _set_known_classes(
         self, view: str, groups: Sequence[EnrolledCells], posteriors: Sequence[ClassPosteriors]
     ) -> None:
-        """Keep the posteriors of the classes that each group of cells was selected for."""
+        """Store the posteriors of the classes that each group of cells estimates."""
         classes = [group.classes_to_estimate(view) for group in groups]
         pairs = list(zip(posteriors, classes, strict=True))
         self.names_[view] = [
@@ -347,7 +349,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         return cache_of(self).get(("near", view), version, lambda: self._nearest(view))
 
     def _nearest(self, view: str) -> IntArray:
-        """(classes, k) the known classes nearest to each: those that a test may be confused with."""
+        """Return the known classes nearest to each known class, (classes, k): likely confusions of a test."""
         means = self.class_means_[view]
         squares = np.sum(means**2, axis=1)
         nearest = []

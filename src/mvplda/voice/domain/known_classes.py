@@ -11,11 +11,11 @@ from ...scoring.profiles import Profiles
 from .posterior import EnrolledCells
 
 MAX_CELLS = 600
-"""Most cells in one solve. A domain is estimated from a sample of this size, because more make no difference; known
-classes are estimated from all cells, in groups of this size."""
+"""Maximum number of cells per linear system. A domain is estimated from a sample of this size, because more make no
+difference; known classes are estimated from all cells, in groups of this size."""
 
 MAX_NAMED_CELLS = 400
-"""Most cells of a group that belong to the classes to estimate; the other cells only show the domain."""
+"""Maximum number of cells per group from the classes to estimate; the other cells serve to estimate the domain."""
 
 MIN_CELLS_PER_CLASS = 8
 """Cells per class where not all cells fit into one group."""

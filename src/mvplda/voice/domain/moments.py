@@ -67,7 +67,7 @@ def variance_components(X: Array, own: Names, other: Names) -> tuple[float, floa
 
 
 def _sums(X: Array, codes: IntArray) -> tuple[Array, Array]:
-    """Sums (classes, D) and numbers (classes,) of the vectors of each class."""
+    """Return the sum (classes, D) and the number (classes,) of the vectors of each class."""
     counts = np.bincount(codes)
     return sum_rows(X, codes, len(counts)), counts.astype(np.float64)
 
@@ -75,7 +75,7 @@ def _sums(X: Array, codes: IntArray) -> tuple[Array, Array]:
 def _mean_product(
     members: Array, sizes: Array, classes: IntArray, totals: Array, counts: Array
 ) -> float:
-    """Mean of x.y over pairs from different members of a class, averaged over classes.
+    """Return the mean of x.y over pairs from different members of a class, averaged over classes.
 
     members, sizes : (n, D) sums and (n,) numbers of vectors, such as of cells or of single vectors
     classes : (n,) class of each member; totals and counts are the sums of its members

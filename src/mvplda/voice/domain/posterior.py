@@ -29,7 +29,7 @@ MIN_MEAN_SQUARE = 0.05
 """Lower limit of the mean square of unit-length vectors about the centre of their domain."""
 
 MIN_PEOPLE_PER_PHRASE = 4
-"""With fewer people who all say one phrase, phrase and domain cannot be separated: the name of the phrase is ignored.
+"""Fewest people for using the name of a phrase that everybody says: with fewer, phrase and domain cannot be separated.
 Chosen on held-out corpora."""
 
 MAX_UNNAMED_VARIANCE = 0.008
@@ -70,7 +70,7 @@ class Block(NamedTuple):
     """A modelled block of columns.
 
     columns : slice of the vectors
-    view : view that the block is about
+    view : view that the block models
     is_first_view : whether that is the first view, whose classes are the profiles
     mean : (D,) mean of the training domains
     variances : total variances by the keys of `VARIANCE_KEYS`
@@ -88,10 +88,11 @@ class EnrolledCells:
     """Cells of profiles from which a domain is estimated.
 
     means, weights : (C, D), (C,) mean and number of the recordings of each cell
-    same : {view: (C, C) whether two cells share their class}; a view without labels is missing
-    names : {view: names of its classes}, of views with some names
-    codes : {view: (C,) class of each cell, -1 where its label is missing}
-    target_classes : numbers of the classes to estimate, while the other cells only show the domain; None: all
+    same : {view: (C, C) mask of the pairs of cells with the same class}; without views that have no labels
+    names : {view: names of its classes}; without views that have no names
+    codes : {view: (C,) class of each cell, -1 if its label is missing}
+    target_classes : numbers of the classes to estimate; cells of other classes serve only to estimate the domain;
+        None: all classes
     """
 
     means: Array
@@ -130,7 +131,7 @@ class EnrolledCells:
         return cls(means, weights, views, same, names, codes)
 
     def covariance(self, first: float, second: float, cell: float, recording: float) -> Array:
-        """Covariance V (C, C) of the cell means, from total variances of two views, of cells and of recordings."""
+        """Return the covariance V (C, C) of the cell means from the total variances of views, cells and recordings."""
         same_first = self.same[self.views[0]]
         # without labels all cells may be of one class of the second view
         same_second = self.same.get(self.views[-1], np.ones_like(same_first))
@@ -139,18 +140,18 @@ class EnrolledCells:
         return np.asarray(V)
 
     def without_names(self, view: str) -> Self:
-        """Return the same cells, each of a class of its own in a view."""
+        """Return the cells without the names of a view: each cell is a separate class in this view."""
         same = {**self.same, view: np.eye(len(self.weights), dtype=bool)}
         return replace(self, same=same, names={**self.names, view: []})
 
     def classes_to_estimate(self, view: str) -> IntArray:
-        """Return the numbers of the named classes that these cells are selected for."""
+        """Return the numbers of the named classes to estimate from these cells."""
         if self.target_classes is None:
             return np.arange(len(self.names[view]))
         return self.target_classes
 
     def members(self, view: str) -> BoolArray:
-        """(classes, C) whether a cell belongs to a class."""
+        """Return the (classes, C) mask of the cells of each class."""
         return np.equal.outer(np.arange(len(self.names[view])), self.codes[view])
 
 
@@ -201,7 +202,7 @@ def class_posteriors(
 
 
 def _cell_covariance(block: Block, cells: EnrolledCells, recording: float) -> Array:
-    """Covariance (C, C) of the cell means in the scale of the block's variances, without the domain."""
+    """Return the covariance (C, C) of the cell means in the scale of the block's variances, without the domain."""
     variances = block.variances
     first, second = variances["other"], variances["own"]
     if block.is_first_view:
@@ -210,7 +211,7 @@ def _cell_covariance(block: Block, cells: EnrolledCells, recording: float) -> Ar
 
 
 def mean_square_about(centre: Array) -> float:
-    """Mean square distance of unit-length vectors from their mean `centre`, with a lower limit."""
+    """Return the mean square distance of unit-length vectors from their mean `centre`, with a lower limit."""
     return max(1.0 - float(centre @ centre), MIN_MEAN_SQUARE)
 
 

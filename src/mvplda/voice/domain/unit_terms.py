@@ -14,10 +14,10 @@ from ...scoring.pair_terms import PairTerm, QuadraticTerm
 from .posterior import KNOWN_CLASS_NOISE, SESSION_VARIANCE_RATIO, SESSION_VIEW, scale_about
 
 MAX_VARIANCE = 4.0
-"""No variance of vectors of length 1 is larger."""
+"""Upper bound of any variance of unit-length vectors."""
 
 MAX_CACHED_TERMS = 2**10
-"""Maximum number of cached terms, one for every known class and all counts of takes."""
+"""Maximum number of cached terms, one per known class and number of recordings."""
 
 
 class UnitSide(NamedTuple):
@@ -51,25 +51,25 @@ class ColumnVariances(NamedTuple):
 
     @classmethod
     def of(cls, totals: Mapping[str, float], domain: float, columns: int) -> Self:
-        """Divide total variances, of `DomainPLDA.variances_` and of the domain, by the number of columns."""
+        """Convert total variances (`DomainPLDA.variances_`, and that of the domain) to variances per column."""
         session = totals["other"] + totals["cell"] + SESSION_VARIANCE_RATIO * totals["own"]
         numbers = totals["own"], session, totals["cell"], totals["take"], domain
         return cls(*(number / columns for number in numbers))
 
     def within_class(self, side: UnitSide, noise: float = 1.0) -> float:
-        """Variance of a side's mean about its class: o / q + nu / n, the latter times `noise`."""
+        """Return the variance of the mean of a side about its class, o / q + noise * nu / n."""
         # recordings of one session vary together, whatever their phrase
         return self.session / side.sessions + noise * self.recording / side.recordings
 
 
 class UnitTerms:
-    """Pair terms of one block about its view, in a domain that is known up to a variance.
+    """Pair terms of the view of one block, given the posterior of the domain.
 
-    A test of a known class b has the mean m_b. If the profile's recordings e are of the class, too, the mean is
-    m_b + g (e - m_b), because people have their own way of saying a phrase: g = (c / q) / (variance of e about b).
+    A test of a known class b has the mean m_b. If the enrolled mean e is also of class b, the test has the mean
+    m_b + g (e - m_b) with g = (c / q) / (variance of e about b), because each person says a phrase differently.
 
     centre : (D,) mean plus posterior mean of the domain
-    variances : of one column
+    variances : variances per column
     known : (classes, D) posterior means and (classes,) posterior variances of the known classes
     """
 
@@ -86,14 +86,14 @@ class UnitTerms:
         self.centre = centre
         self.variances = variances
         self.known = known
-        # unlike a number, it is never that of another instance
+        # unlike id(self), an object in a cache key is never reused by another instance
         self._name = object()
         self._ones = np.ones(len(centre))
-        # terms by their keys: most trials have the same counts of takes
+        # terms by key: most trials have the same numbers of recordings
         self._terms: dict[Hashable, UnitTerm] = {}
 
     def prepare(self, table: CellTable, y: AnyArray) -> list[UnitSide]:
-        """Scaled mean, number of recordings and of sessions, for each class of the view."""
+        """Return the scaled mean and the numbers of recordings and sessions of each class of the view."""
         sides = []
         for number in range(len(table.names[0])):
             cells = [cell for cell, class_ in enumerate(table.classes[0]) if class_ == number]
@@ -110,7 +110,7 @@ class UnitTerms:
     def side_terms(
         self, side: list[UnitSide], training_classes: TrainingClasses
     ) -> list[QuadraticTerm]:
-        """log N(x; m, v) - log N(x; 0, u): as a known class, against an unknown one."""
+        """Return log N(x; m, v) - log N(x; 0, u): the LLR of a known class against an unknown one."""
         terms = []
         for unit_side, number in zip(side, training_classes[0], strict=True):
             if self.known is None or number < 0:
@@ -161,7 +161,7 @@ class UnitTerms:
         return self._shared_class_term(e, t)
 
     def _shared_class_term(self, e: UnitSide, t: UnitSide) -> UnitTerm:
-        """LLR of sharing class and domain, against sharing the domain alone, as strangers do: the matrices of 9.11."""
+        """Return the LLR term of sharing class and domain against sharing the domain only (docs/math.md, 9.11)."""
         psi, *_, tau = self.variances
         A = psi + tau + self.variances.within_class(e)
         B = psi + tau + self.variances.within_class(t)
@@ -174,7 +174,7 @@ class UnitTerms:
         return UnitTerm(product, row, column, constant)
 
     def _known_class_term(self, e: UnitSide, t: UnitSide, m: Array, tau_b: float) -> UnitTerm:
-        """log N(t; m + g (e - m), s) - log N(t; m, v): with the profile's recordings e, against the class alone."""
+        """Return log N(t; m + g (e - m), s) - log N(t; m, v): the gain from recordings of a known class."""
         cell = self.variances.cell / e.sessions
         g = cell / self.variances.within_class(e, KNOWN_CLASS_NOISE)
         within = self.variances.within_class(t, KNOWN_CLASS_NOISE)
@@ -200,7 +200,7 @@ class UnitTerm(NamedTuple):
 
 
 def shared_effect_llr(A: float, B: float, R: float, D: int) -> tuple[float, float, float, float]:
-    """log N(e, t) - log N(e) - log N(t) of vectors with variances A, B and covariance R, in D columns."""
+    """Return log N(e, t) - log N(e) - log N(t) for vectors of D columns with variances A, B and covariance R."""
     gain = R / B  # E[e | t] = gain t
     residual = A - R * gain  # Var[e | t]
     product = gain / residual

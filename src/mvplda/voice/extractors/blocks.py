@@ -34,7 +34,7 @@ def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
 
 
 def point_blocks(blocks: Iterable[str] | None) -> list[str]:
-    """Return the blocks whose vectors are points in time: only the default model compares these."""
+    """Return the blocks that hold points in time instead of an embedding; only the default model uses them."""
     recipes = families()
     names = [(block, recipe_name(block)) for block in blocks or ()]
     return [block for block, name in names if name in recipes and recipes[name].has_points]

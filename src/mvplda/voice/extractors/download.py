@@ -99,7 +99,7 @@ def _get(name: str, wheel: PathLike | None, downloads: Path, report: Report) -> 
 
 
 def missing_extractor_message(name: str) -> str:
-    """Return an error message about an unknown extractor, or one that cannot be downloaded, with what to do."""
+    """Return an error message with advice for an extractor that is unknown or cannot be downloaded."""
     recipe = families().get(name)
     if recipe is None or not recipe.source:
         names = ", ".join(downloadable())
@@ -125,7 +125,7 @@ def cached_file(name: str) -> Path:
 
 
 def is_stale(target: Path) -> bool:
-    """Return whether a downloaded extractor has a recipe that gives other vectors than the installed recipe."""
+    """Return whether the recipe of a download is outdated: the installed recipe gives different vectors."""
     installed = families()[target.stem]
     try:
         cached = read_extractor_recipe(target.with_suffix(".toml"))

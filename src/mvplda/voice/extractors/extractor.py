@@ -70,9 +70,9 @@ class ExtractedVectors:
 
 
 class Extractor:
-    """One network or several side by side; calling it with a recording returns a vector.
+    """Extractor of one or more networks; calling it with a recording returns a vector.
 
-    With several networks, each has a block of columns, scaled to length 1, so that all blocks weigh the same.
+    The vectors of several networks are scaled to length 1 each and concatenated: one block of columns per network.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ def _load_once(paths: tuple[str, ...]) -> Extractor:
 def load_extractor(
     path: PathLike | Sequence[PathLike], *, check: bool = True, threads: int = 1
 ) -> Extractor:
-    """Load an extractor of one network, or of several side by side.
+    """Load an extractor of one network, or of several whose vectors are concatenated.
 
     Parameters
     ----------

@@ -251,7 +251,7 @@ class OnnxNetwork:
         )
 
     def _with_ports(self, recipe: Recipe) -> Recipe:
-        """Return the recipe with the names of the file's inputs and outputs that it leaves open."""
+        """Return the recipe; missing names of inputs and outputs are those of the file."""
         lengths = recipe.network.lengths if recipe.network.lengths in self._inputs else ""
         extra_inputs = (lengths, recipe.network.mask)
         types = {port.name: port.type for port in self._session.get_inputs()}
@@ -268,8 +268,8 @@ class OnnxNetwork:
     def _weights_hash(self) -> str:
         """Return the hash of the weights and check the files against the recipe.
 
-        If the recipe contains the hash of the original weights, it is that hash: two conversions of the same weights
-        may differ in bytes but are the same extractor. Otherwise it is the hash of the files.
+        This is the hash of the original weights if the recipe contains it, because two conversions of the same weights
+        may differ in bytes but are the same extractor; otherwise it is the hash of the files.
         """
         weights = self.recipe.weights
         names = dict.fromkeys([self.path.name, *weights.files])

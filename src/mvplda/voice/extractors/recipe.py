@@ -250,11 +250,11 @@ class Recipe:
 
     @property
     def has_points(self) -> bool:
-        """Whether a vector is a row of points in time instead of one embedding."""
+        """Return whether a vector consists of points in time instead of an embedding."""
         return self.windows.pool == "points"
 
     def canonical(self) -> str:
-        """Return the part of the recipe that determines vectors as text, equal for equivalent recipes."""
+        """Return the settings that affect vectors, as canonical text: equal for equivalent recipes."""
         tables = {
             name: asdict(getattr(self, name))
             for name in ("samples", "features", "network", "windows")
@@ -280,7 +280,7 @@ class Recipe:
 
 
 def read_extractor_recipe(path: PathLike) -> Recipe:
-    """Read a recipe file. Values that it does not contain are those of its family, or the defaults."""
+    """Read a recipe file. Missing values are taken from its family, or are the defaults."""
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         return recipe_from(values, Path(path).stem)
@@ -318,7 +318,7 @@ def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
 
 
 def _processing_of(family: object) -> Recipe:
-    """Return the recipe of a family without the values that describe one particular network."""
+    """Return the recipe of a family without the values of a specific network."""
     if family not in families():
         raise ParameterError(f"there is no family {family!r}; there are {', '.join(families())}")
     return replace(
@@ -372,7 +372,7 @@ def families() -> dict[str, Recipe]:
 
 
 def recipe_folders() -> dict[str, Traversable]:
-    """Return the folder of each recipe by its name; files that the recipe names lie beside it."""
+    """Return the folder of each recipe by its name; files named in a recipe are in its folder."""
     plugins = [resources.files(entry.value) for entry in entry_points(group="mvplda.recipes")]
     files = [(file, folder) for folder in (SHIPPED_RECIPES, *plugins) for file in folder.iterdir()]
     return {
