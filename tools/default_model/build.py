@@ -80,7 +80,7 @@ def fit_model(
 
 
 def fit_matcher(vectors: LabelledVectors, corpora: Sequence[str]) -> PhraseMatcher:
-    """Fit the matcher of phrases to pairs of the same, of nearly the same and of other phrases in some corpora."""
+    """Fit the phrase matcher to pairs of the same phrase, of near matches and of other phrases in some corpora."""
     (block,) = POINT_BLOCKS
     names = list(BLOCKS)
     start = sum(BLOCKS[name][0] for name in names[: names.index(block)])
@@ -137,7 +137,7 @@ def left_out_trials(
 
 
 def evaluate_left_out(vectors: LabelledVectors, corpus: str) -> list[Json]:
-    """Return results on a corpus of a model that is fitted, calibrated and given its threshold by the others."""
+    """Evaluate on one corpus a model that is fitted, calibrated and given its thresholds on the other corpora."""
     others = [name for name in DOMAINS if name != corpus]
     calibration = CalibratedTrials(left_out_trials(vectors, others))
     threshold = calibration.threshold(FARS[0])

@@ -33,7 +33,7 @@ POINT_BLOCKS = [name for name, recipe in default_recipes().items() if recipe.has
 """Blocks whose vectors are points in time."""
 
 OWN = 0
-"""In place of a number of phrases: each person enrols one phrase, as far as possible one that nobody else enrols."""
+"""Value of the number of phrases for one phrase per person, different between people if possible."""
 Deployment = tuple[int, int | None]
 """Number of people, and number of phrases that all of them enrol; None for all phrases."""
 CALIBRATION_DEPLOYMENTS: tuple[Deployment, ...] = (
