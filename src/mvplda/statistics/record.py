@@ -239,7 +239,7 @@ class SufficientStatistics(Persistent):
         if missing:
             raise LabelError(
                 f"the statistics have no view {missing[0]!r}, only {list(self.views)}: "
-                "include it in views= when they are computed"
+                "include it in views= when you compute them"
             )
         if second_moment == "full" and self.second_moment == "diagonal":
             raise ParameterError("full noise needs statistics computed with second_moment='full'")
