@@ -45,10 +45,10 @@ DENSE_GRAM_ELEMENTS = 2**24
 """Size of the largest Gram table that may be stored densely."""
 
 MANY_ENTRIES = 2.0**24
-"""From this many entries of Gram tables on, filled cells are summed in every iteration instead, if that is faster."""
+"""Size above which Gram tables may be replaced by sums over filled cells in every iteration, if that is faster."""
 
 FILLED = 0.1
-"""From this share of filled cells on, a table is multiplied as a dense one."""
+"""Share of filled cells from which a table is multiplied as a dense matrix."""
 
 
 Grams = dict[tuple[int, int], Array | sparse.csr_array]
@@ -205,7 +205,7 @@ class Design:
         return self.gram_entries > max(MANY_ENTRIES, MANY_ENTRIES / 2**12 * classes)
 
     def _product(self, left: sparse.csr_array, right: sparse.csr_array) -> sparse.csr_array:
-        """Return left' right; well filled tables are multiplied densely, which is ten times as fast."""
+        """Return left' right; nearly full tables are multiplied as dense matrices, which is ten times as fast."""
         if min(left.nnz / left.shape[1], right.nnz / right.shape[1]) < FILLED * left.shape[0]:
             return sparse.csr_array(left.T @ right)
         xp = self.sums.xp
@@ -332,7 +332,7 @@ def diagnose(
     ranks: Mapping[str, int],
     plan: Plan,
 ) -> tuple[list[str], list[Problem]]:
-    """Return a description of the data in lines, and a problem for all that a fit cannot identify."""
+    """Describe the data in lines, and return a warning for each effect that a fit cannot identify."""
     lines = [f"{statistics.n} vectors of dimension {statistics.dimension}"]
     problems: list[Problem] = []
     for view, rank in ranks.items():
@@ -375,7 +375,7 @@ def _diagnose_view(
 def _diagnose_pair(
     statistics: SufficientStatistics, a: str, b: str
 ) -> tuple[list[str], list[Problem]]:
-    """Return the lines of a pair of views, and its problems."""
+    """Return the lines and warnings about a pair of views."""
     lines: list[str] = []
     problems: list[Problem] = []
     # Two views that refine each other have the same classes, up to names.

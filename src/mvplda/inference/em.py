@@ -108,7 +108,7 @@ def fit_em(
 ) -> Fit:
     """Alternate E and M steps until the objective gains less than `tol` nat per vector.
 
-    With ``max_iter=0`` the E step, too, is postponed until the fit needs it.
+    With ``max_iter=0`` even the E step is skipped until its posterior is used.
     """
     sums = design.sums
     if max_iter == 0:

@@ -220,7 +220,7 @@ class Elimination:
             self._products.append((start, block))
 
     def _phi_of_products(self) -> AnyArray:
-        """Return (C,) values in place of Phi_nu with the right sums over counts of delta Phi and nu delta^2 Phi.
+        """Return (C,) values that replace Phi_nu and give the exact sums of delta Phi and nu delta^2 Phi over counts.
 
         (E10) and (E11) need these two sums and that of delta^2 Phi = delta Phi - lambda nu delta^2 Phi alone, so that
         any such values serve; the products do not determine the Phi_nu themselves.

@@ -100,7 +100,7 @@ class IsotropicPrior:
     At strength 1 the scores of one view rank trials as the cosine does.
 
     moments : moment estimates of the components
-    strengths : per component, share of the target in the estimate, in [0, 1]: 0 is maximum likelihood, 1 the target
+    strengths : per component, weight of the target in the estimate, in [0, 1]; 0: maximum likelihood, 1: the target
     """
 
     moments: Components
@@ -118,7 +118,7 @@ class IsotropicPrior:
 
     @property
     def targets(self) -> tuple[float, ...]:
-        """Isotropic target of every component: the mean of its variances over columns."""
+        """Isotropic variance that each component is shrunk to: the mean of its variances over columns."""
         return tuple(float(np.diag(c).mean()) for c in self.moments.covariances)
 
     def draw(self, components: Components) -> Components:

@@ -37,10 +37,10 @@ KEPT_PAIRS = 2**26
 """Products of counts are kept during a fit up to this many, otherwise recomputed."""
 
 MANY_ROWS = 8
-"""From this many rows per group on, groups are multiplied one by one, which avoids copies of the blocks."""
+"""Rows per group from which groups are multiplied one by one, which avoids copies of the blocks."""
 
 WIDE_BLOCK = 24
-"""From this width of blocks on, groups are multiplied one by one."""
+"""Width of blocks from which groups are multiplied one by one."""
 
 Index = NDArray[np.int64]
 Pair = tuple[int, int]
@@ -150,7 +150,7 @@ class RootTables:
     def pairs(self, l: int, m: int, run: slice) -> sparse.csr_array:
         """Return (h * A * A, J_l * J_m) sums over the root classes of a group of m_q(nu, lj) m_q(nu', mj').
 
-        A row is a group and two slots, for nu and nu'.
+        Each row stands for a group and two slots, nu and nu'.
         """
         key = (l, m, run.start, run.stop)
         if key in self._pair_tables:
