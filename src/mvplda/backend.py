@@ -65,12 +65,12 @@ def namespace(array: AnyArray) -> Numpy | Torch:
 
 
 def own_namespace(array: AnyArray) -> Numpy | Torch:
-    """Return a library object that is not shared, so that its cached tables are freed with its owner."""
+    """Return a new library object; its cached tables are freed together with its owner."""
     return Torch(array.device, array.dtype) if is_torch(array) else NUMPY
 
 
 WIDE_BLOCK = 24
-"""From this width on, blocks are inverted one by one by Cholesky, in a third of the time of a general solution."""
+"""Width from which blocks are inverted one by one by Cholesky, in a third of the time of a general solver."""
 
 
 MIRROR_ROWS = 128
@@ -78,7 +78,7 @@ MIRROR_ROWS = 128
 
 
 class Numpy:
-    """NumPy and SciPy, on the host, in float64.
+    """Linear algebra in NumPy and SciPy, on the host, in float64.
 
     gram_rows : rows per step of a Gram matrix
     block_elements : numbers in the stacked blocks of a step, small enough to stay in the cache
@@ -162,7 +162,7 @@ class Numpy:
 
 
 class Torch:
-    """torch, on one device, in one precision.
+    """Linear algebra in torch, on one device, in one precision.
 
     Arrays that the `cached` methods copy to the device stay there as long as this object lives. Methods have the
     meaning of those of `Numpy`.
@@ -493,7 +493,7 @@ def checked_vectors(estimator: object, X: ArrayLike, *, reset: bool, least: int 
 
 
 def check_feature_names(estimator: object, X: Any, *, reset: bool) -> None:
-    """Keep the column names of a table, or refuse a table with other names or another order.
+    """Store the column names of a table, or raise an error if they differ from the stored names.
 
     reset : keep the names of `X`, and forget earlier ones; arrays have no names
     """

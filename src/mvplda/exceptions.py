@@ -40,7 +40,7 @@ class DataError(MvpldaError, ValueError):
 
 
 class AudioError(DataError):
-    """A sound file, or a stretch of one, cannot be used."""
+    """A sound file, or a part of it, cannot be used."""
 
 
 class LabelError(MvpldaError, ValueError):
@@ -56,7 +56,7 @@ class DesignTooLargeError(MvpldaError, ValueError):
 
 
 class NumericalError(MvpldaError, ArithmeticError):
-    """A computation gave a result that is not finite."""
+    """The result of a computation is not finite."""
 
 
 class FileFormatError(MvpldaError, ValueError):
@@ -64,7 +64,7 @@ class FileFormatError(MvpldaError, ValueError):
 
 
 class FetchError(MvpldaError):
-    """Weights could not be fetched, or what came is not what was meant."""
+    """Weights could not be downloaded, or have an unexpected hash."""
 
 
 class MissingExtraError(MvpldaError, ImportError):
@@ -76,35 +76,35 @@ class MvpldaWarning(UserWarning):
 
 
 class RankCappedWarning(MvpldaWarning):
-    """A rank was lowered to what the classes or the dimension can hold."""
+    """A rank was lowered to the largest rank that the number of classes or columns allows."""
 
 
 class UnidentifiableViewWarning(MvpldaWarning):
-    """A view cannot be told from another view or from the noise."""
+    """The labels do not separate a view from another view or from the noise."""
 
 
 class DisconnectedDesignWarning(MvpldaWarning):
-    """The vectors fall into parts that share no class of a view."""
+    """The vectors form groups that share no class of two views, whose effects are then confounded."""
 
 
 class UnlabelledWarning(MvpldaWarning):
-    """A list of labels does not name every vector: those that it leaves out are classes of their own."""
+    """Some vectors have no label; each of them is a class of its own."""
 
 
 class UnknownExtractorWarning(MvpldaWarning):
-    """Vectors of unknown origin meet a model, or vectors, of a known one: nobody can tell whether they fit."""
+    """The extractor of some vectors is unknown, so that they may not match the model or the other vectors."""
 
 
 class FewSpeakersWarning(MvpldaWarning):
-    """A calibration rests on so few speakers that it can be far off for others."""
+    """A calibration was trained on so few speakers that it may be wrong for others."""
 
 
 class ReversedScoresWarning(MvpldaWarning):
-    """A calibration turns the order of the scores round."""
+    """A calibration has a negative slope, which reverses the order of the scores."""
 
 
 class ConstantLayerWarning(MvpldaWarning):
-    """A layer's units hardly change from frame to frame: what lies above it learns nothing."""
+    """The units of a layer are almost constant over frames, so that the layers above it cannot learn."""
 
 
 class UnknownClassWarning(MvpldaWarning):
@@ -112,4 +112,4 @@ class UnknownClassWarning(MvpldaWarning):
 
 
 class MissingPicturesWarning(MvpldaWarning):
-    """Pictures were left out, because what draws them is not installed."""
+    """Pictures were left out, because the plotting library is not installed."""

@@ -487,7 +487,7 @@ def check_finite(component: object, answers: ArrayLike) -> None:
     """Raise an error if the results of a component for ordinary input contain NaN or infinity."""
     if not np.isfinite(np.asarray(answers)).all():
         raise FileFormatError(
-            f"the {type(component).__name__} gives NaN or infinity for ordinary input"
+            f"the {type(component).__name__} returns NaN or infinity for typical vectors"
         )
 
 

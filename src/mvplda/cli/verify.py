@@ -32,7 +32,9 @@ def decision_options(command: Command) -> Command:
     """Add the options that choose the model, the question and the threshold."""
     for option in (
         JSON,
-        click.option("--threshold", type=float, help="Accept if the LLR is at least this."),
+        click.option(
+            "--threshold", type=float, help="Threshold: accept if the LLR is at least this value."
+        ),
         click.option(
             "--far",
             type=RATE,

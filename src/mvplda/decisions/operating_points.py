@@ -172,7 +172,7 @@ def point_for(
     """
     if threshold is not None:
         if far is not None:
-            raise ParameterError("expected far or threshold, got both: give one of them")
+            raise ParameterError("got both far and threshold: pass one of them")
         return OperatingPoint(threshold, basis="given by the caller")
     if far is None and points:
         return points[0]

@@ -42,7 +42,7 @@ MAX_SHOWN_ODDS = 1e6
 
 
 class QualityLike(Protocol):
-    """The properties of a quality report that a decision depends on."""
+    """Properties of a quality report that a decision uses."""
 
     @property
     def usable(self) -> bool: ...
@@ -183,7 +183,7 @@ def decide_each(answer: Answer, points: Sequence[OperatingPoint]) -> list[Decisi
 
 
 def _probabilities(answer: Answer, views: Sequence[str]) -> dict[str, Array]:
-    """Return posteriors by the views that are the same, summed over the views outside the question."""
+    """Return the posterior per set of shared views, summed over the views outside the question."""
     ignored = set(answer.views) - set(views)
     posteriors: dict[str, Array] = {}
     for hypothesis, p in answer.posteriors().items():
