@@ -11,6 +11,8 @@ from extractor_problems import network, voice, write
 
 from mvplda import Bundle
 from mvplda.exceptions import DataError
+from mvplda.model_files import MODEL_FILE, REPORT_FILE
+from mvplda.voice.profile_file import ProfileBook
 from mvplda.voice.setup import Setup, _best, setup, setup_vectors
 
 PEOPLE, TAKES, WIDTH = 12, 3, 8
@@ -101,3 +103,49 @@ def test_a_model_is_chosen_only_if_it_is_better_in_both_measures():
     bundle, lines = _best({"default": default, "committee": Bundle(card={}), "cosine": better})
     assert bundle is default
     assert lines == ["Chosen: default; the errors of committee cannot be measured."]
+
+
+def test_a_saved_setup_has_the_model_the_profiles_and_the_report(tmp_path: Path):
+    X, speakers, marks = drawn()
+    made = setup_vectors(X, {"speaker": speakers}, marks=marks)
+    made.save(tmp_path / "new" / "folder")
+    folder = tmp_path / "new" / "folder"
+    assert (folder / REPORT_FILE).read_text(encoding="utf-8") == made.report + "\n"
+    assert Bundle.load(folder / MODEL_FILE).points == made.bundle.points
+    assert ProfileBook(folder).owners == made.people
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two recordings of each of three people, and a network beside it."""
+    folder = tmp_path_factory.mktemp("recordings")
+    network(folder / "net.onnx", dimension=24)
+    for person, pitch in enumerate((1.0, 1.35, 1.7)):
+        (folder / "sound" / f"p{person}").mkdir(parents=True)
+        for take in range(2):
+            sound = voice(2.0, pitch, 10 * person + take)
+            write(folder / "sound" / f"p{person}" / f"{take}.wav", sound)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("pattern", "used", "people"),
+    [
+        (None, "{speaker}/*", ["p0", "p0", "p1", "p1", "p2", "p2"]),
+        ("p{speaker}/*", "p{speaker}/*", ["0", "0", "1", "1", "2", "2"]),
+    ],
+)
+def test_labels_come_from_the_given_pattern_or_else_from_folders(
+    recordings: Path, pattern: str | None, used: str, people: list[str]
+):
+    network_file = str(recordings / "net.onnx")
+    made = setup(recordings / "sound", pattern=pattern, extractors=[network_file])
+    assert f"Labels come from file names, read as {used}: 6 recordings." in made.report
+    assert made.people == people
+
+
+def test_progress_starts_with_none_of_the_recordings(
+    recordings: Path, capsys: pytest.CaptureFixture[str]
+):
+    setup(recordings / "sound", extractors=[str(recordings / "net.onnx")], progress=True)
+    assert capsys.readouterr().err.startswith("extracting vectors of recordings 0/6 ")
