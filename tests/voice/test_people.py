@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from domain_problems import domain_bundle, make_place
 from scipy.stats import multivariate_normal
 
 from mvplda import Bundle, MultiviewPLDA
+from mvplda.decisions import OperatingPoint
 from mvplda.exceptions import DataError, FileFormatError, MvpldaWarning
 from mvplda.voice.evidence import MAX_COMPARED, leave_one_out, recording_weights
 from mvplda.voice.people import Turn, find_people, read_turns
@@ -353,3 +355,25 @@ def test_turns_are_merged_with_those_that_fit_best_first():
     assert together < first < best
     person = people_on_a_line(places, threshold)
     assert person[1] == person[2] != person[0]
+
+
+@pytest.mark.parametrize(("reject", "n_expected"), [(0.0, 1), (-50.0, 6)])
+def test_undecided_pairs_are_all_pairs_above_the_lower_threshold(reject: float, n_expected: int):
+    places = [-9.0, -6.5, -4.0, 1.0]
+    bundle = line_model()
+    bundle.points = {"speaker": [OperatingPoint(20.0, reject=reject)]}
+    turns = [Turn("r", 2.0 * k, 2.0 * k + 1) for k in range(len(places))]
+    people = find_people(bundle, np.array(places)[:, None], turns)
+    assert people.person.tolist() == [0, 1, 2, 3]
+
+    expected = []
+    for i, j in combinations(range(4), 2):
+        llr = llr_on_a_line([places[i]], places[j])
+        # three other groups raise the threshold
+        if llr > reject + np.log(3):
+            expected.append((llr, i, j))
+    assert len(expected) == n_expected
+    expected.sort(reverse=True)
+    assert [pair for _, *pair in people.undecided_pairs] == [pair for _, *pair in expected]
+    llrs = [llr for llr, *_ in people.undecided_pairs]
+    np.testing.assert_allclose(llrs, [llr for llr, *_ in expected], rtol=1e-6)

@@ -192,9 +192,9 @@ def find_people(
 
     order = np.argsort(-np.bincount(group_of), kind="stable")
     person = np.argsort(order)[group_of]
-    pair_llrs = np.triu(llrs[np.ix_(order, order)], 1)
-    undecided = [
-        (float(pair_llrs[i, j]), int(i), int(j)) for i, j in np.argwhere(pair_llrs > reject)
-    ]
+    pair_llrs = llrs[np.ix_(order, order)]
+    # each pair once, whatever the sign of the threshold
+    is_undecided = np.triu(pair_llrs > reject, 1)
+    undecided = [(float(pair_llrs[i, j]), int(i), int(j)) for i, j in np.argwhere(is_undecided)]
     fits = leave_one_out(bundle, X, person.tolist(), sessions)
     return FoundPeople(person, fits, sorted(undecided, reverse=True))
