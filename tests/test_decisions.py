@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from mvplda.decisions import (
     naming_options,
     point_for,
 )
+from mvplda.decisions.verdicts import odds_text
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.scoring.answer import Answer
 
@@ -355,3 +357,22 @@ def test_the_threshold_of_names_rises_by_the_logarithm_of_their_number(
             name_among(limited, point, none=0.1, outlier_probability=outlier_probability).best
             == named
         )
+
+
+@pytest.mark.parametrize(
+    ("odds", "text"),
+    [
+        (3.44, "3.4:1"),
+        (99.4, "99.4:1"),
+        (101.4, "101:1"),
+        (999_990.0, "999,990:1"),
+        (1_000_010.0, "over 1,000,000:1"),
+    ],
+)
+def test_odds_are_shown_up_to_a_million(odds: float, text: str) -> None:
+    assert odds_text(math.log(odds)) == text
+    assert odds_text(-math.log(odds)) == text
+
+
+def test_an_infinite_llr_has_odds_in_words() -> None:
+    assert odds_text(math.inf) == odds_text(-5000.0) == "over 1,000,000:1"
