@@ -367,9 +367,10 @@ def test_rejections_in_a_row_lock_a_profile(bench):
     assert 0 < int(locked.headers["retry-after"]) <= 60
     bench.clock.now += 61
     assert bench.calls.verify(name, bench.world.say(40, 0)[0]).json()["decision"] == "accept"
-    assert (
-        bench.calls.verify(name, bench.world.say(41, 0)[0]).json()["decision"] == "reject"
-    )  # counted from 0 again
+    # an acceptance ends the row: four more rejections do not lock, the fifth does
+    for _ in range(5):
+        assert bench.calls.verify(name, bench.world.say(41, 0)[0]).json()["decision"] == "reject"
+    assert bench.calls.verify(name, bench.world.say(40, 0)[0]).status_code == 429
 
 
 def test_a_locked_profile_is_unlocked_and_nothing_is_erased(bench):
@@ -475,6 +476,27 @@ def test_calls_are_limited_by_key_and_by_profile(tmp_path):
             )
         assert [row["profile"] for row in noted[:2]] == [name] * 2
         assert noted[-1] == {"profile": None, "detail": '{"reason":"rate"}'}
+
+
+def test_attempts_are_paid_off_with_time_and_none_are_saved_up(tmp_path):
+    with make_bench(sqlite_store(tmp_path), Settings(key_rate=0, profile_rate=4)) as bench:
+        name = bench.person(40)
+
+        def statuses(n: int) -> list[int]:
+            replies = [bench.calls.verify(name, bench.world.say(40, 0)[0]) for _ in range(n)]
+            return [reply.status_code for reply in replies]
+
+        assert statuses(5) == [200] * 4 + [429]
+        # each attempt costs a quarter of a minute
+        bench.clock.now += 14
+        assert statuses(1) == [429]
+        bench.clock.now += 2
+        assert statuses(2) == [200, 429]
+        bench.clock.now += 3600
+        assert statuses(5) == [200] * 4 + [429]
+        # times that were written by a fast clock do not close the profile for an hour
+        bench.clock.now -= 3600
+        assert statuses(5) == [200] * 4 + [429]
 
 
 def test_headers_of_safety_and_closed_doors(small):
