@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from scipy.optimize import minimize
+from scipy.optimize import approx_fprime, minimize
 
 from mvplda import PLDA, load
 from mvplda.calibration.hypotheses import HypothesisCalibrator
@@ -390,6 +390,26 @@ def brute_force_fit(
         cost, found.x, method="Powell", bounds=bounds, options={"xtol": 1e-8, "ftol": 1e-14}
     )
     return values_of(found.x)
+
+
+def test_the_gradient_of_the_calibration_of_hypotheses_is_exact(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    costs: list[Any] = []
+
+    def recording_minimize(cost: Any, *args: Any, **options: Any) -> Any:
+        costs.append(cost)
+        return minimize(cost, *args, **options)
+
+    monkeypatch.setattr("mvplda.calibration.hypotheses.minimize", recording_minimize)
+    logs, truth = hypothesis_trials(np.random.default_rng(3), (10, 12, 9, 20))
+    HypothesisCalibrator().fit(logs, truth, speakers=np.arange(len(truth)) % 8)
+    (cost,) = costs
+    # log scale, three weights, three constants, logit of the outlier probability
+    theta = np.array([-0.4, 0.9, 0.7, 1.2, 0.3, -0.2, 0.1, -0.8])
+    _, gradient = cost(theta)
+    numerical = approx_fprime(theta, lambda values: cost(values)[0], 1e-7)
+    np.testing.assert_allclose(gradient, numerical, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
