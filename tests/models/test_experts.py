@@ -16,7 +16,13 @@ from mvplda.exceptions import FewSpeakersWarning, LabelError, ParameterError
 from mvplda.models.base import BaseScorer
 from mvplda.models.committee import Committee
 from mvplda.models.cosine import CosineScorer
-from mvplda.models.expert_weights import OUTLIER_PROBABILITY, RIDGE, weigh_experts
+from mvplda.models.expert_weights import (
+    MAX_WEIGHT,
+    MIN_RELATIVE_SIZE,
+    OUTLIER_PROBABILITY,
+    RIDGE,
+    weigh_experts,
+)
 from mvplda.preprocessing import standard_chain
 
 VIEWS = {"speaker": None, "phrase": None, "speaker:phrase": None}
@@ -174,6 +180,19 @@ def test_a_few_trials_with_the_wrong_name_change_factors_little():
     wrong = np.where(np.arange(4000) % 100 == 0, 1 - truth, truth)
     (weight,), _ = weigh_experts(said, wrong)
     assert weight == pytest.approx(clean, rel=0.15)
+
+
+@pytest.mark.parametrize(("size", "weight"), [(0.9, 0.0), (1.1, MAX_WEIGHT)])
+def test_a_term_with_almost_no_evidence_has_no_weight(size: float, weight: float):
+    rng = np.random.default_rng(6)
+    truth = np.arange(400) % 2
+    llrs = rng.normal(np.where(truth == 0, 1.0, -1.0)[:, None], 1.0, (400, 2))
+    llrs *= 3 / np.sqrt(np.mean(llrs**2, axis=0))
+    llrs[:, 1] *= size * MIN_RELATIVE_SIZE
+    weights, _ = weigh_experts(np.stack([llrs, 0 * llrs], axis=1), truth)
+    assert weights[0] > 0.5
+    # above the limit the weight is as large as it may be: more of this evidence would be better
+    assert weights[1] == pytest.approx(weight)
 
 
 def test_a_factor_for_every_view_and_one_for_what_is_said_of_them_together():
