@@ -79,6 +79,16 @@ def test_a_replaced_part_is_far_where_the_rest_is_near(rng):
     assert worst > 10 * best
 
 
+def test_a_class_with_more_domains_does_not_weigh_more(rng):
+    same, near, other = (
+        np.exp(rng.normal(centre, 1.0, size=(200, 3))) for centre in (-2.0, -1.5, -1.0)
+    )
+    fitted = MATCHER.fit([same], [near], [other])
+    doubled = MATCHER.fit([same, same], [near], [other])
+    assert doubled.whole == pytest.approx(fitted.whole, rel=1e-3)
+    assert doubled.part == pytest.approx(fitted.part, rel=1e-3)
+
+
 def test_near_of_lists_and_matrices_and_sums(rng):
     scorer = model(rng)
     X, labels = recordings(rng, 24, seconds=1.0)
