@@ -247,6 +247,15 @@ def test_directions_in_which_copies_differ_are_scaled_down() -> None:
     np.testing.assert_allclose(with_copies.project(X)[:, :6], scaled, atol=1e-12)
 
 
+@pytest.mark.parametrize(("width", "directions"), [(10, 5), (79, 39), (100, 40)])
+def test_channels_are_scaled_down_in_half_of_the_directions_and_at_most_forty(
+    width: int, directions: int
+) -> None:
+    u = np.random.default_rng(8).normal(size=(300, width))
+    R = channel_directions(u, np.arange(300) // 2, np.zeros(300))
+    assert R.shape == (directions, width)
+
+
 @pytest.mark.parametrize("takes", ["none recurs", "copies are alike"])
 def test_without_copies_that_differ_nothing_is_scaled_down(takes: str) -> None:
     X, labels = corpus()
