@@ -408,7 +408,11 @@ def test_the_gradient_of_the_calibration_of_hypotheses_is_exact(
     # log scale, three weights, three constants, logit of the outlier probability
     theta = np.array([-0.4, 0.9, 0.7, 1.2, 0.3, -0.2, 0.1, -0.8])
     _, gradient = cost(theta)
-    numerical = approx_fprime(theta, lambda values: cost(values)[0], 1e-7)
+
+    def value_of(values: Any) -> float:
+        return float(cost(values)[0])
+
+    numerical = approx_fprime(theta, value_of, 1e-7)
     np.testing.assert_allclose(gradient, numerical, rtol=1e-4, atol=1e-6)
 
 

@@ -18,10 +18,6 @@ V = TypeVar("V")
 CACHE = "_cache"
 """Attribute of a scorer that holds its `ScorerCache`; copies, clones and files leave it out."""
 
-_PROBE = {"": np.zeros(1)}
-UNSHARED = sys.getrefcount(_PROBE[""])
-"""Reference count of an array that is referenced by a single dict only."""
-
 
 class ScorerCache:
     """Cached values of one scorer, and private copies of the fitted attributes that they were computed from."""
@@ -79,13 +75,6 @@ class FittedArrays(Generic[V]):
     def __get__(self, scorer: object | None, owner: type) -> Self | V:
         if scorer is None:
             return self
-        value = self.peek(scorer)
-        # the caller holds the arrays from now on, and may change them at any time
-        cache_of(scorer).exposed.add(self.name)
-        return value
-
-    def peek(self, scorer: object) -> V:
-        """Return the value without marking it as exposed: the caller must not change it."""
         attributes = vars(scorer)
         if self.name not in attributes:
             if self.compute is None:
@@ -107,17 +96,6 @@ def cache_of(scorer: object) -> ScorerCache:
     attributes = vars(scorer)
     cache: ScorerCache | None = attributes.get(CACHE)
     return attributes.setdefault(CACHE, ScorerCache()) if cache is None else cache
-
-
-def is_shared(container: Mapping[str, Any], name: str) -> bool:
-    """Return whether other objects than the container hold a reference to an array, or to an array in a dict."""
-    if sys.getrefcount(container[name]) > UNSHARED:
-        return True
-    value = container[name]
-    if isinstance(value, dict):
-        return any(is_shared(value, key) for key in value)
-    # the memory of a view belongs to another array
-    return isinstance(value, np.ndarray) and value.base is not None
 
 
 def have_equal_content(value: Any, other: Any) -> bool:
