@@ -194,3 +194,10 @@ def test_a_bundle_is_not_taken_for_its_scorer(data: Any, tmp_path: Path) -> None
         FileFormatError, match=r"holds a Bundle, not a CosineScorer: use mvplda.load or Bundle.load"
     ):
         CosineScorer.load(tmp_path / "bundle")
+
+
+@pytest.mark.parametrize("views", [["a:b", "phrase"], ["speaker", "speaker:phrase"]])
+def test_models_without_interactions_refuse_their_names(views):
+    X = np.random.default_rng(0).normal(size=(20, 4))
+    with pytest.raises(LabelError, match="has no interactions"):
+        CosineScorer(views=views).fit(X)

@@ -201,11 +201,11 @@ class Bundle(BaseScorer, BaseEstimator):
             profile_trials, indices = trials.of(rows)
             keys[rows] = question_key(informed, self.views)
             is_calibrated[rows] = self.calibration(informed) is not None
-            for h, values in self._logs(
+            informed_logs = self._logs(
                 informed, profile_trials, select_near_matches(near_matches, indices)
-            ).items():
-                if h in logs:
-                    logs[h][indices] = values
+            )
+            for h, values in logs.items():
+                values[indices] = informed_logs[h]
         countermeasure = None
         if asked.countermeasure is not None:
             countermeasure = trials.by_test(asked.countermeasure_llrs(len(tests)))

@@ -115,6 +115,15 @@ def check_view_names(views: Sequence[str]) -> None:
         checked.add(frozenset(columns))
 
 
+def check_no_interactions(views: Sequence[str], model: str) -> None:
+    """Raise `LabelError` for an interaction among the views of a model that has none."""
+    for view in views:
+        if ":" in view:
+            raise LabelError(
+                f"a {model} has no interactions; got the view {view!r}. Name its base views, or use MultiviewPLDA"
+            )
+
+
 def _check_view_name(name: str) -> None:
     """Raise `LabelError` if the name of a base view is reserved, or contains characters that are not allowed."""
     meaning = RESERVED_VIEWS.get(name.lower())

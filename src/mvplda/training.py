@@ -125,6 +125,8 @@ def train(
     progress : write a line to standard error whenever people are held out
     """
     vectors = np.asarray(X)
+    # the names of the columns of a table are checked whenever the model scores
+    table = X if hasattr(X, "columns") else vectors
     columns = {view: np.asarray(column) for view, column in labels.items()}
     check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
     options = dict(settings or {})
@@ -149,7 +151,7 @@ def train(
         with warnings.catch_warnings():
             # The card says, once, that people are few.
             warnings.simplefilter("ignore", MvpldaWarning)
-            bundle.fit(vectors, columns)
+            bundle.fit(table, columns)
         _keep_few_posteriors(committee, next(iter(columns)))
     elif model in find_scorers():
         chain = None
@@ -160,7 +162,7 @@ def train(
         bundle = Bundle(chain, scorer, extractor)
         if progress:
             show_fit(title, scorer)
-        bundle.fit(vectors, columns or None)
+        bundle.fit(table, columns or None)
     else:
         raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
     counts = {view: count_named(column) for view, column in columns.items()}

@@ -105,6 +105,8 @@ class Decision:
             return f"Accepted: {same} (LLR {self.llr:+.2f}, {odds})."
         outcome = "Inconclusive" if self.answer == "inconclusive" else "Rejected"
         reason = REASONS.get(self.reason, self.reason.replace("_", " "))
+        if self.reason == "both":
+            reason = " and ".join(f"wrong {view}" for view in self.views)
         direction = "for" if self.llr >= 0 else "against"
         return f"{outcome}: {reason} (LLR {self.llr:+.2f}, {odds} {direction} the {same})."
 
@@ -213,7 +215,7 @@ def _decide_trial(
         failed = [view for view, values in evidence.items() if values.is_unlikely]
     if failed:
         verdict = "reject"
-    elif verdict == "reject" and len(evidence) == 1:
+    elif verdict == "reject" and len(evidence) == 1 and SPOOF not in probabilities:
         failed = list(evidence)
 
     views = {view: _view_verdict(values, llr, point) for view, values in evidence.items()}
@@ -223,7 +225,7 @@ def _decide_trial(
     if verdict == "reject" and not failed:
         # Each view alone is more likely the same, but not all together: no single view is decided.
         views = dict.fromkeys(views, "inconclusive")
-    return verdict, _reason(verdict, failed, probabilities), views
+    return verdict, _reason(verdict, failed, evidence, probabilities), views
 
 
 def _view_verdict(evidence: ViewEvidence, llr: float, point: OperatingPoint) -> Verdict:
@@ -233,17 +235,22 @@ def _view_verdict(evidence: ViewEvidence, llr: float, point: OperatingPoint) -> 
     return "inconclusive"
 
 
-def _reason(verdict: Verdict, failed: Sequence[str], probabilities: Mapping[str, float]) -> str:
-    """Return the reason of a verdict that is not accept."""
+def _reason(
+    verdict: Verdict,
+    failed: Sequence[str],
+    evidence: Mapping[str, ViewEvidence],
+    probabilities: Mapping[str, float],
+) -> str:
+    """Return the reason of a verdict that is not accept: of several failed views among others, the least likely one."""
     spoof = probabilities.get(SPOOF, 0.0)
     if spoof > 0.5:
         return "suspected_replay"
     if verdict == "inconclusive":
         return "not_enough_evidence"
-    if len(failed) > 1:
+    if len(failed) > 1 and len(failed) == len(evidence):
         return "both"
     if failed:
-        return f"wrong_{failed[0]}"
+        return f"wrong_{min(failed, key=lambda view: evidence[view].llr)}"
     # No single view failed, so that a spoof is suspected if it is the most likely alternative.
     if spoof > max(p for name, p in probabilities.items() if name != SPOOF):
         return "suspected_replay"

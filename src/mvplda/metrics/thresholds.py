@@ -105,7 +105,8 @@ def threshold_for(
     worst = max(thresholds, key=lambda kind: thresholds[kind])
     if math.isinf(max(thresholds[worst], lowest)):
         _refuse_infinite(rows, far)
-    threshold = max(thresholds[worst], lowest)
+    # scores of +infinity are accepted at every threshold: rates are those at the largest finite one
+    threshold = min(max(thresholds[worst], lowest), float(np.finfo(np.float64).max))
     rates = {kind: _rates_at(threshold, trials) for kind, trials in rows.items()}
     speakers = rows[worst].speakers()[1]
     return ThresholdPoint(

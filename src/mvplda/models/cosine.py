@@ -13,7 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 from .._typing import AnyArray, Array, Json, Labels, Ranks
 from ..backend import as_vectors, check_feature_names, like
 from ..exceptions import DataError
-from ..labels import are_named, base_columns, check_view_names, label_columns
+from ..labels import (
+    are_named,
+    base_columns,
+    check_no_interactions,
+    check_view_names,
+    label_columns,
+)
 from ..persistence import fingerprint
 from ..scoring.pair_terms import ScoreTerms, row_products
 from .base import BaseScorer
@@ -66,6 +72,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
         elif y is not None and are_named(y):
             views = tuple(label_columns(y, None))
         check_view_names(views)
+        check_no_interactions(views, type(self).__name__)
         self.views_ = dict.fromkeys(views, 0)
         return self
 

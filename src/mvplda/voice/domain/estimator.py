@@ -32,7 +32,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from ...backend import as_vectors, check_feature_names, like
 from ...exceptions import DataError, LabelError, ParameterError
-from ...labels import check_view_names, exact_names, names_from_file
+from ...labels import check_no_interactions, check_view_names, exact_names, names_from_file
 from ...models.base import BaseScorer
 from ...models.caching import FittedArrays, as_key, cache_of
 from ...models.checks import concatenate_columns, require_labels
@@ -421,6 +421,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         """Raise an error for views that the model cannot have."""
         views = tuple(dict.fromkeys(view for _, _, view in self._columns()))
         check_view_names(views)
+        check_no_interactions(views, type(self).__name__)
         if len(views) > 2:
             # the variances are those of one other view and of cells of two views
             raise ParameterError(
