@@ -51,7 +51,7 @@ def labelled(folder, speakers="speakers", phrases="phrases"):
         ("committee", "labels=3", "no setting 'labels'"),
         ("committee", "dim=x", "has no setting 'dim'"),
         ("committee", "known=3", "known must be a list"),
-        ("committee", "weights=3", "weights is"),
+        ("committee", "weights=3", "weights must be"),
         ("multiview", "nosuch=1", "no setting 'nosuch'; it has noise, "),
         ("multiview", "views=3", "no setting 'views'"),
         ("multiview", "tol=x", "tol is a number"),

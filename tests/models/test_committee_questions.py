@@ -76,7 +76,7 @@ def test_known_classes_follow_their_profiles_into_lists_and_bands(monkeypatch):
         ({"weights": {"one": -1.0}}, "a weight is"),
         ({"weights": {"one": {"phrase": np.nan}}}, "a weight is"),
         ({"weights": {"one": {"room": 1.0}}}, "name 'room'"),
-        ({"weights": "learned"}, "weights is"),
+        ({"weights": "learned"}, "weights must be"),
         ({"folds": 1}, "folds is"),
         ({"folds": 2.5}, "folds is"),
         ({"enrolment": 0}, "enrolment is"),

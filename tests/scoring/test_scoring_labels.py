@@ -231,7 +231,7 @@ def test_claims_must_be_of_the_right_type_and_known(trained, rng):
         trained.llr(labelled, e, known={"b": ["x", "y"]})
     with pytest.raises(LabelError, match="one type"):
         trained.llr(labelled, trained.enrol(e, labels={"b": [1, 2]}))
-    with pytest.raises(ParameterError, match="leave it out of given"):
+    with pytest.raises(ParameterError, match="cannot be in given"):
         trained.llr(labelled, labelled, given={"b": "same"})
     with pytest.raises(ParameterError, match="question is empty"):
         trained.llr(

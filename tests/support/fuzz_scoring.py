@@ -486,7 +486,7 @@ def mistakes(case: Case, run: Run) -> Iterable[tuple[str, type[Exception], Calla
         yield "given says perhaps", ParameterError, llr(given={first: "perhaps"}, same=bases[-1])
         yield "asked and given at once", ParameterError, llr(same=first, given={first: "same"})
         yield (
-            "every view is given",
+            "every view is in given",
             ParameterError,
             llr(given=dict.fromkeys(open_views, "different")),
         )

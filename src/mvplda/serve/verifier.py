@@ -110,7 +110,7 @@ class Verifier:
     def _rate_until(self, work: Transaction, row: ProfileRow) -> float:
         """Return the time until which this attempt and earlier ones use up the rate limit.
 
-        Each costs its share of a minute.
+        With a limit of n attempts per minute, each attempt uses 1/n minute.
         """
         rate = self.settings.profile_rate
         if not rate:

@@ -31,7 +31,7 @@ MAX_COMPARED = 20
 
 
 def single_profile(bundle: Bundle, side: ExtractedVectors, name: str) -> Profiles:
-    """Return one profile of all vectors of a side; without names of sessions they are of one."""
+    """Return one profile of all vectors of a side; without session names they belong to one session."""
     names = [name] * len(side.X)
     labels = session_labels(bundle, side.sessions or names) | phrase_labels(bundle, side.phrases)
     return bundle.enrol(side.X, names, labels or None)

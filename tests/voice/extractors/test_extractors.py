@@ -190,9 +190,7 @@ def test_a_file_other_than_its_recipe_vouches_for_is_refused(tmp_path):
         "abc"
     )  # what they were made of names the weights
     network(file, seed=1, family=None)
-    with pytest.raises(
-        FileFormatError, match="is not the file that the recipe beside it was written for"
-    ):
+    with pytest.raises(FileFormatError, match="does not match its recipe"):
         load_extractor(file)
 
 

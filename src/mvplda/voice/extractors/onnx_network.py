@@ -282,9 +282,9 @@ class OnnxNetwork:
         for name, digest in weights.files.items():
             if hashes[name] != digest:
                 raise FileFormatError(
-                    f"{self.path.parent / name} is not the file that the recipe beside it was written for (SHA-256 "
-                    f"{hashes[name][:12]}..., the recipe has {digest[:12]}...): fetch it again, or delete [weights] "
-                    "from the recipe if it is another network"
+                    f"{self.path.parent / name} does not match its recipe (SHA-256 {hashes[name][:12]}..., "
+                    f"expected {digest[:12]}...): fetch it again, or delete [weights] from the recipe if the network "
+                    "was replaced"
                 )
         if weights.source and set(hashes) <= set(weights.files):
             return weights.source
