@@ -42,7 +42,7 @@ def test_what_was_not_added_cannot_be_subtracted() -> None:
     with pytest.raises(DataError, match="nothing would be left"):
         whole - whole
     stranger = {**labels, "speaker": np.where(np.arange(900) == 0, "stranger", labels["speaker"])}
-    with pytest.raises(DataError, match=r"1 vector\(s\) too many"):
+    with pytest.raises(DataError, match=r"1 more vector\(s\)"):
         whole - of(X, stranger, slice(20))
     with pytest.raises(LabelError, match="are text and numbers"):
         whole - of(X, {**labels, "speaker": np.arange(900)}, slice(20))
@@ -67,7 +67,7 @@ def test_other_vectors_of_a_class_cannot_be_subtracted() -> None:
     four = {"speaker": np.array(["a", "a", "b", "b"]), "phrase": np.array([1, 1, 2, 2])}
     crossed = {"speaker": np.array(["a"]), "phrase": np.array([2])}
     for views in (("speaker", "phrase"), VIEWS):
-        with pytest.raises(DataError, match=r"1 vector\(s\) too many"):
+        with pytest.raises(DataError, match=r"1 more vector\(s\)"):
             of(X[:4], four, slice(None), views=views) - of(X[:1], crossed, slice(None), views=views)
 
 

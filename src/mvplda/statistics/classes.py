@@ -230,7 +230,7 @@ def subtract(whole: SufficientStatistics, removed: SufficientStatistics) -> Suff
     fewest = min(float(counts.min(initial=0)) for counts in (*result.counts.values(), *tables))
     if fewest < 0 or result.n < 1:
         raise DataError(
-            f"{-fewest:.0f} more vector(s) would be subtracted than a class or cell has, or nothing would be left: "
+            f"{abs(fewest):.0f} more vector(s) would be subtracted than a class or cell has, or nothing would be left: "
             "subtract only vectors that were added"
         )
 
