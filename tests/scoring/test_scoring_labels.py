@@ -411,7 +411,7 @@ def test_changed_parameters_are_noticed(rng):
 def test_an_id_is_not_nan(ids: Any) -> None:
     model = any_model({"a": 2})
     X = np.random.default_rng(0).normal(size=(2, D))
-    with pytest.raises(LabelError, match="an id is NaN"):
+    with pytest.raises(LabelError, match="ids contain NaN"):
         model.enrol(X, ids)
 
 
