@@ -51,7 +51,7 @@ def put(command, where, what):
         ("folder", "folder"),
         ("nan.npz", "NaN or infinity, the first is 'u0'"),
         ("none.npz", "contains no vectors"),
-        ("one.npz", "one vector"),
+        ("one.npz", "at least two vectors"),
         ("same.npz", "no variance"),
         ("strangers.npz", "lists none of the 200 ids"),
         ("noise.safetensors", "not a safetensors file"),
