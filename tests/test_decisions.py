@@ -248,6 +248,13 @@ def test_a_name_is_given_by_probabilities_that_add_up() -> None:
     assert some.probabilities.sum() + some.none == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_the_most_probable_profile_is_named_wherever_it_stands(position: int) -> None:
+    llrs = [-3.0, -5.0]
+    llrs.insert(position, 9.0)
+    assert name_among(llrs, OperatingPoint(3.0)).best == position
+
+
 def test_a_question_about_the_voice_is_not_decided_by_the_words() -> None:
     decision = decide(answer(0, 9, -9, 0, same="speaker"), point_for(far=0.01))
     assert (decision.answer, decision.voice, decision.words) == ("accept", "accept", None)
