@@ -14,6 +14,7 @@ from mvplda.exceptions import DataError
 from mvplda.model_files import MODEL_FILE, REPORT_FILE
 from mvplda.voice.profile_file import ProfileBook
 from mvplda.voice.setup import Setup, _best, setup, setup_vectors
+from mvplda.voice.setup_report import MIN_TRAINING_PEOPLE
 
 PEOPLE, TAKES, WIDTH = 12, 3, 8
 
@@ -149,3 +150,12 @@ def test_progress_starts_with_none_of_the_recordings(
 ):
     setup(recordings / "sound", extractors=[str(recordings / "net.onnx")], progress=True)
     assert capsys.readouterr().err.startswith("extracting vectors of recordings 0/6 ")
+
+
+@pytest.mark.parametrize("n_people", [MIN_TRAINING_PEOPLE - 1, MIN_TRAINING_PEOPLE])
+def test_a_model_is_trained_from_the_fewest_people_on(n_people: int):
+    X, speakers, _ = drawn()
+    rows = slice(n_people * TAKES)
+    made = setup_vectors(X[rows], {"speaker": speakers[rows]})
+    is_too_few = "too few to train a model" in made.report
+    assert is_too_few == (n_people < MIN_TRAINING_PEOPLE)

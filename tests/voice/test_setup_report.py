@@ -39,6 +39,11 @@ def test_the_worst_kind_has_the_highest_rate_and_not_the_highest_end_of_an_inter
     assert "(95 % interval: 1 to 6)" in sentence
 
 
+def test_a_threshold_at_the_lowest_is_described_as_the_lowest_in_use() -> None:
+    assert "the lowest threshold in use" in point_sentence("speaker", point(0.0), 0.01)
+    assert "for 1 % false acceptances" in point_sentence("speaker", point(0.5), 0.01)
+
+
 def test_a_model_with_a_domain_is_described_only_for_the_phrases_that_it_has() -> None:
     # no phrase of this model is enrolled by name
     assert thresholds_in_report(domain_bundle().fitted_scorer) == ["1.00"]
