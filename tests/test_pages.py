@@ -78,7 +78,6 @@ RUN_ELSEWHERE = {
 """The test of all blocks of a page in one language."""
 SOUND = {
     "docs/audio.md",
-    "docs/coming-from-azure.md",
     "docs/extractors.md",
     "docs/index.md",
     "docs/installation.md",
