@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 
 from mvplda import PLDA, Bundle, CosineScorer, MultiviewPLDA, load, persistence
 from mvplda.calibration.hypotheses import HypothesisCalibrator
-from mvplda.exceptions import DataError, FileFormatError, ParameterError
+from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.preprocessing import Centring, standard_chain
 
 

@@ -188,3 +188,13 @@ def test_transactions_by_trying_one_attempt_after_the_other(most):
         transactions(scores, np.where(np.arange(60) % 2, "target", "nontarget"), profiles, sessions)
     with pytest.raises(ParameterError, match="at least one attempt"):
         transactions(scores, kinds, profiles, sessions, 0)
+
+
+def test_rates_count_scores_of_infinity() -> None:
+    """One of eight impostors at +infinity is accepted at every threshold, and so is one of two targets."""
+    scores = np.array([-1, 0, 0, 0, -1, np.inf, 1, 0, np.inf, -2.0])
+    kinds = np.array(["IW"] * 8 + ["TC"] * 2)
+    enrolled = np.arange(10) % 5
+    tested = np.append((np.arange(8) + 1) % 5, enrolled[8:])
+    point = threshold_for(scores, kinds, 0.2, enrolled, tested)
+    assert (point.far["IW"].estimate, point.frr.estimate) == (1 / 8, 1 / 2)

@@ -105,8 +105,10 @@ def threshold_for(
     worst = max(thresholds, key=lambda kind: thresholds[kind])
     if math.isinf(max(thresholds[worst], lowest)):
         _refuse_infinite(rows, far)
-    # scores of +infinity are accepted at every threshold: rates are those at the largest finite one
-    threshold = min(max(thresholds[worst], lowest), float(np.finfo(np.float64).max))
+    threshold = max(thresholds[worst], lowest)
+    if np.isposinf(np.asarray(scores, dtype=np.float64)).any():
+        # such scores are accepted at every threshold, so that the largest finite one shows their rates
+        threshold = min(threshold, float(np.finfo(np.float64).max))
     rates = {kind: _rates_at(threshold, trials) for kind, trials in rows.items()}
     speakers = rows[worst].speakers()[1]
     return ThresholdPoint(

@@ -26,7 +26,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     """Address to listen at; API keys are required unless it is a local address."""
     port: int = Field(default=8765, ge=1, le=65535)
-    """Port to listen at."""
+    """Port that the service listens at."""
     role: Literal["all", "verify", "identify"] = "all"
     """Endpoints of this instance: verification of a claimed person, identification, or both."""
     search: Literal["memory", "pgvector"] = "memory"
