@@ -31,8 +31,8 @@ TOLERANCE = 0.01
 """Relative difference of a number that passes, unless the row has a tolerance of its own."""
 ROUNDING = 1e-6
 """Absolute difference that always passes: an error rate of zero has no relative difference."""
-IGNORED = ("seconds", "provenance")
-"""Entries that differ between any two runs."""
+IGNORED = ("seconds", "provenance", "definitions")
+"""Entries of a row that are not compared: CPU times, records of the maker, and explanations of the metrics."""
 
 
 @dataclass(frozen=True)
