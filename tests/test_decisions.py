@@ -20,7 +20,7 @@ from mvplda.decisions import (
     naming_options,
     point_for,
 )
-from mvplda.decisions.verdicts import odds_text
+from mvplda.decisions.verdicts import ViewEvidence, _decide_trial, odds_text
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.scoring.answer import Answer
 
@@ -383,3 +383,21 @@ def test_odds_are_shown_up_to_a_million(odds: float, text: str) -> None:
 
 def test_an_infinite_llr_has_odds_in_words() -> None:
     assert odds_text(math.inf) == odds_text(-5000.0) == "over 1,000,000:1"
+
+
+def test_of_two_failed_views_among_three_the_less_likely_one_is_the_reason() -> None:
+    evidence = {
+        "speaker": ViewEvidence(5.0, False),
+        "phrase": ViewEvidence(-2.0, True),
+        "room": ViewEvidence(-4.0, True),
+    }
+    verdict, reason, views = _decide_trial(-3.0, evidence, {"speaker": 1.0}, OperatingPoint(2.0))
+    assert (verdict, reason, views["speaker"]) == ("reject", "wrong_room", "accept")
+
+
+def test_a_likely_view_beside_a_likelier_spoof_is_not_the_reason() -> None:
+    probabilities = {"speaker": 0.438, "nothing": 0.194, "spoof": 0.45}
+    evidence = {"speaker": ViewEvidence(0.12, False)}
+    verdict, reason, views = _decide_trial(-0.2, evidence, probabilities, OperatingPoint(2.0))
+    assert (verdict, reason) == ("reject", "suspected_replay")
+    assert views["speaker"] != "reject"

@@ -193,3 +193,14 @@ def test_an_error_on_held_out_people_leaves_the_filters_of_warnings_as_they_were
         held.evidence(("phrase",))
     assert error.traceback
     assert warnings.filters == before
+
+
+@pytest.mark.parametrize("model", [COMMITTEE, "cosine", "multiview"])
+def test_a_model_trained_on_a_table_refuses_its_columns_in_another_order(model):
+    pandas = pytest.importorskip("pandas")
+    X, labels, _ = mvplda.make_two_views(20, 5, 5, 6, (2, 2), held_out=2, random_state=0)
+    table = pandas.DataFrame(X, columns=list("abcdef"))
+    bundle = train(table, labels, model=model, folds=0)
+    assert np.isfinite(bundle.llr(table[:2], table[2:4])).all()
+    with pytest.raises(mvplda.MvpldaError, match="feature names"):
+        bundle.llr(table[:2], table[2:4][list("fedcba")])
