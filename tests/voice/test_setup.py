@@ -61,6 +61,28 @@ def test_a_recording_of_two_people_is_reported_and_used_for_neither():
         setup_vectors(X[:2], {"speaker": ["a", "b"]}, marks=["m0", "m0"])
 
 
+def test_a_recording_of_two_phrases_is_reported_and_used_for_neither():
+    X, speakers, marks = drawn()
+    phrases = np.tile(["yes", "no", "maybe"], PEOPLE)
+    labels = {"speaker": speakers[1:], "phrase": phrases[1:]}
+    without = setup_vectors(X[1:], labels, marks=marks[1:])
+    doubled = [*range(len(X)), 0]
+    labels = {"speaker": speakers[doubled], "phrase": np.append(phrases, "no")}
+    doubled_marks = [marks[row] for row in doubled]
+    for order in (np.arange(len(doubled)), np.arange(len(doubled))[::-1]):
+        result = setup_vectors(
+            X[doubled][order],
+            {view: column[order] for view, column in labels.items()},
+            marks=[doubled_marks[row] for row in order],
+        )
+        recordings = "m0 (yes) and m0 (no)" if order[0] == 0 else "m0 (no) and m0 (yes)"
+        line = f"Left out: one recording with labels of several phrases: {recordings}."
+        assert line in result.report
+        assert sorted(result.vectors.ids) == sorted(without.vectors.ids)
+    with pytest.raises(DataError, match=r"several phrases: m0 \(a\) and m0 \(b\)"):
+        setup_vectors(X[:2], {"speaker": ["s", "s"], "phrase": ["a", "b"]}, marks=["m0", "m0"])
+
+
 def test_a_folder_with_every_file_twice_is_that_folder(tmp_path: Path):
     net = str(network(tmp_path / "net.onnx", dimension=24))
     for where in ("once", "twice"):

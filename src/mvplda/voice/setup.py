@@ -188,8 +188,8 @@ def setup_vectors(
 ) -> Setup:
     """Set up a model from vectors and labels, as `setup` does from recordings.
 
-    Copies are removed first: among equal marks of one person only the first vector is used; equal marks of different
-    people are all dropped.
+    Copies are removed first: of vectors with equal marks and labels only the first is used; vectors with equal marks
+    and different labels, such as two people or two phrases, are all left out.
 
     marks : one text per vector, equal for copies of a recording, such as a hash; empty: there are no copies
     files : name of the recording of every vector, for the report; empty: use `marks`
@@ -202,7 +202,7 @@ def setup_vectors(
     columns = {view: np.asarray(column) for view, column in labels.items()}
     if "speaker" not in columns or is_missing(columns["speaker"]).any():
         raise LabelError("expected a speaker for every vector: profiles are made per speaker")
-    rows, copy_lines = _distinct_rows(columns["speaker"], marks, files)
+    rows, copy_lines = _distinct_rows(columns, marks, files)
     vectors = vectors[rows]
     columns = {view: column[rows] for view, column in columns.items()}
     people_line = _count_people(columns["speaker"])
@@ -266,11 +266,11 @@ def _phrase_names(labels: Mapping[str, ArrayLike], rows: IntArray) -> list[str]:
 
 
 def _distinct_rows(
-    speakers: Names, marks: Sequence[str], files: Sequence[str]
+    labels: Mapping[str, Names], marks: Sequence[str], files: Sequence[str]
 ) -> tuple[IntArray, list[str]]:
     """Return the rows without copies, and report lines about the rows left out."""
     if not len(marks):
-        return np.arange(len(speakers)), []
+        return np.arange(len(labels["speaker"])), []
     names = files or marks
     rows_of_mark: dict[str, list[int]] = {}
     for row, mark in enumerate(marks):
@@ -279,22 +279,25 @@ def _distinct_rows(
     lines = []
     n_copies = 0
     for rows in rows_of_mark.values():
+        differing = [view for view in labels if len({str(labels[view][row]) for row in rows}) > 1]
         # at most one of the labels is right, and nothing shows which
-        if len({str(speakers[row]) for row in rows}) > 1:
-            recordings = " and ".join(f"{names[row]} ({speakers[row]})" for row in rows)
-            lines.append(f"Left out: one recording with labels of several people: {recordings}.")
+        if differing:
+            view = "speaker" if "speaker" in differing else differing[0]
+            recordings = " and ".join(f"{names[row]} ({labels[view][row]})" for row in rows)
+            classes = "people" if view == "speaker" else f"{view}s"
+            lines.append(f"Left out: one recording with labels of several {classes}: {recordings}.")
             continue
         distinct.append(rows[0])
         n_copies += len(rows) - 1
     if len(lines) > MAX_LISTED:
         lines[MAX_LISTED:] = [
-            f"Left out: {len(lines) - MAX_LISTED} more recordings with labels of several people."
+            f"Left out: {len(lines) - MAX_LISTED} more recordings with contradictory labels."
         ]
     if n_copies:
         lines.append(f"{n_copies} recordings are copies of others and were left out.")
     if not distinct:
         raise DataError(
-            f"every recording has labels of several people. {lines[0]} Pass different recordings for each person"
+            f"every recording has contradictory labels. {lines[0]} Pass each recording once, in the right folder"
         )
     return np.sort(np.asarray(distinct, dtype=np.int64)), lines
 
