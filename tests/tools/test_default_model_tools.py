@@ -9,7 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from mvplda import load
+from mvplda.decisions import decide_each
 from mvplda.exceptions import DataError
+from mvplda.scoring.answer import Answer
+from mvplda.scoring.question import Question
 from mvplda.voice.audio.speech_detection import SoundSegment, bandwidth_hz
 from mvplda.voice.default_model import DEFAULT_MODEL
 from mvplda.voice.extractors.recipe import default_recipes
@@ -37,18 +40,20 @@ def test_conditions_change_a_recording_and_its_length_not(name: str) -> None:
     assert not np.allclose(heard, clean)
 
 
-def drawn_trials(domain: str, seed: int) -> trials.DeploymentTrials:
+def drawn_trials(domain: str, seed: int, per_kind: int = 500) -> trials.DeploymentTrials:
+    """Draw trials of each kind; the later the seed, the harder they are."""
     rng = np.random.default_rng(seed)
-    truth = np.repeat([0, 1, 2, 3], 500)
-    voice = np.where(truth < 2, 3.0, -3.0) + rng.normal(size=2000)
-    phrase = np.where(truth % 2 == 0, 2.0, -2.0) + rng.normal(size=2000)
+    truth = np.repeat([0, 1, 2, 3], per_kind)
+    noise_scale = 1.0 + seed
+    voice = np.where(truth < 2, 3.0, -3.0) + noise_scale * rng.normal(size=len(truth))
+    phrase = np.where(truth % 2 == 0, 2.0, -2.0) + noise_scale * rng.normal(size=len(truth))
     logs = {
         ("speaker", "phrase"): voice + phrase,
         ("speaker",): voice,
         ("phrase",): phrase,
-        (): np.zeros(2000),
+        (): np.zeros(len(truth)),
     }
-    speakers = rng.integers(0, 25, 2000)
+    speakers = rng.integers(0, 25, len(truth))
     return trials.DeploymentTrials(domain, "clean", 20, None, logs, truth, speakers, {})
 
 
@@ -70,9 +75,30 @@ def test_no_kind_of_impostor_passes_the_threshold_more_often_than_promised() -> 
     assert low <= point.measured["far"]["TW"][0] <= high
 
 
+@pytest.mark.parametrize("far", build.FARS)
+def test_stored_rates_keep_the_promise_where_domains_differ_in_size(far: float) -> None:
+    deployments = [drawn_trials("large and easy", 0, 900), drawn_trials("small and hard", 1, 300)]
+    calibrated = trials.CalibratedTrials(deployments)
+    measured = calibrated.point(far).measured
+    worst = max(rate.estimate for rate in measured["far"].values())
+    assert far - 1 / 300 <= worst <= far
+    # the same rate as a mean over domains, each decided as in use
+    missed = []
+    for drawn in deployments:
+        logs = drawn.calibrated(calibrated.calibrator)
+        size = len(drawn.truth)
+        question = Question()
+        keys = np.full(size, "speaker+phrase")
+        answer = Answer(logs, question.ratio(trials.VIEWS), question, keys, np.ones(size, bool))
+        points = [calibrated.point(far)] * size
+        verdicts = np.array([decision.answer for decision in decide_each(answer, points)])
+        missed.append(np.mean(verdicts[drawn.truth == 0] != "accept"))
+    assert measured["frr"].estimate == pytest.approx(np.mean(missed))
+
+
 def test_what_never_happened_may_happen_to_one_of_few() -> None:
     never = np.zeros(100, dtype=bool)
-    share, low, high = trials.share_over_people(never, np.arange(100) % 10, ~never)
+    share, low, high = trials.share_over_people(never, np.arange(100) % 10, np.full(100, 0.01))
     assert (share, low) == (0.0, 0.0)
     assert high == pytest.approx(1 - 0.05**0.1)
 

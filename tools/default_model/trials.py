@@ -131,28 +131,37 @@ class CalibratedTrials:
         for kind in IMPOSTOR_KINDS[self.views]:
             rows = np.flatnonzero(self.truth == kind)
             rows = rows[np.argsort(scores[rows])]
-            domains, domain_index = np.unique(self.domain[rows], return_inverse=True)
-            share = 1.0 / (np.bincount(domain_index)[domain_index] * len(domains))
-            # rate of acceptance if the threshold is the score of each row
-            passed = 1.0 - np.cumsum(share)
-            limits.append(float(scores[rows[np.searchsorted(-passed, -far)]]))
+            # rate of acceptance if only higher scores than that of each row are accepted
+            passed = 1.0 - np.cumsum(equal_weights(self.domain[rows]))
+            highest_rejected = scores[rows[np.searchsorted(-passed, -far)]]
+            limits.append(float(np.nextafter(highest_rejected, np.inf)))
         return max(limits)
 
     def point(self, far: float) -> OperatingPoint:
-        """Return the operating point for a rate of false acceptances, with the rates measured there."""
+        """Return the operating point for a rate of false acceptances, with the rates measured there.
+
+        Domains weigh the same in the rates, as they do in the threshold.
+        """
         threshold = self.threshold(far)
         accepted = ratios(self.logs, self.views) >= threshold
         impostors = IMPOSTOR_KINDS[self.views]
-        rates = {
-            KINDS[kind]: share_over_people(accepted, self.speaker, self.truth == kind)
-            for kind in impostors
-        }
-        owners = ~np.isin(self.truth, impostors)
-        missed = share_over_people(~accepted, self.speaker, owners)
+        rates = {KINDS[kind]: self._rate(accepted, self.truth == kind) for kind in impostors}
+        missed = self._rate(~accepted, ~np.isin(self.truth, impostors))
         basis = "corpora that were left out, in five conditions, all corpora weighing the same"
         people = len(np.unique(self.speaker))
         measured = MeasuredRates(far=rates, frr=missed)
         return OperatingPoint(threshold, 0.0, far, measured, people, basis)
+
+    def _rate(self, events: BoolArray, rows: BoolArray) -> RateInterval:
+        """Return the rate of events among some trials, with its interval."""
+        weights = equal_weights(self.domain[rows])
+        return share_over_people(events[rows], self.speaker[rows], weights)
+
+
+def equal_weights(groups: Names) -> Array:
+    """Return a weight per trial (n,), equal in sum for every group; all weights sum to 1."""
+    names, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    return np.asarray(1.0 / (counts[codes] * len(names)))
 
 
 def ratios(logs: Mapping[Hypothesis, Array], views: tuple[str, ...]) -> Array:
@@ -160,21 +169,20 @@ def ratios(logs: Mapping[Hypothesis, Array], views: tuple[str, ...]) -> Array:
     return Question(views).ratio(VIEWS).of(logs)
 
 
-def share_over_people(events: BoolArray, speakers: Names, rows: BoolArray) -> RateInterval:
-    """Return the share of events among some trials, and its 95 % interval from a bootstrap over people.
+def share_over_people(events: BoolArray, speakers: Names, weights: Array) -> RateInterval:
+    """Return the weighted share of events among trials, and its 95 % interval from a bootstrap over people.
 
     Without any event, the upper limit is 1 - 0.05^(1 / people), about 3 / people.
     """
-    events = events[rows]
-    people, codes = np.unique(speakers[rows], return_inverse=True)
-    counts = np.bincount(codes)
-    hits = np.bincount(codes, events)
+    people, codes = np.unique(speakers, return_inverse=True)
+    totals = np.bincount(codes, weights)
+    hits = np.bincount(codes, weights * events)
     draws = np.random.default_rng(0).integers(0, len(people), (BOOTSTRAP, len(people)))
-    shares = hits[draws].sum(axis=1) / counts[draws].sum(axis=1)
+    shares = hits[draws].sum(axis=1) / totals[draws].sum(axis=1)
     low, high = np.quantile(shares, (0.025, 0.975))
     if not events.any():
         high = 1 - 0.05 ** (1 / len(people))
-    return RateInterval(float(events.mean()), float(low), float(high))
+    return RateInterval(float(np.average(events, weights=weights)), float(low), float(high))
 
 
 def deployment_trials(
