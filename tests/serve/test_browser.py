@@ -212,10 +212,10 @@ def owner(door: Door) -> str:
         door.page.wait_for_selector(f"text=Recording {take} of 3")
         door.hears(OWNER, PHRASE)
         door.page.click("button.record")
-        door.page.wait_for_selector(f".take.kept >> nth={take - 1}", timeout=20_000)
+        door.page.wait_for_selector(f".recording.accepted >> nth={take - 1}", timeout=20_000)
         if number == 0:
             door.page.click("text=Redo")
-            door.page.wait_for_selector(".take.kept", state="detached")
+            door.page.wait_for_selector(".recording.accepted", state="detached")
     door.page.wait_for_selector("text=You are enrolled, Ann")
     door.check()
     return "Ann"
@@ -276,12 +276,12 @@ def test_a_replayed_challenge_is_turned_away(
     )
     monkeypatch.setattr("mvplda.serve.verifier.secrets", first)
     claim(challenged=True)
-    asked = door.page.inner_text(".phrase").strip("“”")
+    asked = door.page.inner_text("p.phrase").strip("“”")
     door.hears(OWNER, asked)
     assert door.judged() == ("accept", "")
     door.page.click("text=Try again")
     door.page.wait_for_selector("text=Valid once, for")
-    assert door.page.inner_text(".phrase").strip("“”") != asked
+    assert door.page.inner_text("p.phrase").strip("“”") != asked
     decision, reason = door.judged()  # the microphone still hears what it heard
     assert decision == "reject"
     assert reason in ("wrong_phrase", "suspected_replay")
@@ -311,7 +311,7 @@ def test_silence_ends_early_and_all_that_is_needed_is_above_the_fold(
     )
     gone = door.page.evaluate(f"Math.max(...{styles}.map(Number))")
     assert 0.2 < gone < 0.7
-    for part in (".phrase", ".says", "button.record", ".levels"):
+    for part in ("p.phrase", ".instruction", "button.record", ".levels"):
         box = door.page.locator(part).bounding_box()
         assert box["y"] + box["height"] < height - 120, part
 

@@ -45,7 +45,7 @@ function send(path, sound, fields) {
 }
 
 /** Every page of a list, up to a number of items. */
-async function all(path, most = 2000) {
+async function all(path, limit = 2000) {
   const items = [];
   let after = "";
   do {
@@ -53,7 +53,7 @@ async function all(path, most = 2000) {
       `${path}${path.includes("?") ? "&" : "?"}top=500${after && `&after=${encodeURIComponent(after)}`}`);
     items.push(...page.items);
     after = page.next ?? "";
-  } while (after && items.length < most);
+  } while (after && items.length < limit);
   return items;
 }
 

@@ -6,9 +6,9 @@ import { settings } from "./settings.js";
 
 const BARS = 56;
 
-/** `onsound(file, take)` receives the recording; `take` is null for an uploaded file. */
+/** `onsound(file, recording)` receives the sound; `recording` holds its samples, or is null for an uploaded file. */
 export function booth({ phrase, hint, onsound }) {
-  let take = null;
+  let recorder = null;
   const face = h("span", { class: "face" });
   const label = h("span", { class: "label" });
   const circle = (name, cx) => [s("circle", { class: `${name} full`, cx, cy: 50, r: 48 }),
@@ -18,29 +18,29 @@ export function booth({ phrase, hint, onsound }) {
   const meter = h("div", { class: "levels", role: "meter", "aria-label": "Level in dB", "aria-valuemin": -60,
     "aria-valuemax": 0, "aria-valuenow": -60 },
     h("span", {}, "quiet"), h("span", {}, "good"), h("span", {}, "too loud"));
-  const says = h("p", { class: "says" });
+  const instruction = h("p", { class: "instruction" });
   const file = h("input", { type: "file", id: "sound-file", class: "unseen",
     accept: "audio/*,.wav,.flac,.ogg,.opus,.webm,.m4a,.mp3", onchange: upload });
-  const other = h("label", { class: "button quiet", for: "sound-file" },
+  const fileButton = h("label", { class: "button quiet", for: "sound-file" },
     canRecord() ? "Use a file instead" : "Choose a recording");
   const stage = h("section", { class: "stage", "aria-label": "Recording" },
     h("p", { class: "hint" }, hint),
-    h("p", { class: "phrase" }, phrase || "your pass-phrase"), says,
+    h("p", { class: "phrase" }, phrase || "your pass-phrase"), instruction,
     canRecord() ? [h("div", { class: "controls" }, s("svg", { viewBox: "0 0 160 100", "aria-hidden": "true" },
-      circle("voice", 54), circle("words", 106)), button), wave, meter]
+      circle("voice", 54), circle("phrase", 106)), button), wave, meter]
       : h("p", { class: "lack" }, window.isSecureContext
         ? "This browser offers no microphone to the page. Use a recording from a file."
         : "Browsers offer the microphone only to pages over HTTPS or on localhost. Use a recording from a file."),
-    h("p", { class: "row centre" }, file, other));
+    h("p", { class: "row centre" }, file, fileButton));
 
   const history = new Array(BARS).fill(-60);
   const bars = [...wave.children];
   let last = null;
-  function level(heard) {
-    history.push(heard.db);
+  function level(measured) {
+    history.push(measured.db);
     history.shift();
     if (!last) requestAnimationFrame(paint); // blocks arrive more often than the screen is drawn
-    last = heard;
+    last = measured;
   }
 
   function paint() {
@@ -55,11 +55,11 @@ export function booth({ phrase, hint, onsound }) {
 
   function show(state, left) {
     stage.dataset.state = state;
-    const words = { idle: "Record", opening: "Opening the microphone", count: "Get ready", listening: "Stop",
+    const labels = { idle: "Record", opening: "Opening the microphone", count: "Get ready", listening: "Stop",
       sending: "Checking", closed: "Checking" };
-    label.textContent = words[state] ?? "Record";
+    label.textContent = labels[state] ?? "Record";
     face.textContent = state === "count" ? left : "";
-    says.textContent = { listening: "Say it now, as you usually speak.",
+    instruction.textContent = { listening: "Say it now, as you usually speak.",
       opening: "If your browser asks, allow the microphone.", idle: canRecord() ? "Press Record, then say it." : "",
       sending: "Checking …" }[state] ?? "";
     if (state === "listening") announce(`Say now: ${phrase}`);
@@ -69,19 +69,19 @@ export function booth({ phrase, hint, onsound }) {
 
   async function press() {
     if (button.getAttribute("aria-disabled") === "true") return;
-    if (take) { take.stop(); return; }
+    if (recorder) { recorder.stop(); return; }
     try {
       const { device, countIn } = settings.get();
-      take = new Recorder({ device, countIn, onstate: show, onlevel: level });
-      const taken = await take.start();
-      if (taken) await send(taken.file, taken);
+      recorder = new Recorder({ device, countIn, onstate: show, onlevel: level });
+      const recording = await recorder.start();
+      if (recording) await send(recording.file, recording);
       else show("idle");
     } catch (error) {
       const denied = { NotAllowedError: "The microphone was not allowed. Allow it in the browser's address bar, or use a file.",
         NotFoundError: "No microphone was found. Plug one in, or use a file." };
       fail(denied[error.name] ?? error.message);
     } finally {
-      take = null;
+      recorder = null;
     }
   }
 
@@ -91,10 +91,10 @@ export function booth({ phrase, hint, onsound }) {
     file.value = "";
   }
 
-  async function send(sound, taken) {
+  async function send(sound, recording) {
     show("sending");
     try {
-      await onsound(sound, taken);
+      await onsound(sound, recording);
       show("idle");
     } catch (error) {
       fail(error.message);
@@ -103,12 +103,12 @@ export function booth({ phrase, hint, onsound }) {
 
   function fail(text) {
     show("idle");
-    says.textContent = text;
+    instruction.textContent = text;
     announce(text);
   }
 
-  stage.addEventListener("keydown", (event) => { if (event.key === "Escape") take?.cancel(); });
-  stage.leave = () => take?.cancel();
+  stage.addEventListener("keydown", (event) => { if (event.key === "Escape") recorder?.cancel(); });
+  stage.leave = () => recorder?.cancel();
   show("idle");
   level({ db: -60, peak: 0, elapsed: 0 });
   return stage;
@@ -130,9 +130,9 @@ export const SOUND_REASONS = {
 export function qualityList(quality, { phraseLlr, consistencyLlr } = {}) {
   const warned = new Set(quality?.warnings ?? []);
   const rows = [];
-  const add = (name, fine, words, number) => rows.push(h("li", { class: fine ? "fine" : "poor" },
+  const add = (name, fine, judgement, number) => rows.push(h("li", { class: fine ? "fine" : "poor" },
     h("span", { class: "sign", "aria-hidden": "true" }, fine ? "✓" : "!"), h("span", { class: "name" }, name),
-      h("span", { class: "word" }, words), h("span", { class: "number" }, number)));
+      h("span", { class: "word" }, judgement), h("span", { class: "number" }, number)));
   if (quality) {
     const { levelDb, clipped, snrDb, speechS } = quality;
     if (speechS !== undefined) add("Speech", !warned.has("short"),

@@ -3,10 +3,10 @@ import { h } from "./dom.js";
 
 const content = document.getElementById("content");
 
-const named = (schema) => schema?.$ref?.split("/").pop();
+const referenceName = (schema) => schema?.$ref?.split("/").pop();
 
 function typeOf(schema = {}) {
-  if (schema.$ref) return named(schema);
+  if (schema.$ref) return referenceName(schema);
   if (schema.anyOf) return schema.anyOf.map(typeOf).join(" or ");
   if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(" or ");
   if (schema.const !== undefined) return JSON.stringify(schema.const);
@@ -32,22 +32,22 @@ function endpoint(method, path, about) {
   });
   const bodies = Object.entries(about.requestBody?.content ?? {}).map(([kind, body]) => h("li", {},
     h("code", {}, kind), ` ${typeOf(body.schema)}`));
-  const given = (about.parameters ?? []).map((parameter) => h("li", {},
+  const parameters = (about.parameters ?? []).map((parameter) => h("li", {},
     h("code", {}, parameter.name), ` (${parameter.in}) ${typeOf(parameter.schema)} ${parameter.description ?? ""}`));
   return h("details", {},
     h("summary", {}, h("code", {}, `${method.toUpperCase()} ${path}`), ` ${about.description ?? about.summary ?? ""}`),
-    given.length ? h("h4", {}, "Parameters") : "", h("ul", {}, ...given),
+    parameters.length ? h("h4", {}, "Parameters") : "", h("ul", {}, ...parameters),
     bodies.length ? h("h4", {}, "Body") : "", h("ul", {}, ...bodies),
     h("h4", {}, "Answers"), h("ul", {}, ...answers));
 }
 
 const api = await (await fetch("../openapi.json")).json();
-const parts = [h("h1", {}, `${api.info.title} ${api.info.version}`), h("p", {}, api.info.summary ?? "")];
+const sections = [h("h1", {}, `${api.info.title} ${api.info.version}`), h("p", {}, api.info.summary ?? "")];
 for (const [path, methods] of Object.entries(api.paths)) {
-  for (const [method, about] of Object.entries(methods)) parts.push(endpoint(method, path, about));
+  for (const [method, about] of Object.entries(methods)) sections.push(endpoint(method, path, about));
 }
-parts.push(h("h2", {}, "Types"));
+sections.push(h("h2", {}, "Types"));
 for (const [name, schema] of Object.entries(api.components.schemas)) {
-  parts.push(h("details", {}, h("summary", {}, h("code", {}, name)), fields(schema)));
+  sections.push(h("details", {}, h("summary", {}, h("code", {}, name)), fields(schema)));
 }
-content.replaceChildren(...parts);
+content.replaceChildren(...sections);

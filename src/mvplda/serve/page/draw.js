@@ -4,21 +4,21 @@
 import { h, s, percent, signed, times } from "./dom.js";
 
 export const KINDS = {
-  TC: { voice: true, words: true, text: "right speaker, right phrase" },
-  TW: { voice: true, words: false, text: "right speaker, wrong phrase" },
-  IC: { voice: false, words: true, text: "impostor, right phrase" },
-  IW: { voice: false, words: false, text: "impostor, wrong phrase" },
+  TC: { voice: true, phrase: true, text: "right speaker, right phrase" },
+  TW: { voice: true, phrase: false, text: "right speaker, wrong phrase" },
+  IC: { voice: false, phrase: true, text: "impostor, right phrase" },
+  IW: { voice: false, phrase: false, text: "impostor, wrong phrase" },
 };
 
 /** The two circles; dashed if `kind` is null. */
 export function circles(kind, size = 44) {
-  const { voice, words } = KINDS[kind] ?? { voice: null, words: null };
-  const ring = (on) => (on === null ? "ring doubt" : on ? "ring on" : "ring off");
+  const { voice, phrase } = KINDS[kind] ?? { voice: null, phrase: null };
+  const ring = (on) => (on === null ? "ring unknown" : on ? "ring on" : "ring off");
   return s("svg", { class: "circles", viewBox: "0 0 40 28", width: size, height: size * 0.7, "aria-hidden": "true",
     focusable: "false" },
     s("circle", { class: `${ring(voice)} voice`, cx: 14, cy: 14, r: 11.5 }),
-    s("circle", { class: `${ring(words)} words`, cx: 26, cy: 14, r: 11.5 }),
-    voice && words && s("path", { class: "meet", d: "M20 4.2a11.5 11.5 0 0 1 0 19.6a11.5 11.5 0 0 1 0-19.6z" }));
+    s("circle", { class: `${ring(phrase)} phrase`, cx: 26, cy: 14, r: 11.5 }),
+    voice && phrase && s("path", { class: "meet", d: "M20 4.2a11.5 11.5 0 0 1 0 19.6a11.5 11.5 0 0 1 0-19.6z" }));
 }
 
 const DECADE = Math.log(10);
@@ -37,9 +37,9 @@ export function dial(name, label, llr) {
     const [x0, y0] = at(angle(d), d % reach ? 84 : 79), [x1, y1] = at(angle(d), 89);
     return s("path", { class: "tick", d: `M${x0} ${y0}L${x1} ${y1}` });
   });
-  const says = `${times(llr)} likelier ${llr >= 0 ? "the same" : label === "voice" ? "another" : "other"} ${label}`;
+  const evidence = `${times(llr)} likelier ${llr >= 0 ? "the same" : label === "voice" ? "another" : "other"} ${label}`;
   return h("figure", { class: `dial ${name} ${llr >= 0 ? "yes" : "no"}` },
-    s("svg", { viewBox: "0 4 200 108", role: "img", "aria-label": `${label}: LLR ${signed(llr)}, ${says}` },
+    s("svg", { viewBox: "0 4 200 108", role: "img", "aria-label": `${label}: LLR ${signed(llr)}, ${evidence}` },
       s("path", { class: "track", d: arc(-reach, reach, 94) }),
       Math.abs(decades) > 0.02 && s("path", { class: "swept", d: arc(0, decades, 94) }),
       ticks,
@@ -48,27 +48,27 @@ export function dial(name, label, llr) {
         s("circle", { class: "hub", cx: 100, cy: 100, r: 6 }),
       s("text", { x: 14, y: 111, class: "end" }, "other"), s("text", { x: 186, y: 111, class: "end",
         "text-anchor": "end" }, "same")),
-    h("figcaption", {}, h("b", {}, label), h("span", { class: "number" }, signed(llr)), h("small", {}, says)));
+    h("figcaption", {}, h("b", {}, label), h("span", { class: "number" }, signed(llr)), h("small", {}, evidence)));
 }
 
 /** Where the recording lies between the four possibilities. */
 export function plane(llrSpeaker, llrPhrase) {
   const reach = Math.max(3 * DECADE, 1.15 * Math.max(Math.abs(llrSpeaker), Math.abs(llrPhrase)));
-  const place = (v) => 150 + (140 * Math.max(-reach, Math.min(reach, v))) / reach;
-  const x = place(llrPhrase), y = 300 - place(llrSpeaker);
-  const here = llrSpeaker >= 0 ? (llrPhrase >= 0 ? "TC" : "TW") : llrPhrase >= 0 ? "IC" : "IW";
-  const region = (kind, left, top) => s("g", { class: `region ${kind} ${kind === here ? "here" : ""}` },
+  const position = (v) => 150 + (140 * Math.max(-reach, Math.min(reach, v))) / reach;
+  const x = position(llrPhrase), y = 300 - position(llrSpeaker);
+  const likeliest = llrSpeaker >= 0 ? (llrPhrase >= 0 ? "TC" : "TW") : llrPhrase >= 0 ? "IC" : "IW";
+  const region = (kind, left, top) => s("g", { class: `region ${kind} ${kind === likeliest ? "likeliest" : ""}` },
     s("rect", { x: left, y: top, width: 140, height: 140 }),
     s("text", { x: left + (left > 100 ? 131 : 9), y: top + (top > 100 ? 131 : 18),
       "text-anchor": left > 100 ? "end" : "start" }, kind));
   return h("figure", { class: "plane" },
     s("svg", { viewBox: "-14 0 318 318", role: "img",
-      "aria-label": `Plane of the two likelihood ratios: phrase ${signed(llrPhrase)} across, voice ${signed(llrSpeaker)} up. The point lies in ${here}, ${KINDS[here].text}.` },
+      "aria-label": `Plane of the two likelihood ratios: phrase ${signed(llrPhrase)} across, voice ${signed(llrSpeaker)} up. The point lies in ${likeliest}, ${KINDS[likeliest].text}.` },
       region("TW", 10, 10), region("TC", 150, 10), region("IW", 10, 150), region("IC", 150, 150),
       s("path", { class: "axis", d: "M150 10V290M10 150H290" }),
-      s("path", { class: "lead voice", d: `M150 ${y}H${x}` }), s("path", { class: "lead words", d: `M${x} 150V${y}` }),
+      s("path", { class: "lead voice", d: `M150 ${y}H${x}` }), s("path", { class: "lead phrase", d: `M${x} 150V${y}` }),
       s("circle", { class: "halo", cx: x, cy: y, r: 13 }), s("circle", { class: "point", cx: x, cy: y, r: 6.5 }),
-      s("text", { class: "name words", x: 150, y: 311, "text-anchor": "middle" }, "phrase →"),
+      s("text", { class: "name phrase", x: 150, y: 311, "text-anchor": "middle" }, "phrase →"),
       s("text", { class: "name voice", x: 0, y: 150, "text-anchor": "middle", transform: "rotate(-90 0 150)" },
         "voice →")),
     h("figcaption", {}, "Each region is one kind of trial."));
@@ -87,7 +87,7 @@ export function bars(posteriors) {
     }));
 }
 
-/** The decision's own line: the LLR, and where accepting begins and rejecting ends. */
+/** The axis of the LLR with both thresholds: accepting begins at one, rejecting ends at the other. */
 export function scale(llr, threshold, lower, decision) {
   const reach = Math.max(1.4 * Math.abs(threshold), 1.15 * Math.abs(llr), 8);
   const x = (v) => 10 + (380 * (Math.max(-reach, Math.min(reach, v)) + reach)) / (2 * reach);
@@ -159,43 +159,43 @@ function underAxis(x, width, height, text) {
 }
 
 /** Bars of counts on top of each other. columns: [{label, counts: {kind: n}}]; marks: [{at (in columns), text}];
- * edges: a label tells where its column begins. */
+ * edges: a label marks the left edge of its column. */
 export function stacked(width, columns, { marks = [], every = 1, edges = false, label }) {
   const height = 190, left = 30, bottom = 24, top = 18;
-  const most = Math.max(1, ...columns.map(({ counts }) => Object.values(counts).reduce((a, b) => a + b, 0)));
+  const largest = Math.max(1, ...columns.map(({ counts }) => Object.values(counts).reduce((a, b) => a + b, 0)));
   const step = (width - left - 6) / columns.length;
   const thick = Math.min(0.8 * step, 44);
-  const y = (n) => top + (height - top - bottom) * (1 - n / most);
+  const y = (n) => top + (height - top - bottom) * (1 - n / largest);
   return s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label }, hatching(),
-    [0, most].map((n) => s("g", {}, s("path", { class: "grid", d: `M${left} ${y(n)}H${width}` }),
+    [0, largest].map((n) => s("g", {}, s("path", { class: "grid", d: `M${left} ${y(n)}H${width}` }),
       s("text", { x: left - 6, y: y(n) + 4, "text-anchor": "end" }, n))),
     columns.map(({ label: name, counts }, i) => {
       let below = 0;
-      const parts = Object.keys(OUTCOMES).filter((kind) => counts[kind]).map((kind) => {
+      const segments = Object.keys(OUTCOMES).filter((kind) => counts[kind]).map((kind) => {
         const rect = s("rect", { class: `mass ${kind}`, x: left + (i + 0.5) * step - thick / 2, width: thick,
           y: y(below + counts[kind]), height: y(below) - y(below + counts[kind]) });
         below += counts[kind];
         return rect;
       });
-      return s("g", {}, parts, i % every === 0 && underAxis(left + (i + (edges ? 0 : 0.5)) * step, width, height, name));
+      return s("g", {}, segments, i % every === 0 && underAxis(left + (i + (edges ? 0 : 0.5)) * step, width, height, name));
     }),
-    marks.map(({ at: place, text }) => s("g", { class: "mark" }, s("path",
-      { d: `M${left + place * step} ${top - 6}V${height - bottom}` }),
-      s("text", { x: left + place * step + (place * step > width / 2 ? -5 : 5), y: top - 4,
-        "text-anchor": place * step > width / 2 ? "end" : "start" }, text))));
+    marks.map(({ at: column, text }) => s("g", { class: "mark" }, s("path",
+      { d: `M${left + column * step} ${top - 6}V${height - bottom}` }),
+      s("text", { x: left + column * step + (column * step > width / 2 ? -5 : 5), y: top - 4,
+        "text-anchor": column * step > width / 2 ? "end" : "start" }, text))));
 }
 
 /** A line with a band. points: [{label, low, mid, high}]; level: a value to compare with. */
 export function band(width, points, { level, levelText, label, every = 1 }) {
   const height = 190, left = 36, bottom = 24, top = 12;
   const values = points.flatMap(({ low, high }) => [low, high]).concat(level ?? []);
-  const [least, most] = [Math.min(...values), Math.max(...values)];
-  const y = (v) => top + (height - top - bottom) * (1 - (v - least) / (most - least || 1));
+  const [lowest, highest] = [Math.min(...values), Math.max(...values)];
+  const y = (v) => top + (height - top - bottom) * (1 - (v - lowest) / (highest - lowest || 1));
   const x = (i) => left + 10 + ((width - left - 20) * i) / Math.max(1, points.length - 1);
   const path = (pick) => points.map((point, i) => `${i ? "L" : "M"}${x(i)} ${y(point[pick])}`).join("");
   const back = points.map((point, i) => `L${x(i)} ${y(point.low)}`).reverse().join("");
   return s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
-    [least, most].map((v) => s("g", {}, s("path", { class: "grid", d: `M${left} ${y(v)}H${width}` }),
+    [lowest, highest].map((v) => s("g", {}, s("path", { class: "grid", d: `M${left} ${y(v)}H${width}` }),
       s("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, v.toFixed(1)))),
     s("path", { class: "spread", d: `${path("high")}${back}Z` }), s("path", { class: "line", d: path("mid") }),
     points.map(({ mid, label: name }, i) => s("g", {}, s("circle", { class: "dot", cx: x(i), cy: y(mid), r: 3.5 }),

@@ -64,22 +64,22 @@ export async function enrolView(main, query) {
       event.preventDefault();
       const text = own.hidden ? choose.value : own.querySelector("input").value.trim();
       try {
-        const made = await api.create({ userId: name.value.trim(), phrase: text,
+        const created = await api.create({ userId: name.value.trim(), phrase: text,
           consent: { given: true, text: CONSENT.join(" ") } });
-        takes(made, text);
+        recordings(created, text);
       } catch (error) {
         problem.textContent = error.message;
       }
     }
   }
 
-  function takes(profile, text) {
-    const wanted = profile.enrollmentsCount + profile.remainingEnrollmentsCount || 3;
+  function recordings(profile, text) {
+    const required = profile.enrollmentsCount + profile.remainingEnrollmentsCount || 3;
     const done = []; // replies of the server, in order, with their recordings
-    let left = profile.remainingEnrollmentsCount ?? wanted;
-    const list = h("ol", { class: "takes", "aria-label": "Recordings" });
+    let left = profile.remainingEnrollmentsCount ?? required;
+    const list = h("ol", { class: "recordings", "aria-label": "Recordings" });
     const holder = h("div", {});
-    step(2, left ? "Say it three times" : "One more recording", h("div", { class: "split takes-and-stage" }, holder,
+    step(2, left ? "Say it three times" : "One more recording", h("div", { class: "split recordings-and-stage" }, holder,
       h("div", { class: "side" },
       h("p", {}, "Speak as you usually do. Small differences between the recordings help: they show how much your voice varies. Recordings of a second day help more than additional ones of the same day."), list)));
     leave = () => holder.firstChild?.leave?.();
@@ -87,23 +87,23 @@ export async function enrolView(main, query) {
     next();
 
     function next() {
-      const count = wanted - left + 1;
-      holder.replaceChildren(booth({ phrase: text, hint: left ? `Recording ${count} of ${wanted}` : "One more recording",
+      const count = required - left + 1;
+      holder.replaceChildren(booth({ phrase: text, hint: left ? `Recording ${count} of ${required}` : "One more recording",
         onsound: add }));
     }
 
-    async function add(sound, taken) {
+    async function add(sound, recording) {
       try {
         const answer = await api.enrol(profile.profileId, sound, text);
         left = answer.remainingEnrollmentsCount;
-        done.push({ answer, taken });
+        done.push({ answer, recording });
         announce(left ? `Recording accepted. ${left} to go.` : "That was the last recording. You are enrolled.");
         refresh();
         if (left > 0) next(); else finish();
         holder.querySelector("button, a")?.focus();
       } catch (error) {
         if (error.status !== 422) throw error;
-        refresh({ error, taken });
+        refresh({ error });
         throw new Error("This recording was refused. Please try again.");
       }
     }
@@ -120,18 +120,18 @@ export async function enrolView(main, query) {
     }
 
     function refresh(failed) {
-      const rows = done.map((entry, i) => h("li", { class: "take kept" }, h("span", { class: "nth" }, `Recording ${i + 1}`),
+      const rows = done.map((entry, i) => h("li", { class: "recording accepted" }, h("span", { class: "nth" }, `Recording ${i + 1}`),
         qualityList(entry.answer.quality, entry.answer),
-        h("p", { class: "row" }, entry.taken && h("button", { type: "button", class: "quiet small",
-          onclick: () => play(entry.taken), "aria-label": `Play recording ${i + 1}` }, "Play"),
+        h("p", { class: "row" }, entry.recording && h("button", { type: "button", class: "quiet small",
+          onclick: () => play(entry.recording), "aria-label": `Play recording ${i + 1}` }, "Play"),
           h("button", { type: "button", class: "quiet small", onclick: () => redo(entry),
             "aria-label": `Redo recording ${i + 1}` }, "Redo"))));
-      if (failed) rows.push(h("li", { class: "take refused" }, h("span", { class: "nth" }, "Refused"),
+      if (failed) rows.push(h("li", { class: "recording refused" }, h("span", { class: "nth" }, "Refused"),
         qualityList(failed.error.problem.quality, failed.error.problem),
           h("p", { class: "problem small" }, why(failed.error))));
-      const open = Math.max(0, wanted - done.length - (failed ? 1 : 0));
+      const open = Math.max(0, required - done.length - (failed ? 1 : 0));
       rows.push(...Array.from({ length: Math.max(0, Math.min(open, left - (failed ? 1 : 0))) },
-        (_, i) => h("li", { class: "take open" }, h("span", { class: "nth" },
+        (_, i) => h("li", { class: "recording open" }, h("span", { class: "nth" },
         `Recording ${done.length + i + 1 + (failed ? 1 : 0)}`))));
       list.replaceChildren(...rows);
     }
@@ -152,13 +152,13 @@ export async function enrolView(main, query) {
       ? "The model was replaced after these recordings were made. They will be removed; record the phrase again."
       : "This profile was not used for so long that it has expired. Its recordings will be removed; record the phrase again."),
     h("p", { class: "row" }, h("button", { type: "button", class: "primary",
-      onclick: async () => takes(await api.reset(old.profileId), old.phrases?.[0] ?? "") }, "Start again"))));
+      onclick: async () => recordings(await api.reset(old.profileId), old.phrases?.[0] ?? "") }, "Start again"))));
   }
 
   const again = query.get("who");
-  const found = again && await api.profile(again);
-  if (found && ["stale", "expired"].includes(found.state)) begin(found);
-  else if (found) takes(found, found.phrases?.[0] ?? "");
+  const profile = again && await api.profile(again);
+  if (profile && ["stale", "expired"].includes(profile.state)) begin(profile);
+  else if (profile) recordings(profile, profile.phrases?.[0] ?? "");
   else consent();
   return () => leave?.();
 }

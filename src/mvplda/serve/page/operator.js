@@ -101,11 +101,11 @@ function drift(scored, threshold) {
   });
   const half = Math.floor(accepted.length / 2);
   const z = shift(accepted.slice(0, half).map(({ llr }) => llr), accepted.slice(half).map(({ llr }) => llr));
-  const says = Math.abs(z) < 3 ? `No drift: the later half ranks like the earlier one (z ${signed(z)}).`
+  const finding = Math.abs(z) < 3 ? `No drift: the later half ranks like the earlier one (z ${signed(z)}).`
     : `The later half ranks ${z < 0 ? "lower" : "higher"} than the earlier one (z ${signed(z)}): look at microphones, rooms and the age of the profiles.`;
-  return chart("Drift", `Median and middle half of accepted LLRs, in equal groups. ${says}`,
+  return chart("Drift", `Median and middle half of accepted LLRs, in equal groups. ${finding}`,
     (w) => band(w, points, { level: threshold, levelText: "threshold", every: Math.ceil((groups * 56) / w),
-    label: `Accepted scores over time. ${says}` }),
+    label: `Accepted scores over time. ${finding}` }),
     table(["from", "lower quarter", "median", "upper quarter"], points.map(({ label, low, mid, high }) => [label,
       low.toFixed(1), mid.toFixed(1), high.toFixed(1)])));
 }

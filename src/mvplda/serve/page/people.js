@@ -4,7 +4,7 @@ import { api } from "./api.js";
 import { circles } from "./draw.js";
 import { announce, byName, confirm, h, when } from "./dom.js";
 
-const MOST = 50;
+const MAX_SHOWN = 50;
 const STATES = {
   created: ["Not started", null], enrolling: ["Enrolling", null], enrolled: ["Enrolled", "TC"],
     stale: ["Stale: the model changed", null],
@@ -24,26 +24,26 @@ export async function peopleView(main) {
     waiting = setTimeout(() => refresh(), 200);
   }
 
-  async function refresh(said) {
+  async function refresh(message) {
     const text = search.value.trim();
-    const people = (await api.people(text, MOST + 1)).sort(byName);
+    const people = (await api.people(text, MAX_SHOWN + 1)).sort(byName);
     if (text !== search.value.trim()) return; // typed on meanwhile
-    body.replaceChildren(...(people.length ? [h("ul", { class: "people" }, people.slice(0, MOST).map(person)),
-      people.length > MOST && h("p", {}, `More than ${MOST} people: type more of the name.`)].filter(Boolean)
+    body.replaceChildren(...(people.length ? [h("ul", { class: "people" }, people.slice(0, MAX_SHOWN).map(person)),
+      people.length > MAX_SHOWN && h("p", {}, `More than ${MAX_SHOWN} people: type more of the name.`)].filter(Boolean)
       : [h("div", { class: "empty" }, circles(null, 120), h("p", {}, text ? "No person has this name." : "There are no people yet."),
         h("a", { class: "button primary", href: "#/enrol" }, "Enrol"))]));
-    if (said) { announce(said); title.focus(); }
+    if (message) { announce(message); title.focus(); }
   }
 
   function person(p) {
     const name = p.userId || p.profileId;
     const [state, kind] = STATES[p.state] ?? [p.state, null];
     const who = encodeURIComponent(p.profileId);
-    const act = async (question, text, yes, work, said) => {
+    const act = async (question, text, yes, work, message) => {
       if (!(await confirm(question, text, yes))) return;
       try {
         await work(p.profileId);
-        await refresh(said);
+        await refresh(message);
       } catch (error) {
         announce(error.message);
         card.querySelector(".problem").textContent = error.message;
@@ -51,7 +51,7 @@ export async function peopleView(main) {
     };
     const card = h("li", { class: "person" }, circles(kind, 60),
       h("div", { class: "about" }, h("h2", {}, name), h("p", { class: "state" }, p.lockedUntil ? `${state}, locked after rejections` : state),
-        p.phrases?.length > 0 && h("p", { class: "said" }, p.phrases.join(" · "))),
+        p.phrases?.length > 0 && h("p", { class: "phrases" }, p.phrases.join(" · "))),
       h("dl", { class: "facts" }, p.state === "opted_out" ? [h("dt", {}, "Left"), h("dd", {}, when(p.updated))] : [
         h("dt", {}, "Recordings"),
           h("dd", {}, p.remainingEnrollmentsCount > 0 ? `${p.enrollmentsCount} of ${p.enrollmentsCount + p.remainingEnrollmentsCount}` : p.enrollmentsCount),

@@ -5,13 +5,13 @@
 
 const PRE_ROLL = 15; // blocks of 20 ms before "go": many people begin early
 const SILENCE_S = 3; // longest wait for speech
-const QUIET_DB = -70, SPEECH_OVER_FLOOR_DB = 12, LEAST_SPEECH_DB = -52;
+const QUIET_DB = -70, SPEECH_OVER_FLOOR_DB = 12, MIN_SPEECH_DB = -52;
 
 export const canRecord = () => Boolean(window.AudioWorkletNode && navigator.mediaDevices?.getUserMedia);
 
 const decibels = (power) => Math.max(QUIET_DB, 10 * Math.log10(power + 1e-12));
 
-function measured(block) {
+function loudness(block) {
   let power = 0, peak = 0;
   for (const x of block) { power += x * x; peak = Math.max(peak, Math.abs(x)); }
   return { db: decibels(power / block.length), peak };
@@ -58,7 +58,7 @@ export class Recorder {
   }
 
   add(block) {
-    const { db, peak } = measured(block);
+    const { db, peak } = loudness(block);
     this.blocks.push(block);
     if (db > QUIET_DB) this.levels.push(db); // drivers begin with zeros, which are not the noise of the room
     if (!this.listening) {
@@ -66,7 +66,7 @@ export class Recorder {
       this.onlevel?.({ db, peak, elapsed: 0 });
       return;
     }
-    const speech = db > Math.max(LEAST_SPEECH_DB, this.floor() + SPEECH_OVER_FLOOR_DB);
+    const speech = db > Math.max(MIN_SPEECH_DB, this.floor() + SPEECH_OVER_FLOOR_DB);
     this.spoken += speech;
     this.silent = speech ? 0 : this.silent + 1;
     const elapsed = (this.blocks.length - PRE_ROLL) * 0.02;

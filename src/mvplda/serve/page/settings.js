@@ -3,12 +3,12 @@
 import { h } from "./dom.js";
 import { key } from "./api.js";
 
-const PLACE = "mvplda-settings";
+const STORAGE_KEY = "mvplda-settings";
 const DEFAULTS = { device: "", countIn: 3, theme: "auto" };
 
 export const settings = {
-  get: () => ({ ...DEFAULTS, ...JSON.parse(localStorage.getItem(PLACE) ?? "{}") }),
-  set: (changes) => localStorage.setItem(PLACE, JSON.stringify({ ...settings.get(), ...changes })),
+  get: () => ({ ...DEFAULTS, ...JSON.parse(localStorage.getItem(STORAGE_KEY) ?? "{}") }),
+  set: (changes) => localStorage.setItem(STORAGE_KEY, JSON.stringify({ ...settings.get(), ...changes })),
 };
 
 export function applyTheme() {
@@ -24,8 +24,8 @@ export async function openSettings(onclosed, why) {
   if (opened) return; // several refusals may ask for a key at once
   opened = true;
   const now = settings.get();
-  const found = (await navigator.mediaDevices?.enumerateDevices?.().catch(() => [])) ?? [];
-  const microphones = found.filter(({ kind, deviceId }) => kind === "audioinput" && deviceId && deviceId !== "default");
+  const devices = (await navigator.mediaDevices?.enumerateDevices?.().catch(() => [])) ?? [];
+  const microphones = devices.filter(({ kind, deviceId }) => kind === "audioinput" && deviceId && deviceId !== "default");
   const choice = (id, label, options, value) => h("p", { class: "field" }, h("label", { for: id }, label),
     h("select", { id }, options.map(([v, text]) => h("option", { value: v, selected: String(v) === String(value) },
       text))));

@@ -10,7 +10,7 @@ const TENFOLD = Math.log(10);
 /** Return the kind of trial, a heading, and a sentence that is as certain as the evidence. */
 export function verdict({ decision, reason, voice, phrase, llrSpeaker, llrPhrase }, name) {
   const probably = (llr) => (Math.abs(llr ?? 0) < TENFOLD ? "probably " : "");
-  const says = {
+  const texts = {
     wrong_phrase: ["TW", "Rejected: wrong phrase",
       `The speaker ${(llrSpeaker ?? 0) < TENFOLD ? "may be" : "sounds like"} ${name}, but this is ${probably(llrPhrase)}not the expected phrase.`],
     wrong_speaker: ["IC", "Rejected: wrong speaker",
@@ -29,7 +29,7 @@ export function verdict({ decision, reason, voice, phrase, llrSpeaker, llrPhrase
   const [fault, advice] = SOUND_REASONS[reason] ?? [];
   if (fault) return [null, `Inconclusive: ${fault}`, `${advice} Nothing was decided.`];
   if (decision === "accept") return ["TC", `Welcome, ${name}`, "Voice and phrase match."];
-  if (says[reason]) return says[reason];
+  if (texts[reason]) return texts[reason];
   if (decision === "reject") return ["IW", "Rejected", "The evidence is against this claim."];
   // if one of the two is clear, name the other: an owner who said a wrong phrase should learn it
   const open = voice === "accept" && phrase !== "accept" ? `The voice matches; it is not clear whether the phrase does.`
@@ -39,16 +39,16 @@ export function verdict({ decision, reason, voice, phrase, llrSpeaker, llrPhrase
 }
 
 export async function verifyView(main, query) {
-  const asked = query.get("who");
+  const requested = query.get("who");
   const [first, model, chosen] = await Promise.all([api.people(), api.model().catch(() => ({})),
-    asked ? api.profile(asked) : null]);
+    requested ? api.profile(requested) : null]);
   const isReady = ({ state }) => ["enrolled", "stale"].includes(state);
-  const called = (p) => p.userId || p.profileId;
+  const displayName = (p) => p.userId || p.profileId;
   let people = [...(chosen ? [chosen] : []), ...first].filter(isReady).sort(byName);
   main.append(h("h1", { tabindex: -1 }, "Who are you?"));
   if (!people.length && first.length < 20 && !key.get()) {
-    const here = first.some(({ state }) => !["opted_out", "deleted"].includes(state));
-    main.append(h("div", { class: "empty" }, circles(null, 120), h("p", {}, here
+    const hasUnfinished = first.some(({ state }) => !["opted_out", "deleted"].includes(state));
+    main.append(h("div", { class: "empty" }, circles(null, 120), h("p", {}, hasUnfinished
       ? "Nobody has finished enrolling yet. Three recordings are needed."
       : "Nobody is enrolled yet. It takes a minute: read what is stored about you, then say a phrase three times."),
     h("a", { class: "button primary", href: "#/enrol" }, "Enrol")));
@@ -58,27 +58,27 @@ export async function verifyView(main, query) {
   const names = h("datalist", { id: "names" });
   const start = chosen ?? (people.length === 1 ? people[0] : null);
   const who = h("input", { id: "who", list: "names", autocomplete: "off", spellcheck: "false", oninput: typed,
-    value: start ? called(start) : "" });
+    value: start ? displayName(start) : "" });
   list();
   const mode = h("select", { id: "mode", onchange: reset }, [[0, "The phrase I enrolled"], [1, "A phrase chosen now"]]
     .map(([n, text]) => h("option", { value: n }, text)));
   const strict = h("select", { id: "strict" },
     [["", "Server default"], ...(model.operatingPoints ?? []).map(({ wantedFar }) => [wantedFar,
     `${oneIn(wantedFar)} impostors may be accepted`])].map(([v, text]) => h("option", { value: v }, text)));
-  const place = h("div", { class: "place" });
+  const panel = h("div", { class: "panel" });
   const side = h("form", { class: "side", "aria-label": "Claim", onsubmit: (event) => event.preventDefault() },
     h("p", { class: "field" }, h("label", { for: "who" }, "I am"), who, names),
     h("details", { open: false }, h("summary", {}, "Phrase and strictness"),
       h("p", { class: "field" }, h("label", { for: "mode" }, "I say"), mode,
         h("small", {}, "A phrase chosen now is valid once, for a minute: a recording of an earlier attempt has the wrong phrase.")),
       h("p", { class: "field" }, h("label", { for: "strict" }, "How strict"), strict)));
-  const split = h("div", { class: "split" }, side, place);
+  const split = h("div", { class: "split" }, side, panel);
   main.append(split);
 
-  const claimed = () => people.find((p) => called(p) === who.value.trim());
+  const claimed = () => people.find((p) => displayName(p) === who.value.trim());
   const name = () => claimed()?.userId || "this person";
 
-  function list() { names.replaceChildren(...people.map((p) => h("option", { value: called(p) }))); }
+  function list() { names.replaceChildren(...people.map((p) => h("option", { value: displayName(p) }))); }
 
   /** Search for the typed name after a moment without another letter. */
   function typed() {
@@ -86,9 +86,9 @@ export async function verifyView(main, query) {
     clearTimeout(waiting);
     waiting = setTimeout(async () => {
       const text = who.value.trim();
-      const found = (await api.people(text)).filter(isReady);
+      const matches = (await api.people(text)).filter(isReady);
       if (text !== who.value.trim()) return;
-      people = found.sort(byName);
+      people = matches.sort(byName);
       list();
       show_stage();
     }, 200);
@@ -106,7 +106,7 @@ export async function verifyView(main, query) {
     split.classList.remove("judged");
     shown = claimed()?.profileId ?? null;
     if (!shown) {
-      place.replaceChildren(h("section", { class: "stage" }, circles(null, 120), h("p", { class: "says" },
+      panel.replaceChildren(h("section", { class: "stage" }, circles(null, 120), h("p", { class: "instruction" },
         who.value.trim() ? "No enrolled person has this name." : "Type your name, then say your phrase.")));
       return null;
     }
@@ -117,7 +117,7 @@ export async function verifyView(main, query) {
 
   function lost(text) {
     stop();
-    place.replaceChildren(h("section", { class: "stage" }, h("p", { class: "problem", role: "alert" }, text),
+    panel.replaceChildren(h("section", { class: "stage" }, h("p", { class: "problem", role: "alert" }, text),
       h("button", { type: "button", class: "primary", onclick: reset }, "Request another phrase")));
   }
 
@@ -146,7 +146,7 @@ export async function verifyView(main, query) {
 
   function stage(phrase, hint, onsound) {
     current = booth({ phrase, hint, onsound });
-    place.replaceChildren(current);
+    panel.replaceChildren(current);
   }
 
   async function judge(sound, fields) {
@@ -161,16 +161,16 @@ export async function verifyView(main, query) {
     const title = h("h2", { tabindex: -1 }, heading);
     const has = (...names) => names.every((n) => Number.isFinite(answer[n]));
     const again = h("p", { class: "row" }, h("button", { class: "primary", type: "button",
-      onclick: () => { reset(); place.querySelector("button")?.focus(); } }, "Try again"),
+      onclick: () => { reset(); panel.querySelector("button")?.focus(); } }, "Try again"),
       answer.reason === "not_enrolled" || answer.reason === "model_changed" || answer.reason === "expired" ? h("a",
         { class: "button quiet", href: `#/enrol?who=${encodeURIComponent(shown)}` }, "Enrol") : null);
-    place.replaceChildren(h("article", { class: `result ${answer.decision}`, "data-decision": answer.decision,
+    panel.replaceChildren(h("article", { class: `result ${answer.decision}`, "data-decision": answer.decision,
       "data-reason": answer.reason ?? "" },
       h("header", {}, circles(kind, 132), h("div", {}, title, h("p", {}, sentence), again)),
       answer.posteriors && h("div", {}, h("h3", {}, "Probability of each kind of trial"), bars(answer.posteriors)),
       has("llr", "threshold") && h("details", { class: "expert" }, h("summary", {}, "Scores"),
         has("llrSpeaker", "llrPhrase") && h("div", { class: "dials" }, dial("voice", "voice", answer.llrSpeaker),
-          dial("words", "phrase", answer.llrPhrase)),
+          dial("phrase", "phrase", answer.llrPhrase)),
         h("div", { class: "pair" },
           has("llrSpeaker", "llrPhrase") && h("div", {}, h("h3", {}, "Voice and phrase scores"),
             plane(answer.llrSpeaker, answer.llrPhrase)),
