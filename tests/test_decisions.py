@@ -58,7 +58,7 @@ def test_both_halves_are_decided_and_the_one_that_failed_is_named(
 ) -> None:
     decision = decide(answer(*logs), point_for(far=0.01))
     assert (decision.answer, decision.reason) == (verdict, reason)
-    assert (decision.voice, decision.words) == (voice, words)
+    assert (decision.voice, decision.phrase) == (voice, words)
 
 
 def test_nothing_is_accepted_against_the_evidence() -> None:
@@ -257,7 +257,7 @@ def test_the_most_probable_profile_is_named_wherever_it_stands(position: int) ->
 
 def test_a_question_about_the_voice_is_not_decided_by_the_words() -> None:
     decision = decide(answer(0, 9, -9, 0, same="speaker"), point_for(far=0.01))
-    assert (decision.answer, decision.voice, decision.words) == ("accept", "accept", None)
+    assert (decision.answer, decision.voice, decision.phrase) == ("accept", "accept", None)
 
 
 def test_an_unusable_recording_decides_nothing() -> None:

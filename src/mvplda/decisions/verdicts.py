@@ -82,7 +82,7 @@ class Decision:
         return self.views.get("speaker")
 
     @property
-    def words(self) -> Verdict | None:
+    def phrase(self) -> Verdict | None:
         """Verdict about the phrase alone."""
         return self.views.get("phrase")
 
