@@ -147,11 +147,11 @@ def test_more_profiles_tests_of_several_takes_and_labels() -> None:
     phrases = {"phrase": np.arange(len(owners)) % 2}
     enrolled = model.enrol(vectors, owners, phrases)
     tests = model.enrol(X[:40], np.arange(40) // 2)
-    index = model.index(enrolled, same="speaker", takes=2)
+    index = model.index(enrolled, same="speaker", vectors_per_test=2)
     llrs = model.llr(enrolled, tests, same="speaker", dtype=np.float64)
     assert (largest(index, model.queries(tests, index)) >= llrs - 1e-4).all()
     # the examples make the same columns anywhere; rows can be made some at a time
-    again = model.index(index.examples, same="speaker", takes=2)
+    again = model.index(index.examples, same="speaker", vectors_per_test=2)
     np.testing.assert_array_equal(again.queries(tests), index.queries(tests))
     rows, numbers = again.encode(enrolled)
     np.testing.assert_array_equal(rows, index.vectors)

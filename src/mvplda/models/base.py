@@ -330,12 +330,12 @@ class BaseScorer(Persistent):
         profiles: Profiles,
         question: Question | None = None,
         *,
-        takes: int = 1,
+        vectors_per_test: int = 1,
         **question_parts: Any,
     ) -> SearchIndex:
         """Return vectors of profiles for a search by inner products, for example in a vector database.
 
-        takes : number of vectors per test
+        vectors_per_test : number of vectors that the profile of each test is the sum of
         """
         question = make_question(question, question_parts)
 
@@ -348,8 +348,8 @@ class BaseScorer(Persistent):
             return self._compare(enrol, test, question, np.float64)
 
         # the terms depend only on the layout of a test: one cell of a profile will do
-        cell = to_host(profiles.y[:1]) * (takes / profiles.weights[0])
-        probe = self.profiles(cell, [takes], [0])
+        cell = to_host(profiles.y[:1]) * (vectors_per_test / profiles.weights[0])
+        probe = self.profiles(cell, [vectors_per_test], [0])
         return SearchIndex(compare, profiles, probe)
 
     def queries(self, tests: ProfilesLike, index: SearchIndex) -> NDArray[np.float32]:

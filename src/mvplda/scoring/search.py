@@ -127,7 +127,8 @@ class SearchIndex:
         """Return (tests, width) vectors whose products with profile vectors are LLRs, or upper bounds of them."""
         if (tests.weights != self._probe.weights[0]).any() or len(tests.weights) > len(tests):
             raise DataError(
-                f"the index is for tests of {self._probe.weights[0]:g} vector(s) each: build another index with takes="
+                f"the index is for tests of {self._probe.weights[0]:g} vector(s) each: build another index with "
+                "vectors_per_test="
             )
         rows = np.zeros((len(tests), self.profile_column + 1 + len(self._columns)))
         rows[:, self.profile_column] = 1.0
