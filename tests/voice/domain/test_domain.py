@@ -13,8 +13,9 @@ from scipy.stats import multivariate_normal
 
 from mvplda import Bundle, load
 from mvplda.exceptions import DataError, LabelError, ParameterError
-from mvplda.voice.domain import estimator, known_classes
-from mvplda.voice.domain.estimator import NEAREST_CLASSES, DomainPLDA
+from mvplda.voice.domain import known_classes
+from mvplda.voice.domain.estimator import DomainPLDA
+from mvplda.voice.domain.known_classes import NEAREST_CLASSES
 from mvplda.voice.domain.moments import channel_directions, variance_components
 from mvplda.voice.domain.posterior import (
     KNOWN_CLASS_NOISE,
@@ -663,7 +664,7 @@ def test_the_alternatives_of_a_phrase_are_the_nearest(
     means = used.class_means_["phrase"]
     distances = np.linalg.norm(means[:, None] - means[None], axis=2)
     np.fill_diagonal(distances, np.inf)
-    expected = np.argsort(distances, axis=1)[:, : estimator.NEAREST_CLASSES]
+    expected = np.argsort(distances, axis=1)[:, :NEAREST_CLASSES]
     for at_once in (7, 600):
         monkeypatch.setattr(known_classes, "MAX_CELLS", at_once)
-        np.testing.assert_array_equal(used._nearest("phrase"), expected)
+        np.testing.assert_array_equal(known_classes.nearest_to_each(means), expected)

@@ -42,25 +42,17 @@ from ...scoring.pair_terms import ExpertTerms, JointTerms, row_products
 from ...scoring.profiles import Profiles
 from ...scoring.question import NearMatches
 from ..phrases import PhraseMatcher
-from .known_classes import MAX_CELLS, class_blocks, sample_rows
-from .moments import VARIANCE_KEYS, channel_directions, variance_components
+from .known_classes import MAX_CELLS, adapt_block, class_blocks, nearest_to_each, sample_rows
+from .moments import block_moments, channel_directions
 from .posterior import (
     MAX_UNNAMED_VARIANCE,
     SESSION_VIEW,
     Block,
     ClassPosteriors,
     EnrolledCells,
-    class_posteriors,
-    domain_posterior,
     mean_square_about,
 )
 from .unit_terms import MAX_VARIANCE, ColumnVariances, UnitTerms
-
-NAME_TOLERANCE = 1e-9
-"""Rounding error of the evidence: names are used unless every cell as a class of its own fits better than this."""
-
-NEAREST_CLASSES = 8
-"""Number of known classes considered as alternatives to the class of a profile: each costs time in every trial."""
 
 
 class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
@@ -183,9 +175,10 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
                 )
             unit = self.project(unit)
         for name, columns, view in self._columns():
-            other_labels = [labels[other] for other in views if other != view]
-            other = other_labels[0] if other_labels else np.zeros(len(vectors))
-            self._fit_block(name, unit[:, columns], columns, labels[view], other, domains)
+            other_labels = next((labels[other] for other in views if other != view), None)
+            self.mean_[columns], self.variances_[name] = block_moments(
+                unit[:, columns], labels[view], other_labels, domains, (self.delta or {}).get(name)
+            )
         self._reset_domain()
         return self
 
@@ -208,41 +201,6 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
     def _is_first_view(self, name: str) -> bool:
         """Return whether a block models the first view."""
         return self.blocks[name][1] == next(iter(self.views_))
-
-    def _fit_block(
-        self,
-        name: str,
-        u: Array,
-        columns: slice,
-        own_labels: Names,
-        other_labels: Names,
-        domains: Names,
-    ) -> None:
-        """Estimate mean and variances of one block by moments within each domain, averaged over domains."""
-        means, components = [], []
-        for domain in np.unique(domains):
-            rows = domains == domain
-            # centred per domain, so that differences between domains do not count as variance of people
-            centre = u[rows].mean(axis=0)
-            means.append(centre)
-            centred = u[rows] - centre
-            # scaled about their domain, as when scoring
-            scaled = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
-            components.append(
-                variance_components(
-                    scaled - scaled.mean(axis=0), own_labels[rows], other_labels[rows]
-                )
-            )
-        self.mean_[columns] = np.mean(means, axis=0)
-        variances = np.mean(components, axis=0)
-        if len(self.views_) == 1:
-            # every class has one cell: the variance of cells is that of the classes
-            variances = variances[[2, 1, 0, 3]]
-        # the variance between domains needs two of them; 0.1 is usual
-        delta = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
-        delta = (self.delta or {}).get(name, delta)
-        totals = np.clip([*variances, delta], 1e-6, MAX_VARIANCE)
-        self.variances_[name] = dict(zip(VARIANCE_KEYS, totals.tolist(), strict=True))
 
     # -- evidence and the domain -----------------------------------------------
 
@@ -297,19 +255,10 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
                 self.mean_[columns],
                 self.variances_[name],
             )
-            domain = domain_posterior(block, cells)
             groups = class_blocks(profiles, cells, rows, views, view)
-            if groups:
-                named = [class_posteriors(block, group, domain) for group in groups]
-                # names are useless if, for example, everybody calls a phrase of their own "password"
-                unnamed = [
-                    class_posteriors(block, group.without_names(view), domain) for group in groups
-                ]
-                gain = sum(fit.evidence for fit in named) - sum(fit.evidence for fit in unnamed)
-                if gain >= -NAME_TOLERANCE:
-                    deployed._set_known_classes(view, groups, named)
-                else:
-                    domain = domain_posterior(block, cells.without_names(view))
+            domain, known_classes = adapt_block(block, cells, groups)
+            if known_classes:
+                deployed._set_known_classes(view, groups, known_classes)
             deployed.shift_[columns] = domain.shift
             deployed.domain_variances_[name] = domain.variance
         return deployed
@@ -346,19 +295,9 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
 
     def nearest_classes(self, view: str) -> IntArray:
         version = self._version("class_means_")
-        return cache_of(self).get(("near", view), version, lambda: self._nearest(view))
-
-    def _nearest(self, view: str) -> IntArray:
-        """Return the known classes nearest to each known class, (classes, k): likely confusions of a test."""
-        means = self.class_means_[view]
-        squares = np.sum(means**2, axis=1)
-        nearest = []
-        for start in range(0, len(means), MAX_CELLS):
-            rows = np.arange(start, min(start + MAX_CELLS, len(means)))
-            distances = squares - 2.0 * means[rows] @ means.T
-            distances[np.arange(len(rows)), rows] = np.inf
-            nearest.append(np.argsort(distances, axis=1)[:, :NEAREST_CLASSES])
-        return np.concatenate(nearest)
+        return cache_of(self).get(
+            ("nearest", view), version, lambda: nearest_to_each(self.class_means_[view])
+        )
 
     # -- scoring -----------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Selection of the enrolled cells from which a domain and its named classes are estimated."""
+"""Known classes of a deployment: the enrolled cells that they are estimated from, and whether their names are used."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..._typing import IntArray
+from ..._typing import Array, IntArray
 from ...scoring.profiles import Profiles
-from .posterior import EnrolledCells
+from .posterior import (
+    Block,
+    ClassPosteriors,
+    DomainPosterior,
+    EnrolledCells,
+    class_posteriors,
+    domain_posterior,
+)
 
 MAX_CELLS = 600
 """Maximum number of cells per linear system. A domain is estimated from a sample of this size, because more make no
@@ -19,6 +26,12 @@ MAX_NAMED_CELLS = 400
 
 MIN_CELLS_PER_CLASS = 8
 """Cells per class where not all cells fit into one group."""
+
+NAME_TOLERANCE = 1e-9
+"""Rounding error of the evidence: names are used unless every cell as a class of its own fits better than this."""
+
+NEAREST_CLASSES = 8
+"""Number of known classes considered as alternatives to the class of a profile: each costs time in every trial."""
 
 
 def sample_rows(rows: IntArray, max_rows: int) -> IntArray:
@@ -76,3 +89,38 @@ def _pack(sizes: IntArray, max_total: int) -> list[IntArray]:
         groups[-1].append(number)
         total += size
     return [np.array(group, dtype=np.int64) for group in groups]
+
+
+def adapt_block(
+    block: Block, cells: EnrolledCells, groups: list[EnrolledCells]
+) -> tuple[DomainPosterior, list[ClassPosteriors]]:
+    """Return the posterior of the domain, and those of the named classes of each group of `class_blocks`.
+
+    Names are used if they explain the cells at least as well as a class per cell; otherwise the list is empty.
+    """
+    domain = domain_posterior(block, cells)
+    if not groups:
+        return domain, []
+    view = block.view
+    named = [class_posteriors(block, group, domain) for group in groups]
+    # names are useless if, for example, everybody calls a phrase of their own "password"
+    unnamed = [class_posteriors(block, group.without_names(view), domain) for group in groups]
+    gain = sum(fit.evidence for fit in named) - sum(fit.evidence for fit in unnamed)
+    if gain >= -NAME_TOLERANCE:
+        return domain, named
+    return domain_posterior(block, cells.without_names(view)), []
+
+
+def nearest_to_each(means: Array) -> IntArray:
+    """Return the classes nearest to each class, (classes, k): likely confusions of a test.
+
+    means : (classes, columns)
+    """
+    squares = np.sum(means**2, axis=1)
+    nearest = []
+    for start in range(0, len(means), MAX_CELLS):
+        rows = np.arange(start, min(start + MAX_CELLS, len(means)))
+        distances = squares - 2.0 * means[rows] @ means.T
+        distances[np.arange(len(rows)), rows] = np.inf
+        nearest.append(np.argsort(distances, axis=1)[:, :NEAREST_CLASSES])
+    return np.concatenate(nearest)

@@ -7,6 +7,7 @@ import numpy as np
 from ..._typing import Array, IntArray, Names
 from ...backend import sum_rows
 from ...scoring.pair_terms import row_products
+from .unit_terms import MAX_VARIANCE
 
 MAX_CHANNEL_DIRECTIONS = 40
 """Most directions of a block that are scaled down because channels move vectors along them. Chosen on held-out
@@ -14,6 +15,9 @@ corpora."""
 
 VARIANCE_KEYS = ("own", "other", "cell", "take", "domain")
 """Keys in files: classes of the block's view, of the other view, cells, recordings, domains."""
+
+USUAL_DOMAIN_VARIANCE = 0.1
+"""Variance between domains where the training vectors are of one domain."""
 
 
 def channel_directions(u: Array, recordings: Names, domains: Names) -> Array:
@@ -40,6 +44,43 @@ def channel_directions(u: Array, recordings: Names, domains: Names) -> Array:
     # relative to the mean scale of the other directions, because lengths become 1 again
     ratio = scales[-n_directions:] / np.exp(np.log(scales[:-n_directions]).mean())
     return np.asarray((V[:, -n_directions:] * np.sqrt(1.0 - ratio.clip(max=1.0))).T)
+
+
+def block_moments(
+    u: Array, own: Names, other: Names | None, domains: Names, delta: float | None
+) -> tuple[Array, dict[str, float]]:
+    """Estimate the mean of one block and its total variances by moments within each domain, averaged over domains.
+
+    Parameters
+    ----------
+    u : (n, D) unit-length vectors
+    own, other : labels of the block's view and of the other view; None: there is one view
+    delta : variance between domains; None: estimated
+    """
+    means, components = [], []
+    second = np.zeros(len(u)) if other is None else other
+    for domain in np.unique(domains):
+        rows = domains == domain
+        # centred per domain, so that differences between domains do not count as variance of people
+        centre = u[rows].mean(axis=0)
+        means.append(centre)
+        centred = u[rows] - centre
+        # scaled about their domain, as when scoring
+        scaled = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
+        components.append(
+            variance_components(scaled - scaled.mean(axis=0), own[rows], second[rows])
+        )
+    variances = np.mean(components, axis=0)
+    if other is None:
+        # every class has one cell: the variance of cells is that of the classes
+        variances = variances[[2, 1, 0, 3]]
+    if delta is None:
+        # the variance between domains needs two of them
+        delta = USUAL_DOMAIN_VARIANCE
+        if len(means) > 1:
+            delta = float(np.sum(np.var(means, axis=0, ddof=1)))
+    totals = np.clip([*variances, delta], 1e-6, MAX_VARIANCE)
+    return np.mean(means, axis=0), dict(zip(VARIANCE_KEYS, totals.tolist(), strict=True))
 
 
 def variance_components(X: Array, own: Names, other: Names) -> tuple[float, float, float, float]:
