@@ -1,13 +1,13 @@
 """Tables of the service's database, and typed records of the rows that are read from them.
 
-A record has the columns of its table in the same order, so that ``ProfileRow(*row)`` converts a row.
+The columns of a table with a record are the fields of the record, so that ``ProfileRow(*row)`` converts a row.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, get_args, get_type_hints
 
 from sqlalchemy import (
     BigInteger,
@@ -26,123 +26,8 @@ from sqlalchemy import (
 
 from .schemas import State
 
-METADATA = MetaData()
-# Data keys may be stored in a database of their own, apart from what is backed up.
-KEY_METADATA = MetaData()
-
-META = Table(
-    "meta",
-    METADATA,
-    Column("name", Text, primary_key=True),
-    Column("value", Text, nullable=False),
-)
-
-# One row: the number of transactions that have changed profiles, and the mark of the master key.
-CHANGES = Table(
-    "changes",
-    METADATA,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("number", BigInteger, nullable=False),
-    Column("master", Text),
-)
-
-PROFILES = Table(
-    "profiles",
-    METADATA,
-    Column("id", Text, primary_key=True),
-    Column("user_id", Text, index=True),
-    Column("state", Text, nullable=False),
-    Column("phrases", Text, nullable=False),
-    Column("consent", Text),
-    Column("version", Integer, nullable=False),
-    Column("model", Text),
-    Column("model_version", Text),
-    Column("enrollments", Integer, nullable=False),
-    Column("next_number", Integer, nullable=False),
-    Column("speech_s", Double, nullable=False),
-    Column("failures", Integer, nullable=False),
-    Column("locked_until", Double),
-    Column("created", Double, nullable=False),
-    Column("updated", Double, nullable=False),
-    Column("last_used", Double),
-    Column("change", BigInteger, nullable=False, server_default=text("0"), index=True),
-    Column("rate_until", Double),
-    Column("last_phrase", Text),
-)
-# The time from which the days until expiry are counted.
-last_use = func.coalesce(PROFILES.c.last_used, PROFILES.c.created)
-Index("profiles_used", last_use)
-
-ENROLMENTS = Table(
-    "enrollments",
-    METADATA,
-    Column("profile", ForeignKey(PROFILES.c.id), primary_key=True),
-    Column("number", Integer, primary_key=True),
-    Column("phrase", Text, nullable=False),
-    Column("session", Text, nullable=False),
-    Column("share", LargeBinary, nullable=False),
-    Column("vector", LargeBinary),
-    Column("extractor", Text),
-    Column("speech_s", Double, nullable=False),
-    Column("created", Double, nullable=False),
-)
-
-# Keyed hashes of recordings: a recording that is sent again is a replay.
-MARKS = Table(
-    "marks",
-    METADATA,
-    Column("profile", Text, primary_key=True),
-    Column("mark", Text, primary_key=True),
-    Column("at", Double, nullable=False),
-)
-
-# A row is deleted when its challenge is answered.
-CHALLENGES = Table(
-    "challenges",
-    METADATA,
-    Column("id", Text, primary_key=True),
-    Column("profile", Text, nullable=False, index=True),
-    Column("phrase", Text, nullable=False),
-    Column("expires", Double, nullable=False, index=True),
-)
-
-AUDIT = Table(
-    "audit",
-    METADATA,
-    Column("id", Integer, primary_key=True),
-    Column("at", Double, nullable=False, index=True),
-    Column("caller", Text, nullable=False),
-    Column("action", Text, nullable=False),
-    Column("profile", Text, index=True),
-    Column("result_id", Text, index=True),
-    Column("detail", Text, nullable=False),
-    # the number of a deleted row is never used again
-    sqlite_autoincrement=True,
-)
-
-API_KEYS = Table(
-    "api_keys",
-    METADATA,
-    Column("hash", Text, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
-    Column("role", Text, nullable=False),
-    Column("created", Double, nullable=False),
-)
-
-# Time at which the calls of a key in the last minute are paid off.
-RATES = Table(
-    "rates",
-    METADATA,
-    Column("name", Text, primary_key=True),
-    Column("until", Double, nullable=False),
-)
-
-DATA_KEYS = Table(
-    "data_keys",
-    KEY_METADATA,
-    Column("profile", Text, primary_key=True),
-    Column("wrapped", LargeBinary, nullable=False),
-)
+COLUMN_TYPES = {str: Text, State: Text, int: Integer, float: Double, bytes: LargeBinary}
+"""Type of a column by the type of its field."""
 
 
 @dataclass
@@ -215,3 +100,118 @@ class AuditRow(NamedTuple):
     profile: str | None
     result_id: str | None
     detail: str
+
+
+def _columns(record: type, *detailed: Column[object]) -> list[Column[object]]:
+    """Return one column per field of a record; `detailed` ones replace those that follow from the type of the field."""
+    columns = {column.name: column for column in detailed}
+    for name, hint in get_type_hints(record).items():
+        alternatives = get_args(hint)
+        is_optional = type(None) in alternatives
+        field_type = alternatives[0] if is_optional else hint
+        column: Column[object] = Column(name, COLUMN_TYPES[field_type], nullable=is_optional)
+        columns.setdefault(name, column)
+    return [columns[name] for name in get_type_hints(record)]
+
+
+METADATA = MetaData()
+# Data keys may be stored in a database of their own, apart from what is backed up.
+KEY_METADATA = MetaData()
+
+META = Table(
+    "meta",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+# One row: the number of transactions that have changed profiles, and the mark of the master key.
+CHANGES = Table(
+    "changes",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, nullable=False),
+    Column("master", Text),
+)
+
+# The last field is not stored.
+PROFILES = Table(
+    "profiles",
+    METADATA,
+    *_columns(
+        ProfileRow,
+        Column("id", Text, primary_key=True),
+        Column("user_id", Text, index=True),
+        Column("change", BigInteger, nullable=False, server_default=text("0"), index=True),
+    )[:-1],
+)
+# The time from which the days until expiry are counted.
+last_use = func.coalesce(PROFILES.c.last_used, PROFILES.c.created)
+Index("profiles_used", last_use)
+
+ENROLMENTS = Table(
+    "enrollments",
+    METADATA,
+    *_columns(
+        EnrolmentRow,
+        Column("profile", ForeignKey(PROFILES.c.id), primary_key=True),
+        Column("number", Integer, primary_key=True),
+    ),
+)
+
+# Keyed hashes of recordings: a recording that is sent again is a replay.
+MARKS = Table(
+    "marks",
+    METADATA,
+    Column("profile", Text, primary_key=True),
+    Column("mark", Text, primary_key=True),
+    Column("at", Double, nullable=False),
+)
+
+# A row is deleted when its challenge is answered.
+CHALLENGES = Table(
+    "challenges",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("profile", Text, nullable=False, index=True),
+    Column("phrase", Text, nullable=False),
+    Column("expires", Double, nullable=False, index=True),
+)
+
+AUDIT = Table(
+    "audit",
+    METADATA,
+    *_columns(
+        AuditRow,
+        Column("id", Integer, primary_key=True),
+        Column("at", Double, nullable=False, index=True),
+        Column("profile", Text, index=True),
+        Column("result_id", Text, index=True),
+    ),
+    # the number of a deleted row is never used again
+    sqlite_autoincrement=True,
+)
+
+API_KEYS = Table(
+    "api_keys",
+    METADATA,
+    Column("hash", Text, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("role", Text, nullable=False),
+    Column("created", Double, nullable=False),
+)
+
+# Time at which the calls of a key in the last minute are paid off.
+RATES = Table(
+    "rates",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("until", Double, nullable=False),
+)
+
+DATA_KEYS = Table(
+    "data_keys",
+    KEY_METADATA,
+    Column("profile", Text, primary_key=True),
+    Column("wrapped", LargeBinary, nullable=False),
+)
