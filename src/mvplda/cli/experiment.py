@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
 
 import click
 
@@ -20,6 +20,19 @@ from .options import (
 
 if TYPE_CHECKING:
     from .options import Pairs, Texts
+
+
+class ExperimentOptions(TypedDict):
+    """Options that both commands have; `extractors` only of experiment."""
+
+    quiet: bool
+    root: Path | None
+    output: Path | None
+    config: Path | None
+    changes: Pairs
+    vectors: Texts
+    systems: Texts
+    extractors: NotRequired[Texts]
 
 
 class CorpusCommand(click.Command):
@@ -95,7 +108,9 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
     "selects every system. May be repeated.  [default: cosine, plda-cell, jplda-printed, jplda-exact, "
     "jplda-interaction, plda-prior, jplda-prior and best]",
 )
-def experiment_command(corpus: str, labels: Pairs, recipe: str | None, **options: Any) -> None:
+def experiment_command(
+    corpus: str, labels: Pairs, recipe: str | None, **options: Unpack[ExperimentOptions]
+) -> None:
     """Run an experiment from a corpus to error rates.
 
     Writes a table of error rates and a report to the output folder.
@@ -121,12 +136,14 @@ def experiment_command(corpus: str, labels: Pairs, recipe: str | None, **options
         raise click.UsageError(
             "--vectors and --extractor exclude each other: use existing vectors or extract them"
         )
-    _run("experiment", corpus, recipe or "small", unique_pairs("--labels", labels), **options)
+    _run("experiment", corpus, recipe or "small", unique_pairs("--labels", labels), options)
 
 
 @click.command("reproduce", cls=CorpusCommand)
 @corpus_options
-def reproduce_command(corpus: str, recipe: str | None, **options: Any) -> None:
+def reproduce_command(
+    corpus: str, recipe: str | None, **options: Unpack[ExperimentOptions]
+) -> None:
     """Reproduce the paper's experiment on a corpus.
 
     The experiment uses 39 cepstral features, 11 stacked frames, six layers of 2048 sigmoid units pre-trained as
@@ -153,7 +170,8 @@ def reproduce_command(corpus: str, recipe: str | None, **options: Any) -> None:
       -s 'grid.priors=[[1, 1, 1], [1, 1, 100]]' -s 'grid.e_step=["appendix", "body"]'
                                        one row per combination
     """
-    _run("reproduce", corpus, recipe or "paper", {}, systems=("paper",), **options)
+    options["systems"] = ("paper",)
+    _run("reproduce", corpus, recipe or "paper", {}, options)
 
 
 def _run(
@@ -161,15 +179,7 @@ def _run(
     corpus: str,
     recipe: str,
     labels: dict[str, str],
-    *,
-    quiet: bool,
-    root: Path | None,
-    output: Path | None,
-    config: Path | None,
-    changes: Sequence[tuple[str, str]],
-    vectors: Texts,
-    systems: Texts,
-    extractors: Texts = (),
+    options: ExperimentOptions,
 ) -> None:
     """Run an experiment with the configuration of a recipe or a file and the changes of the command line."""
     from .._optional import load_entry_points
@@ -177,7 +187,7 @@ def _run(
     from ..paper.experiment import run_experiment
     from ..paper.experiment_settings import read_configuration, read_recipe
 
-    output = output or Path(f"{command}-{corpus}")
+    output = options["output"] or Path(f"{command}-{corpus}")
     check_folder(output)
     load_entry_points("corpora")
     if corpus not in CORPORA:
@@ -185,19 +195,22 @@ def _run(
             f"unknown corpus {corpus!r}; available corpora: {', '.join(CORPORA)}"
         )
 
+    config = options["config"]
     settings = read_configuration(config) if config is not None else read_recipe(recipe, {})
-    overrides = {name: parse_value(text) for name, text in changes}
-    if systems:
-        overrides["evaluation.systems"] = list(systems)
+    overrides = {name: parse_value(text) for name, text in options["changes"]}
+    if options["systems"]:
+        overrides["evaluation.systems"] = list(options["systems"])
     settings = settings.with_changes({"corpus.name": corpus, **overrides})
 
-    options = dict(settings.corpus)
-    name = options.pop("name")
+    corpus_settings = dict(settings.corpus)
+    name = corpus_settings.pop("name")
+    root = options["root"]
     if root is None:
         raise click.UsageError(f"the corpus {name} needs its ROOT: {CORPORA[name].root}")
     if labels:
-        options["labels"] = labels
-    loaded = load_corpus(name, root, **options)
+        corpus_settings["labels"] = labels
+    loaded = load_corpus(name, root, **corpus_settings)
+    vectors = options["vectors"]
     if loaded.files is None:
         vectors = vectors or (str(root),)
     run_experiment(
@@ -205,8 +218,8 @@ def _run(
         settings,
         output,
         click.echo,
-        verbose=not quiet,
+        verbose=not options["quiet"],
         vectors=vectors,
-        extractors=extractors,
+        extractors=options.get("extractors", ()),
         inputs=[root, *vectors],
     )

@@ -19,10 +19,11 @@ class ColourFormatter(click.HelpFormatter):
     def write_heading(self, heading: str) -> None:
         super().write_heading(click.style(heading, bold=True))
 
-    def write_dl(self, rows: Iterable[tuple[str, str]], *args: Any, **options: Any) -> None:
-        super().write_dl(
-            [(click.style(term, fg="cyan"), text) for term, text in rows], *args, **options
-        )
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
+    ) -> None:
+        coloured = [(click.style(term, fg="cyan"), text) for term, text in rows]
+        super().write_dl(coloured, col_max, col_spacing)
 
 
 class ColourContext(click.Context):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -37,7 +37,7 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
         self.bare = bare
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
         key, sign, text = str(value).partition("=")
         if not sign:
@@ -52,12 +52,15 @@ class OutputFile(click.ParamType):  # type: ignore[type-arg]
 
     name = "text"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         from ..io.kaldi_names import is_kaldi, kaldi_files
         from ..persistence import check_writable
 
-        check_writable(*(kaldi_files(value) if is_kaldi(value) else [value]))
-        return str(value)
+        path = str(value)
+        check_writable(*(kaldi_files(path) if is_kaldi(path) else [path]))
+        return path
 
 
 def output_option(help: str) -> Callable[[Command], Command]:
@@ -85,7 +88,7 @@ def extractor_option(required: bool = True) -> Callable[[Command], Command]:
     )
 
 
-def labels_from_map(path: str, ids: Iterable[Any], label_name: str) -> list[str]:
+def labels_from_map(path: str, ids: Iterable[object], label_name: str) -> list[str]:
     """Return the label of each id from a map such as utt2spk; raise an error if an id is missing.
 
     label_name : what the labels are, for the error message
@@ -115,12 +118,13 @@ def unique_pairs(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str
     return value_by_name
 
 
-def parse_value(text: str) -> Any:
+def parse_value(text: str) -> object:
     """Return the value of a setting: parsed JSON, or the text itself if it is not JSON."""
     try:
-        return json.loads(text)
+        value: object = json.loads(text)
     except ValueError:
         return text
+    return value
 
 
 def check_folder(path: Path) -> None:

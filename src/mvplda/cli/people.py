@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
@@ -105,7 +105,14 @@ def people_command(
     )
 
 
-def _read_headers(whole_files: Mapping[str, FileSegment]) -> dict[str, Any]:
+class SoundHeader(Protocol):
+    """Length and rate of a sound file."""
+
+    frames: int
+    samplerate: int
+
+
+def _read_headers(whole_files: Mapping[str, FileSegment]) -> dict[str, SoundHeader]:
     """Return the header (length and rate) of each recording; warn of unreadable files and skip them."""
     from .._optional import need
 
@@ -122,7 +129,7 @@ def _read_headers(whole_files: Mapping[str, FileSegment]) -> dict[str, Any]:
 
 
 def _turn_segments(
-    turns: Sequence[Turn], whole_files: Mapping[str, FileSegment], sounds: Mapping[str, Any]
+    turns: Sequence[Turn], whole_files: Mapping[str, FileSegment], sounds: Mapping[str, SoundHeader]
 ) -> list[FileSegment]:
     """Return the segment of a recording for each turn."""
     from ..exceptions import DataError

@@ -100,13 +100,13 @@ class Program(CommandGroup):
         command.context_class = ColourContext
         return command
 
-    def make_context(self, *args: Any, **options: Any) -> click.Context:
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
         try:
-            return super().make_context(*args, **options)
+            return super().make_context(*args, **extra)
         except OSError as error:  # the help is printed here, and standard output may be closed
             _exit_with_error(error)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         end_on_sigterm()
         try:
             refuse_overwriting(ctx.args)
@@ -158,7 +158,7 @@ def warnings_as_lines() -> Iterator[None]:
     """Show each distinct warning once, as a line on standard error; hide those for developers."""
     shown: set[str] = set()
 
-    def show(message: Any, *_: Any, **__: Any) -> None:
+    def show(message: object, *_: object, **__: object) -> None:
         text = " ".join(str(message).split())
         if text not in shown:
             shown.add(text)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from .options import KeyValue, OutputFile, labels_from_map, unique_pairs
 
 if TYPE_CHECKING:
-    from .._typing import Json, Names
+    from .._typing import Names
     from ..bundle import Bundle
     from ..io.trials import Trials
     from ..io.vectors import VectorSet
     from ..scoring.profiles import Profiles
     from ..scoring.question import Question
+    from .options import Pairs, Texts
 
 TRIALS_PER_CHUNK = 2**20
 """Number of trials of a list that are scored together."""
@@ -72,7 +73,9 @@ def score_command(
     tests: str,
     trials: str | None,
     output: str,
-    **question_options: Any,
+    same: Texts,
+    given: Pairs,
+    known: tuple[str, str] | None,
 ) -> None:
     """Compute log-likelihood ratios of trials or of all pairs.
 
@@ -86,6 +89,7 @@ def score_command(
     """
     from ..io.trials import Scores, read_trials, write_scores
     from ..model_files import load_model
+    from ..scoring.question import Question
 
     if profiles is not None and (enrol is not None or models is not None):
         raise click.UsageError(
@@ -99,7 +103,12 @@ def score_command(
         listed = all_pairs(enrolled, test_set)
     enrolled = enrolled.select(listed.enrol.names)
     tested = system.enrol(test_set.select(listed.test.names).X)
-    question = read_question(system, listed, question_options)
+    claims = None
+    if known is not None:
+        view, path = known
+        classes = system.fitted_scorer.known_names(view)
+        claims = {view: read_claims(view, path, listed.enrol.names, classes)}
+    question = Question(same or None, unique_pairs("--given", given) or None, known=claims)
     scores = score_trials(system, enrolled, tested, listed, question)
     write_scores(output, Scores(listed.enrol, listed.test, scores))
 
@@ -114,22 +123,6 @@ def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
     rows, columns = np.indices((len(enrolled), len(tests)), dtype=np.int32)
     models = Coded(enrolled.ids.astype(np.str_), rows.ravel())
     return Trials(models, Coded(tests.ids, columns.ravel()))
-
-
-def read_question(system: Bundle, listed: Trials, options: Json) -> Question:
-    """Return the question of the options --same, --given and --known."""
-    from ..scoring.question import Question
-
-    known = None
-    if options["known"] is not None:
-        view, path = options["known"]
-        classes = system.fitted_scorer.known_names(view)
-        known = {view: read_claims(view, path, listed.enrol.names, classes)}
-    return Question(
-        options["same"] or None,
-        unique_pairs("--given", options["given"]) or None,
-        known=known,
-    )
 
 
 def score_trials(
@@ -148,7 +141,7 @@ def score_trials(
             "mvplda: the model is not calibrated for this question: the scores are not calibrated",
             err=True,
         )
-    chunks: list[Any] = []
+    chunks: list[Names] = []
     for start in range(0, len(listed), TRIALS_PER_CHUNK):
         rows = slice(start, start + TRIALS_PER_CHUNK)
         pairs = np.stack([listed.enrol.codes[rows], listed.test.codes[rows]], axis=1)

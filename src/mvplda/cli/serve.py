@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Union, get_args, get_origin
 
 import click
 
 from .._typing import Json
 from ..exceptions import MissingExtraError
 from .groups import CommandGroup
+from .options import Command
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from ..serve.settings import Settings
 
 
-def settings_option(name: str, field: Any) -> Callable[[Any], Any]:
+def settings_option(name: str, field: FieldInfo) -> Callable[[Command], Command]:
     """Return the option of a setting, with its description and its environment variable as help."""
-    kind = field.annotation
+    kind: object = field.annotation
     if get_origin(kind) in (types.UnionType, Union):
         kind = next(member for member in get_args(kind) if member is not type(None))
     option = "--" + name.replace("_", "-")
@@ -32,12 +35,12 @@ def settings_option(name: str, field: Any) -> Callable[[Any], Any]:
     default = field.get_default(call_default_factory=True)
     if isinstance(default, (int, float, str, Path)):
         text += f"  [default: {default}]"
-    names = {int: "INTEGER", float: "NUMBER", Path: "PATH"}
+    names: dict[object, str] = {int: "INTEGER", float: "NUMBER", Path: "PATH"}
     metavar = "|".join(get_args(kind)) or names.get(kind, "TEXT")
     return click.option(option, name, metavar=metavar, help=text)
 
 
-def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def settings_options(command: Command) -> Command:
     """Add an option for each setting of the service."""
     try:
         from ..serve.settings import Settings
@@ -48,13 +51,13 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def make_settings(options: Json) -> Settings:
+def make_settings(options: Mapping[str, object]) -> Settings:
     """Return the settings: options of the command line, then the environment, then defaults."""
     from pydantic import ValidationError
 
     from ..serve.settings import Settings
 
-    chosen = {name: value for name, value in options.items() if value not in (None, ())}
+    chosen: Json = {name: value for name, value in options.items() if value not in (None, ())}
     try:
         return Settings(**chosen)
     except ValidationError as error:
@@ -76,7 +79,7 @@ class ServeGroup(CommandGroup):
 @click.group("serve", cls=ServeGroup, invoke_without_command=True)
 @settings_options
 @click.pass_context
-def serve_command(ctx: click.Context, /, **options: Any) -> None:
+def serve_command(ctx: click.Context, /, **options: object) -> None:
     """Verify speakers and phrases over HTTP.
 
     Runs the service and a web page to try it. Profiles are stored in an SQLite database in the data folder. Requests

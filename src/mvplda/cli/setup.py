@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -46,7 +46,8 @@ def setup_command(
     labels: Pairs,
     extractors: Texts,
     quiet: bool,
-    **options: Any,
+    far: float,
+    enrolment: int,
 ) -> None:
     """Make a model for your own people, with a threshold.
 
@@ -67,12 +68,18 @@ def setup_command(
 
     check_folder(Path(output))
     folder = Path(source)
-    options["progress"] = not quiet
     # a folder with .scp files is a Kaldi data folder of vectors; any other folder holds recordings
     if has_table(source, "file") or (folder.is_dir() and not any(folder.glob("*.scp"))):
         if labels:
             raise click.UsageError(f"{source} holds recordings: --labels applies only to vectors")
-        result = set_up(source, pattern=pattern, extractors=extractors, **options)
+        result = set_up(
+            source,
+            pattern=pattern,
+            extractors=extractors,
+            far=far,
+            enrolment=enrolment,
+            progress=not quiet,
+        )
     else:
         if folder.exists() and (extractors or pattern):
             raise click.UsageError(
@@ -81,7 +88,15 @@ def setup_command(
             )
         data, table = read_labelled_vectors(source, unique_pairs("--labels", labels))
         ids = [str(name) for name in data.ids]
-        result = setup_vectors(data.X, table, marks=ids, name=data.extractor, **options)
+        result = setup_vectors(
+            data.X,
+            table,
+            marks=ids,
+            name=data.extractor,
+            far=far,
+            enrolment=enrolment,
+            progress=not quiet,
+        )
     result.save(output)
     click.echo(result.report)
     click.echo(f"wrote {output}: mvplda verify a.wav b.wav --model {quote(output)}", err=True)

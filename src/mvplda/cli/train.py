@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .._typing import Json, Names
     from ..bundle import Bundle
     from ..io.vectors import VectorSet
+    from ..statistics.accumulator import SecondMoment
     from .options import Pairs, Texts
 
 
@@ -165,7 +166,9 @@ def train_command(
         click.echo("\n".join(summary(bundle)), err=True)
 
 
-def _from_statistics(path: str, model: str, ranks: Json, options: Json, progress: bool) -> Bundle:
+def _from_statistics(
+    path: str, model: str, ranks: Mapping[str, int | None], options: Json, progress: bool
+) -> Bundle:
     """Fit a model to a file of statistics."""
     from ..bundle import Bundle
     from ..models import find_scorers
@@ -288,7 +291,10 @@ def stats_command(
     labels: Pairs,
     output: str,
     quiet: bool,
-    **options: Any,
+    second_moment: SecondMoment,
+    work_dir: str | None,
+    scheduler: str | None,
+    workers: int,
 ) -> None:
     """Sum up large sets of vectors in shards, for train.
 
@@ -323,7 +329,14 @@ def stats_command(
     sources: Json = {"added": list(statistics), "extractor": _common_extractor(extractors)}
     if vector_files:
         gathered = gather(
-            vector_files, label_sources, views or None, verbose=int(not quiet), **options
+            vector_files,
+            label_sources,
+            views or None,
+            second_moment=second_moment,
+            work_dir=work_dir,
+            scheduler=scheduler,
+            workers=workers,
+            verbose=int(not quiet),
         )
         statistics[f"{len(vector_files)} shards"] = gathered
         sources |= {"vectors": gathered.n, "shards": len(vector_files)}

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -102,7 +102,7 @@ def verify_command(
     model: str | None,
     same: Texts,
     as_json: bool,
-    **point_options: Any,
+    **point_options: float | None,
 ) -> None:
     """Decide whether two recordings match.
 
@@ -197,7 +197,7 @@ def identify_command(
     model: str | None,
     same: Texts,
     as_json: bool,
-    **point_options: Any,
+    **point_options: float | None,
 ) -> None:
     """Decide which enrolled person speaks in a recording.
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -26,6 +25,7 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
@@ -206,7 +206,7 @@ def problem_of(error: Exception) -> Problem:
     )
 
 
-def invalid(faults: Sequence[Any]) -> Problem:
+def invalid(faults: Sequence[ErrorDetails]) -> Problem:
     """Return the problem for the first fault of a request."""
     first = faults[0]
     names = [str(name) for name in first["loc"] if name != "body"]

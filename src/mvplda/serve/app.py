@@ -24,6 +24,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -136,15 +137,17 @@ class Runtime:
         if role not in ("all", decision):
             raise Problem(404, "not-found", f"this instance does not {decision}: it is for {role}")
 
-    async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
+    async def run(self, work: Callable[..., Result], *arguments: object) -> Result:
         """Run a function that waits for the database, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._light, work, *arguments)
 
-    async def change(self, caller: Caller, work: Callable[..., Result], *arguments: Any) -> Result:
+    async def change(
+        self, caller: Caller, work: Callable[..., Result], *arguments: object
+    ) -> Result:
         """Run an operation in one transaction, in a thread."""
         return await self.run(self.service.change, caller, work, *arguments)
 
-    async def run_heavy(self, work: Callable[..., Result], *arguments: Any) -> Result:
+    async def run_heavy(self, work: Callable[..., Result], *arguments: object) -> Result:
         """Run a long computation in a thread; raise if too many are waiting."""
         if self.recordings >= self.settings.at_once + self.settings.waiting:
             raise Problem(503, "busy", "too many recordings are waiting: try again", wait=1)
@@ -307,9 +310,9 @@ class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
 
     settings: ClassVar[Settings]
     waiting: ClassVar[dict[int, TimeoutProtocol]] = {}
-    _timer: Any = None
+    _timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._wait()
         if len(self.connections) > self.settings.connections and self.waiting:
@@ -386,13 +389,13 @@ def run(service: Service, settings: Settings) -> None:
         )
 
 
-def from_environment() -> Any:
+def from_environment() -> ASGIApp:
     """Return the application of a worker process."""
     threadpool_limits(1)
     return application(open_service(Settings.model_validate_json(os.environ[SETTINGS])))
 
 
-def application(service: Service) -> Any:
+def application(service: Service) -> ASGIApp:
     """Return the application, which needs no API key if there are none; logs are lines of JSON."""
     TimeoutProtocol.settings = service.settings
     # loaded objects stay: garbage collection over them would stop all calls for a tenth of a second

@@ -7,7 +7,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -103,7 +102,7 @@ def prepare_sqlite(engine: Engine) -> None:
     os.close(os.open(str(engine.url.database), os.O_RDWR | os.O_CREAT, 0o600))
 
     @sa.event.listens_for(engine, "connect")
-    def _prepare(connection: sqlite3.Connection, record: Any) -> None:
+    def _prepare(connection: sqlite3.Connection, record: object) -> None:
         # turn off the driver's own guess of where transactions begin; `_begin` does it
         connection.isolation_level = None
         pragmas = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")

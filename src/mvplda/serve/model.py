@@ -349,7 +349,7 @@ KINDS = {NONTARGET: "IC"}
 """Kinds of trials of a model of voices only, where any phrase is a correct one."""
 
 
-def camel_fields(card: Any) -> Any:
+def camel_fields(card: object) -> Any:
     """Return the card of a model with the field names of the API."""
     if isinstance(card, list):
         return [camel_fields(value) for value in card]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -70,7 +71,7 @@ class RequiredRole(APIKeyHeader):
 class DirectRoute(APIRoute):
     """Route that calls its endpoint directly: FastAPI's search for arguments takes longer than a score."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
         async def handle(request: Request) -> Response:
             caller = await MAY_VERIFY(request)
             answer: Response = await self.endpoint(request, **request.path_params, caller=caller)
@@ -86,11 +87,13 @@ ADMIN = Depends(RequiredRole("admin"))
 
 
 async def read_recording(
-    request: Request, body_type: type[Fields], *admit: Any
+    request: Request,
+    body_type: type[Fields],
+    admit: Callable[[], Awaitable[Problem | None]] | None = None,
 ) -> tuple[ProcessedRecording, Fields]:
     """Read a call with sound as its body and other fields in the query, or with a vector in JSON.
 
-    admit : caller, and a function with its arguments that may refuse the call before sound is processed
+    admit : returns the problem of a call that is refused before its sound is processed, or None
     """
     app = runtime_of(request)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -109,8 +112,8 @@ async def read_recording(
         detail = f"expected audio/*, application/octet-stream or application/json; got {media_type[:50]!r}"
         raise Problem(415, "media-type", detail)
     fields = body_type.model_validate(query)
-    if admit:
-        problem = await app.change(*admit)
+    if admit is not None:
+        problem = await admit()
         if problem is not None:
             raise problem
     return await app.run_heavy(app.service.process, body), fields
@@ -123,10 +126,8 @@ async def verify(request: Request, profile_id: str, caller: Caller = VERIFY) -> 
     """Verify a claimed person and phrase: accept, reject with a reason, or inconclusive."""
     app = runtime_of(request)
     app.check_role("verify")
-    admit = app.service.verifier.admit
-    recording, fields = await read_recording(
-        request, schemas.VerifyRequest, caller, admit, profile_id
-    )
+    admit = partial(app.change, caller, app.service.verifier.admit, profile_id)
+    recording, fields = await read_recording(request, schemas.VerifyRequest, admit)
     reply = await app.batches.verify(Attempt(caller, profile_id, recording, fields))
     app.metrics.decisions.labels(reply.decision, reply.reason or "").inc()
     request.state.decision = reply.decision

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.exceptions import HTTPException
 
 # JSON at the border: cards of models, OpenAPI documents.
-Json = dict[str, Any]
+Json = dict[str, object]
 PASS_PHRASE = "my voice is my key"
 Id = Annotated[str, Field(examples=["0f6f7e2c9a5b4d3e8c1a2b3c4d5e6f70"])]
 Time = Annotated[str, Field(examples=["2026-11-15T12:00:00.000Z"])]
@@ -87,7 +88,7 @@ class IdentifyRequest(RecordingRequest):
 
     @field_validator("candidates", mode="before")
     @classmethod
-    def _split(cls, value: Any) -> Any:
+    def _split(cls, value: object) -> object:
         """Split the comma-separated list of a query."""
         return value.split(",") if isinstance(value, str) else value
 
@@ -336,7 +337,7 @@ def problems(*statuses: int) -> dict[int | str, Json]:
     }
 
 
-def recording_body(model: type[RecordingRequest], example: Json) -> Json:
+def recording_body(model: type[RecordingRequest], example: Mapping[str, object]) -> Json:
     """Describe a call for OpenAPI: sound as the body itself (audio/* or octets), or a vector in JSON."""
     schema = model.model_json_schema()
     fields = {name: field for name, field in schema["properties"].items() if name != "vector"}

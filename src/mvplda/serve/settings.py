@@ -7,7 +7,7 @@ the environment, the environment before defaults.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -116,7 +116,7 @@ class Settings(BaseSettings):
 
     @field_validator("extractors", mode="before")
     @classmethod
-    def _split(cls, value: Any) -> Any:
+    def _split(cls, value: object) -> object:
         """Split the names in an environment variable at commas or blanks."""
         if isinstance(value, str):
             return value.replace(",", " ").split()
