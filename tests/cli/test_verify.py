@@ -408,7 +408,7 @@ def test_people_leave_out_what_is_no_sound(place):
     assert (none.exit_code, "got 0 usable turns" in none.output) == (1, True)
     (place / "names.json").write_text("{}")
     nobody = run("people", "one.wav", *COSINE, "--names", "names.json", "-o", "p.npz")
-    assert (nobody.exit_code, "it has no names" in nobody.output) == (1, True)
+    assert (nobody.exit_code, "there are no names" in nobody.output) == (1, True)
 
 
 def test_people_of_a_table_of_stretches(place):

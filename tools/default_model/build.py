@@ -123,7 +123,7 @@ def _pairs_by_kind(vectors: LabelledVectors, domain: str) -> dict[str, BoolArray
 def left_out_trials(
     vectors: LabelledVectors, corpora: Sequence[str], named: bool = True
 ) -> list[DeploymentTrials]:
-    """Return trials of each corpus with a model of the other corpora; `named`: see `deployment_trials`."""
+    """Return trials of each corpus, scored by a model of the other corpora; `named`: see `deployment_trials`."""
     trials: list[DeploymentTrials] = []
     # the matcher is fitted to all corpora, because some have no near matches
     matcher = fit_matcher(vectors, corpora)
@@ -137,7 +137,7 @@ def left_out_trials(
 
 
 def evaluate_left_out(vectors: LabelledVectors, corpus: str) -> list[Json]:
-    """Evaluate on one corpus a model that is fitted, calibrated and given its thresholds on the other corpora."""
+    """Evaluate on one corpus a model whose parameters, calibration and threshold come from the other corpora."""
     others = [name for name in DOMAINS if name != corpus]
     calibration = CalibratedTrials(left_out_trials(vectors, others))
     threshold = calibration.threshold(FARS[0])

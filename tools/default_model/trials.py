@@ -89,7 +89,7 @@ class DeploymentTrials:
 
 
 class CalibratedTrials:
-    """Trials of several deployments with a calibration for one question, fitted to them; domains weigh the same."""
+    """Trials of several deployments, and a calibration for one question fitted to them; domains weigh the same."""
 
     def __init__(
         self, deployments: Sequence[DeploymentTrials], views: tuple[str, ...] = VIEWS
@@ -271,7 +271,7 @@ def _split(
 
 
 def own_phrases(people: Names, phrases: Names, rng: Generator) -> BoolArray:
-    """Return a mask of the rows of one phrase per person, which nobody else has if there are enough phrases."""
+    """Return a mask of the rows of one phrase per person, different between people if there are enough phrases."""
     rows = np.zeros(len(people), dtype=bool)
     for person in np.unique(people):
         is_person = people == person

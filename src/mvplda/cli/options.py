@@ -91,7 +91,7 @@ def extractor_option(required: bool = True) -> Callable[[Command], Command]:
 def labels_from_map(path: str, ids: Iterable[object], label_name: str) -> list[str]:
     """Return the label of each id from a map such as utt2spk; raise an error if an id is missing.
 
-    label_name : what the labels are, for the error message
+    label_name : description of the labels, for the error message
     """
     from ..exceptions import LabelError
     from ..io.lists import read_map

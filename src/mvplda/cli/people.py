@@ -1,4 +1,4 @@
-"""Command that groups recordings by person: people."""
+"""Command that groups turns by person: people."""
 
 from __future__ import annotations
 

@@ -91,13 +91,13 @@ class Batches:
                 await self._gather(min(len(batch) + len(self._waiting), BATCH_LIMIT))
 
     async def _gather(self, expected: int) -> None:
-        """Wait a moment for the next requests of callers who just got their answer, to decide them together."""
+        """Wait a moment for the next requests of the callers that were just answered, to decide them in one batch."""
         until = time.monotonic() + PAUSE_S
         while len(self._waiting) < expected and time.monotonic() < until:
             await asyncio.sleep(POLL_S)
 
     def _next(self) -> Queue:
-        """Return the next attempts, one per profile; further ones on a profile wait for the next batch."""
+        """Return the next attempts, at most one per profile; later attempts on a profile wait for the next batch."""
         batch: dict[str, tuple[Attempt, asyncio.Future[VerifyReply]]] = {}
         later: Queue = []
         for entry in self._waiting:
@@ -111,7 +111,7 @@ class Batches:
 
 
 class Runtime:
-    """State that all endpoints share: the service, its limits, threads and metrics."""
+    """State shared by all endpoints: the service, its limits, threads and metrics."""
 
     def __init__(self, service: Service, is_open: bool) -> None:
         settings = service.settings
@@ -196,7 +196,7 @@ class Runtime:
         return caller
 
     async def _needs_no_key(self) -> bool:
-        """Return whether there are still no keys; the first key that is created closes a running service, too."""
+        """Return whether there are no API keys yet; the first key also ends keyless access to a running service."""
         if self.is_open and self._is_open_until < time.monotonic():
             self.is_open = not await self.run(self.service.store.key_names)
             self._is_open_until = time.monotonic() + KEYS_S

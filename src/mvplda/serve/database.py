@@ -117,7 +117,7 @@ def prepare_sqlite(engine: Engine) -> None:
 
 
 def lock_hosts(connection: Connection) -> None:
-    """Let hosts that start at the same time set up the database one after the other.
+    """Lock the set-up of the database, so that hosts that start at the same time do it one after the other.
 
     PostgreSQL only. Advisory locks have no timeout of their own, so the limits of the transaction are raised.
     """

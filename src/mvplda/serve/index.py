@@ -1,4 +1,4 @@
-"""Identification: whose voice is it? Chooses candidates by a fast search, and scores these exactly."""
+"""Identification of a speaker: a fast search chooses candidates, which are then scored exactly."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class MasterKey:
 
     @property
     def mark(self) -> str:
-        """Mark by which a database recognises its master key."""
+        """Mark of the master key, which is stored in the database to refuse other keys."""
         return self.derived("check").hex()
 
 

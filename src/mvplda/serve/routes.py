@@ -172,7 +172,7 @@ async def challenge(
 
 @router.get("/v1/health", response_model=schemas.Health)
 async def health(app: App) -> schemas.Health:
-    """Return that the service runs, with its versions."""
+    """Return the status and the versions of the service."""
     model = app.service.model
     return schemas.Health(
         status="ok",
@@ -192,7 +192,7 @@ async def health(app: App) -> schemas.Health:
     responses={503: {"model": schemas.ProblemDetails, **problems(503)[503]}},
 )
 async def ready(app: App) -> schemas.Ready:
-    """Return that the service is ready: database, model and, for identification, voices in memory."""
+    """Return the status if database, model and, for identification, voices in memory are ready; else refuse."""
     await app.ready()
     return schemas.Ready(status="ready", modelVersion=app.service.model.version)
 
@@ -245,7 +245,7 @@ async def get_profiles(
     userId: Text = None,
     search: Text = None,
 ) -> schemas.ProfilePage:
-    """Return profiles by page: all, those of a `userId`, or those with `search` in it; never a vector."""
+    """Return profiles by page, without vectors: all, those of a `userId`, or those whose `userId` contains `search`."""
     if userId is None and not caller.may("enrol"):
         raise Problem(403, "role", "a key of the role verify must search by a whole userId")
     return await app.run(app.service.profiles.find, top, after, userId, search)
@@ -253,7 +253,7 @@ async def get_profiles(
 
 @router.get("/v1/profiles/{profile_id}", response_model=schemas.ProfileReply)
 async def get_profile(app: App, profile_id: str, caller: Caller = VERIFY) -> schemas.ProfileReply:
-    """Return state, counts and times of a profile; never a vector."""
+    """Return state, counts and times of a profile, without vectors."""
     return await app.run(app.service.profiles.get, profile_id)
 
 
@@ -282,7 +282,7 @@ async def enrol(
 async def remove_enrolment(
     app: App, profile_id: str, number: int, caller: Caller = ENROL
 ) -> schemas.ProfileReply:
-    """Remove a recording; the profile is then exactly the one without it."""
+    """Remove a recording; the profile is then the same as if it had never been added."""
     if not 0 < number < 2**31:
         raise Problem(404, "not-found", "there is no such enrolment")
     remove = app.service.profiles.remove
@@ -305,13 +305,13 @@ async def unlock(app: App, profile_id: str, caller: Caller = ENROL) -> schemas.P
 
 @router.post("/v1/profiles/{profile_id}/opt-out", response_model=schemas.ProfileReply)
 async def opt_out(app: App, profile_id: str, caller: Caller = ENROL) -> schemas.ProfileReply:
-    """Erase the voice at once; the name stays as that of a person who must not be verified."""
+    """Erase the voice at once; the name is kept and marked: the person must not be verified by voice."""
     return await app.run(app.service.erase, profile_id, "opted_out", caller)
 
 
 @router.delete("/v1/profiles/{profile_id}", response_model=schemas.ProfileReply)
 async def delete_profile(app: App, profile_id: str, caller: Caller = ENROL) -> schemas.ProfileReply:
-    """Erase everything at once, except that there was a profile and when it was deleted."""
+    """Erase everything at once; the id stays, marked as deleted with its time."""
     return await app.run(app.service.erase, profile_id, "deleted", caller)
 
 

@@ -103,7 +103,7 @@ class AuditRow(NamedTuple):
 
 
 def _columns(record: type, *detailed: Column[object]) -> list[Column[object]]:
-    """Return one column per field of a record; `detailed` ones replace those that follow from the type of the field."""
+    """Return one column per field of a record: that in `detailed` with its name, else one of the type of the field."""
     columns = {column.name: column for column in detailed}
     for name, hint in get_type_hints(record).items():
         alternatives = get_args(hint)

@@ -84,7 +84,7 @@ class Templates:
         """Return the data key of a profile, unwrapped; raise if it was destroyed."""
         wrapped = self.store.get_key(name, work)
         if wrapped is None:
-            detail = "the profile is opted_out: it has no stored voice"
+            detail = "the profile has opted out: it has no stored voice"
             raise Problem(409, "state", detail, state="opted_out")
         try:
             return self.vault.unwrap(wrapped, name)

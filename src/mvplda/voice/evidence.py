@@ -21,10 +21,10 @@ FIT_PRIOR_LOG_ODDS = 3.0
 """Prior log odds that a recording is of the person that it is labelled with."""
 
 MAX_CHUNK_NUMBERS = 2**22
-"""Most numbers of evidence per chunk of `leave_one_out` (32 MiB)."""
+"""Largest size of the evidence in a chunk of `leave_one_out`, in float64 numbers (32 MiB)."""
 
 MAX_CHUNK_RECORDINGS = 2**8
-"""Most recordings per chunk of `leave_one_out`: named sessions cost time by pairs."""
+"""Most recordings per chunk of `leave_one_out`: with named sessions, time grows with the pairs in a chunk."""
 
 MAX_COMPARED = 20
 """Most other recordings of its profile that a recording is compared with."""

@@ -1,4 +1,4 @@
-"""People in recordings of several speakers: which turns of a diariser are of the same person.
+"""Clustering of the turns of a diariser by person, over several recordings.
 
 Groups of turns are merged, the most likely pairs first, by the exact LLR of all turns of one group against all turns of
 the other. Each recording is a session where the model has that view. Turns that overlap in time are never merged.
@@ -120,7 +120,7 @@ def read_named_turns(path: PathLike) -> list[Turn]:
     if not turns:
         fail(
             path,
-            "it has no names: enter names on the page of mvplda people, and save them",
+            "there are no names: enter names on the page of mvplda people, and save them",
         )
     for turn, other in combinations(turns, 2):
         if turn.name == other.name and turn._replace(name=None).overlaps(other):

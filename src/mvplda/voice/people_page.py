@@ -1,4 +1,4 @@
-"""Page on which the people found in recordings are confirmed and named."""
+"""HTML page to confirm and name the people of `find_people`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEMPLATE = Path(__file__).with_name("people_page.html")
 
 
 def people_page(people: FoundPeople, turns: Sequence[Turn], sounds: Mapping[str, PathLike]) -> str:
-    """Return an HTML page to listen to the people found, and to confirm or name them.
+    """Return an HTML page with the turns of each person, to listen to them and to name the person.
 
     sounds : sound file of each recording
     """

@@ -1,4 +1,4 @@
-"""Near matches of phrases: is every stretch of a test found in the enrolled recordings?
+"""Detection of near matches of a phrase: tests with a stretch that no enrolled recording contains.
 
 A phrase with one word replaced changes the vector of the whole recording only a little. A block of points detects it:
 a recording as a row of points in time, each a unit-length vector of the sounds there, and its seconds. Each point is

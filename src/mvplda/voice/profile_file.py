@@ -148,7 +148,7 @@ class ProfileBook:
         self.write(VectorSet(np.array(ids), X, extractor), columns)
 
     def remove(self, name: str) -> int:
-        """Remove a profile and return the number of its recordings; the file goes with the last one."""
+        """Remove a profile and return the number of its recordings; removing the last profile deletes the file."""
         removed = self.of(name).rows
         remaining = np.delete(np.arange(len(self.owners)), removed).tolist()
         if remaining:

@@ -230,7 +230,7 @@ def setup_vectors(
 
 
 def _count_people(speakers: Names) -> str:
-    """Return the line of the report about the number of people; a single person is an error."""
+    """Return the report line about the number of people; a single person is an error."""
     names, counts = np.unique(speakers, return_counts=True)
     if len(names) < 2:
         raise DataError(
@@ -309,7 +309,7 @@ def _choose_model(
     blocks: Mapping[str, int] | None,
     options: Json,
 ) -> tuple[Bundle, list[str]]:
-    """Train the models that these people suffice for; return the best of them, and lines of the report about it.
+    """Train the models that the number of people allows; return the best one, and report lines about the choice.
 
     options : keyword arguments of training and measuring
     """
@@ -346,7 +346,7 @@ def _choose_model(
 
 
 def _best(candidates: Mapping[str, Bundle]) -> tuple[Bundle, list[str]]:
-    """Return the bundle with the fewest errors in the same trials, and lines of the report about the comparison.
+    """Return the bundle with the fewest errors in the same trials, and report lines about the comparison.
 
     A later candidate is chosen if both its errors are smaller: one that is calibrated on the very trials has a
     smaller Cllr anyway, which alone is not enough.
@@ -374,7 +374,7 @@ def _best(candidates: Mapping[str, Bundle]) -> tuple[Bundle, list[str]]:
 
 
 def _put_default_points(bundle: Bundle, far: float) -> list[str]:
-    """Put the promised point of each question first; a line of the report where it is looser than `far`."""
+    """Put the point for `far` first in each question; return report lines if the data allow only a higher rate."""
     reordered = {}
     loosest = far
     for key, points in (bundle.points or {}).items():

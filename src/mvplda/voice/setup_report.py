@@ -24,7 +24,7 @@ ENROLMENT_ADVICE = (
 """Measured on C-VAU: results/days."""
 
 MAX_LISTED = 10
-"""Most lines about recordings that cannot be used."""
+"""Largest number of report lines about unusable recordings."""
 
 
 def skipped_lines(names: Sequence[str], extracted: ExtractedVectors) -> list[str]:

@@ -327,7 +327,7 @@ def _blocks(source: AudioFile, opened: InputContainer, most_s: float) -> tuple[l
     streams = opened.streams.audio
     # a stream in an unsupported codec has no decoder
     if not streams or streams[0].codec_context is None:
-        _fail(source, "is damaged, or has no sound in it")
+        _fail(source, "is damaged, or contains no sound")
     rate = int(streams[0].rate)
     to_float = need("av").AudioResampler(format="fltp")
     blocks: list[Sound] = []

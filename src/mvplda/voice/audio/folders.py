@@ -168,12 +168,12 @@ def _files_under(folder: Path, parents: tuple[Path, ...] = ()) -> Iterator[Path]
             continue
         if not path.is_dir():
             yield path
-        elif not (path.is_symlink() and _holds_one_of(path.resolve(), chain)):
+        elif not (path.is_symlink() and _contains_one_of(path.resolve(), chain)):
             yield from _files_under(path, chain)
 
 
-def _holds_one_of(folder: Path, chain: Sequence[Path]) -> bool:
-    """Return whether a link to a folder would list files again under other names."""
+def _contains_one_of(folder: Path, chain: Sequence[Path]) -> bool:
+    """Return whether a linked folder contains a folder of the chain, so that its files would be listed twice."""
     return any(folder == parent or folder in parent.parents for parent in chain)
 
 

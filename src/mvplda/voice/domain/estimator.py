@@ -1,4 +1,4 @@
-"""PLDA of unit-length embeddings, for people and places that training did not see.
+"""PLDA of unit-length embeddings that adapts to people and recording conditions absent from training.
 
 A vector holds the embeddings of several extractors, each about one view: a network of voices about the speaker, a
 network of words about the phrase. Scaled to length 1, a block is
@@ -441,5 +441,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
                 fits = fits and bool(np.isfinite(self.class_means_[view]).all())
                 fits = fits and bool((self.class_variances_[view] >= 0).all())
         if not fits:
-            raise DataError("the arrays do not fit each other as a model of domains")
+            raise DataError(
+                "the arrays of the model have contradictory shapes or impossible values: the file is damaged"
+            )
         super().check_state()

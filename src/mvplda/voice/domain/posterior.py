@@ -105,7 +105,7 @@ class EnrolledCells:
 
     @classmethod
     def of(cls, profiles: Profiles, rows: IntArray, views: tuple[str, ...]) -> Self:
-        """Select the cells `rows` of profiles."""
+        """Return the cells of profiles that `rows` selects."""
         weights = profiles.weights[rows]
         means = to_host(profiles.y)[rows] / weights[:, None]
         # a profile is one person, the class of the first view

@@ -21,7 +21,7 @@ MAX_CACHED_TERMS = 2**10
 
 
 class UnitSide(NamedTuple):
-    """Profiles of one kind, as one class of the block's view.
+    """Means of the recordings of one class in several profiles with equal numbers of recordings and sessions.
 
     vectors : (n, D) means of unit-length vectors, scaled about the domain
     recordings : number n of recordings that each is the mean of

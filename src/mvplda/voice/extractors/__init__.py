@@ -1,4 +1,4 @@
-"""From sound to a vector: networks from elsewhere and our own, their recipes and fingerprints."""
+"""Extractors of vectors from recordings: pre-trained and own networks, their recipes and fingerprints."""
 
 from .extractor import Extractor, load_extractor
 from .recipe import families

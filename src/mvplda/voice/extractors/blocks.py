@@ -1,4 +1,4 @@
-"""Blocks of columns in the vectors of extractors side by side, as their recipes describe them."""
+"""Blocks of columns in vectors that concatenate several extractors, from the recipes of these."""
 
 from __future__ import annotations
 

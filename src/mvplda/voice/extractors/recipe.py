@@ -214,7 +214,7 @@ class Golden:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Processing from samples to a vector, and the description of the extractor.
+    """Steps from samples to a vector, and the description of the extractor.
 
     Attributes
     ----------
