@@ -55,7 +55,7 @@ def leave_one_out(
     """Return the LLR of each recording against the other recordings of its owner, (n,); NaN if there are none."""
     fit_llrs = np.full(len(X), np.nan)
     other_rows = _others_of_owner(owners)
-    tested = np.array([row for row, others in enumerate(other_rows) if len(others)], dtype=np.int64)
+    tested = np.array([row for row, rows in enumerate(other_rows) if len(rows)], dtype=np.int64)
     if not len(tested):
         return fit_llrs
     # a vector is in many sums: compute its evidence once
@@ -73,10 +73,10 @@ def leave_one_out(
     rows_per_chunk = max(1, MAX_CHUNK_NUMBERS // y.shape[1])
     chunk_of = counts.cumsum() // rows_per_chunk + np.arange(len(tested)) // MAX_CHUNK_RECORDINGS
     for chunk in np.split(tested, np.flatnonzero(np.diff(chunk_of)) + 1):
-        others = np.concatenate([other_rows[row] for row in chunk])
+        compared = np.concatenate([other_rows[row] for row in chunk])
         profile_of = np.repeat(chunk, [len(other_rows[row]) for row in chunk])
         pairs = np.arange(len(chunk))[:, None].repeat(2, axis=1)
-        answer = bundle.answer(enrol(others, profile_of), enrol(chunk, chunk), question, pairs)
+        answer = bundle.answer(enrol(compared, profile_of), enrol(chunk, chunk), question, pairs)
         fit_llrs[chunk] = answer.llr
     return fit_llrs
 

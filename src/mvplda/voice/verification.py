@@ -98,7 +98,7 @@ class VoiceModel:
         one: RecordingsLike,
         other: RecordingsLike,
         question: Question | None = None,
-        **wanted: float | None,
+        **point_options: float | None,
     ) -> Decision:
         """Decide whether two sides, each of one or more recordings, match.
 
@@ -106,7 +106,7 @@ class VoiceModel:
         ----------
         one, other : a sound file, several, or the result of `side`
         question : None: the same class in every view
-        wanted : options of `mvplda.decisions.point_for`, such as far=0.001; default: the threshold of the model
+        point_options : options of `mvplda.decisions.point_for`, such as far=0.001; default: the threshold of the model
         """
         sides = [self.side(one), self.side(other)]
         enrolled, tested = (
@@ -114,27 +114,30 @@ class VoiceModel:
         )
         answer = self.bundle.answer(enrolled, tested, question).take(0, 0)
         qualities = [quality for side in sides for quality in side.qualities]
-        point = self.bundle.point(question, enrolled, **wanted)
+        point = self.bundle.point(question, enrolled, **point_options)
         return decide(answer, point, quality=qualities)
 
     def point(
-        self, enrolled: RecordingsLike, question: Question | None = None, **wanted: float | None
+        self,
+        enrolled: RecordingsLike,
+        question: Question | None = None,
+        **point_options: float | None,
     ) -> OperatingPoint:
         """Return the operating point that `verify` uses for a profile."""
         profile = single_profile(self.bundle, self.side(enrolled), "0")
-        return self.bundle.point(question, profile, **wanted)
+        return self.bundle.point(question, profile, **point_options)
 
     def identify(
         self,
         test: RecordingsLike,
         profiles: ProfileBook,
         question: Question | None = None,
-        **wanted: float | None,
+        **point_options: float | None,
     ) -> Ranking:
         """Identify the profile of a recording, with the model adapted to the domain of the profiles.
 
         question : None: the same speaker?
-        wanted : options of the operating point for a single profile, as in `verify`
+        point_options : options of the operating point for a single profile, as in `verify`
         """
         side = self.side(test)
         bundle = self.deployed(profiles).bundle
@@ -142,8 +145,8 @@ class VoiceModel:
         enrolled = profiles.enrolled(bundle, with_phrases=False)
         answer = bundle.answer(enrolled, single_profile(bundle, side, "test"), question)
         llrs = answer.llr[:, 0]
-        wanted = naming_options(bundle.operating_points(question), **wanted)
-        point = bundle.point(question, enrolled, **wanted)
+        point_options = naming_options(bundle.operating_points(question), **point_options)
+        point = bundle.point(question, enrolled, **point_options)
         naming = name_among(llrs, point, outlier_probability=bundle.outlier_probability(question))
         names = [str(name) for name in enrolled.ids]
         verdict: Verdict = "reject" if naming.none > 0.5 else "inconclusive"

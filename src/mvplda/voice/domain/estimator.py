@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -188,7 +188,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         self.domain_variances_ = {
             name: self._prior_domain_variance(name) for name, _, _ in self._columns()
         }
-        self.names_: dict[str, list[Any]] = {}
+        self.names_: dict[str, list[object]] = {}
         self.class_means_ = {}
         self.class_variances_ = {}
 

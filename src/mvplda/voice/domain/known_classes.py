@@ -102,12 +102,12 @@ def adapt_block(
     if not groups:
         return domain, []
     view = block.view
-    named = [class_posteriors(block, group, domain) for group in groups]
+    with_names = [class_posteriors(block, group, domain) for group in groups]
     # names are useless if, for example, everybody calls a phrase of their own "password"
-    unnamed = [class_posteriors(block, group.without_names(view), domain) for group in groups]
-    gain = sum(fit.evidence for fit in named) - sum(fit.evidence for fit in unnamed)
+    without_names = [class_posteriors(block, group.without_names(view), domain) for group in groups]
+    gain = sum(fit.evidence for fit in with_names) - sum(fit.evidence for fit in without_names)
     if gain >= -NAME_TOLERANCE:
-        return domain, named
+        return domain, with_names
     return domain_posterior(block, cells.without_names(view)), []
 
 

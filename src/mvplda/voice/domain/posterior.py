@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -99,7 +99,7 @@ class EnrolledCells:
     weights: Array
     views: tuple[str, ...]
     same: dict[str, BoolArray]
-    names: dict[str, list[Any]]
+    names: dict[str, list[object]]
     codes: dict[str, IntArray]
     target_classes: IntArray | None = None
 
@@ -111,7 +111,7 @@ class EnrolledCells:
         # a profile is one person, the class of the first view
         owner = profiles.owner[rows]
         same = {views[0]: np.equal.outer(owner, owner)}
-        names: dict[str, list[Any]] = {}
+        names: dict[str, list[object]] = {}
         codes: dict[str, IntArray] = {}
         for view in views[1:]:
             if view not in profiles.labels:

@@ -331,16 +331,16 @@ def _processing_of(family: object) -> Recipe:
     )
 
 
-def with_values(record: _Record, values: Mapping[str, object], where: str) -> _Record:
+def with_values(record: _Record, values: Mapping[str, object], record_name: str) -> _Record:
     """Return a copy of a record with other values; a value must have the type of the default.
 
-    where : name of the record in error messages
+    record_name : name of the record in error messages
     """
     names = [item.name for item in fields(record)]
     changes: dict[str, object] = {}
     for key, value in values.items():
         if key not in names:
-            raise ParameterError(f"{where} has no {key!r}; it has {', '.join(names)}")
+            raise ParameterError(f"{record_name} has no {key!r}; it has {', '.join(names)}")
         default = getattr(record, key)
         if is_dataclass(default) and isinstance(value, dict):
             changes[key] = with_values(default, value, f"[{key}]")  # type: ignore[type-var]
@@ -351,7 +351,7 @@ def with_values(record: _Record, values: Mapping[str, object], where: str) -> _R
             value = float(value)
         if type(value) is not type(default):
             raise ParameterError(
-                f"{where} {key} is of type {type(default).__name__}; got {value!r}"
+                f"{record_name} {key} is of type {type(default).__name__}; got {value!r}"
             )
         if key in CHOICES and value not in get_args(CHOICES[key]):
             raise ParameterError(
