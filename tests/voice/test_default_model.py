@@ -77,10 +77,10 @@ def test_a_file_of_profiles_tells_the_domain(default: Path, tmp_path: Path) -> N
         own = here.verify(book.of(f"s{person}"), side(place.say(person, 0, 1)), Question("speaker"))
         assert own.answer == "accept"
         found = model.identify(side(place.say(30 + person, 1, 1)), book)
-        assert found.named is None
+        assert found.profile is None
         assert found.answer != "accept"
         found = model.identify(side(place.say(person, 1, 1)), book)
-        assert found.named in (None, f"s{person}")
+        assert found.profile in (None, f"s{person}")
         assert found.none + sum(p for _, _, p in found.candidates) == pytest.approx(1)
     assert accepted["deployed"] == 0
     assert accepted["prior"] > 0
@@ -106,8 +106,8 @@ def test_a_caller_of_identify_chooses_the_point(default: Path, tmp_path: Path) -
     assert model.identify(test, book).point.threshold == 3.0
     found = model.identify(test, book)
     llr = found.candidates[0][1]
-    assert found.named == "s1"
-    assert model.identify(test, book, threshold=llr + 0.1).named is None
+    assert found.profile == "s1"
+    assert model.identify(test, book, threshold=llr + 0.1).profile is None
     with pytest.raises(ParameterError, match="cannot promise"):
         model.identify(test, book, far=1e-4)
 

@@ -225,7 +225,7 @@ def identify_command(
     keys = ("profile", "llr", "probability")
     report = {
         "verdict": result.answer,
-        "named": result.named,
+        "named": result.profile,
         "none": result.none,
         "ranking": [dict(zip(keys, candidate, strict=True)) for candidate in ranking],
         "calibrated": result.calibrated,
@@ -233,7 +233,10 @@ def identify_command(
         "extractor": voices.extractor.name,
         "quality": _quality_records(side),
     }
-    verdicts = {"accept": f"Identified: {result.named}.", "reject": "None of the enrolled people."}
+    verdicts = {
+        "accept": f"Identified: {result.profile}.",
+        "reject": "None of the enrolled people.",
+    }
     lines = [verdicts.get(result.answer, "Inconclusive.")]
     lines.append("     LLR  probability  profile")
     for name, llr, probability in ranking:

@@ -6,14 +6,16 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import training
 from .._progress import Progress
-from .._typing import Array, IntArray, Json, Names, PathLike, Setting
+from .._typing import Array, IntArray, Names, PathLike
 from ..bundle import Bundle
 from ..decisions import Decision, promised_point
 from ..exceptions import DataError, LabelError, ParameterError
@@ -22,6 +24,7 @@ from ..io.tables import is_table
 from ..io.vectors import VectorSet
 from ..labels import as_array, is_missing
 from ..model_files import MODEL_FILE, REPORT_FILE, file_in_folder
+from ..scoring.question import Question
 from .audio.folders import (
     TABLE_SUFFIXES,
     Recordings,
@@ -43,6 +46,14 @@ from .setup_report import (
 from .verification import RecordingsLike, VoiceModel
 
 
+class HeldOutOptions(TypedDict):
+    """Options of training that set how errors of held-out people are measured, see `mvplda.training.train`."""
+
+    enrolment: int
+    fars: tuple[float, ...]
+    progress: bool
+
+
 @dataclass
 class Setup:
     """Result of `setup`: a model for recordings, the vectors of its people, and the report.
@@ -61,13 +72,19 @@ class Setup:
     phrases: Sequence[str]
     voices: VoiceModel | None = None
 
-    def verify(self, one: RecordingsLike, other: RecordingsLike, **options: Setting) -> Decision:
+    def verify(
+        self,
+        one: RecordingsLike,
+        other: RecordingsLike,
+        question: Question | None = None,
+        **point_options: float | None,
+    ) -> Decision:
         """Decide whether two recordings are the same: see `VoiceModel.verify`."""
         if self.voices is None:
             raise ParameterError(
                 "this model was set up from vectors: to verify recordings, make a VoiceModel with their extractor"
             )
-        return self.voices.verify(one, other, **options)
+        return self.voices.verify(one, other, question, **point_options)
 
     def save(self, path: PathLike) -> None:
         """Write the model, the profile of each person and the report into a folder."""
@@ -207,7 +224,7 @@ def setup_vectors(
     columns = {view: column[rows] for view, column in columns.items()}
     people_line = _count_people(columns["speaker"])
     phrase_lines = _drop_single_phrase(columns)
-    options: Json = {
+    options: HeldOutOptions = {
         "enrolment": enrolment,
         "fars": (far, *(share for share in training.FARS if share != far)),
         "progress": progress,
@@ -307,36 +324,34 @@ def _choose_model(
     columns: Mapping[str, Names],
     extractor: str | None,
     blocks: Mapping[str, int] | None,
-    options: Json,
+    options: HeldOutOptions,
 ) -> tuple[Bundle, list[str]]:
-    """Train the models that the number of people allows; return the best one, and report lines about the choice.
-
-    options : keyword arguments of training and measuring
-    """
+    """Train the models that the number of people allows; return the best one, and report lines about the choice."""
     shipped = default_bundle(extractor)
     default = None
     if shipped is not None:
         default = training.deploy_on_speakers(shipped, vectors, columns, **options)
-    options = {
+    train = partial(
+        training.train,
+        extractor=extractor,
+        blocks=blocks,
+        point_blocks=point_blocks(blocks),
         **options,
-        "extractor": extractor,
-        "blocks": blocks,
-        "point_blocks": point_blocks(blocks),
-    }
+    )
     n_people = len(np.unique(columns["speaker"]))
     if n_people < MIN_TRAINING_PEOPLE:
         reason = f"{n_people} people are too few to train a model ({MIN_TRAINING_PEOPLE} at least)."
         if default is not None:
             return default, [f"{reason} Chosen: the default model, adapted to their recordings."]
         speakers = {"speaker": columns["speaker"]}
-        cosine = training.train(vectors, speakers, model="cosine", folds=2, **options)
+        cosine = train(vectors, speakers, model="cosine", folds=2)
         return cosine, [f"{reason} Chosen: the extractor's cosine, which compares voices only."]
 
     expert = None if shipped is None else shipped.scorer
-    committee = training.train(vectors, columns, default=expert, **options)
+    committee = train(vectors, columns, default=expert)
     if default is None:
         return committee, []
-    cosine = training.train(vectors, columns, model="cosine", **options)
+    cosine = train(vectors, columns, model="cosine")
     candidates = {
         "the default model": default,
         "a committee trained on your people": committee,

@@ -30,7 +30,7 @@ class Ranking:
     """Result of an identification.
 
     answer : accept if a profile is named, reject if none of them is more likely, else inconclusive
-    named : name of the identified profile, or None
+    profile : name of the identified profile, or None
     candidates : (profile, LLR, probability) of all profiles, the most likely first
     none : probability that the speaker has no profile
     calibrated : whether the LLRs are calibrated
@@ -38,7 +38,7 @@ class Ranking:
     """
 
     answer: Verdict
-    named: str | None
+    profile: str | None
     candidates: list[tuple[str, float, float]]
     none: float
     calibrated: bool
@@ -150,14 +150,14 @@ class VoiceModel:
         naming = name_among(llrs, point, outlier_probability=bundle.outlier_probability(question))
         names = [str(name) for name in enrolled.ids]
         verdict: Verdict = "reject" if naming.none > 0.5 else "inconclusive"
-        named = None
+        profile = None
         if not all(quality.usable for quality in side.qualities):
             verdict = "inconclusive"
         elif naming.best is not None:
             verdict = "accept"
-            named = names[naming.best]
+            profile = names[naming.best]
         candidates = [
             (names[i], float(llrs[i]), float(naming.probabilities[i]))
             for i in np.argsort(-llrs, kind="stable")
         ]
-        return Ranking(verdict, named, candidates, naming.none, answer.calibrated, point)
+        return Ranking(verdict, profile, candidates, naming.none, answer.calibrated, point)
