@@ -90,6 +90,33 @@ def cell(system: dict[str, Any] | None, kind: str) -> str:
     return found if not ends else f"{found} [{100 * ends['low']:.2f}, {100 * ends['high']:.2f}]"
 
 
+CHALLENGES = (
+    ("RSR2015, part I", "j-vectors and PLDA (Chen et al., 2015)", "0.54", ""),
+    ("RSR2015, part I", "j-vectors and joint PLDA (the paper, 2017)", "0.41", ""),
+    ("SdSV 2020, task 1", "fusion of seven (UIAI)", "2.14", "0.072"),
+    ("SdSV 2020, task 1", "fusion (Mun et al.)", "2.23", "0.0785"),
+    ("SdSV 2021, task 1", "fusion, third place (Han et al.)", "", "0.0473"),
+    ("TdSV 2024", 'fusion of three (team "Naive")', "1.3", "0.0461"),
+    ("TdSV 2024, Iranian division", "first place (Farokh and Zeinali)", "", "0.0358"),
+)
+"""Published figures of text-dependent verification: data, system, EER in %, minimum cost. Sources: docs/related.md."""
+
+
+def challenges() -> list[str]:
+    """Figures of challenges, and those of `best` here, on other data."""
+    ours = [
+        (
+            f"{title}, other data (ours)",
+            "`best`",
+            cell(_read(f"{name}/results.json")["systems"]["best"], "Total"),
+            "",
+        )
+        for name, title in (("cvau", "C-VAU"), ("speech-commands", "Speech Commands"))
+    ]
+    head = ["data", "system", "EER, %", "minimum cost"]
+    return _lines(head, [list(row) for row in (*CHALLENGES, *ours)], left=2)
+
+
 def by_kind(columns: dict[str, str], paper: bool) -> list[str]:
     lines = ["| | | " + " | ".join(columns.values()) + " |", "|:---|:---|" + "---:|" * len(columns)]
     for name, rows in PAPER.items() if paper else ():
@@ -533,6 +560,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "default model": lambda: default_model("all"),
     "default model, few phrases": lambda: default_model("few"),
     "default model, nearly": lambda: default_model("nearly"),
+    "challenges": challenges,
     "choices": choices,
     "settings": settings,
     "sessions": sessions,
