@@ -88,6 +88,33 @@ def training_speakers(target: Path) -> None:
     _save(figure, target)
 
 
+WRITING = {
+    "cosine": "cosine",
+    "PLDA (writer x character), rank 15": "PLDA (writer x character)",
+    "two views, ranks 20 + 20": "two views",
+}
+"""Systems of the study of handwriting, with their names in the picture."""
+
+
+def handwriting(target: Path) -> None:
+    """Draw the errors of three systems on handwriting, by what differs."""
+    from matplotlib.figure import Figure
+
+    found = _read("beyond-speech/results.json")["rows"]["handwriting"]
+    rows = {row["system"]: row for row in found}
+    kinds = {"IW": "writer and character", "IC": "writer", "TW": "character", "Total": "all"}
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    for number, (system, name) in enumerate(WRITING.items()):
+        places = [place + 0.27 * (number - 1) for place in range(len(kinds))]
+        axes.bar(places, [rows[system][kind] for kind in kinds], 0.25, label=name)
+    axes.set_xticks(range(len(kinds)), list(kinds.values()))
+    axes.set_xlabel("what differs from the profile")
+    axes.set_ylabel("equal error rate, %")
+    axes.legend(frameon=False)
+    _save(figure, target)
+
+
 def _save(figure: Any, target: Path) -> None:
     """Write SVG that is the same for the same data."""
     from matplotlib import rc_context
@@ -98,6 +125,7 @@ def _save(figure: Any, target: Path) -> None:
 
 PICTURES = {
     "docs/default-model.svg": default_model,
+    "docs/handwriting.svg": handwriting,
     "docs/training-speakers.svg": training_speakers,
 }
 

@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import pictures
+from benchmarks.studies.beyond_speech import error_rows, variance_rows
 from benchmarks.studies.errata import simulated_rows, speech_rows
 from mvplda.paper.results import KINDS, PUBLISHED, seeds_cell
 from tools.default_model.recordings import NEAR_MATCH_DOMAINS
@@ -540,6 +541,14 @@ def wrong_takes() -> list[str]:
     return _lines([title, ""], rows)
 
 
+def beyond_speech(
+    part: str, rows: Callable[[list[dict[str, Any]]], Rows] = error_rows
+) -> list[str]:
+    """Return a table of the study of handwriting and faces."""
+    head, *cells = rows(_read("beyond-speech/results.json")["rows"][part])
+    return _lines(head, cells)
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "C-VAU": lambda: all_systems("cvau"),
     "C-VAU, main rows": lambda: main_systems("cvau"),
@@ -561,6 +570,9 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "default model, few phrases": lambda: default_model("few"),
     "default model, nearly": lambda: default_model("nearly"),
     "challenges": challenges,
+    "handwriting": lambda: beyond_speech("handwriting"),
+    "faces": lambda: beyond_speech("faces"),
+    "shares of the variance": lambda: beyond_speech("variances", variance_rows),
     "choices": choices,
     "settings": settings,
     "sessions": sessions,
