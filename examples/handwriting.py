@@ -6,7 +6,7 @@ Is it the same writer, and the same character? Two labels that are not of speech
 DigiLeTs (77 writers, 62 characters, five repetitions). Make its features first, with
 `handwriting_features.py <handwriting_features.html>`_; then
 ``python examples/handwriting.py digilets.npz``. What the picture means, and when two
-views pay: see the page on handwriting and faces.
+views pay: see docs/beyond-speech.md.
 """
 
 import sys

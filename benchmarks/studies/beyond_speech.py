@@ -2,9 +2,9 @@
 
 ``python -m benchmarks.studies.beyond_speech DATA [-o results/beyond-speech]``. DATA holds digilets.npz (made by
 examples/handwriting_features.py) and cmu_faces.npz. People are divided at random five times: 47 writers train and 30
-are tested; 13 people train and 7 are tested. Three vectors enrol. Ranks of the handwriting are those that held-out
-writers choose, and for PLDA also 15, which is best on the tests; those of the faces are the largest that the classes
-allow.
+are tested; 13 people train and 7 are tested. Three vectors enrol. Ranks of the handwriting are near those that
+held-out writers choose, and for PLDA also 15, which is best on the tests; those of the faces are the largest that the
+classes allow.
 """
 
 from __future__ import annotations
