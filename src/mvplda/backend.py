@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -26,7 +26,7 @@ from scipy.linalg.lapack import dpotri
 from threadpoolctl import ThreadpoolController
 
 from ._optional import LateModule
-from ._typing import AnyArray, Array, Block, Device, FloatArray, IntArray
+from ._typing import AnyArray, Array, CountTable, Device, FloatArray, IntArray
 from .exceptions import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 else:
     torch = LateModule("torch")
+
+HostArray = TypeVar("HostArray")
+
+Kind = TypeVar("Kind", bound=AnyArray)
+"""NumPy array or torch tensor: the result is of the kind of the argument."""
 
 DENSE_TABLE_ELEMENTS = 2**28
 """Count tables that are a tenth full are stored densely on a device, up to this many numbers (2 GiB)."""
@@ -89,10 +94,10 @@ class Numpy:
     block_elements = 2**19
     per_count_gram_elements = 2**23
 
-    def __getattr__(self, name: str) -> Block:
+    def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
 
-    def asarray(self, array: Block) -> Block:
+    def asarray(self, array: HostArray) -> HostArray:
         """Return the array on the device, which is the host."""
         return array
 
@@ -101,38 +106,38 @@ class Numpy:
     table = asarray  # for a count table that is used once
     permute = staticmethod(np.transpose)
 
-    def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> Block:
+    def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> CountTable:
         """Return columns of a dense or sparse count table."""
         return counts[:, columns]
 
-    def gram(self, table: sparse.csr_array) -> Block:
+    def gram(self, table: Any) -> Array:
         """Return table' table as a dense matrix."""
         return (table.T @ table).toarray()
 
-    def diagonal(self, matrix: AnyArray) -> Block:
+    def diagonal(self, matrix: AnyArray) -> Array:
         """Return a writable view of the diagonal."""
         return np.einsum("ii->i", matrix)
 
-    def split_axes(self, matrix: AnyArray, r: int, q: int) -> Block:
+    def split_axes(self, matrix: AnyArray, r: int, q: int) -> Array:
         """Return a matrix (J r, K q) as a writable view (J, r, K, q)."""
         s, t = np.asarray(matrix).strides
         shape = (matrix.shape[0] // r, r, matrix.shape[1] // q, q)
         return np.lib.stride_tricks.as_strided(matrix, shape, (r * s, s, q * t, t))
 
-    def sum_by(self, group: IntArray, size: int, rows: AnyArray) -> Block:
+    def sum_by(self, group: IntArray, size: int, rows: AnyArray) -> Array:
         """Return the sum of the rows of every group, (size, columns)."""
         return one_hot(group, size) @ rows
 
-    def cholesky(self, matrix: AnyArray, *, overwrite: bool = False) -> Block:
+    def cholesky(self, matrix: AnyArray, *, overwrite: bool = False) -> Array:
         """Return the lower factor of a symmetric matrix; raise LinAlgError if it is not positive definite."""
         column_major = matrix.T  # LAPACK's order of a symmetric matrix, without a copy
         return cholesky(column_major, lower=True, overwrite_a=overwrite, check_finite=False)
 
-    def cho_solve(self, lower: AnyArray, right: AnyArray) -> Block:
+    def cho_solve(self, lower: AnyArray, right: AnyArray) -> Array:
         """Return (L L')^-1 right."""
         return cho_solve((lower, True), right, check_finite=False)
 
-    def inverse(self, lower: AnyArray, *, overwrite: bool = False) -> Block:
+    def inverse(self, lower: AnyArray, *, overwrite: bool = False) -> Array:
         """Return (L L')^-1.
 
         LAPACK's dpotri computes the lower half, in a third of the time of solving for every unit vector.
@@ -146,12 +151,13 @@ class Numpy:
             inverse[rows, rows.stop :] = inverse[rows.stop :, rows].T
         return inverse
 
-    def inverses(self, blocks: AnyArray) -> tuple[Block, Block]:
+    def inverses(self, blocks: AnyArray) -> tuple[Array, Array]:
         """Return the inverses of positive definite blocks, (g, r, r), and their log-determinants, (g,)."""
         r = blocks.shape[-1]
         if r < WIDE_BLOCK:
             identity = np.broadcast_to(np.eye(r), blocks.shape)
-            return np.linalg.solve(blocks, identity), np.linalg.slogdet(blocks)[1]
+            solved = np.linalg.solve(blocks, identity)
+            return np.asarray(solved, np.float64), np.linalg.slogdet(blocks)[1]
         inverse = np.empty(blocks.shape)
         log_determinant = np.empty(len(blocks))
         for i, block in enumerate(blocks):
@@ -175,15 +181,15 @@ class Torch:
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.device = device
         self.dtype = dtype
-        self._cache: dict[Hashable, tuple[object, Block]] = {}
+        self._cache: dict[Hashable, tuple[object, Any]] = {}
 
-    def __getattr__(self, name: str) -> Block:
+    def __getattr__(self, name: str) -> Any:
         function = getattr(torch, name)
         if name in ("zeros", "empty", "eye"):
             return partial(function, device=self.device, dtype=self.dtype)
         return function
 
-    def asarray(self, array: Block) -> Block:
+    def asarray(self, array: AnyArray) -> Tensor:
         if is_torch(array):
             return array
         dtype = self.dtype if np.asarray(array).dtype.kind == "f" else None
@@ -191,73 +197,73 @@ class Torch:
         writable = np.require(array, requirements=["C", "W"])
         return torch.as_tensor(writable, device=self.device, dtype=dtype)
 
-    def _cached_by_id(self, host: object, key: Hashable, compute: Callable[[], Block]) -> Block:
+    def _cached_by_id(self, host: object, key: Hashable, compute: Callable[[], object]) -> Any:
         """Return the cached value for a host object and key; compute it on first use."""
         if (id(host), key) not in self._cache:
             # A reference to the host object prevents reuse of its id.
             self._cache[id(host), key] = (host, compute())
         return self._cache[id(host), key][1]
 
-    def cached(self, array: Block) -> Block:
+    def cached(self, array: AnyArray | sparse.csr_array) -> Any:
         if is_torch(array):
             return array
-        convert = self.table if sparse.issparse(array) else self.asarray
+        convert: Any = self.table if sparse.issparse(array) else self.asarray
         return self._cached_by_id(array, None, partial(convert, array))
 
     cached_table = cached
 
-    def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> Block:
+    def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> CountTable:
         if isinstance(counts, np.ndarray):
             return self.cached(counts)[:, columns]
         key = (columns.start, columns.stop)
         return self._cached_by_id(counts, key, lambda: self.table(counts[:, columns]))
 
-    def table(self, counts: sparse.csr_array) -> Block:
+    def table(self, counts: sparse.csr_array) -> CountTable:
         size = counts.shape[0] * counts.shape[1]
         if counts.nnz > 0.1 * size and size <= DENSE_TABLE_ELEMENTS:
             return SparseTable(counts, self).matrix.to_dense()
         return SparseTable(counts, self)
 
-    def gram(self, table: Block) -> Block:
+    def gram(self, table: Any) -> AnyArray:
         if is_torch(table):
             return table.T @ table
         return self.asarray((table.host.T @ table.host).toarray())
 
-    def arange(self, size: int) -> Block:
+    def arange(self, size: int) -> AnyArray:
         return torch.arange(size, device=self.device)
 
-    def vdot(self, a: Block, b: Block) -> Block:
+    def vdot(self, a: AnyArray, b: AnyArray) -> AnyArray:
         return (a * b).sum()
 
-    def tensordot(self, a: Block, b: Block, axes: Block) -> Block:
+    def tensordot(self, a: AnyArray, b: AnyArray, axes: int | Sequence[Sequence[int]]) -> AnyArray:
         return torch.tensordot(a, b, dims=axes)
 
-    def split_axes(self, matrix: Block, r: int, q: int) -> Block:
+    def split_axes(self, matrix: Any, r: int, q: int) -> AnyArray:
         return matrix.view(matrix.shape[0] // r, r, matrix.shape[1] // q, q)
 
-    def sum_by(self, group: IntArray, size: int, rows: Block) -> Block:
+    def sum_by(self, group: IntArray, size: int, rows: AnyArray) -> AnyArray:
         # A product with 0 and 1: concurrent additions to one row would be in no fixed order, and so round differently.
         table = self._cached_by_id(
             group, "one hot", lambda: self.table(one_hot(group, size).tocsr())
         )
         return table @ rows
 
-    def cholesky(self, matrix: Block, *, overwrite: bool = False) -> Block:
+    def cholesky(self, matrix: AnyArray, *, overwrite: bool = False) -> AnyArray:
         try:
             return torch.linalg.cholesky(matrix)
         except RuntimeError as error:
             raise np.linalg.LinAlgError(str(error)) from error
 
-    def cho_solve(self, lower: Block, right: Block) -> Block:
+    def cho_solve(self, lower: Any, right: Any) -> AnyArray:
         if right.ndim == 1:
             return torch.cholesky_solve(right[:, None], lower)[:, 0]
         return torch.cholesky_solve(right, lower)
 
-    def inverse(self, lower: Block, *, overwrite: bool = False) -> Block:
+    def inverse(self, lower: Any, *, overwrite: bool = False) -> AnyArray:
         return torch.cholesky_inverse(lower)
 
-    def inverses(self, blocks: Block) -> tuple[Block, Block]:
-        lower = self.cholesky(blocks)
+    def inverses(self, blocks: Any) -> tuple[AnyArray, AnyArray]:
+        lower: Any = self.cholesky(blocks)
         diagonal = torch.diagonal(lower, dim1=-2, dim2=-1)
         return torch.cholesky_inverse(lower), 2 * torch.log(diagonal).sum(dim=-1)
 
@@ -288,7 +294,7 @@ class SparseTable:
             self._transposed = SparseTable(self.host.T.tocsr(), self._xp)
         return self._transposed
 
-    def __matmul__(self, right: Tensor) -> Block:
+    def __matmul__(self, right: Tensor) -> Tensor:
         return torch.sparse.mm(self.matrix, right if right.ndim == 2 else right[:, None])
 
 
@@ -335,14 +341,14 @@ def on_cuda(array: object) -> bool:
     return is_torch(array) and bool(array.is_cuda)
 
 
-def like(array: ArrayLike, reference: ArrayLike) -> Block:
+def like(array: AnyArray, reference: object) -> AnyArray:
     """Return a NumPy array as the same kind as `reference`, on its device."""
     if is_torch(reference):
         return torch.as_tensor(array, device=reference.device)
     return array
 
 
-def empty(shape: tuple[int, int], dtype: DTypeLike, reference: ArrayLike) -> Block:
+def empty(shape: tuple[int, int], dtype: DTypeLike, reference: object) -> AnyArray:
     """Return an uninitialised array of the same kind as `reference`, on its device."""
     if is_torch(reference):
         return torch.empty(
@@ -362,7 +368,7 @@ def _plain_name(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def cast(array: AnyArray, dtype: str) -> Block:
+def cast(array: AnyArray, dtype: str) -> AnyArray:
     """Return the array in another dtype, without a copy if it has this dtype already."""
     if is_torch(array):
         return array.to(getattr(torch, dtype))
@@ -374,12 +380,15 @@ def largest(array: AnyArray) -> float:
     return float(to_host(array.max())) if len(array) else 0.0
 
 
-def sum_rows(y: AnyArray, owner: IntArray, size: int) -> Block:
+def sum_rows(y: Kind, owner: IntArray, size: int) -> Kind:
     """Return the sums of the rows with the same owner, (size, r)."""
     if is_torch(y):
-        total = torch.zeros((size, y.shape[1]), dtype=y.dtype, device=y.device)
-        return total.index_add_(0, like(owner, y), y)
-    return one_hot(owner, size) @ y
+        zeros = torch.zeros((size, y.shape[1]), dtype=y.dtype, device=y.device)
+        numbers = torch.as_tensor(owner, device=y.device)
+        total: Any = zeros.index_add_(0, numbers, y)
+    else:
+        total = one_hot(owner, size) @ y
+    return total
 
 
 # Numbers of threads.

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import Array, Block, Card, IntArray, Json, Labels, Names, Setting
+from ._typing import AnyArray, Array, Card, IntArray, Json, Labels, Names, Setting
 from .backend import is_torch, like, to_host
 from .calibration.hypotheses import HypothesisCalibrator
 from .decisions import OperatingPoint, point_for
@@ -119,14 +119,14 @@ class Bundle(BaseScorer, BaseEstimator):
 
     # -- interface of the scorer, for raw vectors --------------------------------------
 
-    def prepare(self, X: ArrayLike) -> Block:
+    def prepare(self, X: ArrayLike) -> Any:
         """Return preprocessed vectors, the input of the scorer."""
         if self.preprocessing is None:
             return X
         check_is_fitted(self.preprocessing)
         return like(self.preprocessing.transform(_on_host(X)), X)
 
-    def evidence(self, X: ArrayLike) -> Block:
+    def evidence(self, X: ArrayLike) -> AnyArray:
         """Return the (n, r) evidence of raw vectors: preprocessed and projected; a profile is a sum of evidence."""
         return self._scorer().evidence(self.prepare(X))
 
@@ -377,7 +377,7 @@ class Bundle(BaseScorer, BaseEstimator):
             )
         super().check_state()
 
-    def typical_evidence(self) -> Block:
+    def typical_evidence(self) -> AnyArray:
         # at the scorer's mean and scale, which the preprocessing may have changed
         return self.fitted_scorer.typical_evidence()
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from ._typing import AnyArray
+from ._typing import FloatArray
 from .exceptions import ParameterError
+
+Rates = TypeVar("Rates", float, FloatArray)
+"""Error rate at one threshold, or an array of them."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class DetectionCost:
         log_odds = math.log(self.prior) - math.log1p(-self.prior)
         return math.log(self.false_alarm_cost / self.miss_cost) - log_odds
 
-    def at(self, miss: AnyArray, false_alarm: AnyArray) -> AnyArray:
+    def at(self, miss: Rates, false_alarm: Rates) -> Rates:
         """Compute the normalised cost of a miss rate and a false-alarm rate."""
         return self.miss_weight * miss + self.false_alarm_weight * false_alarm
 

@@ -34,7 +34,7 @@ def few(rng: np.random.Generator, speakers: int = 6, phrases: int = 3, times: in
 
 
 def covariances(model: MultiviewPLDA) -> tuple[np.ndarray, ...]:
-    return Components.of(model.parameters_).covariances
+    return tuple(map(np.asarray, Components.of(model.parameters_).covariances))
 
 
 def dense_log_likelihood(X: np.ndarray, codes: list[np.ndarray], c: Components) -> float:

@@ -33,7 +33,8 @@ def latent_matrix(codes: list[np.ndarray], p: Parameters) -> tuple[np.ndarray, l
 
 
 def noise_matrix(p: Parameters) -> np.ndarray:
-    return np.diag(p.noise) if p.noise.ndim == 1 else p.noise
+    noise = np.asarray(p.noise)
+    return np.diag(noise) if noise.ndim == 1 else noise
 
 
 def log_normal(x: np.ndarray, covariance: np.ndarray) -> float:

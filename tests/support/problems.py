@@ -123,7 +123,7 @@ def random_parameters(
 def draw(rng: np.random.Generator, codes: list[np.ndarray], p: Parameters) -> np.ndarray:
     n, dimension = len(codes[0]), len(p.mean)
     covariance = np.diag(p.noise) if p.noise.ndim == 1 else p.noise
-    X = p.mean + rng.multivariate_normal(np.zeros(dimension), covariance, size=n)
+    X = np.asarray(p.mean) + rng.multivariate_normal(np.zeros(dimension), covariance, size=n)
     for code, loading in zip(codes, p.loadings, strict=True):
         X += rng.normal(size=(code.max() + 1, loading.shape[1]))[code] @ loading.T
     return X

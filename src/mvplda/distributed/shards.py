@@ -16,13 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
 from .._optional import need
 from .._progress import Progress
-from .._typing import Block as Column
 from .._typing import IntArray, Names, PathLike, Views
 from ..backend import one_blas_thread
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
@@ -322,7 +321,7 @@ def _numbered(file: str, size: int, changed: int) -> tuple[Names, dict[str, int]
     return labels.names, dict(zip(values, labels.codes.tolist(), strict=True))
 
 
-def column_codes(column: Column) -> LabelCodes:
+def column_codes(column: Any) -> LabelCodes:
     """Encode the labels of a column; the rows of an Arrow column are not converted to Python objects."""
     if isinstance(column, np.ndarray):
         return label_codes(column)

@@ -404,11 +404,11 @@ class Elimination:
             patterns, pattern_index = np.unique(root_pattern, return_inverse=True)
             inverse, solved = self.root.couplings(patterns)
             covariance = inverse + solved @ self.V @ solved.mT
-            pattern_index = xp.asarray(pattern_index)
+            class_pattern = xp.asarray(pattern_index)
             n = xp.asarray(values[group[leaves]])
             H = n[:, None, None] * self._g(e, self.root.view)
-            cross = H @ solved[pattern_index] @ YV.mT
-            explained += H @ covariance[pattern_index] @ H.mT - cross - cross.mT
+            cross = H @ solved[class_pattern] @ YV.mT
+            explained += H @ covariance[class_pattern] @ H.mT - cross - cross.mT
 
         delta = self.delta[xp.asarray(group[leaves])]
         explained *= delta[:, :, None] * delta[:, None, :]

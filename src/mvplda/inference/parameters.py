@@ -49,7 +49,7 @@ class Parameters:
             tuple(np.array(loading, dtype=np.float64) for loading in loadings.values()),
             np.array(noise, dtype=np.float64),
         )
-        D = p.mean.size
+        D = len(p.mean)
         if p.mean.ndim != 1 or D == 0:
             raise DataError(f"the mean must have shape (D,); got {p.mean.shape}")
         if not loadings:

@@ -30,7 +30,8 @@ def require_labels(y: Labels | None) -> dict[str, Names]:
 
 def concatenate_columns(blocks: Sequence[AnyArray]) -> AnyArray:
     """Return one array with the columns of all blocks."""
-    return namespace(blocks[0]).concatenate(blocks, 1)
+    joined: AnyArray = namespace(blocks[0]).concatenate(blocks, 1)
+    return joined
 
 
 def check_setting_names(kind: type[BaseScorer], settings: Json, reserved: Sequence[str]) -> None:

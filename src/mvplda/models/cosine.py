@@ -78,7 +78,8 @@ class CosineScorer(BaseScorer, BaseEstimator):
 
     def project(self, vectors: AnyArray) -> AnyArray:
         """Return (n, D) vectors minus the training mean."""
-        return vectors - like(self.mean_, vectors)
+        centred: AnyArray = vectors - like(self.mean_, vectors)
+        return centred
 
     def typical_vectors(self) -> Array:
         return self.mean_ + super().typical_vectors()
@@ -102,4 +103,5 @@ def unit_length(total: AnyArray, count: float) -> AnyArray:
     """Return vectors scaled to length 1; zero vectors stay zero."""
     # the mean and the sum of a profile have the same direction
     length = row_products(total, total) ** 0.5
-    return total / length[:, None].clip(min=np.finfo(np.float64).tiny)
+    scaled: AnyArray = total / length[:, None].clip(min=np.finfo(np.float64).tiny)
+    return scaled

@@ -67,7 +67,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
         LB = p.sigma.solve(B)
         # all views at once, because they explain the same vector jointly
         gain = np.linalg.solve(np.eye(B.shape[1]) + B.T @ LB, LB.T)
-        return (X - p.mean) @ gain.T
+        return (X - np.asarray(p.mean)) @ gain.T
 
     def get_feature_names_out(self, input_features: Any = None) -> Names:
         """Return names of the columns of `transform`: view and number."""

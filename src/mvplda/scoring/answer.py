@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from .._typing import Array, BoolArray, Names, Views
+from .._typing import AnyArray, Array, BoolArray, Names, Views
 from ..exceptions import DataError, LabelError
 from ..kinds import SPOOF
 from .question import (
@@ -92,7 +92,7 @@ class Answer:
 
     def _check_shapes(self, shape: tuple[int, ...]) -> None:
         """Raise `DataError` unless all values per trial have this shape."""
-        values_by_name: dict[str, Array | Names | BoolArray] = {
+        values_by_name: dict[str, AnyArray] = {
             **{f"logs of {hypothesis_name(h)!r}": values for h, values in self.logs.items()},
             **{f"claims of {view!r}": names for view, names in self.claims.items()},
             "keys": self.keys,
@@ -161,7 +161,7 @@ class Answer:
         ratio = np.logaddexp.reduce(same, axis=0) - np.logaddexp.reduce(different, axis=0)
         return np.asarray(ratio - prior_same + prior_different)
 
-    def _weighted(self) -> dict[Hypothesis, Array]:
+    def _weighted(self) -> dict[Hypothesis, AnyArray]:
         """Return the log of weight times likelihood per hypothesis; includes a spoof with a countermeasure."""
         target = {h: self.logs[h] + weight for h, weight in self.ratio.numerator.items()}
         alternatives = {h: self.logs[h] + weight for h, weight in self.ratio.denominator.items()}

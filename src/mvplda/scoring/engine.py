@@ -25,6 +25,7 @@ from ..backend import (
     cast,
     dtype_name,
     empty,
+    is_torch,
     largest,
     like,
     namespace,
@@ -401,7 +402,8 @@ def _assignment_sum(
         offset_sum = None
         if not key:
             # nothing is shared: one number per test
-            column = log_sum([a + b for a, b in zip(offsets, weights, strict=True)])
+            test_columns = [test_offsets[a.test_classes] for _, a, _ in members]
+            column = log_sum([a + b for a, b in zip(test_columns, weights, strict=True)])
             left = enrol.factor((), 0.0, dtype)
             right = test.factor((), column, dtype)
         elif len(members) == 1:
@@ -472,7 +474,7 @@ def _fill_block(
 ) -> None:
     """Write all rows and columns: with the fused kernel where it applies on CUDA, in cache-sized blocks elsewhere."""
     out = outs[0]
-    if on_cuda(out) and out.is_contiguous():
+    if is_torch(out) and out.is_cuda and out.is_contiguous():
         from .cuda import JointScorer, fits
 
         if fits(log_ratios):

@@ -58,16 +58,16 @@ class LatentSpace:
     @classmethod
     def of(cls, p: Parameters) -> LatentSpace:
         """Return the latent space of a model."""
-        B = p.stacked()
+        B = np.asarray(p.stacked())
         # a Cholesky solve: the noise covariance is never inverted
-        LB = p.sigma.solve(B)
+        LB = np.asarray(p.sigma.solve(B))
         gram = _symmetric(B.T @ LB)
         size = np.sqrt(np.diag(gram))
         # in canonical form G is diagonal within a view: remove rounding errors
         gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = 0.0
         return cls(
             LB,
-            p.mean @ LB,
+            np.asarray(p.mean) @ LB,
             gram,
             solve_triangular(p.sigma.lower, B, lower=True, check_finite=False),
         )

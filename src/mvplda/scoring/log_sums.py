@@ -185,7 +185,7 @@ class LogRatios:
 
 def _row_dots(left: AnyArray, right: AnyArray, rows: AnyArray, columns: AnyArray) -> AnyArray:
     """Return the (n,) dot products of rows of `left` and `right`."""
-    if is_torch(left):
+    if not isinstance(left, np.ndarray):
         return (left[rows] * right[columns]).sum(-1)
     dots = np.empty(len(rows), dtype=left.dtype)
     # reuse two buffers that stay in the cache
@@ -222,7 +222,7 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
         and max(array.max() for array in values) < MAX_EXPONENT
     ):
         # no shift: nothing overflows, and terms below -MAX_EXPONENT vanish beside the constant
-        floor = np.full_like(
+        floor: FloatArray | float = np.full_like(
             first, -MAX_EXPONENT
         )  # an array, because NumPy is slower with a scalar
         total = math.exp(constant)
@@ -230,7 +230,7 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
             np.maximum(array, floor, out=array)
     else:
         # shift by the largest term; it is finite, so that terms that are all -inf stay -inf
-        lowest = np.finfo(first.dtype).min
+        lowest = float(np.finfo(first.dtype).min)
         floor = lowest if constant is None else max(constant, lowest)
         shift = np.asarray(np.maximum(values[0], floor))
         for array in values[1:]:

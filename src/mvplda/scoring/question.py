@@ -378,7 +378,7 @@ class NearMatches(NamedTuple):
 
 def with_near_matches(
     logs: LogLikelihoods, near_matches: NearMatches | None
-) -> dict[Hypothesis, Array]:
+) -> dict[Hypothesis, AnyArray]:
     """Return log-likelihoods in which a different class may be a near match.
 
     Let L(h) be the log-likelihood of a hypothesis without the view, L(h+) that of the same hypothesis with it, p the

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.linalg.blas import dsyrk
 
-from .._typing import AnyArray, Array, Block, IntArray
+from .._typing import AnyArray, Array, IntArray
 from ..backend import (
     Numpy,
     Torch,
@@ -163,13 +163,13 @@ class Accumulator:
         """Empty all sums; the origin stays."""
         self.n = 0
         self._rows = 0
-        self._scatter: Block = np.empty(0)
+        self._scatter: AnyArray = np.empty(0)
         self._counts = [np.zeros(size) for size in self.sizes.values()]
-        self._sums: list[Block] = []
+        self._sums: list[Any] = []
         self._pairs = {pair: _Pairs() for pair in combinations(range(len(self.views)), 2)}
 
     @np.errstate(over="ignore", invalid="ignore")
-    def add(self, X: ArrayLike, codes: Mapping[str, Block]) -> None:
+    def add(self, X: ArrayLike, codes: Mapping[str, AnyArray]) -> None:
         """Add vectors, (n, D), with class numbers for every view, (n,) each."""
         vectors = self._vectors(X)
         n, D = vectors.shape
@@ -204,7 +204,7 @@ class Accumulator:
         for (k, l), pairs in self._pairs.items():
             pairs.add(*self._cells(numbers[k], numbers[l]))
 
-    def _raise_not_finite(self, block: Block, start: int) -> None:
+    def _raise_not_finite(self, block: AnyArray, start: int) -> None:
         """Raise an error with the row of the first vector that is not finite, or the rows whose squares overflow."""
         first = self._rows + start
         finite = to_host(namespace(block).isfinite(block).all(axis=1))
@@ -218,11 +218,11 @@ class Accumulator:
             f"{dtype_name(block)}; scale the vectors down"
         )
 
-    def _vectors(self, X: ArrayLike) -> Block:
+    def _vectors(self, X: Any) -> Any:
         """Return the vectors, checked."""
         return as_vectors(X)
 
-    def _numbers(self, view: str, codes: Mapping[str, Block], n: int) -> Block:
+    def _numbers(self, view: str, codes: Mapping[str, AnyArray], n: int) -> AnyArray:
         """Return the class numbers of a view, checked."""
         if view not in codes:
             raise LabelError(
@@ -234,11 +234,11 @@ class Accumulator:
             )
         return codes[view]
 
-    def _zeros(self, vectors: Block, *shape: int) -> Block:
+    def _zeros(self, vectors: Any, *shape: int) -> AnyArray:
         """Return float64 zeros on the device of the vectors."""
         return np.zeros(shape)
 
-    def _shift(self, first: Block) -> Block:
+    def _shift(self, first: Any) -> Any:
         """Return the origin in the precision of the vectors, or in float64 if rounding would move it.
 
         The first vectors determine the origin.
@@ -251,7 +251,7 @@ class Accumulator:
         exact = (shift == self.origin).all()
         return like(shift if exact else self.origin, first)
 
-    def _squares(self, block: Block) -> Block:
+    def _squares(self, block: Any) -> AnyArray:
         """Return the second moment of a block: a diagonal, or a matrix whose lower triangle is valid."""
         if self.second_moment == "diagonal":
             return np.einsum("nd,nd->d", block, block)
@@ -260,7 +260,7 @@ class Accumulator:
             return dsyrk(1.0, block.T).T
         return block.T @ block
 
-    def _add_classes(self, k: int, codes: Block, block: Block) -> None:
+    def _add_classes(self, k: int, codes: Any, block: Any) -> None:
         """Add a block to the counts and sums of the classes of view k."""
         size = int(codes.max()) + 1
         if size > len(self._counts[k]):
@@ -275,7 +275,7 @@ class Accumulator:
         self._counts[k][classes] += counts
         self._sums[k][classes] += one_hot(codes, len(counts), block.dtype) @ block
 
-    def _cells(self, rows: Block, columns: Block) -> tuple[IntArray, IntArray]:
+    def _cells(self, rows: Any, columns: Any) -> tuple[IntArray, IntArray]:
         """Return the distinct pairs of class numbers as keys ``row << SHIFT | column``, and the count of each."""
         cells, _, counts = distinct((rows.astype(np.int64) << SHIFT) | columns)
         return cells, counts

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._optional import LateModule
-from .._typing import Block, IntArray
+from .._typing import AnyArray, IntArray
 from ..backend import check_shape, is_torch, to_host
 from ..exceptions import DataError, LabelError
 from .accumulator import SHIFT, Accumulator
@@ -56,7 +56,7 @@ class DeviceAccumulator(Accumulator):
 
     block_bytes = 2**30
 
-    def _vectors(self, X: Block) -> Tensor:
+    def _vectors(self, X: Tensor) -> Tensor:
         x = check_tensor(X)
         if self._sums and x.device != self._sums[0].device:
             raise DataError(
@@ -65,7 +65,7 @@ class DeviceAccumulator(Accumulator):
         self._device = x.device
         return x if x.stride(1) == 1 else x.contiguous()
 
-    def _numbers(self, view: str, codes: Mapping[str, Block], n: int) -> Tensor:
+    def _numbers(self, view: str, codes: Mapping[str, AnyArray], n: int) -> Tensor:
         numbers = super()._numbers(view, codes, n)
         if not is_torch(numbers):
             numbers = torch.as_tensor(np.asarray(numbers))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from .._typing import Array, Block, BoolArray, Device, IntArray, Json, Labels, PathLike, Views
+from .._typing import AnyArray, Array, BoolArray, Device, IntArray, Json, Labels, PathLike, Views
 from ..backend import as_vectors, diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..labels import (
@@ -66,7 +66,7 @@ class SufficientStatistics(Persistent):
     scatter: Array
     classes: Classes
     counts: dict[str, Array]
-    sums: Mapping[str, Block]
+    sums: Mapping[str, AnyArray]
     cooccurrence: dict[tuple[str, str], sparse.csr_array]
     sources: Json = field(default_factory=dict)
 
@@ -333,6 +333,7 @@ class SufficientStatistics(Persistent):
         A fingerprint proves that a file is complete, not that its content is valid.
         """
         D = len(self.total)
+        arrays: list[tuple[AnyArray, tuple[int, ...]]]
         arrays = [(self.origin, (D,)), (self.total, (D,)), (self.scatter, (D,) * self.scatter.ndim)]
         for view in self.views:
             size = len(self.classes[view])

@@ -101,7 +101,8 @@ class PhraseMatcher:
         # points come with length 1, but a block among others may have been scaled to length 1 as a whole
         scale = (row_products(block[:, :-1], block[:, :-1]) / self.points) ** 0.5
         seconds = block[:, -1] / scale
-        return namespace(block).concatenate([unit, seconds[:, None]], 1)
+        projected: AnyArray = namespace(block).concatenate([unit, seconds[:, None]], 1)
+        return projected
 
     def distances(self, enrolled: Array, tested: Array) -> Array:
         """Return (n, 3) mean, lower quartile and worst window of the distances between pairs of recordings.

@@ -513,7 +513,7 @@ def test_a_change_of_any_part_changes_the_scores(name: str) -> None:
         enrolled = scorer.profiles(profiles.y, profiles.weights, profiles.owner, profiles.ids)
         tests = scorer.profiles(evidence, np.ones(30), np.arange(30))
         claims = {"phrase": np.resize(phrases, len(enrolled))} if known else None
-        return scorer.llr(enrolled, tests, known=claims, dtype=np.float64)
+        return np.asarray(scorer.llr(enrolled, tests, known=claims, dtype=np.float64))
 
     before = scores(model)
     CHANGES[name](model)

@@ -100,7 +100,7 @@ class UnitTerms:
             weights = [table.weights[cell] for cell in cells]
             session_weights = np.bincount([table.classes[1][cell] for cell in cells], weights)
             count = float(session_weights.sum())
-            mean = y[:, like(cells, y)].sum(1) / count
+            mean = y[:, like(np.asarray(cells), y)].sum(1) / count
             scaled, _ = scale_about(mean, like(self.centre, mean))
             sides.append(
                 UnitSide(scaled, count, count**2 / float(session_weights @ session_weights))
