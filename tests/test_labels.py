@@ -96,7 +96,8 @@ def test_every_form_of_labels_is_the_same(form: str) -> None:
 
 
 def test_without_views_every_column_is_one() -> None:
-    assert encode_labels({"x": SPEAKERS, 3: PHRASES}).views == ("x", "3")
+    numbered: Any = {"x": SPEAKERS, 3: PHRASES}
+    assert encode_labels(numbered).views == ("x", "3")
     assert encode_labels(SPEAKERS).views == ("view0",)
     assert encode_labels(np.array([PHRASES, PHRASES]).T).views == ("view0", "view1")
 

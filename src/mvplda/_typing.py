@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    import torch
 
 PathLike = str | os.PathLike[str]
 
@@ -23,14 +26,17 @@ FloatArray = NDArray[np.floating[Any]]
 Names = NDArray[Any]
 """Names of classes or profiles: text, or numbers of any kind."""
 
-Labels = Any
+LabelColumn = Iterable[object] | ArrayLike
+"""Labels of one view: a sequence or an array (n,)."""
+
+Labels = Mapping[str, LabelColumn] | ArrayLike
 """Labels by view as a mapping, a table or a structured array; labels of a single view as an array."""
 
-Card = Mapping[str, Any]
+Card = Mapping[str, object]
 """Description of a model or data set, in plain values."""
 
-Json = dict[str, Any]
-"""JSON object: plain values by name; also options by name."""
+Json = dict[str, object]
+"""JSON object that is written: plain values by name. JSON that is read is a dict[str, Any]."""
 
 Views = tuple[str, ...]
 """Names of views, in order."""
@@ -41,12 +47,9 @@ Ranks = Mapping[str, int | None]
 Columns = Mapping[str, NDArray[Any]]
 """Labels by view, (n,) each."""
 
-Setting = Any
-"""Value of an option that is passed on by name."""
-
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
-Device = Any
+Device: TypeAlias = "str | torch.device | None"
 """Torch device or its name; None is the host. torch is an optional dependency, so that its types are unavailable."""
 
 

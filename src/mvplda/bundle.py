@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import AnyArray, Array, Card, IntArray, Json, Labels, Names, Setting
+from ._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from .backend import is_torch, like, to_host
 from .calibration.hypotheses import HypothesisCalibrator
 from .decisions import OperatingPoint, point_for
@@ -97,7 +97,7 @@ class Bundle(BaseScorer, BaseEstimator):
         extractor: str | None = None,
         calibrations: Mapping[str, HypothesisCalibrator] | None = None,
         points: Mapping[str, Sequence[OperatingPoint]] | None = None,
-        card: Card | None = None,
+        card: Mapping[str, Any] | None = None,
     ) -> None:
         self.preprocessing = preprocessing
         self.scorer = scorer
@@ -157,7 +157,7 @@ class Bundle(BaseScorer, BaseEstimator):
         return self.fitted_scorer._key()
 
     def _compare(
-        self, enrol: ProfilesLike, test: ProfilesLike, *asked: Setting, **options: Setting
+        self, enrol: ProfilesLike, test: ProfilesLike, *asked: Any, **options: Any
     ) -> Comparison:
         # the scorer has the cached values of earlier questions
         return self.fitted_scorer._compare(
@@ -170,7 +170,7 @@ class Bundle(BaseScorer, BaseEstimator):
         self,
         enrol: ProfilesLike,
         test: ProfilesLike,
-        question: Question | Json | None = None,
+        question: Question | dict[str, Any] | None = None,
         pairs: ArrayLike | None = None,
     ) -> Answer:
         """Answer a question about all pairs (profiles, tests), or about a list of trials.
@@ -314,7 +314,7 @@ class Bundle(BaseScorer, BaseEstimator):
         question: Question | None = None,
         profiles: Profiles | None = None,
         /,
-        **options: Setting,
+        **options: Any,
     ) -> OperatingPoint:
         """Return the operating point for a question: the default point of the model, or one chosen by options.
 
@@ -382,7 +382,7 @@ class Bundle(BaseScorer, BaseEstimator):
         return self.fitted_scorer.typical_evidence()
 
     @classmethod
-    def from_state(cls, arrays: Tensors, values: Json) -> Self:
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
         steps = [
             (name, get_component(arrays, f"preprocessing/{i}", about, Step))
             for i, (name, about) in enumerate(values["preprocessing"] or ())

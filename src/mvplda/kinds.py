@@ -23,7 +23,7 @@ from itertools import compress, product
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._typing import BoolArray, Labels
+from ._typing import BoolArray
 from .coded import Coded
 from .exceptions import DataError, LabelError
 
@@ -78,7 +78,9 @@ def recognised_kinds(names: Iterable[str]) -> set[str]:
     return listed & {*TARGETS, *NONTARGETS, *shared, *views}
 
 
-def trial_kinds(enrol: Labels, test: Labels) -> dict[str, BoolArray]:
+def trial_kinds(
+    enrol: Mapping[str, ArrayLike], test: Mapping[str, ArrayLike]
+) -> dict[str, BoolArray]:
     """Return masks (enrol, test) of the kinds of all pairs of enrolments and tests, targets first.
 
     Parameters

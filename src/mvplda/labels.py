@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ._typing import BoolArray, IntArray, Labels, Names, Views
+from ._typing import BoolArray, IntArray, LabelColumn, Labels, Names, Views
 from .exceptions import LabelError
 
 __all__ = ["label_rows"]
@@ -160,7 +160,7 @@ def _names_of(labels: Labels) -> list[Any] | None:
     return names and list(names)
 
 
-def label_columns(labels: Labels, views: Sequence[str] | None) -> dict[str, Labels]:
+def label_columns(labels: Labels | None, views: Sequence[str] | None) -> dict[str, LabelColumn]:
     """Return the label columns by name, from a dict, a DataFrame, an Arrow table, a structured array, or an array.
 
     views : views whose columns are returned; None returns all columns, those of an array as ``view0``, ``view1``, ...
@@ -171,7 +171,8 @@ def label_columns(labels: Labels, views: Sequence[str] | None) -> dict[str, Labe
         )
     names = _names_of(labels)
     if names is not None:
-        columns = {str(name): labels[name] for name in names}
+        table: Any = labels
+        columns = {str(name): table[name] for name in names}
     else:
         array = as_array(labels)
         if array.ndim == 1:
@@ -222,7 +223,7 @@ def label_rows(labels: Labels) -> Names:
     return rows
 
 
-def encode_labels(labels: Labels, views: Sequence[str] | None = None) -> LabelTable:
+def encode_labels(labels: Labels | None, views: Sequence[str] | None = None) -> LabelTable:
     """Number the classes of every view.
 
     Parameters
@@ -298,7 +299,7 @@ def by_appearance(codes: IntArray) -> IntArray:
     return np.argsort(np.argsort(first))[inverse.reshape(-1)]
 
 
-def _encode_column(name: str, column: Labels) -> tuple[ViewClasses, IntArray]:
+def _encode_column(name: str, column: LabelColumn) -> tuple[ViewClasses, IntArray]:
     """Return the classes of a label column, and the class number of every vector."""
     array = as_array(column)
     if array.ndim != 1:
@@ -326,7 +327,7 @@ def _encode_column(name: str, column: Labels) -> tuple[ViewClasses, IntArray]:
     return ViewClasses(names, n_absent), codes
 
 
-def as_array(column: Labels) -> Names:
+def as_array(column: LabelColumn) -> Names:
     """Return labels as an array in which None, NaN and numbers beside text keep their types; masked labels are None."""
     if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
         present = np.array(column.data, dtype=object)
@@ -345,7 +346,7 @@ def as_array(column: Labels) -> Names:
     return exact_names(values)
 
 
-def exact_names(values: Labels, description: str = "labels") -> Names:
+def exact_names(values: Iterable[Any], description: str = "labels") -> Names:
     """Return names as one array in which whole numbers stay exact.
 
     NumPy would convert whole numbers to floats if some of them exceed int64.

@@ -341,7 +341,7 @@ class Persistent:
         return arrays, state
 
     @classmethod
-    def from_state(cls, arrays: Tensors, values: Json) -> Self:
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
         """Restore an object from its state."""
         names = {stored: name for name, stored in cls.STORED_KEYS.items()}
         restored = cls(**{names.get(key, key): value for key, value in values["settings"].items()})
@@ -440,7 +440,7 @@ def _check_component(component: Persistent, arrays: Tensors) -> None:
     component.check_state()
 
 
-def restore(arrays: Tensors, about: Json, kind: type[Any]) -> Any:
+def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
     """Restore a component of a class `kind` from its state."""
     name = about["class"]
     if name not in REGISTRY:
@@ -503,7 +503,7 @@ def put_component(arrays: Tensors, prefix: str, component: object, kind: type[ob
     return about
 
 
-def get_component(arrays: Tensors, prefix: str, about: Json, kind: type[Any]) -> Any:
+def get_component(arrays: Tensors, prefix: str, about: dict[str, Any], kind: type[Any]) -> Any:
     """Restore the component that `put_component` stored under a prefix."""
     component_arrays = {
         name[len(prefix) + 1 :]: array

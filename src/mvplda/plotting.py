@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from ._optional import need
-from ._typing import FloatArray, Json
+from ._typing import FloatArray
 from .costs import DetectionCost, detection_cost
 from .kinds import Kinds, target_kind
 from .metrics import ScoreCurve
@@ -187,7 +187,7 @@ class ScoreHistogramDisplay(_ScoreDisplay):
             values = np.clip(scores, bins[0], bins[-1])
             shares = np.full(len(scores), 1 / len(scores))
             colour = colour_of(kind, i)
-            fill: Json = {"histtype": "stepfilled", "facecolor": (colour, 0.35)}
+            fill: dict[str, Any] = {"histtype": "stepfilled", "facecolor": (colour, 0.35)}
             axes.hist(values, bins.tolist(), weights=shares, label=kind, edgecolor=colour, **fill)
         axes.axvline(0, **THIN)
         axes.set(xlabel=LLR, ylabel="share of the trials of a kind")

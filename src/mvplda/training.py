@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from ._progress import Progress
-from ._typing import Array, BoolArray, Card, Columns, IntArray, Json, Labels, Names, Ranks, Setting
+from ._typing import Array, BoolArray, Card, Columns, IntArray, Labels, Names, Ranks
 from .bundle import Bundle
 from .calibration.hypotheses import HypothesisCalibrator
 from .decisions import (
@@ -129,7 +129,7 @@ def train(
     table = X if hasattr(X, "columns") else vectors
     columns = {view: np.asarray(column) for view, column in labels.items()}
     check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
-    options = dict(settings or {})
+    options: dict[str, Any] = dict(settings or {})
     title = f"fitting {model} to {len(vectors)} vectors"
     if model == COMMITTEE:
         check_setting_names(Committee, options, ("experts", "columns"))
@@ -175,7 +175,7 @@ def train(
     return bundle
 
 
-def show_fit(title: str, scorer: Setting) -> None:
+def show_fit(title: str, scorer: Any) -> None:
     """Write a line to standard error, and one per iteration of a scorer that iterates."""
     print(title, file=sys.stderr, flush=True)
     if hasattr(scorer, "callback"):
@@ -209,7 +209,7 @@ def make_committee(
     labels: Labels | None = None,
     dim: int = DEFAULT_DIM,
     point_blocks: Collection[str] = (),
-    **settings: Setting,
+    **settings: Any,
 ) -> Committee:
     """A committee to be fitted, with two experts for every extractor's block of columns.
 
@@ -239,7 +239,7 @@ def make_committee(
         every.append(":".join(base))
     # other views have few classes, most of which recur in use: less prior
     plain = {**dict.fromkeys([*every, "noise"], 0.6), **dict.fromkeys(base[1:], 0.2)}
-    experts: Json = {}
+    experts: dict[str, Any] = {}
     columns: dict[str, tuple[int, int]] = {}
     start = 0
     for name, width in blocks.items():
@@ -249,7 +249,7 @@ def make_committee(
         whitened = standard_chain(min(dim, width), length="unit")
         whitened.steps.insert(0, ("root", RectifiedRoot()))
         unit = unit_chain(MAX_UNREDUCED_WIDTH if width > MAX_UNREDUCED_WIDTH else None)
-        kinds: Json = {name: (unit, plain), f"{name}, whitened": (whitened, 0.4)}
+        kinds: dict[str, Any] = {name: (unit, plain), f"{name}, whitened": (whitened, 0.4)}
         for title, (chain, strength) in kinds.items():
             model = MultiviewPLDA(
                 dict.fromkeys(every), prior="isotropic", prior_strength=strength, max_iter=0
@@ -263,7 +263,7 @@ def make_committee(
 def _keep_few_posteriors(committee: Committee, view: str) -> None:
     """Delete class posteriors of the first view, whose classes are always new in use."""
     for expert in committee.experts_.values():
-        scorer: Setting = scorer_of(expert)
+        scorer: Any = scorer_of(expert)
         covariances = dict(getattr(scorer, "class_covariances_", {}))
         covariances.pop(view, None)
         scorer.class_covariances_ = covariances
@@ -392,13 +392,15 @@ class HeldOutModels:
             release_caches(model)
         return answers
 
-    def measure(self, scores: Json, fars: Sequence[float]) -> tuple[Json, Card]:
+    def measure(
+        self, scores: dict[str, Any], fars: Sequence[float]
+    ) -> tuple[dict[str, Any], Mapping[str, Any]]:
         """Return operating points for the worst kind of impostor, and error rates for the card.
 
         scores : {key of a question: (views of the question, LLRs (n,))}
         """
-        points: Json = {}
-        errors: Json = {}
+        points: dict[str, Any] = {}
+        errors: dict[str, Any] = {}
         trial_kinds = self.kinds()
         for key, (same, llrs) in scores.items():
             is_target = self.is_target(same)
@@ -462,7 +464,7 @@ def calibrate_on_held_out(
         bundle.card = {**card, "calibration": none}
         return
     calibrations: dict[str, HypothesisCalibrator] = {}
-    scores: Json = {}
+    scores: dict[str, Any] = {}
     # nothing is known of a trial, or the class of the second view, whose classes occur again in use
     questions_by_known: dict[Hypothesis, list[Hypothesis]] = {(): questions_about(views)}
     if len(views) == 2:
@@ -520,7 +522,7 @@ def deploy_on_speakers(
     held = HeldOutModels(partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title)
     if not held.trials:
         return deployed
-    scores: Json = {}
+    scores: dict[str, Any] = {}
     for same in questions_about(views):
         key = question_key(deployed.informed(Question(same)), bundle.views)
         scores[key] = (same, held.llrs(same, views[1:]))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -184,7 +184,7 @@ class SystemResults:
 
     def to_dict(self) -> Json:
         """Return JSON-compatible values; those of a single system without its name."""
-        records: Json = {name: result.to_dict() for name, result in self.results.items()}
+        records: dict[str, Any] = {name: result.to_dict() for name, result in self.results.items()}
         for name, ends in self.intervals.items():
             records[name]["intervals"] = ends.to_dict()
         first_system, *other_systems = records

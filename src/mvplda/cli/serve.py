@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Union, get_args, get_origin
 
 import click
 
-from .._typing import Json
 from ..exceptions import MissingExtraError
 from .groups import CommandGroup
 from .options import Command
@@ -51,7 +50,7 @@ def settings_options(command: Command) -> Command:
     return command
 
 
-def make_settings(options: Mapping[str, object]) -> Settings:
+def make_settings(options: dict[str, Any]) -> Settings:
     """Return the settings: options of the command line, then the environment, then defaults."""
     from pydantic import ValidationError
 

@@ -167,7 +167,7 @@ def train_command(
 
 
 def _from_statistics(
-    path: str, model: str, ranks: Mapping[str, int | None], options: Json, progress: bool
+    path: str, model: str, ranks: dict[str, Any], options: dict[str, Any], progress: bool
 ) -> Bundle:
     """Fit a model to a file of statistics."""
     from ..bundle import Bundle
@@ -187,9 +187,9 @@ def _from_statistics(
     return Bundle(None, scorer.fit_statistics(statistics), statistics.sources.get("extractor"))
 
 
-def _parse_sizes(pairs: Mapping[str, str], full: bool = True) -> Json:
+def _parse_sizes(pairs: Mapping[str, str], full: bool = True) -> dict[str, Any]:
     """Return sizes by name as positive integers; None stands for the size "full", if it is allowed."""
-    sizes: Json = {}
+    sizes: dict[str, Any] = {}
     for name, text in pairs.items():
         sizes[name] = None
         if not full or text != "full":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -175,7 +175,9 @@ def _fault_warnings(faults: Iterable[str]) -> list[str]:
     return [f"Warning: {FAULTS.get(fault, fault)}." for fault in dict.fromkeys(faults)]
 
 
-def _print_and_exit(verdict: str, report: Json, lines: Sequence[str], as_json: bool) -> NoReturn:
+def _print_and_exit(
+    verdict: str, report: Mapping[str, object], lines: Sequence[str], as_json: bool
+) -> NoReturn:
     """Print the report as JSON or as lines; exit with the code of the verdict."""
     click.echo(json.dumps(report) if as_json else "\n".join(lines))
     sys.exit(EXIT_CODES[verdict])

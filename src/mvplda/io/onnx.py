@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._optional import need
-from .._typing import PathLike, Setting
+from .._typing import PathLike
 from ..bundle import Bundle
 from ..calibration.hypotheses import HypothesisCalibrator
 from ..exceptions import ParameterError
@@ -40,7 +40,7 @@ def write_onnx(
     scorer: Bundle | BaseScorer,
     *,
     enrolled: int = 1,
-    **options: Setting,
+    **options: Any,
 ) -> None:
     """Write the scoring of raw vectors as an ONNX graph, for profiles of a fixed number of vectors.
 
@@ -137,7 +137,7 @@ class Traced:
         self.width = width
 
     def op(
-        self, kind: str, *operands: Traced | ArrayLike, width: int = 0, **options: Setting
+        self, kind: str, *operands: Traced | ArrayLike, width: int = 0, **options: Any
     ) -> Traced:
         """Append a node with this array as its first input."""
         names = []

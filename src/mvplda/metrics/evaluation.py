@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -121,20 +121,21 @@ class Evaluation:
 
     def to_dict(self) -> Json:
         """Return plain values for JSON; values that are not finite (an empty kind, an infinite cost) are None."""
+        kinds: Json = {}
         about: Json = {
             "target": self.target,
             "costs": {cost.name: asdict(cost) for cost in self.costs},
             "weights": self.weights,
             "definitions": self.definitions(),
-            "kinds": {},
+            "kinds": kinds,
         }
         for kind, row in self.rows.items():
-            values: Json = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
+            values: dict[str, Any] = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
             for name, value in row.values.items():
                 family, _, point = name.partition("/")
                 record = values.setdefault(family, {}) if point else values
                 record[point or family] = float(value) if math.isfinite(value) else None
-            about["kinds"][kind] = values
+            kinds[kind] = values
         return about
 
     def table(self, intervals: Intervals | None = None) -> str:

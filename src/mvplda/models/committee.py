@@ -414,14 +414,16 @@ class Committee(BaseScorer, BaseEstimator):
 
     def get_state(self) -> State:
         arrays, state = super().get_state()
+        settings: Any = state["settings"]
+        values: Any = state["values"]
         return arrays, {
             **state,
-            "settings": renamed_keys(state["settings"], STORED_NAMES),
-            "values": renamed_keys(state["values"], STORED_NAMES),
+            "settings": renamed_keys(settings, STORED_NAMES),
+            "values": renamed_keys(values, STORED_NAMES),
         }
 
     @classmethod
-    def from_state(cls, arrays: Tensors, values: Json) -> Self:
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
         attributes = {stored: name for name, stored in STORED_NAMES.items()}
         settings = {"experts": {}, **renamed_keys(values["settings"], attributes)}
         fitted = renamed_keys(values["values"], attributes)
@@ -440,7 +442,7 @@ class Committee(BaseScorer, BaseEstimator):
         }
 
 
-def renamed_keys(values: Json, names: Mapping[str, str]) -> Json:
+def renamed_keys(values: Mapping[str, Any], names: Mapping[str, str]) -> Json:
     """Return the same values with other names for some of the keys."""
     return {names.get(key, key): value for key, value in values.items()}
 

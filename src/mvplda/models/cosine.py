@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,7 +54,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
         self.views = views
 
     @classmethod
-    def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
+    def with_ranks(cls, ranks: Ranks, settings: dict[str, Any]) -> Self:
         check_setting_names(cls, settings, ("views",))
         return cls(**settings, views=base_columns(tuple(ranks)) if ranks else None)
 

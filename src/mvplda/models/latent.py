@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, Json, Names, RandomState
+from .._typing import AnyArray, Array, Names, RandomState
 from ..backend import checked_vectors, like
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
@@ -215,7 +215,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
         return arrays, values
 
     @classmethod
-    def from_state(cls, arrays: Tensors, values: Json) -> Self:
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
         # files of earlier versions have no objectives
         model = super().from_state({"objectives_": np.empty(0), **arrays}, values)
         # in the order of the views

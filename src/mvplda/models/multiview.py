@@ -172,7 +172,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         self.random_state = random_state
         self.callback = callback
 
-    def fit(self, X: ArrayLike, y: Labels = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         """Fit to labelled vectors.
 
         Parameters
@@ -313,7 +313,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         }
 
     @classmethod
-    def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
+    def with_ranks(cls, ranks: Ranks, settings: dict[str, Any]) -> Self:
         check_setting_names(cls, settings, ("views",))
         return cls(ranks, **settings)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -180,12 +180,12 @@ class Configuration:
     grid : {setting of the back-end: list of values}; the paper's systems get one row per combination
     """
 
-    corpus: Json = field(default_factory=dict)
+    corpus: dict[str, Any] = field(default_factory=dict)
     features: Features = FEATURES
     network: PaperNetwork = PaperNetwork()
     training: Training = Training()
     backend: BackendSettings = BackendSettings()
-    grid: Json = field(default_factory=dict)
+    grid: dict[str, Any] = field(default_factory=dict)
     evaluation: EvaluationSettings = EvaluationSettings()
 
     def variants(self) -> Iterator[tuple[str, BackendSettings]]:
@@ -218,7 +218,7 @@ class Configuration:
         3
         """
         # these sections are replaced as a whole, because they have no defaults that could complete them
-        tables: Json = {"corpus": dict(self.corpus), "grid": dict(self.grid)}
+        tables: dict[str, Any] = {"corpus": dict(self.corpus), "grid": dict(self.grid)}
         for path, value in changes.items():
             *sections, name = path.split(".")
             if not sections:
@@ -279,7 +279,7 @@ def read_recipe(name: str, corpus: Card) -> Configuration:
     return replace(Configuration.from_dict(RECIPES[name]), corpus=dict(corpus))
 
 
-def to_toml(values: Card) -> str:
+def to_toml(values: Mapping[str, Any]) -> str:
     """Return sections of plain values as TOML."""
     sections = ["\n".join([f"[{name}]", *toml_pairs(table), ""]) for name, table in values.items()]
     return "\n".join(sections)

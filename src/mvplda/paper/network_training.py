@@ -14,13 +14,14 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from .._progress import Progress
-from .._typing import Card, Columns, IntArray, Json
+from .._typing import Card, Columns, IntArray
 from ..exceptions import FileFormatError, LabelError, NumericalError, ParameterError
 from ..labels import encode_labels
 from ..persistence import write_atomically
@@ -162,7 +163,7 @@ class TrainingState:
     views: list[str]
     checkpoint: Path | None
     key: str
-    history: list[Json] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
 
     def epochs(self, verbose: bool) -> None:
         """Train for the remaining epochs, and write a checkpoint after each."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
@@ -74,7 +75,7 @@ class SystemResult:
     seconds: float
     llr: bool
     sample: Names
-    seeds: Card = field(default_factory=dict)
+    seeds: Mapping[str, Any] = field(default_factory=dict)
 
     def cells(self, form: str = "") -> list[str]:
         """Return the columns of `Evaluation.summary` as text.
@@ -126,7 +127,7 @@ def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]]) -> Json:
     -------
     {kind: {"eer": mean, "values": EER per seed, "low" and "high": interval, if it exists}}
     """
-    rows: Json = {}
+    rows: dict[str, Any] = {}
     for kind in runs[0][0].rows:
         values = np.array([evaluation[kind]["eer"] for evaluation, _ in runs])
         mean = float(values.mean())
@@ -163,7 +164,7 @@ class Results:
     comparisons: Mapping[tuple[str, str], SystemComparison]
     title: str = ""
     summary: str = ""
-    configuration: Card = field(default_factory=dict)
+    configuration: Mapping[str, Any] = field(default_factory=dict)
     provenance: Card = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -287,7 +288,7 @@ def explained(name: str) -> str:
     return EXPLANATIONS.get(name, "")
 
 
-def seeds_cell(row: Card) -> str:
+def seeds_cell(row: Mapping[str, Any]) -> str:
     """Return the mean and the interval of a row of `over_seeds` as text, in %."""
     text = f"{100 * row['eer']:.2f}"
     if "low" in row:

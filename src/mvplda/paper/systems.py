@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
-from .._typing import BoolArray, Columns, IntArray, Json, Names, Views
+from .._typing import BoolArray, Columns, IntArray, Names, Views
 from ..backend import one_blas_thread
 from ..bundle import Bundle
 from ..exceptions import DataError, FewSpeakersWarning, LabelError, MvpldaWarning, ParameterError
@@ -179,7 +179,7 @@ class System:
     name: str
     title: str
     build: Callable[[Task, BackendSettings], Bundle]
-    question: Callable[[Task, BackendSettings], Json] = lambda task, settings: {}
+    question: Callable[[Task, BackendSettings], dict[str, Any]] = lambda task, settings: {}
     enrolment: Literal["exact", "average"] = "exact"
     llr: bool = True
     published: bool = False
@@ -270,7 +270,7 @@ def committee(task: Task, settings: BackendSettings) -> Bundle:
     return Bundle(None, scorer)
 
 
-def phrase_known(task: Task, settings: BackendSettings) -> Json:
+def phrase_known(task: Task, settings: BackendSettings) -> dict[str, Any]:
     """Return the claimed phrase of each enrolment as a known class; empty if training contains none of the phrases."""
     view = task.views[1]
     claimed = task.model_labels[view]
@@ -279,7 +279,7 @@ def phrase_known(task: Task, settings: BackendSettings) -> Json:
     return {"known": {view: claimed}}
 
 
-def exact_score(task: Task, settings: BackendSettings) -> Json:
+def exact_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
     """Return the options of exact scoring: priors of the hypotheses, if set."""
     if not settings.priors:
         return {}
@@ -288,12 +288,12 @@ def exact_score(task: Task, settings: BackendSettings) -> Json:
     return {"priors": dict(zip(shared, settings.priors, strict=True))}
 
 
-def published_score(task: Task, settings: BackendSettings) -> Json:
+def published_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
     """Return the options of the paper's score of all views."""
     return {"scoring": "paper", **exact_score(task, settings)}
 
 
-def speaker_alone(task: Task, settings: BackendSettings) -> Json:
+def speaker_alone(task: Task, settings: BackendSettings) -> dict[str, Any]:
     """Return the options of the score in the paper's appendix: same speaker, any phrase."""
     return {"scoring": "paper", "same": task.views[0]}
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._typing import AnyArray, Array, IntArray, Labels, Names, Views
+from .._typing import AnyArray, Array, IntArray, LabelColumn, Labels, Names, Views
 from ..backend import like, sum_rows
 from ..exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, encode_labels, exact_names, label_columns, row_keys
@@ -221,7 +221,7 @@ def encode_ids(ids: ArrayLike, n: int) -> tuple[Names, IntArray]:
     return names[order], np.argsort(order)[inverse.reshape(-1)]
 
 
-def _as_ids(ids: Labels) -> Names:
+def _as_ids(ids: LabelColumn) -> Names:
     """Return ids as an array of text or of numbers."""
     array = as_array(ids)
     if array.dtype == object:

@@ -247,7 +247,7 @@ class Question:
         return {h: namespace(term).exp(term - total) for h, term in log_terms.items()}
 
 
-def make_question(question: Question | Json | None, asked: Json) -> Question:
+def make_question(question: Question | dict[str, Any] | None, asked: dict[str, Any]) -> Question:
     """Return a question from a `Question`, a dict, or keyword arguments."""
     if question is None:
         return Question(**asked)

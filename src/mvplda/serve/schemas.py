@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.exceptions import HTTPException
 
-# JSON at the border: cards of models, OpenAPI documents.
-Json = dict[str, object]
+from .._typing import Json
+
 PASS_PHRASE = "my voice is my key"
 Id = Annotated[str, Field(examples=["0f6f7e2c9a5b4d3e8c1a2b3c4d5e6f70"])]
 Time = Annotated[str, Field(examples=["2026-11-15T12:00:00.000Z"])]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -68,13 +68,13 @@ class SufficientStatistics(Persistent):
     counts: dict[str, Array]
     sums: Mapping[str, AnyArray]
     cooccurrence: dict[tuple[str, str], sparse.csr_array]
-    sources: Json = field(default_factory=dict)
+    sources: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_arrays(
         cls,
         X: ArrayLike,
-        labels: Labels,
+        labels: Labels | LabelTable,
         *,
         views: Sequence[str] | None = None,
         second_moment: SecondMoment = "full",
@@ -99,9 +99,7 @@ class SufficientStatistics(Persistent):
         >>> whole.n, whole.counts["speaker"]
         (6, array([2., 2., 2.]))
         """
-        table = labels
-        if not isinstance(labels, LabelTable):
-            table = encode_labels(labels, views)
+        table = labels if isinstance(labels, LabelTable) else encode_labels(labels, views)
         kind: type[Accumulator] = Accumulator
         if is_torch(X):
             from .device import DeviceAccumulator  # torch is slow to import
@@ -292,7 +290,7 @@ class SufficientStatistics(Persistent):
         return {name: np.ascontiguousarray(value) for name, value in tensors.items()}, about
 
     @classmethod
-    def from_state(cls, tensors: Tensors, about: Json) -> Self:
+    def from_state(cls, tensors: Tensors, about: dict[str, Any]) -> Self:
         views = tuple(about["views"])
         classes = {}
         for column, known in about["classes"].items():

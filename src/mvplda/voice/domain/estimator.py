@@ -124,7 +124,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         recording: str = "source_recording",
         delta: Mapping[str, float] | None = None,
         weights: Mapping[str, float] | None = None,
-        points: Mapping[str, Json] | None = None,
+        points: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
         self.blocks = blocks
         self.domain = domain
