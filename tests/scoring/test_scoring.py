@@ -442,3 +442,46 @@ def test_errors_say_what_is_wrong(rng):
         model.llr(profiles, X, dtype=np.int32)
     with pytest.raises(ParameterError, match="two views"):
         any_model({"a": 2}).llr(X, X, scoring="paper")
+
+
+def _change_evidence(profiles):
+    profiles.y[0] += 2.0
+
+
+def _change_weights(profiles):
+    profiles.weights[0] = 7.0
+
+
+def _change_labels(profiles):
+    profiles.labels["b"].codes[0] = profiles.labels["b"].codes[1]
+
+
+def _move_labels(profiles):
+    profiles.labels["a"] = profiles.labels.pop("b")
+
+
+@pytest.mark.parametrize("tensors", [False, True], ids=["arrays", "tensors"])
+@pytest.mark.parametrize(
+    "change", [_change_evidence, _change_weights, _change_labels, _move_labels]
+)
+@pytest.mark.parametrize("side", [0, 1], ids=["enrolled", "tests"])
+def test_scores_follow_profiles_that_change_in_place(change, side, tensors, rng):
+    model = any_model({"a": 2, "b": 1})
+    labels = {"b": ["x", "y", "x", "y"]} if change in (_change_labels, _move_labels) else None
+    X = rng.normal(size=(4, D)) + 3
+    if tensors:
+        X = pytest.importorskip("torch").as_tensor(X)
+
+    def enrol():
+        by_side = [labels, None] if side == 0 else [None, labels]
+        return [model.enrol(X, ["w", "w", "v", "v"], labels=table) for table in by_side]
+
+    sides = enrol()
+    before = model.llr(*sides, dtype=np.float64)
+    change(sides[side])
+    fresh = enrol()
+    change(fresh[side])
+    expected = model.llr(*fresh, dtype=np.float64)
+    assert (abs(expected - before) > 1e-3).any()
+    after = model.llr(*sides, dtype=np.float64)
+    assert (after == expected).all()

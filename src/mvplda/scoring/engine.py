@@ -10,11 +10,12 @@ the pair terms F_w of each assignment w, and
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -59,11 +60,19 @@ from .pair_terms import PairTerm, PairTerms, QuadraticTerm, multiply, row_produc
 from .profiles import Profiles
 from .question import Hypothesis, HypothesisWeights, LikelihoodRatio, LogLikelihoods
 
+V = TypeVar("V")
+
 MAX_CACHED_TABLE_PAIRS = 2**12
 """Number of (hypothesis, enrolment table, test table) whose assignments are cached."""
 
 MAX_CACHED_ASSIGNMENTS = 2**6
 """Longer lists of assignments are not cached."""
+
+SMALL_ARRAY = 2**12
+"""Arrays of up to this many numbers are compared with their cached content as bytes."""
+
+COMPARED_ROWS = 2**10
+"""Number of rows that are compared with their cached content at a time."""
 
 MAX_CACHED_FACTORS = 8
 """Number of factors cached per set of profiles: those of one or two questions about three views."""
@@ -94,6 +103,56 @@ class SideFactor(NamedTuple):
     size: float
 
 
+class ContentCache(Generic[V]):
+    """Values by profiles; a value is valid as long as the arrays that it was computed from have the same content.
+
+    The arrays of profiles are writable. A change in place leaves the identity of the profiles and of their arrays as
+    it was, so that the content is compared with a copy in every call.
+    """
+
+    def __init__(self) -> None:
+        self._entries: WeakKeyDictionary[Profiles, tuple[Hashable, list[Any], V]]
+        self._entries = WeakKeyDictionary()
+
+    def get(
+        self,
+        profiles: Profiles,
+        key: Hashable,
+        arrays: Sequence[AnyArray],
+        compute: Callable[[], V],
+    ) -> V:
+        """Return the value of the profiles; compute it again if the key or the content of an array has changed."""
+        entry = self._entries.get(profiles)
+        if entry is None or entry[0] != key or not _have_content(arrays, entry[1]):
+            entry = self._entries[profiles] = key, list(map(_copy, arrays)), compute()
+        return entry[2]
+
+
+def _copy(array: Any) -> Any:
+    """Return a copy to compare with: bytes of a small array, which are compared faster."""
+    is_small = isinstance(array, np.ndarray) and array.size <= SMALL_ARRAY
+    return array.tobytes() if is_small else deepcopy(array)
+
+
+def _have_content(arrays: Sequence[Any], copies: Sequence[Any]) -> bool:
+    """Return whether arrays have the content of their copies."""
+    if len(arrays) != len(copies):
+        return False
+    for array, copy in zip(arrays, copies, strict=True):
+        if isinstance(copy, bytes):
+            is_same = array.size <= SMALL_ARRAY and array.tobytes() == copy
+        else:
+            # in blocks, because the result of one large comparison would not fit in the processor's cache
+            starts = range(0, len(copy), COMPARED_ROWS)
+            blocks = (slice(start, start + COMPARED_ROWS) for start in starts)
+            is_same = array.shape == copy.shape and all(
+                bool((array[rows] == copy[rows]).all()) for rows in blocks
+            )
+        if not is_same:
+            return False
+    return True
+
+
 class ScoringCache:
     """Results that a scorer reuses between calls; all of them can be computed again.
 
@@ -103,8 +162,8 @@ class ScoringCache:
 
     def __init__(self) -> None:
         self.assignments: dict[Hashable, list[Assignment]] = {}
-        self.groups: WeakKeyDictionary[Profiles, list[ProfileGroup]] = WeakKeyDictionary()
-        self.factors: WeakKeyDictionary[Profiles, dict[Hashable, SideFactor]] = WeakKeyDictionary()
+        self.groups: ContentCache[list[ProfileGroup]] = ContentCache()
+        self.factors: ContentCache[dict[Hashable, SideFactor]] = ContentCache()
 
 
 class ComparisonSide(NamedTuple):
@@ -137,7 +196,9 @@ class GroupSide:
         # factors outlive the call only if the profiles are scored as they are, without names
         self._cached_factors: dict[Hashable, SideFactor] | None = None
         if group.is_complete and not comparison.has_names:
-            self._cached_factors = comparison.cache.factors.setdefault(side.profiles, {})
+            # weights and labels are in the keys of the terms
+            evidence = [side.profiles.y]
+            self._cached_factors = comparison.cache.factors.get(side.profiles, None, evidence, dict)
         # assignments with equal keys share squares
         self._squares: dict[Hashable, AnyArray] = {}
         self._one_sided: dict[Hashable, tuple[list[QuadraticTerm], AnyArray]] = {}
@@ -278,9 +339,13 @@ class Comparison:
         profiles = side.profiles
         if side.names:
             return list(group_profiles(profiles, self.pair_terms.base, side.names))
-        if profiles not in self.cache.groups:
-            self.cache.groups[profiles] = list(group_profiles(profiles, self.pair_terms.base, {}))
-        return self.cache.groups[profiles]
+        codes = [labels.codes for labels in profiles.labels.values()]
+        return self.cache.groups.get(
+            profiles,
+            tuple(profiles.labels),
+            [profiles.weights, profiles.owner, *codes],
+            lambda: list(group_profiles(profiles, self.pair_terms.base, {})),
+        )
 
     def log_ratios(
         self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
