@@ -22,9 +22,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from mvplda import Bundle, CosineScorer, MultiviewPLDA
 from mvplda._typing import Array
-from mvplda.backend import as_vectors
 from mvplda.exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from mvplda.inference.parameters import NOISES, Parameters, noise_of
+from mvplda.vector_checks import as_vectors
 
 
 def mean_share(X: ArrayLike, mean: Array) -> float:

@@ -42,7 +42,7 @@ from .persistence import (
 )
 from .preprocessing import Step
 from .scoring.answer import Answer, question_key
-from .scoring.engine import Comparison
+from .scoring.block_ratios import Comparison
 from .scoring.pair_terms import PairTerms
 from .scoring.profiles import Profiles, ProfilesLike
 from .scoring.question import (

@@ -25,10 +25,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array, FloatArray, Labels
-from .backend import checked_vectors
 from .exceptions import DataError, ParameterError, RankCappedWarning
 from .persistence import Persistent, check_answers
 from .statistics.record import HARDLY_VARIES, hardly_vary
+from .vector_checks import checked_vectors
 
 __all__ = ["standard_chain"]
 

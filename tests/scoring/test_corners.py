@@ -10,7 +10,7 @@ import pytest
 
 from mvplda import MultiviewPLDA, Question, load
 from mvplda.exceptions import DataError
-from mvplda.scoring import engine, pair_terms
+from mvplda.scoring import block_ratios, comparison_sides, pair_terms
 from mvplda.scoring import latent_terms as latents
 from mvplda.voice.domain.estimator import DomainPLDA
 
@@ -41,8 +41,8 @@ def test_weights_may_be_a_list(model):
 
 def test_threads_that_clear_what_is_kept(model, monkeypatch):
     for module, name in (
-        (engine, "MAX_CACHED_FACTORS"),
-        (engine, "MAX_CACHED_TABLE_PAIRS"),
+        (comparison_sides, "MAX_CACHED_FACTORS"),
+        (block_ratios, "MAX_CACHED_TABLE_PAIRS"),
         (pair_terms, "MAX_CACHED_CALLS"),
     ):
         monkeypatch.setattr(module, name, 1)

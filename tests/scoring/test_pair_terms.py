@@ -11,15 +11,10 @@ from mvplda import MultiviewPLDA
 from mvplda.exceptions import ParameterError
 from mvplda.scoring import assignments
 from mvplda.scoring.assignments import CellTable, group_profiles
-from mvplda.scoring.latent_terms import (
-    EvidenceReduction,
-    LatentSpace,
-    Layout,
-    latent_term,
-    reduce_evidence,
-    vector_term,
-)
+from mvplda.scoring.latent_elimination import EvidenceReduction
+from mvplda.scoring.latent_space import LatentSpace, Layout
 from mvplda.scoring.log_sums import OffsetSum
+from mvplda.scoring.pair_matrices import latent_term, reduce_evidence, vector_term
 from mvplda.scoring.pair_terms import multiply
 
 

@@ -21,7 +21,8 @@ from .._typing import AnyArray, Array
 from ..backend import NUMPY, diagonal_of, namespace, to_host
 from ..statistics.accumulator import Sums
 from .design import Design, refines
-from .exact import Elimination, LeafGrams, LeafRows, ViewSums, set_both, sums_of_rows
+from .exact import Elimination, set_both
+from .leaf import LeafGrams, LeafRows, ViewSums, sums_of_rows
 from .parameters import LOG_2PI, NoiseModel, Parameters, canonical_and_weighted
 
 # The loop.

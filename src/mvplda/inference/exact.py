@@ -20,7 +20,6 @@ Here and in docs/math.md, sections 4 and 5::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import Any
@@ -30,6 +29,7 @@ from scipy import sparse
 
 from .._typing import AnyArray, IntArray
 from .design import FILLED, Design
+from .leaf import LeafGrams, LeafRows
 from .root import Root, side_by_side
 
 CHUNK_ELEMENTS = 2**22
@@ -433,108 +433,3 @@ def set_both(matrix: AnyArray, rows: slice, columns: slice, block: AnyArray) -> 
 # once their means m_k are available. `LeafRows` holds a row per class. Where many classes share few counts, `LeafGrams`
 # holds only the Gram matrix A_n' A_n of all classes of count n: every sum over classes follows from it, and the cost of
 # an iteration no longer depends on the number of classes.
-
-
-@dataclass(frozen=True)
-class ViewSums:
-    """Sums of posterior means m_c of one view.
-
-    xz : (D, r) sum over vectors of x m'
-    z, zz : (r,), (r, r) sum over vectors of m and of m m'
-    class_z, class_zz : the same sums over classes
-    """
-
-    xz: AnyArray
-    z: AnyArray
-    zz: AnyArray
-    class_z: AnyArray
-    class_zz: AnyArray
-
-
-def sums_of_rows(F: AnyArray, n: AnyArray, means: AnyArray) -> ViewSums:
-    """Return the sums of a view from its means (C, r), class sums F (C, D) and counts n (C,)."""
-    weighted = n[:, None] * means
-    return ViewSums(
-        F.T @ means, weighted.sum(axis=0), weighted.T @ means, means.sum(axis=0), means.T @ means
-    )
-
-
-class LeafRows:
-    """Means of the leaf's classes, a row per class.
-
-    They start as the means given the data alone, delta(n_c) * (f_c' LB - n_c mean' LB). `subtract` then removes the
-    contributions of the other views.
-    """
-
-    def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, mean_LB: AnyArray) -> None:
-        xp = design.sums.xp
-        self.xp = xp
-        self.tables = design.leaf_tables
-        self.F = design.sums.sums[design.plan.leaf]
-        self.n = xp.cached(design.sums.counts[design.plan.leaf])
-        self.delta = delta[xp.cached(design.leaf_counts[1])]
-        self._means = self.F @ LB
-        self._means -= xp.outer(self.n, mean_LB)  # (E2)
-        self._means *= self.delta
-
-    def sums_within(self, k: int) -> AnyArray:
-        """Return the sum of the leaf's means over the vectors of every class of view k, (C_k, r_e)."""
-        return self.xp.cached_table(self.tables[k]).T @ self._means
-
-    def subtract(self, k: int, h: AnyArray) -> None:
-        """Subtract the contribution h of view k, (C_k, r_e)."""
-        self._means -= self.delta * (self.xp.cached_table(self.tables[k]) @ h)  # (E8)
-
-    def sums(self) -> ViewSums:
-        """Return the sums of the means that the M step needs."""
-        return sums_of_rows(self.F, self.n, self._means)
-
-    def means(self) -> AnyArray:
-        """Return the means, (C_e, r_e)."""
-        return self._means
-
-
-class LeafGrams:
-    """Means of the leaf's classes as `LeafRows`, computed from one Gram matrix per distinct count."""
-
-    def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, mean_LB: AnyArray) -> None:
-        self.design = design
-        self.delta = delta[:, None, :]
-        self.D = len(LB)
-        self.Q, self.columns = design.per_count_grams
-        self.xp = design.sums.xp
-        self.U = self.xp.zeros((self.Q.shape[1], LB.shape[1]))
-        self.U[: self.D] = LB
-        self.U[self.D] = -mean_LB
-        # Q U is [F Z; n Z; N Z] before delta, per count (5.2): its rows are those of A', and so of these sums.
-        self.QU = self.Q[:, :, : self.D + 1] @ self.U[: self.D + 1]  # (counts, width, r_e)
-
-    def sums_within(self, k: int) -> AnyArray:
-        """Return the sum of the leaf's means over the vectors of every class of view k, (C_k, r_e)."""
-        return (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
-
-    def subtract(self, k: int, h: AnyArray) -> None:
-        """Subtract the contribution h of view k, (C_k, r_e)."""
-        self.U[self.columns[k]] = -h
-        self.QU -= self.Q[:, :, self.columns[k]] @ h
-
-    def sums(self) -> ViewSums:
-        """Return the sums of the means that the M step needs."""
-        values = self.xp.cached(self.design.leaf_counts[0])
-        by_count = self.QU[:, : self.D + 1] * self.delta
-        summed = by_count.sum(axis=0)  # sum of f_t z_t', and below it that of n_t z_t'
-        squares = self.delta.mT * (self.U.T @ self.QU) * self.delta
-        return ViewSums(
-            summed[: self.D],
-            summed[self.D],
-            self.xp.tensordot(values, squares, axes=1),
-            (1.0 / values) @ by_count[:, self.D],  # sum of z_t: that of n_t z_t over the count
-            squares.sum(axis=0),
-        )
-
-    def means(self) -> AnyArray:
-        """Return the means, (C_e, r_e)."""
-        rows = LeafRows(self.design, self.delta[:, 0], self.U[: self.D], -self.U[self.D])
-        for k, columns in self.columns.items():
-            rows.subtract(k, -self.U[columns])
-        return rows.means()

@@ -16,20 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._optional import load_entry_points
 from .._typing import AnyArray, Array, Json, Labels, Names, Ranks, Views
-from ..backend import (
-    as_vectors,
-    cast,
-    check_feature_names,
-    dtype_name,
-    empty,
-    is_torch,
-    to_host,
-)
+from ..backend import cast, dtype_name, empty, is_torch, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import check_view_names
 from ..persistence import Persistent, check_finite, check_width, ordinary_vectors
+from ..scoring.block_ratios import Comparison
 from ..scoring.engine import (
-    Comparison,
     best_profiles,
     fill_results,
     log_likelihoods,
@@ -45,6 +37,7 @@ from ..scoring.profiles import (
 )
 from ..scoring.question import LogLikelihoods, Question, make_question
 from ..scoring.search import SearchIndex
+from ..vector_checks import as_vectors, check_feature_names
 from .caching import CACHE
 from .checks import check_top
 from .profile_comparison import ScoringMethod, compare

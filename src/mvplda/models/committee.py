@@ -12,11 +12,11 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names
-from ..backend import as_vectors, check_feature_names
 from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
 from ..labels import base_columns
 from ..persistence import State, Tensors
-from ..scoring.engine import ScoringCache, log_likelihoods
+from ..scoring.comparison_sides import ScoringCache
+from ..scoring.engine import log_likelihoods
 from ..scoring.pair_terms import (
     JOINT_WEIGHT,
     ExpertTerms,
@@ -26,6 +26,7 @@ from ..scoring.pair_terms import (
 )
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, view_names
+from ..vector_checks import as_vectors, check_feature_names
 from .base import BaseScorer
 from .caching import cache_of
 from .checks import concatenate_columns, require_labels

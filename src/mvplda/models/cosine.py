@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Array, Json, Labels, Ranks
-from ..backend import as_vectors, check_feature_names, like
+from ..backend import like
 from ..exceptions import DataError
 from ..labels import (
     are_named,
@@ -22,6 +22,7 @@ from ..labels import (
 )
 from ..persistence import fingerprint
 from ..scoring.pair_terms import ScoreTerms, row_products
+from ..vector_checks import as_vectors, check_feature_names
 from .base import BaseScorer
 from .checks import check_setting_names
 

@@ -13,7 +13,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Array, Names, RandomState
-from ..backend import checked_vectors, like
+from ..backend import like
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
 from ..labels import (
@@ -22,7 +22,9 @@ from ..labels import (
     names_from_file,
 )
 from ..persistence import State, Tensors, fingerprint
-from ..scoring.latent_terms import KnownClasses, LatentSpace, LatentTerms
+from ..scoring.latent_space import KnownClasses, LatentSpace
+from ..scoring.latent_terms import LatentTerms
+from ..vector_checks import checked_vectors
 from .base import BaseScorer
 from .caching import FittedArrays, cache_of
 from .plda_settings import random_generator

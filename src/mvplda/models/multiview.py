@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Array, Device, Json, Labels, RandomState, Ranks, Views
-from ..backend import checked_vectors, is_torch, threads_for
+from ..backend import is_torch, threads_for
 from ..exceptions import DataError, ParameterError
 from ..inference.design import Design, Diagnostics, choose_ranks, diagnose, step_operations
 from ..inference.em import Fit, Iteration, Objective, PublishedEM, fit_em, posterior
@@ -32,6 +32,7 @@ from ..labels import (
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
+from ..vector_checks import checked_vectors
 from .base import release_caches
 from .caching import FittedArrays
 from .checks import check_setting_names

@@ -14,11 +14,8 @@ from ..backend import (
 )
 from ..exceptions import DataError, ParameterError
 from ..scoring.assignments import LabelRole, ViewLabels
-from ..scoring.engine import (
-    Comparison,
-    ComparisonSide,
-    ScoringCache,
-)
+from ..scoring.block_ratios import Comparison
+from ..scoring.comparison_sides import ComparisonSide, ScoringCache
 from ..scoring.profiles import (
     Profiles,
     ProfilesLike,

@@ -30,7 +30,9 @@ from numpy.typing import NDArray
 from .._typing import Array, BoolArray, FloatArray, IntArray
 from ..exceptions import DataError, ParameterError
 from .assignments import NEW_CLASS, CellTable, ClassMatches
-from .engine import Comparison, GroupSide, WeightedAssignment, score_pairs
+from .block_ratios import Comparison, WeightedAssignment
+from .comparison_sides import GroupSide
+from .engine import score_pairs
 from .pair_terms import PairTerm, multiply
 from .profiles import Profiles
 

@@ -22,7 +22,6 @@ from .._typing import AnyArray, Array, IntArray
 from ..backend import (
     Numpy,
     Torch,
-    as_vectors,
     diagonal_of,
     dtype_name,
     like,
@@ -33,6 +32,7 @@ from ..backend import (
 )
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import check_view_names, distinct
+from ..vector_checks import as_vectors
 
 SecondMoment = Literal["full", "diagonal"]
 """Whether second moments are a matrix, or its diagonal alone."""

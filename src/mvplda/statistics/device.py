@@ -18,8 +18,9 @@ import numpy as np
 
 from .._optional import LateModule
 from .._typing import AnyArray, IntArray
-from ..backend import check_shape, is_torch, to_host
+from ..backend import is_torch, to_host
 from ..exceptions import DataError, LabelError
+from ..vector_checks import check_shape
 from .accumulator import SHIFT, Accumulator
 
 if TYPE_CHECKING:

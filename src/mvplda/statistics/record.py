@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from .._typing import AnyArray, Array, BoolArray, Device, IntArray, Json, Labels, PathLike, Views
-from ..backend import as_vectors, diagonal_of, is_torch, on_device, to_host
+from ..backend import diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..labels import (
     Classes,
@@ -28,6 +28,7 @@ from ..labels import (
     parts_of,
 )
 from ..persistence import DESCRIPTION_KEY, Persistent, State, Tensors, read_metadata
+from ..vector_checks import as_vectors
 from .accumulator import Accumulator, SecondMoment, Sums
 from .classes import merge, selected, subtract, without_empty_classes
 

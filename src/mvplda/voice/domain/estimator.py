@@ -30,7 +30,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ..._typing import AnyArray, Array, IntArray, Json, Labels, Names
-from ...backend import as_vectors, check_feature_names, like
+from ...backend import like
 from ...exceptions import DataError, LabelError, ParameterError
 from ...labels import check_no_interactions, check_view_names, exact_names, names_from_file
 from ...models.base import BaseScorer
@@ -41,6 +41,7 @@ from ...persistence import fingerprint
 from ...scoring.pair_terms import ExpertTerms, JointTerms, row_products
 from ...scoring.profiles import Profiles
 from ...scoring.question import NearMatches
+from ...vector_checks import as_vectors, check_feature_names
 from ..phrases import PhraseMatcher
 from .known_classes import MAX_CELLS, adapt_block, class_blocks, nearest_to_each, sample_rows
 from .moments import block_moments, channel_directions

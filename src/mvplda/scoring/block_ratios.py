@@ -1,0 +1,287 @@
+"""Comparison of two sets of profiles under a question, block by block.
+
+A question gives weighted hypotheses, labels and known classes give the assignments of each hypothesis, a scorer gives
+the pair terms F_w of each assignment w, and
+
+    LLR = log sum over assignments for (weight exp(F_w)) - log sum over assignments against (weight exp(F_w))    (V4)
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from .._typing import AnyArray
+from ..backend import (
+    namespace,
+)
+from .assignments import (
+    Assignment,
+    CellTable,
+    ClassMatches,
+    ProfileGroup,
+    TrainingClasses,
+    ViewLabels,
+    group_profiles,
+    possible_assignments,
+)
+from .comparison_sides import ComparisonSide, GroupSide, ScoringCache
+from .log_sums import (
+    AssignmentSum,
+    LogRatios,
+    OffsetSum,
+    TermProduct,
+    log_sum,
+)
+from .pair_terms import PairTerm, PairTerms
+from .question import Hypothesis, HypothesisWeights, LikelihoodRatio
+
+MAX_CACHED_TABLE_PAIRS = 2**12
+"""Number of (hypothesis, enrolment table, test table) whose assignments are cached."""
+
+
+MAX_CACHED_ASSIGNMENTS = 2**6
+"""Longer lists of assignments are not cached."""
+
+
+KNOWN_CLASS_NUMBERS = 2**22
+"""Approximate size of a chunk of tests, in numbers, when every test is evaluated as every known class."""
+
+
+FLOAT32_LIMIT = 2.0**16
+"""Terms above this are computed in float64: the rounding of float32 would show in the LLRs."""
+
+
+class WeightedAssignment(NamedTuple):
+    """An assignment with its pair terms.
+
+    log_weight : log of the hypothesis' weight times the assignment's
+    """
+
+    log_weight: float
+    assignment: Assignment
+    terms: list[PairTerm]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Comparison of two sets of profiles under a question.
+
+    ratio : hypotheses for and against
+    view_labels : role of labels and training classes, per base view
+    """
+
+    ratio: LikelihoodRatio
+    enrol: ComparisonSide
+    test: ComparisonSide
+    pair_terms: PairTerms
+    cache: ScoringCache
+    view_labels: dict[str, ViewLabels]
+    dtype: DTypeLike = np.float32
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.enrol.profiles), len(self.test.profiles)
+
+    @property
+    def reference(self) -> AnyArray:
+        """Array whose kind and device are those of the sides."""
+        return self.enrol.profiles.y
+
+    @property
+    def has_names(self) -> bool:
+        """Whether names of classes affect the score."""
+        return bool(self.enrol.names)
+
+    def blocks(self) -> Iterator[tuple[GroupSide, GroupSide]]:
+        """Yield the two sides of every block of the matrix; within a block, the tables of each side are equal."""
+        # every enrolled group is prepared once, for all groups of tests
+        enrolled = [GroupSide(self, self.enrol, group) for group in self.groups(self.enrol)]
+        for group in self._test_groups():
+            test = GroupSide(self, self.test, group)
+            for side in enrolled:
+                yield side, test
+
+    def _test_groups(self) -> Iterator[ProfileGroup]:
+        """Yield groups of tests, small enough for the log-likelihoods of all known classes to fit in memory."""
+        training = [labels.training for labels in self.view_labels.values()]
+        class_counts = [len(numbers) for numbers in training if numbers is not None]
+        numbers_per_test = (1 + sum(class_counts)) * self.test.profiles.y.shape[1]
+        step = max(256, KNOWN_CLASS_NUMBERS // numbers_per_test)
+        for group in self.groups(self.test):
+            if not class_counts or len(group.profiles) <= step:
+                yield group
+                continue
+            for start in range(0, len(group.profiles), step):
+                yield group.subset(slice(start, start + step))
+
+    def groups(self, side: ComparisonSide) -> list[ProfileGroup]:
+        """Group profiles by cell table; cache the groups unless classes have names."""
+        profiles = side.profiles
+        if side.names:
+            return list(group_profiles(profiles, self.pair_terms.base, side.names))
+        codes = [labels.codes for labels in profiles.labels.values()]
+        return self.cache.groups.get(
+            profiles,
+            tuple(profiles.labels),
+            [profiles.weights, profiles.owner, *codes],
+            lambda: list(group_profiles(profiles, self.pair_terms.base, {})),
+        )
+
+    def log_ratios(
+        self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
+    ) -> LogRatios:
+        """Return the log sums over hypotheses for one block; results are ratios to the last sum."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            weighted_sums = self.weighted_assignments(enrol, test, sums)
+            test_offsets: dict[TrainingClasses, AnyArray] = {}
+            if self.has_names:
+                test_offsets = self._test_offsets(
+                    test, [w.assignment for weighted in weighted_sums for w in weighted]
+                )
+            # shift all sums so that assignments that share nothing contribute exp(0) to the reference
+            unshared = [w.log_weight for w in weighted_sums[-1] if not w.terms]
+            shift = -float(np.logaddexp.reduce(unshared)) if unshared else 0.0
+            # float32 first, because most terms are small; their sizes are known only afterwards
+            dtype = "float32" if self.dtype == np.float32 else "float64"
+            while True:
+                sizes = [0.0]
+                log_ratios = LogRatios(
+                    *(
+                        _assignment_sum(enrol, test, weighted, test_offsets, shift, dtype, sizes)
+                        for weighted in weighted_sums
+                    )
+                )
+                if dtype == "float64" or max(sizes) <= FLOAT32_LIMIT:
+                    return log_ratios
+                dtype = "float64"
+
+    def weighted_assignments(
+        self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
+    ) -> list[list[WeightedAssignment]]:
+        """Return the assignments of every sum, with their pair terms."""
+        terms_of: dict[ClassMatches, list[PairTerm]] = {}
+        weighted_sums: list[list[WeightedAssignment]] = []
+        for weights in sums:
+            weighted: list[WeightedAssignment] = []
+            for h, weight in weights.items():
+                for assignment in self._assignments(h, enrol.group.table, test.group.table):
+                    matches = assignment.matches
+                    # hypotheses may have assignments in common
+                    if matches not in terms_of:
+                        terms_of[matches] = self.pair_terms.assignment_terms(
+                            enrol.prepared, test.prepared, enrol.training_classes, matches
+                        )
+                    log_weight = weight + assignment.log_weight
+                    weighted.append(WeightedAssignment(log_weight, assignment, terms_of[matches]))
+            weighted_sums.append(weighted)
+        return weighted_sums
+
+    def _test_offsets(
+        self, test: GroupSide, assignments: Sequence[Assignment]
+    ) -> dict[TrainingClasses, AnyArray]:
+        """Return (tests,) log-likelihoods as training classes, relative to the largest; empty if there is one only.
+
+        Pair terms are relative to a test without known classes, so that this is lambda_t(d) of (V7).
+        """
+        offsets: dict[TrainingClasses, AnyArray] = {}
+        for assignment in assignments:
+            classes = assignment.test_classes
+            if classes not in test.class_log_likelihoods:
+                terms = self.pair_terms.side_terms(test.prepared, classes)
+                test.class_log_likelihoods[classes] = test.evaluate(terms)
+            offsets[classes] = test.class_log_likelihoods[classes]
+        # an offset that all assignments have cancels in the ratio
+        if len(offsets) < 2:
+            return {}
+        _, below_top = _split_largest(list(offsets.values()))
+        return {classes: below_top[:, k] for k, classes in enumerate(offsets)}
+
+    def _assignments(self, h: Hypothesis, enrol: CellTable, test: CellTable) -> list[Assignment]:
+        """Return the assignments of a hypothesis; short lists are cached, because the same tables recur."""
+        cache = self.cache.assignments
+        key = (h, enrol, test, self._label_keys)
+        assignments = cache.get(key)
+        if assignments is None:
+            assignments = possible_assignments(h, enrol, test, self.view_labels)
+            if len(cache) >= MAX_CACHED_TABLE_PAIRS:
+                cache.clear()
+            if len(assignments) <= MAX_CACHED_ASSIGNMENTS:
+                cache[key] = assignments
+        return assignments
+
+    @cached_property
+    def _label_keys(self) -> tuple[Hashable, ...]:
+        return tuple(labels.key for labels in self.view_labels.values())
+
+
+def _assignment_sum(
+    enrol: GroupSide,
+    test: GroupSide,
+    weighted: Sequence[WeightedAssignment],
+    test_offsets: dict[TrainingClasses, AnyArray],
+    shift: float,
+    dtype: str,
+    sizes: list[float],
+) -> AssignmentSum:
+    """Return the sum over assignments, with one product for all assignments whose terms have equal keys.
+
+    sizes : output; the sizes of all factors are appended
+    """
+    # products dominate the cost; assignments that differ only in training classes share one
+    by_product: dict[tuple[Hashable, ...], list[WeightedAssignment]] = {}
+    for w in weighted:
+        key = tuple([term.key for term in w.terms])
+        by_product.setdefault(key, []).append(w)
+
+    constant = None
+    products = []
+    for key, members in by_product.items():
+        weights = [log_weight + shift for log_weight, _, _ in members]
+        if not key and not test_offsets:
+            # nothing is shared: one number for all trials
+            total = float(np.logaddexp.reduce(weights))
+            constant = 0.0 if abs(total) < 1e-15 else total
+            continue
+        offsets = [test_offsets[a.test_classes] if test_offsets else 0.0 for _, a, _ in members]
+        terms = members[0].terms
+        offset_sum = None
+        if not key:
+            # nothing is shared: one number per test
+            test_columns = [test_offsets[a.test_classes] for _, a, _ in members]
+            column = log_sum([a + b for a, b in zip(test_columns, weights, strict=True)])
+            left = enrol.factor((), 0.0, dtype)
+            right = test.factor((), column, dtype)
+        elif len(members) == 1:
+            left = enrol.factor(terms, weights[0], dtype)
+            right = test.factor(terms, offsets[0], dtype)
+        else:
+            # the product holds the largest one-sided terms; `OffsetSum` adds the assignments relative to it
+            rows = [enrol.one_sided(w.terms) + weights[k] for k, w in enumerate(members)]
+            columns = [test.one_sided(w.terms) + offsets[k] for k, w in enumerate(members)]
+            top_row, row_offsets = _split_largest(rows)
+            top_column, column_offsets = _split_largest(columns)
+            left = enrol.factor(terms, top_row - enrol.one_sided(terms), dtype)
+            right = test.factor(terms, top_column - test.one_sided(terms), dtype)
+            offset_sum = OffsetSum(row_offsets, column_offsets)
+        sizes += [left.size, right.size]
+        products.append(TermProduct(left.values, right.values, offset_sum))
+    return AssignmentSum(tuple(products), constant)
+
+
+def _split_largest(values: Sequence[AnyArray]) -> tuple[AnyArray, AnyArray]:
+    """Return the (n,) elementwise maximum of k arrays (n,), and the (n, k) arrays relative to it."""
+    xp = namespace(values[0])
+    stacked = xp.stack(list(values), 1)
+    top = stacked.max(1)
+    # torch returns (values, indices)
+    if not isinstance(top, np.ndarray):
+        top = top.values
+    return top, stacked - top[:, None]

@@ -1,0 +1,165 @@
+"""Sides of a comparison, prepared by the scorer: one-sided terms and factors of products."""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from .._typing import AnyArray, IntArray
+from ..backend import (
+    empty,
+    largest,
+    to_host,
+)
+from ..exceptions import DataError
+from .assignments import (
+    Assignment,
+    ProfileGroup,
+    TrainingClasses,
+    enrolled_training_classes,
+)
+from .content_cache import ContentCache
+from .pair_terms import PairTerm, QuadraticTerm, multiply, row_products
+from .profiles import Profiles
+
+if TYPE_CHECKING:
+    from .block_ratios import Comparison
+
+MAX_CACHED_FACTORS = 8
+"""Number of factors cached per set of profiles: those of one or two questions about three views."""
+
+
+FLOAT64_LIMIT = 2.0**52
+"""Terms above this are refused: even float64 rounds them to more than one nat."""
+
+
+class SideFactor(NamedTuple):
+    """One side's factor of a product: [E, row, 1] or [T, 1, column].
+
+    size : bound of the terms that the factor contributes, which decides on float32 or float64
+    """
+
+    values: AnyArray
+    size: float
+
+
+class ScoringCache:
+    """Results that a scorer reuses between calls; all of them can be computed again.
+
+    assignments : by hypothesis, tables and labels
+    groups, factors : by profiles; entries live as long as the profiles
+    """
+
+    def __init__(self) -> None:
+        self.assignments: dict[Hashable, list[Assignment]] = {}
+        self.groups: ContentCache[list[ProfileGroup]] = ContentCache()
+        self.factors: ContentCache[dict[Hashable, SideFactor]] = ContentCache()
+
+
+class ComparisonSide(NamedTuple):
+    """One set of profiles in a comparison.
+
+    names : {view: (cells,) number of each cell's class name}, for views whose names affect the score
+    """
+
+    profiles: Profiles
+    names: dict[str, IntArray]
+
+
+class GroupSide:
+    """Profiles of one side that have equal tables, prepared by the scorer.
+
+    prepared : representation of the scorer, see `PairTerms.prepare`
+    training_classes : training class of each class of the profiles, by its name
+    class_log_likelihoods : (n,) log-likelihoods of tests as training classes, filled by `Comparison`
+    """
+
+    def __init__(self, comparison: Comparison, side: ComparisonSide, group: ProfileGroup) -> None:
+        self.is_enrolled = side is comparison.enrol
+        self.profiles = side.profiles
+        self.group = group
+        y = group.gather(side.profiles.y)
+        self.zeros: AnyArray = 0.0 * y[:, 0, 0]
+        self.prepared = comparison.pair_terms.prepare(group.table, y)
+        self.training_classes = enrolled_training_classes(group.table, comparison.view_labels)
+        self.class_log_likelihoods: dict[TrainingClasses, AnyArray] = {}
+        # factors outlive the call only if the profiles are scored as they are, without names
+        self._cached_factors: dict[Hashable, SideFactor] | None = None
+        if group.is_complete and not comparison.has_names:
+            # weights and labels are in the keys of the terms
+            evidence = [side.profiles.y]
+            self._cached_factors = comparison.cache.factors.get(side.profiles, None, evidence, dict)
+        # assignments with equal keys share squares
+        self._squares: dict[Hashable, AnyArray] = {}
+        self._one_sided: dict[Hashable, tuple[list[QuadraticTerm], AnyArray]] = {}
+
+    def evaluate(self, terms: Iterable[QuadraticTerm]) -> AnyArray:
+        """Return the (n,) sum of terms."""
+        return sum((term.evaluate(self._squares) for term in terms), self.zeros)
+
+    def one_sided(self, terms: Sequence[PairTerm]) -> AnyArray:
+        """Return the (n,) row or column terms of this side, a(e) or b(t)."""
+        quadratics = [term.row if self.is_enrolled else term.column for term in terms]
+        key = tuple((term.key, id(term.linear), term.constant) for term in quadratics)
+        if key not in self._one_sided:
+            # the entry holds the terms, so that no new array can reuse an id in the key
+            self._one_sided[key] = quadratics, self.evaluate(quadratics)
+        return self._one_sided[key][1]
+
+    def factor(self, terms: Sequence[PairTerm], offset: AnyArray | float, dtype: str) -> SideFactor:
+        """Return the side's factor of one product, with an offset added to its one-sided term."""
+        # array offsets belong to one call
+        if self._cached_factors is None or not isinstance(offset, float):
+            return self._make_factor(terms, offset, dtype)
+        key = (self.is_enrolled, dtype, offset, *(term.key for term in terms))
+        factor = self._cached_factors.get(key)
+        if factor is None:
+            if len(self._cached_factors) >= MAX_CACHED_FACTORS:
+                self._cached_factors.clear()
+            # another thread may clear the cache in between: do not read the entry back
+            factor = self._cached_factors[key] = self._make_factor(terms, offset, dtype)
+        return factor
+
+    def _make_factor(
+        self, terms: Sequence[PairTerm], offset: AnyArray | float, dtype: str
+    ) -> SideFactor:
+        one_sided = self.one_sided(terms)
+        blocks = []
+        sizes = abs(one_sided)
+        for term in terms:
+            if self.is_enrolled:
+                block = multiply(term.row.values, term.left)
+            else:
+                block = multiply(term.column.values, term.right)
+            sizes = sizes + abs(term.weight) * row_products(block, block)
+            # the weight multiplies the enrolled side only
+            if self.is_enrolled and term.weight != 1:
+                block = term.weight * block
+            blocks.append(block)
+        size = largest(sizes)
+        # written so that NaN is refused, too
+        if not size <= FLOAT64_LIMIT:
+            self._refuse(np.flatnonzero(~(to_host(sizes) <= FLOAT64_LIMIT)))
+        width = sum(block.shape[1] for block in blocks)
+        values = empty((len(one_sided), width + 2), dtype, one_sided)
+        start = 0
+        for block in blocks:
+            values[:, start : start + block.shape[1]] = block
+            start += block.shape[1]
+        # two more columns add the one-sided terms: [E, row, 1] [T, 1, column]'  (V3)
+        values[:, width:] = 1.0
+        values[:, width if self.is_enrolled else width + 1] = one_sided + offset
+        return SideFactor(values, size)
+
+    def _refuse(self, rows: IntArray) -> None:
+        numbers = self.group.profiles[rows]
+        examples = ", ".join(f"{i} ({self.profiles.ids[i]!s})" for i in numbers[:3])
+        dots = ", ..." if len(rows) > 3 else ""
+        raise DataError(
+            f"{len(rows)} {'enrolled' if self.is_enrolled else 'test'} profile(s) lie too far from the training data "
+            f"to be scored, rows {examples}{dots}: are the vectors scaled as in training?"
+        )

@@ -1,0 +1,208 @@
+"""Latent space of a model: evidence of profiles, layouts of their latents, and classes known from training."""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from .._typing import AnyArray, Array, IntArray
+from ..backend import empty, like
+from ..exceptions import NumericalError
+from ..inference.parameters import Parameters
+from ..labels import parts_of
+from .assignments import CellTable
+from .pair_matrices import symmetric_part
+
+
+@dataclass(frozen=True, eq=False)
+class LatentSpace:
+    """Matrices that map vectors to evidence on the latents of one cell.
+
+    projection : (D, r)  Sigma^-1 B
+    offset : (r,)  B' Sigma^-1 mu
+    gram : (r, r)  G
+    whitened : (D, r)  Sigma^-1/2 B
+    """
+
+    projection: Array
+    offset: Array
+    gram: Array
+    whitened: Array
+
+    @classmethod
+    def of(cls, p: Parameters) -> LatentSpace:
+        """Return the latent space of a model."""
+        B = np.asarray(p.stacked())
+        # a Cholesky solve: the noise covariance is never inverted
+        LB = np.asarray(p.sigma.solve(B))
+        gram = symmetric_part(B.T @ LB)
+        size = np.sqrt(np.diag(gram))
+        # in canonical form G is diagonal within a view: remove rounding errors
+        gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = 0.0
+        return cls(
+            LB,
+            np.asarray(p.mean) @ LB,
+            gram,
+            solve_triangular(p.sigma.lower, B, lower=True, check_finite=False),
+        )
+
+    @property
+    def is_wide(self) -> bool:
+        """Return whether there are more latents than columns; matrices in vector space are then smaller."""
+        return bool(self.whitened.shape[1] > len(self.whitened))
+
+    @cached_property
+    def unfold(self) -> Array:
+        """(r, D) matrix that recovers the whitened sum of vectors from their evidence."""
+        # directions without loadings are lost, but no pair term depends on them
+        return np.asarray(np.linalg.pinv(self.whitened, rcond=1e-10), dtype=np.float64)
+
+
+class Layout:
+    """Positions of the latents of all classes in a cell table.
+
+    key : equal for tables with equal precisions
+    blocks : {(view number, classes of its base views): slice of the side's latents}
+    width : number of the side's latents
+    latents : (cells, r) latents of each cell; cells that share a class share its latents
+    cells_of : (width,) number of cells per latent
+    cells : (r, r) evidence matrix per cell; cells of equal weight share one array
+    """
+
+    def __init__(self, table: CellTable, views: Mapping[str, int], gram: Array) -> None:
+        self.table = table
+        self.is_cell = len(table.weights) == 1
+        self.key = (table.weights, table.classes)
+        self.views = tuple(views)
+        self.blocks: dict[tuple[int, tuple[int, ...]], slice] = {}
+        self.width = 0
+        rows = []
+        for cell in range(len(table.weights)):
+            row: list[int] = []
+            for k, (view, rank) in enumerate(views.items()):
+                base_views = (table.base.index(base_view) for base_view in parts_of(view))
+                key = k, tuple(table.classes[i][cell] for i in base_views)
+                if key not in self.blocks:
+                    self.blocks[key] = slice(self.width, self.width + rank)
+                    self.width += rank
+                row += range(self.blocks[key].start, self.blocks[key].stop)
+            rows.append(row)
+        self.latents = np.asarray(rows, dtype=np.int64)
+        self.cells_of = np.bincount(self.latents.reshape(-1), minlength=self.width)
+        weighted = {weight: weight * gram for weight in set(table.weights)}
+        self.cells = [weighted[weight] for weight in table.weights]
+
+    @cached_property
+    def precision(self) -> Array:
+        """(width, width) evidence matrix N of the side."""
+        precision = np.zeros((self.width, self.width))
+        for latents, cell in zip(self.latents, self.cells, strict=True):
+            precision[np.ix_(latents, latents)] += cell  # (V5)
+        return precision
+
+    def gather(self, y: AnyArray) -> AnyArray:
+        """Return the (profiles, width) evidence of profiles from that of their cells, (profiles, cells, r)."""
+        if self.is_cell:
+            return y[:, 0]
+        total = empty((len(y), self.width), "float64", y)
+        total[:] = 0.0
+        for cell, latents in enumerate(self.latents):
+            columns = like(latents, y)
+            total[:, columns] = total[:, columns] + y[:, cell]  # (V5)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class KnownClasses:
+    """Training posteriors N(m_c, C_c) of the classes of one view.
+
+    means, covariances : (C, rank) and (C, rank, rank), the model's own arrays
+    roots : (n, rank, rank) K with C_c = K K'; classes with equal covariances have equal roots
+    alike : (n,) number of the first class with the same covariance
+    """
+
+    means: Array
+    covariances: Array
+    roots: Array
+    alike: IntArray
+
+    @classmethod
+    def of(cls, means: Array, covariances: Array, n: int) -> KnownClasses:
+        """Return the posteriors of the first n classes; further rows belong to vectors without labels."""
+        # classes with equally many vectors have equal covariances: their pair terms share all products
+        scale = np.abs(covariances).max(initial=1e-300)
+        alike = np.arange(n)
+        leaders: list[int] = []
+        for c, covariance in enumerate(covariances[:n]):
+            differences = np.abs(covariances[leaders] - covariance).max(axis=(1, 2))
+            equal = np.flatnonzero(differences <= 1e-12 * scale)
+            if len(equal):
+                alike[c] = leaders[equal[0]]
+            else:
+                leaders.append(c)
+        try:
+            roots = np.asarray(np.linalg.cholesky(covariances[leaders]), dtype=np.float64)
+        except np.linalg.LinAlgError as error:
+            raise NumericalError(
+                "the posterior covariance of a training class is not positive definite: ask without known="
+            ) from error
+        return cls(means, covariances, roots[np.searchsorted(leaders, alike)], alike)
+
+
+@dataclass(frozen=True, eq=False)
+class Substitution:
+    """Change of variables z = shift + scale z~ with z~ from N(0, I) for the latents of training classes (V6).
+
+    alike : key of the scale; empty if no class is a training class
+    shift : (width,) posterior means, 0 for other latents
+    roots : blocks of the scale that differ from I
+    """
+
+    alike: tuple[Hashable, ...]
+    shift: Array
+    roots: tuple[tuple[slice, Array], ...]
+
+    @cached_property
+    def scale(self) -> Array:
+        """(width, width) scale; computed on demand, because most sides of many cells have no known class."""
+        scale = np.eye(len(self.shift))
+        for block, root in self.roots:
+            scale[block, block] = root
+        return scale
+
+    def apply(self, precision: Array) -> Array:
+        """Return the evidence matrix of z~."""
+        # without training classes the scale is I: spare wide profiles the products
+        if not self.alike:
+            return precision
+        return symmetric_part(self.scale.T @ precision @ self.scale)  # (V6)
+
+    def cells(self, layout: Layout) -> Sequence[Array]:
+        """Return the evidence matrix of z~ per cell."""
+        if not self.alike:
+            return layout.cells
+        # the scale is block-diagonal by class: a cell needs only the block of its own latents
+        scales = [self.scale[np.ix_(latents, latents)] for latents in layout.latents]
+        return [
+            symmetric_part(S.T @ cell @ S) for S, cell in zip(scales, layout.cells, strict=True)
+        ]
+
+
+@dataclass(eq=False)
+class LatentSide:
+    """Prepared side: profiles with one table, and their evidence y of (profiles, width)."""
+
+    layout: Layout
+    y: AnyArray
+    space: LatentSpace
+
+    @cached_property
+    def vectors(self) -> AnyArray:
+        """(profiles, D) whitened means, for sides of one cell."""
+        return self.y @ like(self.space.unfold / self.layout.table.weights[0], self.y)

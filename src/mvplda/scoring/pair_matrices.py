@@ -1,0 +1,139 @@
+"""Matrices of a pair term: from latents, from vectors, and as published."""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._typing import Array, IntArray
+from ..backend import NUMPY
+
+
+class PairTermMatrices(NamedTuple):
+    """log p(e, t | assignment) - log p(e) - log p(t) as a quadratic form of the two sides' evidence.
+
+    value = (y_e left)(y_t right)' + y_e row y_e' + y_t column y_t' + constant
+
+    left, right : (r_e, rho), (r_t, rho); `right` may be a diagonal
+    row, column : (r_e, r_e), (r_t, r_t) symmetric
+    """
+
+    left: Array
+    right: Array
+    row: Array
+    column: Array
+    constant: float
+
+    def scaled(self, scale_e: Array, scale_t: Array) -> PairTermMatrices:
+        """Return the term as a function of y_e and y_t, if this term is a function of y_e scale_e and y_t scale_t."""
+        row = scale_e @ self.row @ scale_e.T
+        column = scale_t @ self.column @ scale_t.T
+        return PairTermMatrices(
+            scale_e @ self.left, scale_t @ self.right, row, column, self.constant
+        )
+
+
+def log_evidence_matrix(N: Array) -> tuple[Array, float]:
+    """Return (r, r) W and constant k with  log of the integral of evidence x prior = y W y' + k."""
+    lower = NUMPY.cholesky(np.eye(len(N)) + N)
+    W = 0.5 * NUMPY.cho_solve(lower, np.eye(len(N)))
+    return symmetric_part(W), -float(np.log(lower.diagonal()).sum())  # (V1)
+
+
+def reduce_evidence(N: Array, keep: IntArray) -> tuple[Array, Array]:
+    """Integrate out all latents but those in `keep`.
+
+    Returns (rho, rho) N_kept and the map M, (r, rho), with y_kept = y M.
+    """
+    others = np.setdiff1d(np.arange(len(N)), keep)
+    M = np.zeros((len(N), len(keep)))
+    M[keep, np.arange(len(keep))] = 1.0
+    if len(others) == 0:
+        return N[np.ix_(keep, keep)], M
+    # Schur complement of the block of the others
+    lower = NUMPY.cholesky(np.eye(len(others)) + N[np.ix_(others, others)])
+    gain = NUMPY.cho_solve(lower, N[np.ix_(others, keep)])
+    M[others] = -gain  # (V2)
+    N_kept = N[np.ix_(keep, keep)] - N[np.ix_(keep, others)] @ gain
+    return symmetric_part(N_kept), M
+
+
+def latent_term(N_e: Array, N_t: Array, keep_e: IntArray, keep_t: IntArray) -> PairTermMatrices:
+    """Return the term if latents `keep_e` of one side are latents `keep_t` of the other, and no others are shared."""
+    # integrate out the latents that are not shared, on each side (V2)
+    kept_e, M_e = reduce_evidence(N_e, keep_e)
+    kept_t, M_t = reduce_evidence(N_t, keep_t)
+    term = reduced_term(kept_e, kept_t)
+    return term.scaled(M_e, M_t)
+
+
+def reduced_term(kept_e: Array, kept_t: Array) -> PairTermMatrices:
+    """Return the term of two sides whose evidence was reduced to the shared latents."""
+    # evidence on the same latents adds up: log p(e, t) has W of the sum, and the cross term is 2 y_e W y_t'
+    joint, k_joint = log_evidence_matrix(kept_e + kept_t)
+    W_e, k_e = log_evidence_matrix(kept_e)
+    W_t, k_t = log_evidence_matrix(kept_t)
+    # 2 W = root root': a root on either side keeps the factors thin and of equal size
+    root = NUMPY.cholesky(2 * joint)
+    return PairTermMatrices(root, root, joint - W_e, joint - W_t, k_joint - k_e - k_t)  # (V3)
+
+
+def vector_term(A: Array, B: Array, R: Array) -> PairTermMatrices:
+    """Return the term of two vectors e, t with covariances A, B and cross-covariance R: log p(e | t) - log p(e)."""
+    lower_e = NUMPY.cholesky(A)
+    lower_t = NUMPY.cholesky(B)
+    # e given t has the mean t gain, and a covariance that is positive definite whatever is shared
+    gain = NUMPY.cho_solve(lower_t, R.T)
+    lower = NUMPY.cholesky(A - R @ gain)
+    cross = NUMPY.cho_solve(lower, gain.T)
+    row = (NUMPY.inverse(lower_e) - NUMPY.inverse(lower)) / 2
+    column = -gain @ cross / 2
+    constant = float(np.log(lower_e.diagonal()).sum() - np.log(lower.diagonal()).sum())
+    return PairTermMatrices(cross, np.ones(len(B)), row, symmetric_part(column), constant)  # (V12)
+
+
+def predictive_term(kept: Array, shared: Array, B: Array) -> tuple[PairTermMatrices, Array]:
+    """Return the term of a profile of several cells and one vector, and the (rho, D) loading of the profile's evidence.
+
+    Let z ~ N(0, I) be the shared latents, and shared z their contribution to the vector, whose covariance is B. The
+    profile's evidence y on z gives shared z the mean y loading and a covariance S, so that the vector is
+    N(y loading, B - shared shared' + S), against N(0, B) without the profile.
+
+    kept : (rho, rho) the profile's evidence matrix of the shared latents
+    shared : (D, rho)
+    """
+    lower = NUMPY.cholesky(np.eye(len(kept)) + kept)
+    loading = NUMPY.cho_solve(lower, shared.T)
+    lower_t = NUMPY.cholesky(B)
+    # S = shared loading
+    lower = NUMPY.cholesky(symmetric_part(B + shared @ (loading - shared.T)))
+    precision = symmetric_part(NUMPY.inverse(lower))
+    column = (NUMPY.inverse(lower_t) - precision) / 2
+    constant = float(np.log(lower_t.diagonal()).sum() - np.log(lower.diagonal()).sum())
+    term = PairTermMatrices(
+        precision, np.ones(len(B)), -precision / 2, symmetric_part(column), constant
+    )
+    return term, loading  # (V2), (V12)
+
+
+def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTermMatrices:
+    """Return the term of a hypothesis that shares one of two views, with the covariance as published in the paper.
+
+    In the paper all four blocks of the covariance are equal, with the covariance of the shared view counted twice
+    (docs/errata.md). This is the term that shares everything, with the loading of that view times sqrt 2.
+
+    scale : (r,) sqrt 2 for latents of the shared view, else 1
+    """
+    joint, k_joint = log_evidence_matrix(scale[:, None] * (N_e + N_t) * scale)
+    W_e, k_e = log_evidence_matrix(N_e)
+    W_t, k_t = log_evidence_matrix(N_t)
+    joint = scale[:, None] * joint * scale
+    root = NUMPY.cholesky(2 * joint)
+    return PairTermMatrices(root, root, joint - W_e, joint - W_t, k_joint - k_e - k_t)  # (V8)
+
+
+def symmetric_part(matrix: Array) -> Array:
+    return (matrix + matrix.T) / 2
