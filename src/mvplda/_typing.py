@@ -54,7 +54,7 @@ Device: TypeAlias = "str | torch.device | None"
 
 
 class CountTable(Protocol):
-    """Table of counts, dense or sparse, on the host or on a device."""
+    """Dense or sparse table of counts, on the host or on a device."""
 
     @property
     def T(self) -> Any: ...

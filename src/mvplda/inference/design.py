@@ -1,4 +1,4 @@
-"""The design: the part of the E step that depends on labels alone, computed once per fit.
+"""Design of a data set: the part of the E step that depends on labels alone, computed once per fit.
 
 The posterior precision of all latents is sparse, and its pattern is the design. It is solved by elimination
 (docs/math.md, section 4):

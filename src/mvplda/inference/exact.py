@@ -37,7 +37,7 @@ CHUNK_ELEMENTS = 2**22
 
 
 class Elimination:
-    """The factored precision: leaf, then root, then one dense Cholesky of the rest (docs/math.md, section 4).
+    """Factored precision: leaf, then root, then one dense Cholesky of the rest (docs/math.md, section 4).
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class Elimination:
         return self.G[self.slices[k], self.slices[l]]
 
     def solve(self, leaf: LeafRows | LeafGrams, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
-        """Return Lambda^-1 b: the posterior means of all views but the leaf, (C_k, r_k); `leaf` gets its own."""
+        """Return the posterior means Lambda^-1 b, (C_k, r_k), of all views but the leaf; `leaf` stores its own."""
         xp = self.xp
         e = self.plan.leaf
         root = self.root

@@ -28,7 +28,7 @@ MOMENT_ROWS = 2**16
 
 @dataclass(frozen=True)
 class MaximumLikelihood:
-    """No prior, except the shrinkage of the noise, which is part of the noise model.
+    """Maximum likelihood of all parameters; only the noise may be shrunk, by the noise model.
 
     Defines the interface of every prior. An instance belongs to one fit and its data.
 

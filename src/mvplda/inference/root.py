@@ -259,7 +259,7 @@ class RootSums:
 
 @dataclass
 class Root:
-    """The factored blocks of the root's classes.
+    """Factored blocks of the root's classes.
 
     view : index of the view
     tables : co-occurrence inside root classes

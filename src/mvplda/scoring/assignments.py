@@ -169,10 +169,10 @@ def _group_members(kind: IntArray, size: int) -> list[IntArray]:
 
 
 LabelRole = Literal["plain", "fact", "claim"]
-"""plain: at most one side has labels; fact: both have; claim: both have, and the question is whether they are true."""
+"""Role of labels. plain: at most one side has them; fact: both sides have them; claim: the question is about them."""
 
 ClassMatch = tuple[int, int]
-"""For a class of the test: the class of the enrolment that it is, and its training class; -1: none."""
+"""Numbers of the enrolled class and of the training class that a class of the test is; -1: none."""
 
 ClassMatches = tuple[tuple[ClassMatch, ...], ...]
 """Match of every class of the test, by base view."""
@@ -308,7 +308,7 @@ def possible_assignments(
 def _matches_by_name(
     enrolled: Sequence[int], tested: Sequence[int], labels: ViewLabels
 ) -> tuple[ClassMatch, ...]:
-    """Return the matches if equal names are the same class."""
+    """Return the matches of classes whose equal names are facts."""
     class_of = {name: e for e, name in enumerate(enrolled) if name >= 0}
     return tuple((class_of.get(name, -1), labels.training_class(name)) for name in tested)
 

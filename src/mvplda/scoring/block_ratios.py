@@ -48,7 +48,7 @@ MAX_CACHED_TABLE_PAIRS = 2**12
 
 
 MAX_CACHED_ASSIGNMENTS = 2**6
-"""Longer lists of assignments are not cached."""
+"""Length of the longest list of assignments that is cached."""
 
 
 KNOWN_CLASS_NUMBERS = 2**22
@@ -187,7 +187,7 @@ class Comparison:
     def _test_offsets(
         self, test: GroupSide, assignments: Sequence[Assignment]
     ) -> dict[TrainingClasses, AnyArray]:
-        """Return (tests,) log-likelihoods as training classes, relative to the largest; empty if there is one only.
+        """Return the (tests,) log-likelihood as each training class, relative to the largest; empty for a single class.
 
         Pair terms are relative to a test without known classes, so that this is lambda_t(d) of (V7).
         """

@@ -1,4 +1,4 @@
-"""Values computed from profiles, cached until the content of an array changes."""
+"""Cache of values computed from profiles; a value is computed again after a change of its arrays."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -43,33 +43,31 @@ class ContentCache(Generic[V]):
         arrays: Sequence[AnyArray],
         compute: Callable[[], V],
     ) -> V:
-        """Return the value of the profiles; compute it again if the key or the content of an array has changed."""
+        """Return the value of the profiles; compute it again if the key or the content of an array has changed.
+
+        key : what the value depends on besides the arrays; it determines their number
+        """
         entry = self._entries.get(profiles)
-        if entry is None or entry[0] != key or not _have_content(arrays, entry[1]):
+        if entry is None or entry[0] != key or not all(map(_has_content, arrays, entry[1])):
             entry = self._entries[profiles] = key, list(map(_copy, arrays)), compute()
         return entry[2]
 
 
 def _copy(array: Any) -> Any:
-    """Return a copy to compare with: bytes of a small array, which are compared faster."""
-    is_small = isinstance(array, np.ndarray) and array.size <= SMALL_ARRAY
-    return array.tobytes() if is_small else deepcopy(array)
+    """Return a copy to compare with: of a small array its shape and bytes, which are compared faster."""
+    if isinstance(array, np.ndarray) and array.size <= SMALL_ARRAY:
+        return array.shape, array.tobytes()
+    return deepcopy(array)
 
 
-def _have_content(arrays: Sequence[Any], copies: Sequence[Any]) -> bool:
-    """Return whether arrays have the content of their copies."""
-    if len(arrays) != len(copies):
-        return False
-    for array, copy in zip(arrays, copies, strict=True):
-        if isinstance(copy, bytes):
-            is_same = array.size <= SMALL_ARRAY and array.tobytes() == copy
-        else:
-            # in blocks, because the result of one large comparison would not fit in the processor's cache
-            starts = range(0, len(copy), COMPARED_ROWS)
-            blocks = (slice(start, start + COMPARED_ROWS) for start in starts)
-            is_same = array.shape == copy.shape and all(
-                bool((array[rows] == copy[rows]).all()) for rows in blocks
-            )
-        if not is_same:
-            return False
-    return True
+def _has_content(array: Any, copy: Any) -> bool:
+    """Return whether an array has the content of its copy."""
+    if isinstance(copy, tuple):
+        shape, content = copy
+        return bool(array.shape == shape and array.tobytes() == content)
+    # in blocks, because the result of one large comparison would not fit in the processor's cache
+    starts = range(0, len(copy), COMPARED_ROWS)
+    blocks = [slice(start, start + COMPARED_ROWS) for start in starts]
+    return array.shape == copy.shape and all(
+        bool((array[rows] == copy[rows]).all()) for rows in blocks
+    )

@@ -161,7 +161,7 @@ class JointScorer:
         return out
 
     def lane_columns(self, lanes: torch.Tensor) -> torch.Tensor:
-        """Return the (..., strip) columns of lanes; columns beyond the last one do not exist."""
+        """Return the (..., strip) column numbers of lanes; numbers past the last column must be ignored."""
         first = lanes // COLUMNS * (COLUMNS * self.strip) + lanes % COLUMNS
         return first[..., None] + COLUMNS * torch.arange(self.strip, device=lanes.device)
 

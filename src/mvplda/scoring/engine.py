@@ -32,7 +32,7 @@ from .log_sums import (
 from .question import Hypothesis, HypothesisWeights, LogLikelihoods
 
 SINGLE_THREAD_SCORES = 2**12
-"""Below this number of scores, BLAS threads are left as they are."""
+"""Number of scores from which the number of BLAS threads is limited; for fewer, the change would take longer."""
 
 PAIR_CHUNK = 2**16
 """Number of trials of a list that are scored at a time."""
@@ -73,7 +73,7 @@ def _blas_threads(n_scores: int) -> AbstractContextManager[object]:
 def _fill_block(
     log_ratios: LogRatios, outs: Sequence[AnyArray], threads: int | None = None
 ) -> None:
-    """Write all rows and columns: with the fused kernel where it applies on CUDA, in cache-sized blocks elsewhere."""
+    """Write all rows and columns, with the fused CUDA kernel if it applies, else in cache-sized blocks."""
     out = outs[0]
     if is_torch(out) and out.is_cuda and out.is_contiguous():
         from .cuda import JointScorer, fits

@@ -25,10 +25,10 @@ BLOCK = 512
 LOG2_E = 1.0 / math.log(2.0)
 
 MAX_EXPONENT = 80.0
-"""exp of more overflows float32; exp of less than minus this loses precision."""
+"""Largest exponent: exp of more overflows float32, and exp of less than its negative loses precision."""
 
 MIN_RELIABLE_SUM = 1e-280
-"""Smaller sums of exponentials may have lost terms to underflow."""
+"""Smallest sum of exponentials that cannot have lost terms to underflow."""
 
 BAND_NUMBERS = 2**22
 """Size of a band of rows, in numbers, if the matrix is not written in place."""

@@ -28,7 +28,7 @@ class PairTermMatrices(NamedTuple):
     constant: float
 
     def scaled(self, scale_e: Array, scale_t: Array) -> PairTermMatrices:
-        """Return the term as a function of y_e and y_t, if this term is a function of y_e scale_e and y_t scale_t."""
+        """Return the term after a change of variables: y_e scale_e replaces y_e, and y_t scale_t replaces y_t."""
         row = scale_e @ self.row @ scale_e.T
         column = scale_t @ self.column @ scale_t.T
         return PairTermMatrices(
@@ -62,7 +62,7 @@ def reduce_evidence(N: Array, keep: IntArray) -> tuple[Array, Array]:
 
 
 def latent_term(N_e: Array, N_t: Array, keep_e: IntArray, keep_t: IntArray) -> PairTermMatrices:
-    """Return the term if latents `keep_e` of one side are latents `keep_t` of the other, and no others are shared."""
+    """Return the term of two sides that share latents: `keep_e` of the enrolment are `keep_t` of the test."""
     # integrate out the latents that are not shared, on each side (V2)
     kept_e, M_e = reduce_evidence(N_e, keep_e)
     kept_t, M_t = reduce_evidence(N_t, keep_t)
@@ -120,7 +120,7 @@ def predictive_term(kept: Array, shared: Array, B: Array) -> tuple[PairTermMatri
 
 
 def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTermMatrices:
-    """Return the term of a hypothesis that shares one of two views, with the covariance as published in the paper.
+    """Return the term of a hypothesis that shares one of two views, with the covariance that the paper printed.
 
     In the paper all four blocks of the covariance are equal, with the covariance of the shared view counted twice
     (docs/errata.md). This is the term that shares everything, with the loading of that view times sqrt 2.

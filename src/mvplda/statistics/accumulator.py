@@ -195,6 +195,7 @@ class Accumulator:
             # Sums of squares are finite exactly if all numbers are finite and none is too large.
             if not bool(namespace(squares).isfinite(diagonal_of(squares)).all()):
                 self._raise_not_finite(block, start)
+            # after the check, so that an error leaves no trace of the block in the sums
             self._scatter += squares
             for k, view_numbers in enumerate(numbers):
                 self._add_classes(k, view_numbers[start : start + rows], block)
@@ -277,6 +278,7 @@ class Accumulator:
 
     def _cells(self, rows: Any, columns: Any) -> tuple[IntArray, IntArray]:
         """Return the distinct pairs of class numbers as keys ``row << SHIFT | column``, and the count of each."""
+        # one integer per cell sorts faster than a pair
         cells, _, counts = distinct((rows.astype(np.int64) << SHIFT) | columns)
         return cells, counts
 

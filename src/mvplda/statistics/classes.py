@@ -92,6 +92,7 @@ class GrowingClasses:
         classes: Classes = {}
         ranks: ClassNumbers = {}
         for key, numbers in self._numbers_of.items():
+            # base views come first in the dict, so that their ranks are ready
             if ":" in key:
                 cells = np.array(list(numbers))
                 columns = [ranks[column][cells[:, i]] for i, column in enumerate(parts_of(key))]
@@ -153,6 +154,7 @@ def union_of_classes(
             end += view_classes.anonymous
         classes[column] = ViewClasses(names, end - len(names))
 
+    # interactions follow, because their cells hold the new numbers of base classes
     for view in views:
         if ":" not in view:
             continue
@@ -228,6 +230,7 @@ def subtract(whole: SufficientStatistics, removed: SufficientStatistics) -> Suff
 
     tables = [table.data for table in result.cooccurrence.values()]
     fewest = min(float(counts.min(initial=0)) for counts in (*result.counts.values(), *tables))
+    # a negative count shows that the vectors were never added, or were subtracted before
     if fewest < 0 or result.n < 1:
         raise DataError(
             f"{abs(fewest):.0f} more vector(s) would be subtracted than a class or cell has, or nothing would be left: "
@@ -262,6 +265,7 @@ def _signed_sum(
     sums = {view: np.zeros((len(classes[view]), first.dimension)) for view in first.views}
     signed = list(zip(shards, signs, numbers, strict=True))
     for shard, sign, class_numbers in signed:
+        # sums about different origins cannot be added
         moved = shard.about(first.origin)
         total += sign * moved.total
         scatter += sign * moved.scatter
@@ -322,6 +326,7 @@ def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatist
         labelled = used[column][used[column] < len(names)]
         classes[column] = ViewClasses(names[labelled], len(used[column]) - len(labelled))
     for view, numbers in cells.items():
+        # classes of an interaction hold numbers of base classes, which have changed
         if ":" in view:
             for i, column in enumerate(parts_of(view)):
                 numbers[:, i] = np.searchsorted(used[column], numbers[:, i])
@@ -338,6 +343,7 @@ def selected(
     pairs = {}
     for (a, b), table in statistics.cooccurrence.items():
         pairs[a, b] = table[rows[a]][:, rows[b]].tocsr()
+        # the selection of columns may leave the indices unsorted
         pairs[a, b].sort_indices()
     return replace(
         statistics,
