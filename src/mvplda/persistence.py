@@ -330,7 +330,7 @@ class Persistent:
             elif any(isinstance(entry, np.ndarray) for entry in entries.values()):
                 arrays |= {f"{stored}/{key}": entry for key, entry in entries.items()}
             else:
-                values[stored] = value.item() if isinstance(value, np.generic) else value
+                values[stored] = plain_value(value)
         state: Json = {"settings": settings, "values": values}
         for attribute in self.COMPONENTS:
             components = getattr(self, attribute).items()
@@ -517,10 +517,14 @@ def json_settings(settings: Json) -> Json:
     """Return the settings that JSON can represent; callbacks and random generators are omitted."""
     plain = {}
     for name, value in settings.items():
-        # NumPy arrays and scalars become lists and numbers.
         with suppress(TypeError, AttributeError):
-            plain[name] = json.loads(json.dumps(value, default=methodcaller("tolist")))
+            plain[name] = plain_value(value)
     return plain
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value as JSON represents it; NumPy arrays and scalars become lists and numbers."""
+    return json.loads(json.dumps(value, default=methodcaller("tolist")))
 
 
 def check_same_extractor(

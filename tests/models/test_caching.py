@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from copy import copy, deepcopy
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import mvplda
 from mvplda import PLDA, Committee, CosineScorer, MultiviewPLDA
 from mvplda.models.base import BaseScorer, release_caches
-from mvplda.models.caching import CACHE
+from mvplda.models.caching import CACHE, ScorerCache
 
 VIEWS = {"speaker": 3, "phrase": 2}
 
@@ -223,3 +224,48 @@ def test_a_second_fit_replaces_cached_values() -> None:
     model.fit(X[::2] ** 2, LABELS["speaker"][::2])
     np.testing.assert_array_equal(scores(model), scores(deepcopy(model)))
     assert np.abs(scores(model) - before).max() > 1e-3
+
+
+class ArrayReadByTwo:
+    """One number whose conversion to an array waits until another thread converts one, too."""
+
+    def __init__(self, number: float, barrier: threading.Barrier) -> None:
+        self.number = number
+        self.barrier = barrier
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        self.barrier.wait(timeout=30)
+        return np.array([self.number])
+
+
+def test_contents_copied_by_two_threads_at_once_have_different_snapshots() -> None:
+    cache = ScorerCache()
+    barrier = threading.Barrier(2)
+    contents: dict[float, Any] = {}
+
+    def copy_number(number: float) -> None:
+        attributes = {"mean_": ArrayReadByTwo(number, barrier)}
+        contents[number] = cache.snapshot(attributes, "mean_")
+
+    threads = [threading.Thread(target=copy_number, args=(number,)) for number in (1.0, 2.0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert contents[1.0] != contents[2.0]
+    assert [contents[number].content.tolist() for number in (1.0, 2.0)] == [[1.0], [2.0]]
+
+
+def test_numbers_in_arrays_without_dimensions_can_be_weights(tmp_path: Path) -> None:
+    expert = MultiviewPLDA(VIEWS, max_iter=2, tol=0)
+    half: Any = np.array(0.5)
+    model = Committee({"one": expert, "two": expert}, weights={"one": half}).fit(X, LABELS)
+    weight: Any = np.array(0.5)
+    model.weights_["two"]["speaker"] = weight
+    before = scores(model)
+    weight *= 3
+    after = scores(model)
+    assert np.abs(after - before).max() > 1e-3
+    np.testing.assert_array_equal(scores(loaded(model, tmp_path)), after)
+    model.weights_["two"]["speaker"] = 1.5
+    np.testing.assert_array_equal(scores(model), after)

@@ -19,31 +19,35 @@ CACHE = "_cache"
 """Attribute of a scorer that holds its `ScorerCache`; copies, clones and files leave it out."""
 
 
+class Snapshot:
+    """Private copy of a fitted attribute, or of one of its arrays. Part of the keys of values computed from it.
+
+    A snapshot equals itself only, so that two contents never share a key, whichever threads copied them.
+    """
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+
 class ScorerCache:
-    """Cached values of one scorer, and private copies of the fitted attributes that they were computed from."""
+    """Cached values of one scorer, and snapshots of the fitted attributes that they were computed from."""
 
     def __init__(self) -> None:
-        self._copies: dict[tuple[str, str | None], Any] = {}
-        self._versions: dict[tuple[str, str | None], int] = {}
+        self._snapshots: dict[tuple[str, str | None], Snapshot] = {}
         self._values: dict[Hashable, tuple[object, Any]] = {}
 
-    def version(self, attributes: Mapping[str, Any], name: str, view: str | None = None) -> int:
-        """Return a number that changes whenever the content of an attribute has changed.
+    def snapshot(
+        self, attributes: Mapping[str, Any], name: str, view: str | None = None
+    ) -> Snapshot:
+        """Return a copy of an attribute, the same object as long as the content is equal.
 
-        view : compare the array of this view only, of an attribute that is a dict
+        view : copy the array of this view only, of an attribute that is a dict
         """
         value = attributes[name] if view is None else attributes[name][view]
-        key = name, view
-        version = self._versions.get(key, 0)
-        if not version or not have_equal_content(value, self._copies[key]):
-            self._copies[key] = private_copy(value)
-            version += 1
-            self._versions[key] = version
-        return version
-
-    def copy_of(self, name: str, view: str | None = None) -> Any:
-        """Return the private copy of an attribute, or of the array of a view; call `version` first."""
-        return self._copies[name, view]
+        snapshot = self._snapshots.get((name, view))
+        if snapshot is None or not have_equal_content(value, snapshot.content):
+            snapshot = self._snapshots[name, view] = Snapshot(private_copy(value))
+        return snapshot
 
     def get(self, name: Hashable, key: object, compute: Callable[[], V]) -> V:
         """Return a cached value; compute it again if its key has changed.
@@ -114,7 +118,10 @@ def private_copy(value: Any) -> Any:
 
 
 def as_key(value: Any) -> Hashable:
-    """Convert nested dicts and lists of plain values to tuples: an immutable copy for a cache key."""
+    """Convert nested dicts, lists and arrays of plain values to tuples: an immutable copy for a cache key."""
+    if isinstance(value, np.ndarray | np.generic):
+        # also arrays without dimensions, which are mutable numbers
+        value = value.tolist()
     if isinstance(value, Mapping):
         return tuple([(name, as_key(inner)) for name, inner in value.items()])
     if isinstance(value, list | tuple):

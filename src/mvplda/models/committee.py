@@ -28,7 +28,7 @@ from ..scoring.profiles import Profiles
 from ..scoring.question import Question, view_names
 from ..vector_checks import as_vectors, check_feature_names
 from .base import BaseScorer
-from .caching import cache_of
+from .caching import as_key, cache_of
 from .checks import concatenate_columns, require_labels
 from .expert_weights import weigh_experts
 from .heldout import held_out_trials
@@ -300,7 +300,7 @@ class Committee(BaseScorer, BaseEstimator):
         if not hasattr(self, "experts_"):
             check_is_fitted(self, "experts_")
         names = list(self.experts_)
-        weights = [(name, tuple(weights.items())) for name, weights in self.weights_.items()]
+        weights = as_key(self.weights_)
         # the terms of an expert are another object if its parameters have changed
         terms = [self._expert_pair_terms(name, views) for name in names]
         classes = [
@@ -347,7 +347,9 @@ class Committee(BaseScorer, BaseEstimator):
                 for view, names in self._expert_classes(name, views).items()
             }
             pair_terms = self._expert_pair_terms(name, views)
-            expert_terms.append(ExpertTerms(pair_terms, columns, weights[name], numbers))
+            # plain numbers, because weights are part of hashed keys
+            expert_weights = {term: float(weight) for term, weight in weights[name].items()}
+            expert_terms.append(ExpertTerms(pair_terms, columns, expert_weights, numbers))
         return JointTerms((*self.views_, *self.nuisance_views), expert_terms)
 
     @property

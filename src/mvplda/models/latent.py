@@ -26,7 +26,7 @@ from ..scoring.latent_space import KnownClasses, LatentSpace
 from ..scoring.latent_terms import LatentTerms
 from ..vector_checks import checked_vectors
 from .base import BaseScorer
-from .caching import FittedArrays, cache_of
+from .caching import FittedArrays, Snapshot, cache_of
 from .plda_settings import random_generator
 
 MAX_SAVED_CLASSES = 10_000
@@ -108,14 +108,15 @@ class LatentScorer(BaseScorer, TransformerMixin):
         return np.concatenate(y) - space.offset
 
     def pair_terms(self) -> LatentTerms:
-        versions = self._parameter_versions()
-        key = (versions, tuple(self.views_.items()))
-        return cache_of(self).get("pair_terms", key, self._make_pair_terms)
+        snapshots = self._parameter_snapshots()
 
-    def _make_pair_terms(self) -> LatentTerms:
-        mean, loadings, noise = map(cache_of(self).copy_of, PARAMETERS)
-        parameters = Parameters(mean, tuple(loadings.values()), noise)
-        return LatentTerms(LatentSpace.of(parameters), self.views_)
+        def compute() -> LatentTerms:
+            mean, loadings, noise = (snapshot.content for snapshot in snapshots)
+            parameters = Parameters(mean, tuple(loadings.values()), noise)
+            return LatentTerms(LatentSpace.of(parameters), self.views_)
+
+        key = (snapshots, tuple(self.views_.items()))
+        return cache_of(self).get("pair_terms", key, compute)
 
     def pair_terms_with_known(self, views: Sequence[str]) -> LatentTerms:
         for view in views:
@@ -124,18 +125,20 @@ class LatentScorer(BaseScorer, TransformerMixin):
         cache = cache_of(self)
         # class covariances may have hundreds of megabytes: only those of the known views are compared
         attributes = {name: getattr(self, name) for name in CLASS_ATTRIBUTES}
-        versions = [
-            cache.version(attributes, name, view) for view in views for name in CLASS_ATTRIBUTES
-        ]
-
-        def known_classes(view: str) -> KnownClasses:
-            names, means, covariances = (cache.copy_of(name, view) for name in CLASS_ATTRIBUTES)
-            return KnownClasses.of(means, covariances, len(names))
+        snapshots = {
+            view: [cache.snapshot(attributes, name, view) for name in CLASS_ATTRIBUTES]
+            for view in views
+        }
 
         def add_known_classes() -> LatentTerms:
-            return pair_terms.with_known({view: known_classes(view) for view in views})
+            known = {}
+            for view, arrays in snapshots.items():
+                names, means, covariances = (snapshot.content for snapshot in arrays)
+                known[view] = KnownClasses.of(means, covariances, len(names))
+            return pair_terms.with_known(known)
 
-        return cache.get(("pair_terms", tuple(views)), (pair_terms, *versions), add_known_classes)
+        key = (pair_terms, *snapshots.values())
+        return cache.get(("pair_terms", tuple(views)), key, add_known_classes)
 
     def published_pair_terms(self) -> LatentTerms:
         if len(self.views_) != 2 or any(":" in view for view in self.views_):
@@ -175,22 +178,24 @@ class LatentScorer(BaseScorer, TransformerMixin):
             )
         return self.classes_[view]
 
-    def _parameter_versions(self) -> tuple[int, ...]:
-        """Return the content versions of mean, loadings and noise."""
+    def _parameter_snapshots(self) -> tuple[Snapshot, ...]:
+        """Return copies of mean, loadings and noise."""
         attributes = vars(self)
         if "mean_" not in attributes:
             check_is_fitted(self, "mean_")
         cache = cache_of(self)
-        return tuple([cache.version(attributes, name) for name in PARAMETERS])
+        return tuple([cache.snapshot(attributes, name) for name in PARAMETERS])
 
     def _key(self) -> str:
-        return cache_of(self).get("key", self._parameter_versions(), self._make_key)
+        snapshots = self._parameter_snapshots()
 
-    def _make_key(self) -> str:
-        mean, loadings, noise = map(cache_of(self).copy_of, PARAMETERS)
-        arrays = (mean, noise, *loadings.values())
-        # profiles carry the fingerprint: those of another model are refused
-        return fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
+        def compute() -> str:
+            mean, loadings, noise = (snapshot.content for snapshot in snapshots)
+            arrays = (mean, noise, *loadings.values())
+            # profiles carry the fingerprint: those of another model are refused
+            return fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
+
+        return cache_of(self).get("key", snapshots, compute)
 
     # -- files and parameters ---------------------------------------------------------
 

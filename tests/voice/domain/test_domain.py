@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -667,4 +668,22 @@ def test_the_alternatives_of_a_phrase_are_the_nearest(
     expected = np.argsort(distances, axis=1)[:, :NEAREST_CLASSES]
     for at_once in (7, 600):
         monkeypatch.setattr(known_classes, "MAX_CELLS", at_once)
-        np.testing.assert_array_equal(known_classes.nearest_to_each(means), expected)
+        np.testing.assert_array_equal(used._nearest(means), expected)
+
+
+def test_numbers_in_arrays_without_dimensions_are_variances_and_weights(tmp_path: Path) -> None:
+    X, labels = corpus()
+    half: Any = np.array(0.5)
+    model = DomainPLDA(BLOCKS, weights={"voice": half}).fit(X, labels)
+    plain = DomainPLDA(BLOCKS, weights={"voice": 0.5}).fit(X, labels)
+    np.testing.assert_array_equal(model.llr(X[:5], X[5:9]), plain.llr(X[:5], X[5:9]))
+    variance: Any = np.array(model.variances_["voice"]["take"])
+    model.variances_["voice"]["take"] = variance
+    before = model.llr(X[:5], X[5:9])
+    variance *= 4
+    after = model.llr(X[:5], X[5:9])
+    assert np.abs(after - before).max() > 1e-3
+    model.save(tmp_path / "domain.safetensors")
+    np.testing.assert_array_equal(
+        DomainPLDA.load(tmp_path / "domain.safetensors").llr(X[:5], X[5:9]), after
+    )

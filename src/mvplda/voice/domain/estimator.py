@@ -34,7 +34,7 @@ from ...backend import like
 from ...exceptions import DataError, LabelError, ParameterError
 from ...labels import check_no_interactions, check_view_names, exact_names, names_from_file
 from ...models.base import BaseScorer
-from ...models.caching import FittedArrays, as_key, cache_of
+from ...models.caching import FittedArrays, Snapshot, as_key, cache_of
 from ...models.checks import concatenate_columns, require_labels
 from ...models.deployment import Deployable
 from ...persistence import fingerprint
@@ -295,22 +295,34 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         return self.classes_[view]
 
     def nearest_classes(self, view: str) -> IntArray:
-        version = self._version("class_means_")
+        snapshot = self._snapshot("class_means_")
         return cache_of(self).get(
-            ("nearest", view), version, lambda: nearest_to_each(self.class_means_[view])
+            ("near", view), snapshot, lambda: self._nearest(snapshot.content[view])
         )
+
+    def _nearest(self, means: Array) -> IntArray:
+        """Return the known classes nearest to each known class, (classes, k): likely confusions of a test."""
+        squares = np.sum(means**2, axis=1)
+        nearest = []
+        for start in range(0, len(means), MAX_CELLS):
+            rows = np.arange(start, min(start + MAX_CELLS, len(means)))
+            distances = squares - 2.0 * means[rows] @ means.T
+            distances[np.arange(len(rows)), rows] = np.inf
+            nearest.append(np.argsort(distances, axis=1)[:, :NEAREST_CLASSES])
+        return np.concatenate(nearest)
 
     # -- scoring -----------------------------------------------------------------
 
-    def _version(self, name: str) -> int:
-        """Content version of a fitted attribute."""
-        return cache_of(self).version(vars(self), name)
+    def _snapshot(self, name: str) -> Snapshot:
+        """Return a copy of a fitted attribute."""
+        return cache_of(self).snapshot(vars(self), name)
 
     def pair_terms(self) -> JointTerms:
         if "mean_" not in vars(self):
             check_is_fitted(self, "mean_")
         # pair terms are expensive to compute: use them again until an input changes
-        arrays = tuple(map(self._version, ("mean_", "shift_", "class_means_", "class_variances_")))
+        names = ("mean_", "shift_", "class_means_", "class_variances_")
+        arrays = tuple(map(self._snapshot, names))
         plain = (
             self.blocks,
             self.points,
@@ -320,15 +332,16 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
             self.domain_variances_,
             {view: len(names) for view, names in self.names_.items()},
         )
-        return cache_of(self).get("pair_terms", (arrays, as_key(plain)), self._make_pair_terms)
+        return cache_of(self).get(
+            "pair_terms", (arrays, as_key(plain)), lambda: self._make_pair_terms(*arrays)
+        )
 
-    def _make_pair_terms(self) -> JointTerms:
+    def _make_pair_terms(self, *snapshots: Snapshot) -> JointTerms:
         # pair terms hold private copies, which no later change reaches
-        class_means = cache_of(self).copy_of("class_means_")
-        class_variances = cache_of(self).copy_of("class_variances_")
+        mean, shift, class_means, class_variances = (snapshot.content for snapshot in snapshots)
         experts = []
         for name, columns, view in self._columns():
-            centre = (self.mean_ + self.shift_)[columns]
+            centre = (mean + shift)[columns]
             # scaled vectors have length 1 about the centre, instead of a mean square of 1 - |centre|^2
             domain_variance = self.domain_variances_[name] / mean_square_about(centre)
             variances = ColumnVariances.of(self.variances_[name], domain_variance, len(centre))
@@ -338,7 +351,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
                 known = class_means[view], class_variances[view]
                 numbers = {view: range(len(self.names_[view]))}
             pair_terms = UnitTerms(view, centre, variances, known)
-            weight = (self.weights or {}).get(name, 1.0)
+            weight = float((self.weights or {}).get(name, 1.0))
             experts.append(ExpertTerms(pair_terms, columns, {view: weight}, numbers))
         return JointTerms((*self.views_, SESSION_VIEW), experts)
 
@@ -416,10 +429,11 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
     def _key(self) -> str:
         """Fingerprint of the prior: profiles can be used in every domain that the model is deployed in."""
         blocks = list(self.blocks)
+        mean = self._snapshot("mean_")
         return cache_of(self).get(
             "key",
-            (self._version("mean_"), tuple(blocks)),
-            lambda: fingerprint({"mean": self.mean_}, {"blocks": blocks}),
+            (mean, tuple(blocks)),
+            lambda: fingerprint({"mean": mean.content}, {"blocks": blocks}),
         )
 
     def check_state(self) -> None:
