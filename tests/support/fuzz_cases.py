@@ -365,12 +365,6 @@ class Case:
     def seen(self, view: str, name: Any) -> bool:
         return name in self.dense.trained.get(view, {})
 
-    def seen_names(self, ids: Iterable[Any]) -> dict[str, list[Any]]:
-        samples = [self.enrolled(i) for i in ids]
-        return {
-            v: [n for s in samples for n in s.names(v) if self.seen(v, n)] for v in self.known or ()
-        }
-
     @property
     def huge(self) -> bool:
         return max(np.abs(self.enrol.X).max(), np.abs(self.test.X).max()) > 1e-3 * HUGE
@@ -594,8 +588,6 @@ def draw(seed: int) -> Case:
         )
         case = Case(seed, model, enrol, test, Question(), known, vocabulary)
         case = replace(case, question=draw_question(rng, bases, case.facts))
-        if not all(case.seen_names(enrol.names).values()):
-            continue  # no name was seen in training: an error, which is drawn on its own
         counts = [
             sum(
                 len(trial.possibilities(h))

@@ -250,9 +250,7 @@ def start(case: Case, forms: Forms | None = None, *, choosing: bool = True) -> R
         if [x.item() if hasattr(x, "item") else x for x in sides[k].ids] != names[k]:
             raise Discrepancy(f"ids {sides[k].ids}, not {names[k]}")
         if choosing:
-            chosen, chosen_names = choose(rng, sides[k], names[k])
-            if k == 1 or all(case.seen_names(chosen_names).values()):
-                sides[k], names[k] = chosen, chosen_names
+            sides[k], names[k] = choose(rng, sides[k], names[k])
     return Run(case, forms, model, sides[0], sides[1], names[0], names[1])
 
 
@@ -387,8 +385,6 @@ def check_rows(run: Run) -> None:
     tolerance = run.tolerance(np.float64, run.llr)
     for numbers in (order, order[:1]):
         names = [run.enrol_names[k] for k in numbers]
-        if not all(run.case.seen_names(names).values()):
-            continue
         part = replace(run, enrol=run.enrol.take(numbers), enrol_names=names)
         found = silently(
             lambda part=part: part.call(
@@ -543,18 +539,7 @@ def mistakes(case: Case, run: Run) -> Iterable[tuple[str, type[Exception], Calla
         if view in case.enrol.labels or view in case.test.labels:
             continue
         numbers = isinstance(case.vocabulary[view][0], int)
-        unseen, foreign = (999, "word") if numbers else ("never", 3)
-        yield (
-            "no claim was seen",
-            LabelError,
-            partial(
-                model.llr,
-                run.enrol,
-                run.test,
-                same=bases,
-                known={view: [unseen] * len(run.enrol_names)},
-            ),
-        )
+        foreign = "word" if numbers else 3
         yield (
             "claims of another type",
             LabelError,

@@ -206,8 +206,15 @@ def read_claims(view: str, path: str, models: Names, classes: Names) -> Names:
     """Return the claimed class of each model, in the type of the trained classes."""
     import numpy as np
 
+    from ..exceptions import LabelError
+
     claims = labels_from_map(path, models, f"the class of {view!r}")
     class_by_text = {str(name): name for name in classes.tolist()}
+    if not class_by_text.keys() & set(claims):
+        raise LabelError(
+            f"none of the classes named in view {view!r} was seen in training: {path} has {claims[:3]}; expected "
+            f"names like {list(class_by_text)[:3]}"
+        )
     if classes.dtype.kind in "iu":
         # an unused number stands for unknown classes, so that all claims have one type
         class_by_text = {**dict.fromkeys(claims, classes.max() + 1), **class_by_text}

@@ -155,7 +155,11 @@ class BaseScorer(Persistent):
         raise ParameterError("scoring='paper' is for a model of two views")
 
     def known_names(self, view: str) -> Names:
-        """Return the names of the known classes of a view, in order of their numbers; LabelError if there are none."""
+        """Return the names of the known classes of a view, in order of their numbers.
+
+        Empty if no class of a deployment was enrolled by name yet; LabelError if the scorer never has known classes of
+        this view.
+        """
         raise LabelError(f"this {type(self).__name__} has no known classes of view {view!r}")
 
     def training_classes(self) -> dict[str, Names]:

@@ -101,9 +101,11 @@ def deployed_classes(
         if view in (question.given or ()):
             continue
         try:
-            classes[view] = scorer.known_names(view)
-        except LabelError:  # nothing was enrolled with names
+            names = scorer.known_names(view)
+        except LabelError:  # new classes in every deployment, such as speakers
             continue
+        if len(names):
+            classes[view] = names
     return classes
 
 

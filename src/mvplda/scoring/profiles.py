@@ -309,32 +309,31 @@ def match_names(
         trained[np.searchsorted(all_names, training.astype(all_names.dtype))] = np.arange(
             len(training)
         )
-        _check_training_names(view, all_names, np.unique(np.concatenate(numbers)), trained)
+        _warn_of_unseen_names(view, all_names, np.concatenate(numbers), trained)
     return numbers[0], numbers[-1], trained
 
 
-def _check_training_names(
+def _warn_of_unseen_names(
     view: str, all_names: Names, numbers: IntArray, training: IntArray
 ) -> None:
-    """Raise LabelError if none of the named classes was seen in training; warn if some were not."""
-    numbers = numbers[numbers >= 0]
-    if len(numbers) == 0:
-        raise LabelError(
-            f"known names view {view!r}, but no profile has a class in it: name one, or leave the view out"
-        )
-    unseen = all_names[numbers[training[numbers] < 0]]
-    if len(unseen) == len(numbers):
-        raise LabelError(
-            f"none of the classes named in view {view!r} was seen in training: they are called like "
-            f"{_examples(unseen)}, the training classes like {_examples(all_names[training >= 0])}"
-        )
-    if len(unseen):
-        warnings.warn(
-            f"{len(unseen)} of {len(numbers)} classes named in view {view!r} were not seen in training, "
-            f"such as {_examples(unseen)}: they are scored as new classes",
-            UnknownClassWarning,
-            stacklevel=6,
-        )
+    """Warn if named classes were not seen in training.
+
+    Not an error, even if none was seen: the score of a trial must not depend on the other profiles.
+    """
+    named = np.unique(numbers[numbers >= 0])
+    unseen = all_names[named[training[named] < 0]]
+    if len(unseen) == 0:
+        return
+    trained = all_names[training >= 0]
+    how = f"the training classes are called like {_examples(trained)}"
+    if len(trained) == 0:
+        how = "there are no training classes"
+    warnings.warn(
+        f"{len(unseen)} of {len(named)} classes named in view {view!r} were not seen in training, "
+        f"such as {_examples(unseen)}: they are scored as new classes; {how}",
+        UnknownClassWarning,
+        stacklevel=6,
+    )
 
 
 def _examples(names: Names) -> str:

@@ -41,7 +41,8 @@ class Question:
     given : {view: "same" or "different"} for views whose relation is known
     priors : {shared views: weight} over hypotheses, e.g. {("speaker",): 2, ("phrase",): 1, (): 1}
     known : views whose classes were seen in training, so that their posteriors are used: {view: class of each
-        profile}, or the names of views in which the profiles have labels
+        profile}, or the names of views in which the profiles have labels. Classes that were not seen are scored as
+        new classes, with an `UnknownClassWarning`
     countermeasure : natural-log likelihood ratio of a person's voice against a spoof, such as a replay or a synthetic
         voice: one number per test, or one for all tests. Spoofs of the target then count as trials to be rejected.
         LLRs must be calibrated to be combined with it

@@ -13,10 +13,9 @@ from answer_checks import check_trials
 from scipy.stats import multivariate_normal
 
 from mvplda import Bundle, load
-from mvplda.exceptions import DataError, LabelError, ParameterError
-from mvplda.voice.domain import known_classes
-from mvplda.voice.domain.estimator import DomainPLDA
-from mvplda.voice.domain.known_classes import NEAREST_CLASSES
+from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
+from mvplda.voice.domain import estimator, known_classes
+from mvplda.voice.domain.estimator import NEAREST_CLASSES, DomainPLDA
 from mvplda.voice.domain.moments import channel_directions, variance_components
 from mvplda.voice.domain.posterior import (
     KNOWN_CLASS_NOISE,
@@ -197,8 +196,9 @@ def test_a_name_that_says_nothing_is_not_believed() -> None:
     right = model.deployed(model.enrol(X, who, {"phrase": who}))
     assert right.known_names("phrase").tolist() == list(range(20))
     wrong = model.deployed(model.enrol(X, who, {"phrase": ["password"] * 60}))
-    with pytest.raises(LabelError, match="no enrolled profile has names"):
-        wrong.known_names("phrase")
+    assert wrong.known_names("phrase").tolist() == []
+    with pytest.raises(LabelError, match="'speaker' cannot be known by name"):
+        wrong.known_names("speaker")
     np.testing.assert_allclose(wrong.shift_[6:], right.shift_[6:], atol=1e-12)
 
 
@@ -687,3 +687,20 @@ def test_numbers_in_arrays_without_dimensions_are_variances_and_weights(tmp_path
     np.testing.assert_array_equal(
         DomainPLDA.load(tmp_path / "domain.safetensors").llr(X[:5], X[5:9]), after
     )
+
+
+def test_a_question_about_known_classes_is_answered_if_none_was_enrolled_by_name(
+    model: DomainPLDA,
+) -> None:
+    X, labels = corpus(4)
+    profiles = model.enrol(X[:6], np.arange(6) // 2, {"phrase": ["a"] * 4 + ["b"] * 2})
+    tests = model.enrol(X[6:9])
+    enrolled = model.enrol(X, labels["speaker"], {"phrase": labels["phrase"].astype(str)})
+    named = model.deployed(enrolled)
+    assert len(named.known_names("phrase"))
+    for scorer in (model, named):
+        new = scorer.log_likelihoods(profiles, tests)
+        with pytest.warns(UnknownClassWarning, match="scored as new classes"):
+            known = scorer.log_likelihoods(profiles, tests, known=["phrase"])
+        for hypothesis, values in new.items():
+            np.testing.assert_allclose(known[hypothesis], values, rtol=1e-12, atol=1e-12)

@@ -288,13 +288,16 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         return {view: exact_names(names) for view, names in self.names_.items()}
 
     def known_names(self, view: str) -> Names:
-        if view not in self.names_:
+        _, *nameable = self.views_
+        if view not in nameable:
             raise LabelError(
-                f"no enrolled profile has names of the view {view!r}: enrol with labels of it"
+                f"classes of view {view!r} cannot be known by name; those of {nameable} can, once enrolled"
             )
-        return self.classes_[view]
+        return self.classes_.get(view, np.empty(0, dtype=np.str_))
 
-    def nearest_classes(self, view: str) -> IntArray:
+    def nearest_classes(self, view: str) -> IntArray | None:
+        if view not in self.names_:
+            return None
         snapshot = self._snapshot("class_means_")
         return cache_of(self).get(
             ("near", view), snapshot, lambda: self._nearest(snapshot.content[view])
