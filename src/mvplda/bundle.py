@@ -42,7 +42,6 @@ from .persistence import (
 )
 from .preprocessing import Step
 from .scoring.answer import Answer, question_key
-from .scoring.block_ratios import Comparison
 from .scoring.pair_terms import PairTerms
 from .scoring.profiles import Profiles, ProfilesLike
 from .scoring.question import (
@@ -155,14 +154,6 @@ class Bundle(BaseScorer, BaseEstimator):
 
     def _key(self) -> str:
         return self.fitted_scorer._key()
-
-    def _compare(
-        self, enrol: ProfilesLike, test: ProfilesLike, *asked: Any, **options: Any
-    ) -> Comparison:
-        # the scorer has the cached values of earlier questions
-        return self.fitted_scorer._compare(
-            *profiles_of_both_sides(self, enrol, test), *asked, **options
-        )
 
     # -- calibrated answers ------------------------------------------------------------
 

@@ -269,7 +269,7 @@ class BaseScorer(Persistent):
         threads : default: one a core
         """
         question = make_question(question, question_parts)
-        comparison = self._compare(enrol, test, question, dtype, scoring)
+        comparison = compare(self, enrol, test, question, dtype, scoring)
         shape = comparison.shape
         result = empty(shape, dtype, comparison.reference) if out is None else out
         if tuple(result.shape) != shape:
@@ -297,7 +297,7 @@ class BaseScorer(Persistent):
     ) -> AnyArray:
         """Return the LLRs of a list of trials (row of a profile, row of a test)."""
         question = make_question(question, question_parts)
-        comparison = self._compare(enrol, test, question, dtype, scoring)
+        comparison = compare(self, enrol, test, question, dtype, scoring)
         pairs = check_trial_pairs(pairs, *comparison.shape)
         (scores,) = score_pairs(comparison, comparison.ratio.sums, pairs)
         return question.with_spoofs(scores, comparison.shape, pairs)
@@ -314,7 +314,7 @@ class BaseScorer(Persistent):
     ) -> Identification:
         """Return the `top` profiles of each test, best first, in little memory."""
         question = make_question(question, question_parts)
-        comparison = self._compare(profiles, test, question, dtype)
+        comparison = compare(self, profiles, test, question, dtype)
         numbers, scores = best_profiles(
             comparison, comparison.ratio.sums, min(check_top(top), comparison.shape[0])
         )
@@ -336,18 +336,18 @@ class BaseScorer(Persistent):
         """
         question = make_question(question, question_parts)
 
-        def compare(enrol: Profiles, test: Profiles) -> Comparison:
+        def compare_on_host(enrol: Profiles, test: Profiles) -> Comparison:
             # vectors for an engine are arrays, also of profiles that are tensors
             if is_torch(enrol.y):
                 enrol = replace(enrol, y=to_host(enrol.y))
             if is_torch(test.y):
                 test = replace(test, y=to_host(test.y))
-            return self._compare(enrol, test, question, np.float64)
+            return compare(self, enrol, test, question, np.float64)
 
         # the terms depend only on the layout of a test: one cell of a profile will do
         cell = to_host(profiles.y[:1]) * (vectors_per_test / profiles.weights[0])
         probe = self.profiles(cell, [vectors_per_test], [0])
-        return SearchIndex(compare, profiles, probe)
+        return SearchIndex(compare_on_host, profiles, probe)
 
     def queries(self, tests: ProfilesLike, index: SearchIndex) -> NDArray[np.float32]:
         """Return vectors of tests whose products with those of an index are LLRs, or upper bounds of LLRs."""
@@ -369,7 +369,7 @@ class BaseScorer(Persistent):
         the question are not used.
         """
         question = make_question(question, question_parts)
-        comparison = self._compare(enrol, test, question, np.float64, every=True)
+        comparison = compare(self, enrol, test, question, np.float64, every=True)
         listed = None if pairs is None else check_trial_pairs(pairs, *comparison.shape)
         return log_likelihoods(comparison, comparison.ratio.hypotheses, listed)
 
@@ -392,23 +392,10 @@ class BaseScorer(Persistent):
         question = make_question(question, question_parts)
         if question.same is not None:
             raise ParameterError("hypotheses returns all hypotheses: leave same out")
-        comparison = self._compare(enrol, test, question, np.float64, every=True)
+        comparison = compare(self, enrol, test, question, np.float64, every=True)
         logs = log_likelihoods(comparison, comparison.ratio.hypotheses)
         posteriors = question.posteriors(logs, comparison.ratio.numerator)
         return {name: cast(share, np.dtype(dtype).name) for name, share in posteriors.items()}
-
-    # -- from sides and a question to a comparison ----------------------------------
-
-    def _compare(
-        self,
-        enrol: ProfilesLike,
-        test: ProfilesLike,
-        question: Question,
-        dtype: DTypeLike,
-        scoring: ScoringMethod = "exact",
-        every: bool = False,
-    ) -> Comparison:
-        return compare(self, enrol, test, question, dtype, scoring, every)
 
 
 def release_caches(scorer: BaseScorer) -> None:

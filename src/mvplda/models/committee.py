@@ -32,6 +32,7 @@ from .caching import as_key, cache_of
 from .checks import concatenate_columns, require_labels
 from .expert_weights import weigh_experts
 from .heldout import held_out_trials
+from .profile_comparison import compare
 
 ExpertWeights = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
 
@@ -243,7 +244,7 @@ class Committee(BaseScorer, BaseEstimator):
         With known classes, each term is summed separately over the classes of a test, whereas the committee sums the
         product of all terms.
         """
-        comparison = self._compare(profiles, tests, question, np.float64, every=True)
+        comparison = compare(self, profiles, tests, question, np.float64, every=True)
         hypotheses = comparison.ratio.hypotheses
         views = question.known_views
         evidence = []

@@ -16,6 +16,7 @@ from ..exceptions import DataError, ParameterError
 from ..scoring.assignments import LabelRole, ViewLabels
 from ..scoring.block_ratios import Comparison
 from ..scoring.comparison_sides import ComparisonSide, ScoringCache
+from ..scoring.pair_terms import PairTerms
 from ..scoring.profiles import (
     Profiles,
     ProfilesLike,
@@ -50,13 +51,10 @@ def compare(
     if np.dtype(dtype) not in (np.float32, np.float64):
         raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
     profiles, tests = profiles_of_both_sides(scorer, enrol, test)
-    if scoring not in ("exact", "paper"):
-        raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
-    known = question.known_views
-    if scoring == "paper":
-        pair_terms = scorer.published_pair_terms()
-    else:
-        pair_terms = scorer.pair_terms_with_known(known) if known else scorer.pair_terms()
+    # the scorer in a bundle has the cached values of earlier questions
+    while hasattr(scorer, "fitted_scorer"):
+        scorer = scorer.fitted_scorer
+    pair_terms = _pair_terms_for(scorer, profiles, tests, question, scoring)
     # labels on both sides are facts, unless the question is about them
     labelled = question.labelled(profiles.labels, tests.labels)
     labelled = [view for view in labelled if view not in scorer.nuisance_views]
@@ -74,14 +72,11 @@ def compare(
                 f"the scores of a {type(scorer).__name__} are no likelihood ratios: calibrate them before you "
                 "pass countermeasure="
             )
-    if scoring == "paper":
-        if known or question.given or profiles.labels or tests.labels:
-            raise ParameterError(
-                "scoring='paper' does not support given=, known= or labels: leave them out, or use scoring='exact'"
-            )
     # values that the engine computed with other parameters or weights are of no use
     key = (profiles.model, tuple(scorer.views_.items()), pair_terms)
-    cache = cache_of(scorer).get(("scoring cache", scoring, known), key, ScoringCache)
+    cache = cache_of(scorer).get(
+        ("scoring cache", scoring, question.known_views), key, ScoringCache
+    )
     view_labels = dict.fromkeys(pair_terms.base, ViewLabels())
     comparison = Comparison(
         ratio,
@@ -94,6 +89,22 @@ def compare(
     )
     _add_class_names(scorer, comparison, question, labelled)
     return comparison
+
+
+def _pair_terms_for(
+    scorer: BaseScorer, profiles: Profiles, tests: Profiles, question: Question, scoring: str
+) -> PairTerms:
+    """Return the pair terms of a scorer for a question; refuse questions that the paper's do not answer."""
+    if scoring not in ("exact", "paper"):
+        raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
+    known = question.known_views
+    if scoring == "exact":
+        return scorer.pair_terms_with_known(known) if known else scorer.pair_terms()
+    if known or question.given or profiles.labels or tests.labels:
+        raise ParameterError(
+            "scoring='paper' does not support given=, known= or labels: leave them out, or use scoring='exact'"
+        )
+    return scorer.published_pair_terms()
 
 
 def profiles_of_both_sides(
