@@ -1,11 +1,11 @@
 """Late imports: optional dependencies and plugins.
 
-A plugin is code outside of this package that adds scorers, corpora or recipes of extractors. An installed package lists
-its modules under the entry points ``mvplda.scorers`` and ``mvplda.corpora``. They are imported when a scorer or corpus
-is chosen by name, or when a file names a class that this package lacks. The entry point ``mvplda.recipes`` lists
-packages with recipes, .toml files (a network of another project is an ONNX file with a recipe). A module registers its
-classes as the modules of this package do: a scorer inherits from `BaseScorer` and has a ``NAME``, others add a name to
-the registry.
+A plugin is code outside of this package that adds scorers, calibrators, corpora or recipes of extractors. An installed
+package lists its modules under the entry points ``mvplda.scorers``, ``mvplda.calibrators`` and ``mvplda.corpora``. They
+are imported when a scorer or corpus is chosen by name, or when a file names a class that this package lacks. The entry
+point ``mvplda.recipes`` lists packages with recipes, .toml files (a network of another project is an ONNX file with a
+recipe). A module registers its classes as the modules of this package do: a scorer inherits from `BaseScorer` and has a
+``NAME``, a calibrator inherits from `Calibrator`, others add a name to the registry.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from .backend import is_torch, like, to_host
-from .calibration.hypotheses import HypothesisCalibrator
+from .calibration import Calibrator
 from .decisions import OperatingPoint, point_for
 from .exceptions import DataError, ParameterError
 from .labels import as_array, base_columns
@@ -66,7 +66,7 @@ class Bundle(BaseScorer, BaseEstimator):
     scorer : MultiviewPLDA, PLDA, CosineScorer, or another `BaseScorer`
     extractor : str or None
         Name of the extractor of the vectors; `check_extractor` refuses vectors of others.
-    calibrations : dict of {question key: HypothesisCalibrator} or None
+    calibrations : dict of {question key: Calibrator} or None
         Calibrations of the log-likelihoods of hypotheses in `answer`, by `question_key`.
     points : dict of {question key: list of OperatingPoint} or None
         Thresholds measured on held-out speakers, the default first.
@@ -94,7 +94,7 @@ class Bundle(BaseScorer, BaseEstimator):
         preprocessing: Pipeline | None = None,
         scorer: Any = None,
         extractor: str | None = None,
-        calibrations: Mapping[str, HypothesisCalibrator] | None = None,
+        calibrations: Mapping[str, Calibrator] | None = None,
         points: Mapping[str, Sequence[OperatingPoint]] | None = None,
         card: Mapping[str, Any] | None = None,
     ) -> None:
@@ -284,7 +284,7 @@ class Bundle(BaseScorer, BaseEstimator):
         is_calibrated = not self.calibrations or self.calibration(informed) is not None
         return informed if is_calibrated else question
 
-    def calibration(self, question: Question | None = None) -> HypothesisCalibrator | None:
+    def calibration(self, question: Question | None = None) -> Calibrator | None:
         """Return the calibration for a question, or None."""
         return (self.calibrations or {}).get(question_key(question or Question(), self.views))
 
@@ -343,7 +343,7 @@ class Bundle(BaseScorer, BaseEstimator):
             "extractor": self.extractor,
             "scorer": put_component(arrays, "scorer", self._scorer(), BaseScorer),
             "calibrations": {
-                key: put_component(arrays, f"calibrations/{key}", calibration, HypothesisCalibrator)
+                key: put_component(arrays, f"calibrations/{key}", calibration, Calibrator)
                 for key, calibration in (self.calibrations or {}).items()
             },
             "points": self._plain_points(),
@@ -383,7 +383,7 @@ class Bundle(BaseScorer, BaseEstimator):
             get_component(arrays, "scorer", values["scorer"], BaseScorer),
             values["extractor"],
             {
-                key: get_component(arrays, f"calibrations/{key}", about, HypothesisCalibrator)
+                key: get_component(arrays, f"calibrations/{key}", about, Calibrator)
                 for key, about in values["calibrations"].items()
             },
             {

@@ -448,6 +448,7 @@ def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
         import_module(".bundle", __package__)
     if name not in REGISTRY:
         load_entry_points("scorers")
+        load_entry_points("calibrators")
     cls = REGISTRY.get(name)
     if cls is None:
         raise FileFormatError(f"it contains a {name!r}, which is unknown to this version of mvplda")

@@ -21,7 +21,7 @@ from sklearn.base import clone
 from ._progress import Progress
 from ._typing import Array, BoolArray, Card, Columns, IntArray, Labels, Names, Ranks
 from .bundle import Bundle
-from .calibration.hypotheses import HypothesisCalibrator
+from .calibration import Calibrator, HypothesisCalibrator
 from .decisions import (
     LOWEST_THRESHOLD,
     MeasuredRates,
@@ -102,6 +102,7 @@ def train(
     fars: Sequence[float] = FARS,
     extractor: str | None = None,
     default: BaseScorer | None = None,
+    calibrator: Calibrator | None = None,
     progress: bool = False,
 ) -> Bundle:
     """Fit a model to vectors and labels; calibrate it and choose its thresholds by people who are held out.
@@ -122,6 +123,7 @@ def train(
     fars : shares of false acceptances that thresholds are wanted for, the default first
     extractor : name of what made the vectors
     default : a fitted model of the same vectors, which becomes one more expert of a committee
+    calibrator : copied and fitted for each question. None: a `HypothesisCalibrator`
     progress : write a line to standard error whenever people are held out
     """
     vectors = np.asarray(X)
@@ -171,7 +173,7 @@ def train(
         folds = FOLDS
     if folds:
         options = {"enrolment": enrolment, "folds": folds, "fars": fars, "progress": progress}
-        calibrate_on_held_out(bundle, vectors, columns, **options)
+        calibrate_on_held_out(bundle, vectors, columns, calibrator=calibrator, **options)
     return bundle
 
 
@@ -444,12 +446,15 @@ def calibrate_on_held_out(
     enrolment: int = 1,
     folds: int = FOLDS,
     fars: Sequence[float] = FARS,
+    calibrator: Calibrator | None = None,
     progress: bool = False,
 ) -> None:
     """Add calibrations, operating points and a card to a fitted bundle, from held-out speakers.
 
     The speakers of each fold are scored by a model of the others, with its own weights if it is a committee. All
     speakers are evaluated, and none has an influence on the model that scores them.
+
+    calibrator : copied and fitted for each question. None: a `HypothesisCalibrator`
     """
     card = dict(bundle.card or {})
     columns = {view: column for view, column in labels.items() if view in bundle.views}
@@ -463,7 +468,7 @@ def calibrate_on_held_out(
         )
         bundle.card = {**card, "calibration": none}
         return
-    calibrations: dict[str, HypothesisCalibrator] = {}
+    calibrations: dict[str, Calibrator] = {}
     scores: dict[str, Any] = {}
     # nothing is known of a trial, or the class of the second view, whose classes occur again in use
     questions_by_known: dict[Hypothesis, list[Hypothesis]] = {(): questions_about(views)}
@@ -477,19 +482,19 @@ def calibrate_on_held_out(
             if not known:
                 raise
             continue
-        calibrator = HypothesisCalibrator(errors=OUTLIER_PRIOR)
-        calibrator.fit(logs, held.truth, speakers=held.people[0], near_matches=near_matches)
+        fitted = clone(calibrator or HypothesisCalibrator(errors=OUTLIER_PRIOR))
+        fitted.fit(logs, held.truth, speakers=held.people[0], near_matches=near_matches)
         for same in questions:
             question = Question(same, known=known or None)
             key = question_key(question, views)
-            calibrations[key] = calibrator
+            calibrations[key] = fitted
             # as in `Bundle.answer`
             usable_matches = (
                 near_matches if near_matches is not None and near_matches.view in same else None
             )
             scores[key] = (
                 same,
-                question.ratio(views).of(calibrator.transform(logs, usable_matches)),
+                question.ratio(views).of(fitted.transform(logs, usable_matches)),
             )
     bundle.calibrations = calibrations
     bundle.points, measured = held.measure(scores, fars)

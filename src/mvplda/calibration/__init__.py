@@ -1,6 +1,7 @@
-"""Calibration of scores and of hypotheses' log-likelihoods."""
+"""Calibration of scores and of hypotheses' log-likelihoods. The imports register calibrators for model files."""
 
+from .calibrator import Calibrator
 from .hypotheses import HypothesisCalibrator
 from .scores import LinearCalibrator
 
-__all__ = ["HypothesisCalibrator", "LinearCalibrator"]
+__all__ = ["Calibrator", "HypothesisCalibrator", "LinearCalibrator"]

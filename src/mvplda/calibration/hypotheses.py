@@ -6,21 +6,22 @@ scores. Fit either on trials that are not part of the evaluation.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import Bounds, minimize
 from scipy.special import expit
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array, IntArray, Json
 from ..exceptions import DataError, NumericalError
 from ..labels import as_array
-from ..persistence import Persistent, check_answers
+from ..persistence import check_answers
 from ..scoring.answer import hypothesis_name
 from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches, with_near_matches
+from .calibrator import Calibrator, G
 
 JOINT_EVIDENCE = "together"
 """Key of the weight of the joint evidence of several views, beyond the evidence of each view."""
@@ -35,7 +36,7 @@ SCALE_DEVIATION = 3.0
 relative to a common scale, and of the logarithm of that scale around 0."""
 
 
-class HypothesisCalibrator(Persistent, BaseEstimator):
+class HypothesisCalibrator(Calibrator):
     """Calibrates the log-likelihoods of hypotheses, so that ratios and posteriors come from the same numbers.
 
     A hypothesis h is the set of views that both sides share. With L(h) its log-likelihood relative to "nothing is
@@ -78,7 +79,6 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     0.34
     """
 
-    KIND = "calibrator"
     FITTED = ("weights_", "constants_", "outlier_probability_", "n_speakers_")
     STORED_KEYS: ClassVar[dict[str, str]] = {
         "weights_": "factors_",
@@ -87,8 +87,6 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
 
     weights_: dict[str, float]
     constants_: dict[str, float]
-    outlier_probability_: float
-    n_speakers_: int
 
     def __init__(self, errors: float = 0.5) -> None:
         self.errors = errors
@@ -102,16 +100,6 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         corpora: ArrayLike | None = None,
         near_matches: NearMatches | None = None,
     ) -> Self:
-        """Fit to trials of held-out people.
-
-        Parameters
-        ----------
-        logs : {hypothesis: (n,) log-likelihoods}, the first hypothesis shares all views
-        truth : (n,) index of the true hypothesis of each trial among the keys of `logs`
-        speakers : (n,) speaker of the enrolment of each trial
-        corpora : (n,) corpus of each trial; all corpora have the same total weight. None: a single corpus
-        near_matches : evidence from parts of the recordings, per trial
-        """
         hypotheses = list(logs)
         evidence, names = _evidence_columns(logs, near_matches)
         if not np.isfinite(evidence).all():
@@ -177,6 +165,27 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
         check_is_fitted(self, "weights_")
         share = self.outlier_probability_ / len(self.constants_)
         return float(np.log1p(share - self.outlier_probability_) - np.log(share))
+
+    def graph(
+        self, logs: Mapping[Hypothesis, G], log_sum: Callable[[Sequence[G]], G]
+    ) -> dict[Hypothesis, G]:
+        joint_weight = self.weights_.get(JOINT_EVIDENCE, 1.0)
+        weighted: dict[Hypothesis, G] = {}
+        for h, values in logs.items():
+            total = values * 0.0 + self.constants_.get(hypothesis_name(h), 0.0)
+            subtracted = joint_weight if len(h) > 1 else 0.0
+            for view in h:
+                total = total + logs[view,] * (self.weights_.get(view, 1.0) - subtracted)
+            if len(h) > 1:
+                total = total + values * joint_weight
+            weighted[h] = total
+        total = log_sum(list(weighted.values()))
+        log_inlier = float(np.log1p(-self.outlier_probability_))
+        log_outlier = float(np.log(self.outlier_probability_ / len(weighted)))
+        return {
+            h: log_sum([values - total + log_inlier, values * 0.0 + log_outlier])
+            for h, values in weighted.items()
+        }
 
     def describe(self) -> Json:
         """Return the parameters as plain values."""

@@ -8,7 +8,7 @@ The graph is recorded: `Traced` stands for an array whose values come later, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,13 @@ from numpy.typing import ArrayLike
 from .._optional import need
 from .._typing import PathLike
 from ..bundle import Bundle
-from ..calibration.hypotheses import HypothesisCalibrator
 from ..exceptions import ParameterError
 from ..models.base import BaseScorer
 from ..models.committee import scorer_of
 from ..persistence import write_atomically
 from ..preprocessing import Centring, LengthNormalisation, RectifiedRoot, Step
-from ..scoring.answer import hypothesis_name
 from ..scoring.assignments import CellTable, ViewLabels, possible_assignments
-from ..scoring.pair_terms import JOINT_WEIGHT, multiply
+from ..scoring.pair_terms import multiply
 from ..scoring.question import Hypothesis, Question, possible_hypotheses
 
 __all__ = ["write_onnx"]
@@ -278,29 +276,9 @@ def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Quest
             row = term.row.evaluate({})[:, None]
             logs[h] = logs[h] + cross * term.weight + row + term.column.evaluate({})[None, :]
     if calibrator is not None:
-        logs = _calibrated(logs, calibrator)
+        logs = calibrator.graph(logs, _log_sum)
     above = _log_sum([logs[h] + weight for h, weight in ratio.numerator.items()])
     return above - _log_sum([logs[h] + weight for h, weight in ratio.denominator.items()])
-
-
-def _calibrated(
-    logs: Mapping[Hypothesis, Traced], calibrator: HypothesisCalibrator
-) -> dict[Hypothesis, Traced]:
-    """Return calibrated log-likelihoods, as `HypothesisCalibrator.transform` does."""
-    factors = calibrator.weights_
-    together = factors.get(JOINT_WEIGHT, 1.0)
-    raw = {}
-    for h, values in logs.items():
-        raw[h] = values * 0.0 + calibrator.constants_.get(hypothesis_name(h), 0.0)
-        for view in h:
-            beyond = together if len(h) > 1 else 0.0
-            raw[h] = raw[h] + logs[view,] * (factors.get(view, 1.0) - beyond)
-        if len(h) > 1:
-            raw[h] = raw[h] + values * together
-    total = _log_sum(list(raw.values()))
-    uniform = float(np.log(calibrator.outlier_probability_ / len(raw)))
-    sure = float(np.log1p(-calibrator.outlier_probability_))
-    return {h: _log_sum([one - total + sure, one * 0.0 + uniform]) for h, one in raw.items()}
 
 
 def _log_sum(values: Sequence[Traced]) -> Traced:

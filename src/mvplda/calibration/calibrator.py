@@ -1,0 +1,94 @@
+"""Interface of calibrators of hypotheses, which bundles apply and model files contain."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+
+from .._typing import Json
+from ..exceptions import ParameterError
+from ..persistence import Persistent
+from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches
+
+
+class GraphArray(Protocol):
+    """Array of an ONNX graph: an operation on it adds a node."""
+
+    def __add__(self, other: Self | float, /) -> Self: ...
+    def __sub__(self, other: Self | float, /) -> Self: ...
+    def __mul__(self, other: Self | float, /) -> Self: ...
+
+
+G = TypeVar("G", bound=GraphArray)
+
+
+class Calibrator(Persistent, BaseEstimator, ABC):
+    """Maps the log-likelihoods of hypotheses to calibrated ones, for one question.
+
+    A new calibrator is one file: a class with `fit`, `transform` and `FITTED`, and a line that imports it in
+    ``mvplda/calibration/__init__.py``, or an entry point of the group ``mvplda.calibrators``. Pass an instance to
+    `mvplda.train`; bundles apply and save it, and `mvplda.load` finds its class by name. The test of all calibrators,
+    ``tests/calibration/test_calibrators.py``, has an example.
+    """
+
+    KIND: ClassVar[str] = "calibrator"
+
+    n_speakers_: int
+    """Number of speakers of the fit."""
+
+    outlier_probability_: float = 0.0
+    """Probability that the model is uninformative about a trial; 0 if the calibrator has none."""
+
+    @abstractmethod
+    def fit(
+        self,
+        logs: LogLikelihoods,
+        truth: ArrayLike,
+        *,
+        speakers: ArrayLike,
+        corpora: ArrayLike | None = None,
+        near_matches: NearMatches | None = None,
+    ) -> Self:
+        """Fit to trials of held-out people.
+
+        Parameters
+        ----------
+        logs : {hypothesis: (n,) log-likelihoods}, the first hypothesis shares all views
+        truth : (n,) index of the true hypothesis of each trial among the keys of `logs`
+        speakers : (n,) speaker of the enrolment of each trial
+        corpora : (n,) corpus of each trial; all corpora have the same total weight. None: a single corpus
+        near_matches : evidence from parts of the recordings, per trial
+        """
+
+    @abstractmethod
+    def transform(
+        self, logs: LogLikelihoods, near_matches: NearMatches | None = None
+    ) -> LogLikelihoods:
+        """Return calibrated log-likelihoods, of the shape of those in `logs`."""
+
+    @property
+    def largest_llr(self) -> float:
+        """Upper bound of calibrated log ratios; infinity if there is none."""
+        return np.inf
+
+    def graph(
+        self, logs: Mapping[Hypothesis, G], log_sum: Callable[[Sequence[G]], G]
+    ) -> dict[Hypothesis, G]:
+        """Return calibrated log-likelihoods as `transform` does, by operations of an ONNX graph.
+
+        Optional; models with other calibrators cannot be exported.
+
+        log_sum : returns the log of the sum of exponentials, element by element
+        """
+        raise ParameterError(
+            f"{type(self).__name__} has no form as a graph: calibrate the model with a HypothesisCalibrator"
+        )
+
+    def describe(self) -> Json:
+        """Return the parameters as plain values."""
+        return {**super().describe(), "doubt": self.outlier_probability_}
