@@ -20,12 +20,12 @@ from benchmarks.voices import RATE, Espeak, Speaker, draw_speaker
 from mvplda._optional import need
 from mvplda._progress import Progress
 from mvplda._typing import FloatArray, PathLike
+from mvplda.atomic_files import write_atomically
 from mvplda.backend import cores
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.paper.corpora import Corpus, register_corpus
 from mvplda.paper.corpora.folder import match_files
 from mvplda.paper.frames import in_room, over_channel, with_noise
-from mvplda.persistence import write_atomically
 
 SOURCE = "synthetic speech, espeak-ng"
 VERSION = 4

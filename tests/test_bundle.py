@@ -14,7 +14,7 @@ from safetensors.numpy import save
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
 
-from mvplda import PLDA, Bundle, CosineScorer, MultiviewPLDA, load, persistence
+from mvplda import PLDA, Bundle, CosineScorer, MultiviewPLDA, load, tensor_files
 from mvplda.calibration.hypotheses import HypothesisCalibrator
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.preprocessing import Centring, standard_chain
@@ -105,9 +105,9 @@ def test_every_damaged_byte_is_noticed(data: dict[str, Any], tmp_path: Path) -> 
 
 def repack(path: Path, change: Any) -> None:
     """Change tensors and description, and pack the file again as if all were well."""
-    tensors, about = persistence.unpack(path)
+    tensors, about = tensor_files.unpack(path)
     change(tensors, about)
-    path.write_bytes(b"".join(persistence.packed_chunks(tensors, about)))
+    path.write_bytes(b"".join(tensor_files.packed_chunks(tensors, about)))
 
 
 def _narrow(tensors: Any, about: Any) -> None:
@@ -156,7 +156,7 @@ def test_parts_that_do_not_fit(
 
 def test_a_newer_bundle(data: dict[str, Any], tmp_path: Path) -> None:
     make(data).save(tmp_path / "b")
-    tensors, metadata = persistence.read_tensors(tmp_path / "b")
+    tensors, metadata = tensor_files.read_tensors(tmp_path / "b")
     (tmp_path / "b").write_bytes(save(tensors, metadata={**metadata, "version": "9"}))
     with pytest.raises(FileFormatError, match="version '9'"):
         load(tmp_path / "b")

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import mvplda
-from mvplda import persistence, preprocessing
+from mvplda import atomic_files, preprocessing
 from mvplda.calibration import hypotheses, scores
 from mvplda.exceptions import FileFormatError, LabelError, MvpldaError
-from mvplda.persistence import REGISTRY, Persistent, load, packed_chunks, state_of
+from mvplda.persistence import REGISTRY, Persistent, load, state_of
+from mvplda.tensor_files import packed_chunks
 
 SPEAKERS = np.repeat(np.arange(8), 6)
 PHRASES = np.tile(np.arange(3), 16)
@@ -115,7 +116,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     },
     "Whitening": step("Whitening"),
 }
-WITHOUT_FILES = ("BaseScorer", "LatentScorer", "MatrixScorer", "Step")
+WITHOUT_FILES = ("BaseScorer", "Calibrator", "LatentScorer", "MatrixScorer", "Step")
 """Bases of other classes."""
 
 
@@ -255,10 +256,10 @@ def test_gz_is_compressed(tmp_path: Path) -> None:
     import gzip
 
     path = tmp_path / "a.txt.gz"
-    persistence.write_atomically(path, b"words\n" * 1000)
+    atomic_files.write_atomically(path, b"words\n" * 1000)
     assert gzip.decompress(path.read_bytes()) == b"words\n" * 1000
     packed = path.read_bytes()
-    persistence.write_atomically(path, packed)  # compressed already, as a download may be
+    atomic_files.write_atomically(path, packed)  # compressed already, as a download may be
     assert path.read_bytes() == packed
 
 

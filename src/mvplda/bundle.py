@@ -31,8 +31,6 @@ from .models.deployment import (
 from .models.profile_comparison import profiles_of_both_sides
 from .models.trial_set import TrialSet, check_trial_pairs, select_near_matches
 from .persistence import (
-    State,
-    Tensors,
     check_finite,
     check_same_extractor,
     check_width,
@@ -52,6 +50,7 @@ from .scoring.question import (
     make_question,
     with_near_matches,
 )
+from .tensor_files import State, Tensors
 
 
 class Bundle(BaseScorer, BaseEstimator):

@@ -1,39 +1,27 @@
-"""Model files: ``.safetensors`` with a version and a fingerprint, written all or nothing, without pickle.
+"""Objects in model files: subclasses of `Persistent` register themselves and return their state as arrays and values.
 
-`packed_chunks` and `unpack` convert between arrays with plain values and a file; `atomic_write` writes whole files.
-`Persistent` builds on them: its subclasses register themselves, return their state as arrays and plain values, and are
-restored by `load`.
-
-A fingerprint shows that a file is complete, not that this package wrote it. Every object from a file is therefore
-checked before it is returned (`restore`): numbers are finite, and `check_state` verifies that arrays and values fit
-each other and give finite results for ordinary input. A failed check raises `FileFormatError`.
+Every object from a file is checked before it is returned (`restore`): numbers are finite, and `check_state` verifies
+that arrays and values fit each other and give finite results for ordinary input. A failed check raises
+`FileFormatError`.
 """
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import json
-import os
 import re
-import secrets
-import shutil
-import sys
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from operator import methodcaller
-from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError, safe_open
+from numpy.typing import ArrayLike
 
 from ._optional import load_entry_points
 from ._typing import Array, Card, Json, PathLike
+from .atomic_files import atomic_write
 from .exceptions import (
     DataError,
     FileFormatError,
@@ -41,242 +29,14 @@ from .exceptions import (
     ParameterError,
     UnknownExtractorWarning,
 )
+from .tensor_files import State, Tensors, packed_chunks, unpack
 
-Tensors = dict[str, NDArray[Any]]
-State = tuple[Tensors, Json]
-"""Arrays by name, and values for JSON."""
-
-FORMAT, DESCRIPTION_KEY = "mvplda", "object"
-"""Format name in the metadata of all files, and key of the JSON description there."""
 FEATURE_NAMES = "feature_names_in_"
 """Attribute of estimators that were fitted to a table: the column names, as in scikit-learn."""
-VERSION = 1
-SAFETENSORS_TYPES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
-    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
-}  # fmt: skip
-GZIP = b"\x1f\x8b"
 MAX_WIDTH = 2**20
 """Largest number of columns of vectors that a file may require."""
-STANDARD = "-"
-"""File name of standard input or output."""
 EXTRACTOR_SUFFIX = ".extractor"
 """Suffix of the file beside vectors that contains the name of their extractor."""
-FILE_SIGNATURES = {
-    b"PAR1": "a Parquet file",
-    b"\x93NUMPY": "a NumPy array (.npy)",
-    b"PK\x03\x04": "a NumPy archive (.npz)",
-    b"\x89HDF": "an HDF5 file",
-    b"ARROW1": "an Arrow file",
-    b"RIFF": "a WAV recording",
-    b"fLaC": "a FLAC recording",
-    b"OggS": "an Ogg recording",
-    b"ID3": "an MP3 recording",
-    b"<": "a page of HTML or XML",
-    b"{": "a JSON file",
-}
-"""File types by their first bytes."""
-DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
-"""Prefixes of open descriptors, which cannot be replaced by another file."""
-
-
-def packed_chunks(tensors: Tensors, about: Json) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a file: tensors, a description, version and fingerprint.
-
-    The same contents always give the same bytes, unlike the safetensors library, which writes its
-    metadata in random order.
-    """
-    header: Json = {
-        "__metadata__": {
-            "format": FORMAT,
-            "version": str(VERSION),
-            DESCRIPTION_KEY: json.dumps(about),
-            "fingerprint": fingerprint(tensors, about),
-        }
-    }
-    start = 0
-    # Tensors with large items come first, so that all are aligned.
-    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
-    for name in order:
-        array = tensors[name]
-        stop = start + array.nbytes
-        header[name] = {
-            "dtype": SAFETENSORS_TYPES[array.dtype.name],
-            "shape": list(array.shape),
-            "data_offsets": [start, stop],
-        }
-        start = stop
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for name in order:
-        yield np.asarray(tensors[name], dtype=tensors[name].dtype.newbyteorder("<"), order="C").data
-
-
-def unpack(path: PathLike) -> State:
-    """Read the tensors and the description that `packed_chunks` wrote, and verify the fingerprint."""
-    tensors, metadata = read_tensors(path)
-    file_format = metadata.get("format")
-    if file_format != FORMAT:
-        raise FileFormatError(
-            f"{path} is a safetensors file, but not one that mvplda wrote: it has the format {file_format!r}; expected "
-            f"{FORMAT!r}, of models, calibrators and statistics"
-        )
-    version = metadata.get("version", "")
-    if not version.isdigit() or int(version) > VERSION:
-        raise FileFormatError(
-            f"{path} has format version {version!r}, this mvplda reads up to {VERSION}: upgrade it"
-        )
-    try:
-        about = json.loads(metadata[DESCRIPTION_KEY], parse_constant=_refuse_constant)
-        is_complete = metadata["fingerprint"] == fingerprint(tensors, about)
-    except (KeyError, ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path} is incomplete or damaged: {error}") from error
-    if not is_complete:
-        raise FileFormatError(f"{path} is damaged: its contents do not match its fingerprint")
-    return tensors, about
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    """Reject NaN and infinity, which JSON does not have and no file of this package contains."""
-    raise ValueError(f"a value is {name}")
-
-
-def file_type(head: bytes) -> str:
-    """Return the type of a file by its first bytes; empty if it is unknown."""
-    return next((name for start, name in FILE_SIGNATURES.items() if head.startswith(start)), "")
-
-
-def read_metadata(path: PathLike) -> dict[str, str]:
-    """Read the metadata of a safetensors file without its tensors."""
-    return read_tensors(path, metadata_only=True)[1]
-
-
-def read_tensors(path: PathLike, metadata_only: bool = False) -> tuple[Tensors, dict[str, str]]:
-    """Read the tensors and the metadata of a safetensors file."""
-    path = Path(path)
-    if path.is_dir():
-        raise FileFormatError(f"expected a file; {path} is a folder")
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            names = [] if metadata_only else list(file.keys())
-            return {name: np.array(file.get_tensor(name)) for name in names}, dict(
-                file.metadata() or {}
-            )
-    except (SafetensorError, OSError) as error:
-        with path.open("rb") as opened:
-            head = opened.read(8)
-        actual = file_type(head) or f"a file that begins with {head!r}"
-        raise FileFormatError(
-            f"{path} is truncated or not a safetensors file: it is {actual}"
-        ) from error
-
-
-def fingerprint(tensors: Tensors, about: Json) -> str:
-    """Return the SHA-256 of tensors, names and description."""
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-    for name in sorted(tensors):
-        digest.update(f"{name}{tensors[name].shape}{tensors[name].dtype}".encode())
-        digest.update(np.ascontiguousarray(tensors[name]).tobytes())
-    return digest.hexdigest()
-
-
-def check_writable(*targets: PathLike) -> None:
-    """Raise an error if a target cannot be written, so that it is reported before long work.
-
-    Standard output (``-``) is always accepted.
-    """
-    for target in targets:
-        path = Path(target)
-        if str(path) == STANDARD:
-            continue
-        if path.is_dir():
-            raise IsADirectoryError(f"expected the name of a file to write; {path} is a folder")
-        folder = Path(os.path.realpath(path)).parent
-        if not folder.is_dir():
-            raise FileNotFoundError(f"there is no folder {folder} to write {path.name} in")
-        if not os.access(path if _is_device(path) else folder, os.W_OK):
-            raise PermissionError(
-                f"{path} cannot be written: no permission to change it or its folder"
-            )
-
-
-@contextmanager
-def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
-    """Yield temporary files that replace the targets if the block succeeds.
-
-    After an error the temporary files are deleted and the targets are unchanged. A link is kept, and the file that it
-    points to is replaced. Devices, pipes and standard output (``-``) cannot be replaced and receive a copy. Targets
-    with the suffix ``.gz`` are compressed.
-    """
-    check_writable(*targets)
-    targets_by_temporary: dict[Path, Path] = {}
-    try:
-        for target in targets:
-            path = Path(target)
-            folder = Path(tempfile.gettempdir())
-            if not _is_device(path):
-                path = Path(os.path.realpath(path))
-                folder = path.parent
-            # File names are limited to 255 bytes.
-            temporary = folder / f"{path.name[:40]}.{secrets.token_hex(6)}.part"
-            temporary.touch(0o600 if _is_device(path) else 0o666, exist_ok=False)
-            targets_by_temporary[temporary] = path
-            if path.is_file():
-                shutil.copymode(path, temporary)
-        yield list(targets_by_temporary)
-        for temporary, path in targets_by_temporary.items():
-            if path.suffix.lower() == ".gz":
-                _compress(temporary)
-            # Windows can only sync files that are open for writing.
-            with temporary.open("r+b") as file:
-                os.fsync(file.fileno())
-        for temporary, path in targets_by_temporary.items():
-            if str(path) == STANDARD:
-                sys.stdout.buffer.write(temporary.read_bytes())
-                sys.stdout.buffer.flush()
-            elif _is_device(path):
-                path.write_bytes(temporary.read_bytes())
-            else:
-                os.replace(temporary, path)
-    except OSError as error:
-        if error.errno is None or error.filename is not None:
-            raise
-        raise OSError(
-            error.errno, f"{error.strerror}: {', '.join(map(str, targets))} was not written"
-        ) from error
-    finally:
-        for temporary in targets_by_temporary:
-            temporary.unlink(missing_ok=True)
-
-
-def _compress(path: Path) -> None:
-    """Compress a file in place, unless it is already compressed, as a download may be."""
-    data = path.read_bytes()
-    if not data.startswith(GZIP):
-        # Without a name and a time, the same contents give the same bytes.
-        path.write_bytes(gzip.compress(data, mtime=0))
-
-
-def write_atomically(path: PathLike, data: bytes) -> None:
-    """Write a file, all or nothing."""
-    with atomic_write(path) as (temporary,):
-        temporary.write_bytes(data)
-
-
-def _is_device(path: Path) -> bool:
-    """Return whether a path is a device, a pipe or a descriptor of this process, which cannot be replaced."""
-    name = str(path)
-    return (
-        name == STANDARD or name.startswith(DESCRIPTORS) or (path.exists() and not path.is_file())
-    )
-
-
-# Objects in files.
-
-
 REGISTRY: dict[str, type[Persistent]] = {}
 """Subclasses of `Persistent` by name."""
 

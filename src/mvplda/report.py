@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ._typing import FloatArray, PathLike
+from .atomic_files import write_atomically
 from .exceptions import MissingExtraError, MissingPicturesWarning
 from .kinds import KIND_WORDS
 from .metrics.catalogue import LEVEL, THRESHOLDS
 from .metrics.evaluation import Evaluation
-from .persistence import write_atomically
 from .plotting import INK, DetDisplay, Display, ScoreHistogramDisplay, TippettDisplay, render
 
 if TYPE_CHECKING:

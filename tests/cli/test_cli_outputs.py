@@ -257,7 +257,7 @@ def test_a_closed_pipe_ends_without_a_word(root):
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
 def test_an_ended_process_leaves_no_half_files(tmp_path):
     code = (
-        "import time\nfrom mvplda.cli.program import end_on_sigterm\nfrom mvplda.persistence import atomic_write\n"
+        "import time\nfrom mvplda.cli.program import end_on_sigterm\nfrom mvplda.atomic_files import atomic_write\n"
         f"end_on_sigterm()\nwith atomic_write({str(tmp_path / 'x')!r}) as _:\n"
         "    print('begun', flush=True)\n    time.sleep(60)\n"
     )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save, save_file
 
-from mvplda import MultiviewPLDA, load, persistence
+from mvplda import MultiviewPLDA, atomic_files, load, tensor_files
 from mvplda.calibration.scores import LinearCalibrator
 from mvplda.exceptions import FileFormatError
 
@@ -34,13 +34,13 @@ def path(model: MultiviewPLDA, tmp_path: Path) -> Path:
 
 def rewrite(path: Path, **changes: Any) -> None:
     """Write the file again with other metadata; None leaves an entry out."""
-    tensors, metadata = persistence.read_tensors(path)
+    tensors, metadata = tensor_files.read_tensors(path)
     metadata = {k: v for k, v in {**metadata, **changes}.items() if v is not None}
     path.write_bytes(save(tensors, metadata=metadata))
 
 
 def test_the_file_says_what_it_is(path: Path) -> None:
-    tensors, metadata = persistence.read_tensors(path)
+    tensors, metadata = tensor_files.read_tensors(path)
     assert (metadata["format"], metadata["version"]) == ("mvplda", "1")
     about = json.loads(metadata["object"])
     assert (about["class"], about["values"]["views_"]) == ("MultiviewPLDA", {"a": 2})
@@ -114,9 +114,9 @@ def test_a_file_with_parts_missing_or_changed(path: Path, changes: Any, words: s
     "change", [{"class": "Rocket"}, {"settings": {"colour": 1}}, {"values": {"views_": {"b": 2}}}]
 )
 def test_a_sealed_file_that_makes_no_sense(path: Path, change: dict[str, Any]) -> None:
-    tensors, metadata = persistence.read_tensors(path)
+    tensors, metadata = tensor_files.read_tensors(path)
     about = {**json.loads(metadata["object"]), **change}
-    rewrite(path, object=json.dumps(about), fingerprint=persistence.fingerprint(tensors, about))
+    rewrite(path, object=json.dumps(about), fingerprint=tensor_files.fingerprint(tensors, about))
     with pytest.raises(FileFormatError, match="is incomplete"):
         load(path)
 
@@ -125,7 +125,7 @@ def test_a_sealed_file_that_makes_no_sense(path: Path, change: dict[str, Any]) -
     "about", [{}, {"class": "Rocket"}, [], {"class": "LinearCalibrator", "settings": {"x": 1}}]
 )
 def test_a_sealed_calibrator_that_makes_no_sense(about: Any, tmp_path: Path) -> None:
-    (tmp_path / "c").write_bytes(b"".join(persistence.packed_chunks({}, about)))
+    (tmp_path / "c").write_bytes(b"".join(tensor_files.packed_chunks({}, about)))
     with pytest.raises(FileFormatError, match=r"/c is incomplete"):
         LinearCalibrator.load(tmp_path / "c")
 
@@ -235,14 +235,14 @@ def test_two_saves_give_the_same_bytes(model: MultiviewPLDA, tmp_path: Path) -> 
 
 
 def test_whether_a_place_can_be_written_is_known_before(tmp_path: Path) -> None:
-    persistence.check_writable("-", tmp_path / "new", tmp_path / "another")
+    atomic_files.check_writable("-", tmp_path / "new", tmp_path / "another")
     with pytest.raises(FileNotFoundError, match=r"no folder .*missing to write m in"):
-        persistence.check_writable(tmp_path / "missing" / "m")
+        atomic_files.check_writable(tmp_path / "missing" / "m")
     with pytest.raises(IsADirectoryError, match="is a folder"):
-        persistence.check_writable(tmp_path / "new", tmp_path)
+        atomic_files.check_writable(tmp_path / "new", tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "gone" / "m")
     with pytest.raises(FileNotFoundError, match=r"no folder .*gone"):
-        persistence.check_writable(tmp_path / "link")
+        atomic_files.check_writable(tmp_path / "link")
     assert [p.name for p in tmp_path.iterdir()] == ["link"]
 
 
@@ -250,7 +250,7 @@ def test_whether_a_place_can_be_written_is_known_before(tmp_path: Path) -> None:
 def test_a_folder_that_may_not_be_changed(tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(PermissionError, match="no permission to change"):
-        persistence.check_writable(tmp_path / "locked" / "m")
+        atomic_files.check_writable(tmp_path / "locked" / "m")
 
 
 def test_a_description_that_is_nested_too_deeply(path: Path) -> None:

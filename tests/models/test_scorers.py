@@ -22,11 +22,12 @@ from mvplda.calibration.scores import LinearCalibrator
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
 from mvplda.models import SCORERS as NAMED
 from mvplda.models import BaseScorer
-from mvplda.persistence import Persistent, fingerprint
+from mvplda.persistence import Persistent
 from mvplda.preprocessing import standard_chain
 from mvplda.scoring import log_sums as blocks
 from mvplda.scoring.pair_terms import ScoreTerms
 from mvplda.statistics import SufficientStatistics
+from mvplda.tensor_files import fingerprint
 from mvplda.voice.domain.estimator import DomainPLDA
 
 

@@ -20,10 +20,11 @@ from shard_files import VIEWS, close, corpus, cut, identical
 from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.labels import encode_labels
-from mvplda.persistence import packed_chunks, state_of
+from mvplda.persistence import state_of
 from mvplda.statistics import Accumulator, accumulator, merge
 from mvplda.statistics.classes import GrowingClasses, LabelCodes, label_codes
 from mvplda.statistics.record import holds_statistics
+from mvplda.tensor_files import packed_chunks
 
 
 def statistics(**options: Any) -> SufficientStatistics:

@@ -204,9 +204,9 @@ def write_labelled(
     """Write vectors, and their labels for formats that support labels."""
     import numpy as np
 
+    from ..atomic_files import atomic_write
     from ..io.lists import write_map
     from ..io.vectors import VectorSet, write_vectors
-    from ..persistence import atomic_write
 
     write_vectors(path, VectorSet(np.array(ids), extracted.X, extractor))
     if path.endswith(".npz"):

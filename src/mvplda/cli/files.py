@@ -109,7 +109,8 @@ def _describe_vectors(file: str) -> Json:
 def _describe_safetensors(file: str) -> Json:
     """Return a description of a file that mvplda wrote."""
     from ..exceptions import FileFormatError
-    from ..persistence import load, read_metadata
+    from ..persistence import load
+    from ..tensor_files import read_metadata
 
     try:
         metadata = read_metadata(file)

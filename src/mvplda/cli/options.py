@@ -52,11 +52,9 @@ class OutputFile(click.ParamType):  # type: ignore[type-arg]
 
     name = "text"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ..atomic_files import check_writable
         from ..io.kaldi_names import is_kaldi, kaldi_files
-        from ..persistence import check_writable
 
         path = str(value)
         check_writable(*(kaldi_files(path) if is_kaldi(path) else [path]))
@@ -129,7 +127,7 @@ def parse_value(text: str) -> object:
 
 def check_folder(path: Path) -> None:
     """Raise an error if results cannot be written to a folder; the folder itself may not exist yet."""
-    from ..persistence import check_writable
+    from ..atomic_files import check_writable
 
     parent = path
     while not parent.exists():

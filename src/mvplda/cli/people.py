@@ -60,7 +60,7 @@ def people_command(
       mvplda people meetings/ --turns diarised.rttm -o people.html
       mvplda people meetings/ --names names.json -o voices.npz
     """
-    from ..persistence import write_atomically
+    from ..atomic_files import write_atomically
     from ..voice.audio.folders import list_recordings
     from ..voice.people import Turn, find_people, read_named_turns, read_turns
     from ..voice.people_page import people_page

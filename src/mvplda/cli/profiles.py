@@ -57,9 +57,9 @@ def add(
 
     Example: mvplda profiles add voices.npz ann ann1.wav ann2.wav
     """
+    from ..atomic_files import check_writable
     from ..exceptions import AudioError
     from ..model_files import load_model
-    from ..persistence import check_writable
     from ..voice.default_model import default_bundle, extractor_names
     from ..voice.domain.posterior import SESSION_VIEW
     from ..voice.evidence import recording_weights, session_labels

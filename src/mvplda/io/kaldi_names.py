@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from .._typing import PathLike
+from ..atomic_files import STANDARD
 from ..exceptions import ParameterError
-from ..persistence import STANDARD
 from .tables import suffix_of
 
 PREFIX = re.compile(r"(ark|scp)(?:,\w{1,2})*:(.*)", re.DOTALL)

@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike
 
 from .._optional import need
 from .._typing import PathLike
+from ..atomic_files import write_atomically
 from ..bundle import Bundle
 from ..exceptions import ParameterError
 from ..models.base import BaseScorer
 from ..models.committee import scorer_of
-from ..persistence import write_atomically
 from ..preprocessing import Centring, LengthNormalisation, RectifiedRoot, Step
 from ..scoring.assignments import CellTable, ViewLabels, possible_assignments
 from ..scoring.pair_terms import multiply

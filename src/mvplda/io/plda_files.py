@@ -24,11 +24,11 @@ from scipy.linalg import solve_triangular
 from sklearn.pipeline import Pipeline
 
 from .._typing import Array, PathLike
+from ..atomic_files import atomic_write, write_atomically
 from ..bundle import Bundle
 from ..exceptions import ParameterError
 from ..models.multiview import MultiviewPLDA
 from ..models.plda import PLDA
-from ..persistence import atomic_write, write_atomically
 from ..preprocessing import Centring, LengthNormalisation, Whitening
 from .kaldi import binary_array, read_binary, read_text, skip_blanks
 from .kaldi_names import BINARY

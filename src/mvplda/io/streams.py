@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import PathLike
+from ..atomic_files import STANDARD, atomic_write, file_type
 from ..exceptions import FileFormatError, LabelError, MvpldaError
-from ..persistence import STANDARD, atomic_write, file_type
 
 Names = NDArray[np.str_]
 

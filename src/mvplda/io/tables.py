@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Array, PathLike
+from ..atomic_files import atomic_write
 from ..coded import Coded
 from ..exceptions import FileFormatError
-from ..persistence import atomic_write
 from .streams import OnDisk, as_names, as_text, fail, filled_lines, lines_of
 
 Field = str | bytes

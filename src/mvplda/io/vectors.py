@@ -25,8 +25,9 @@ import numpy as np
 from .._optional import need
 from .._typing import IntArray, PathLike
 from .._typing import Names as Labels
+from ..atomic_files import atomic_write, check_writable
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
-from ..persistence import EXTRACTOR_SUFFIX, atomic_write, check_writable
+from ..persistence import EXTRACTOR_SUFFIX
 from . import vector_formats as formats
 from .batches import Reader, Vectors, stack_blocks
 from .kaldi_names import is_kaldi, kaldi_files, looks_like_archive, parse_name

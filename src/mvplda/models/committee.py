@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names
 from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
 from ..labels import base_columns
-from ..persistence import State, Tensors
 from ..scoring.comparison_sides import ScoringCache
 from ..scoring.engine import log_likelihoods
 from ..scoring.pair_terms import (
@@ -26,6 +25,7 @@ from ..scoring.pair_terms import (
 )
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, view_names
+from ..tensor_files import State, Tensors
 from ..vector_checks import as_vectors, check_feature_names
 from .base import BaseScorer
 from .caching import as_key, cache_of

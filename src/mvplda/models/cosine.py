@@ -20,8 +20,8 @@ from ..labels import (
     check_view_names,
     label_columns,
 )
-from ..persistence import fingerprint
 from ..scoring.pair_terms import ScoreTerms, row_products
+from ..tensor_files import fingerprint
 from ..vector_checks import as_vectors, check_feature_names
 from .base import BaseScorer
 from .checks import check_setting_names

@@ -21,9 +21,9 @@ from ..labels import (
     encode_labels,
     names_from_file,
 )
-from ..persistence import State, Tensors, fingerprint
 from ..scoring.latent_space import KnownClasses, LatentSpace
 from ..scoring.latent_terms import LatentTerms
+from ..tensor_files import State, Tensors, fingerprint
 from ..vector_checks import checked_vectors
 from .base import BaseScorer
 from .caching import FittedArrays, Snapshot, cache_of

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from .._typing import BoolArray, IntArray, Names
+from ..atomic_files import write_atomically
 from ..backend import cores
 from ..bundle import Bundle
 from ..exceptions import DataError
@@ -18,7 +19,6 @@ from ..metrics import compare_systems, evaluate, speaker_intervals
 from ..metrics.comparison import SystemComparison
 from ..metrics.evaluation import Evaluation
 from ..metrics.intervals import Intervals
-from ..persistence import write_atomically
 from ..voice.audio.decode import FileSegment
 from ..voice.extractors import load_extractor
 from .corpora import Corpus

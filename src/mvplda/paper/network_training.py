@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from .._progress import Progress
 from .._typing import Card, Columns, IntArray
+from ..atomic_files import write_atomically
 from ..exceptions import FileFormatError, LabelError, NumericalError, ParameterError
 from ..labels import encode_labels
-from ..persistence import write_atomically
 from ..voice.extractors.onnx_network import OnnxNetwork
 from ..voice.extractors.recipe import Features, Network, Recipe, Samples, recipe_to_toml
 from .experiment_settings import PaperNetwork, Training

@@ -22,8 +22,8 @@ from typing import Any
 
 from .. import __version__
 from .._typing import Card, Json
+from ..atomic_files import write_atomically
 from ..backend import cores
-from ..persistence import write_atomically
 
 SCHEMA = 3
 """Version of the format of results files; since version 3, every row has its provenance."""

@@ -15,10 +15,10 @@ from scipy.stats import t as student
 
 from .. import report as draw
 from .._typing import Card, Json, Names
+from ..atomic_files import write_atomically
 from ..metrics.comparison import SystemComparison
 from ..metrics.evaluation import BRACKETS, Evaluation, align_columns
 from ..metrics.intervals import Intervals
-from ..persistence import write_atomically
 from ..plotting import SystemsDisplay
 from .experiment_settings import to_toml
 from .provenance import SCHEMA, results_text

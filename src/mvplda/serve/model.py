@@ -17,9 +17,9 @@ from ..decisions import Decision, OperatingPoint, decide_each
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kinds import NONTARGET
 from ..models.deployment import Deployable
-from ..persistence import fingerprint
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, possible_hypotheses
+from ..tensor_files import fingerprint
 from ..voice.domain.posterior import SESSION_VIEW
 from ..voice.extractors.extractor import Extractor
 from .cells import Cell, Integers, merge_cells

@@ -27,7 +27,8 @@ from ..labels import (
     interaction,
     parts_of,
 )
-from ..persistence import DESCRIPTION_KEY, Persistent, State, Tensors, read_metadata
+from ..persistence import Persistent
+from ..tensor_files import DESCRIPTION_KEY, State, Tensors, read_metadata
 from ..vector_checks import as_vectors
 from .accumulator import Accumulator, SecondMoment, Sums
 from .classes import merge, selected, subtract, without_empty_classes

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from .._typing import Array, FloatArray, PathLike
+from ..atomic_files import atomic_write
 from ..bundle import Bundle
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..io.vectors import VectorSet, read_columns, read_vectors
 from ..model_files import PROFILES_FILE, file_in_folder
-from ..persistence import atomic_write
 from ..scoring.profiles import Profiles
 from .evidence import leave_one_out, phrase_labels, recording_weights, session_labels
 from .extractors.extractor import ExtractedVectors

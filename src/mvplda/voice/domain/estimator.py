@@ -37,10 +37,10 @@ from ...models.base import BaseScorer
 from ...models.caching import FittedArrays, Snapshot, as_key, cache_of
 from ...models.checks import concatenate_columns, require_labels
 from ...models.deployment import Deployable
-from ...persistence import fingerprint
 from ...scoring.pair_terms import ExpertTerms, JointTerms, row_products
 from ...scoring.profiles import Profiles
 from ...scoring.question import NearMatches
+from ...tensor_files import fingerprint
 from ...vector_checks import as_vectors, check_feature_names
 from ..phrases import PhraseMatcher
 from .known_classes import MAX_CELLS, adapt_block, class_blocks, nearest_to_each, sample_rows

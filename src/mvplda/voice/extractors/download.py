@@ -18,8 +18,8 @@ from pathlib import Path
 
 from ..._optional import need
 from ..._typing import PathLike
+from ...atomic_files import atomic_write
 from ...exceptions import FetchError, FileFormatError, NumericalError, ParameterError
-from ...persistence import atomic_write
 from .onnx_network import OnnxNetwork, as_onnx
 from .recipe import (
     Recipe,
