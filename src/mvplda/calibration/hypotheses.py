@@ -32,8 +32,8 @@ NEAR_MATCH_EVIDENCE = "parts of recordings"
 WEIGHT_DEVIATION = 0.5
 CONSTANT_DEVIATION = 1.0
 SCALE_DEVIATION = 3.0
-"""Standard deviations of the normal prior of a `HypothesisCalibrator`: of weights around 1 and constants around 0, both
-relative to a common scale, and of the logarithm of that scale around 0."""
+"""Standard deviations of the normal priors of a `HypothesisCalibrator`: weights (mean 1) and constants (mean 0), both
+relative to a common scale, and the logarithm of that scale (mean 0)."""
 
 
 class HypothesisCalibrator(Calibrator):
@@ -46,8 +46,8 @@ class HypothesisCalibrator(Calibrator):
         calibrated(h) = log((1 - d) exp C(h) / sum exp C  +  d / n)
 
     The weights w are at least 0; s(h) is the evidence of parts of the recordings about a view of h
-    (`NearMatches.same`), if there is any. The outlier probability bounds the LLR of every trial: however many trials
-    there are, few speakers cannot show that errors are rare, and it is hardly below ``errors`` / speakers.
+    (`NearMatches.same`), if there is any. The outlier probability bounds the LLR of every trial. It is hardly below
+    ``errors`` / speakers, because few speakers cannot show that errors are rare, however many trials they have.
 
     All parameters are fitted by multinomial logistic regression on trials of held-out people. Each hypothesis has the
     same total weight, whatever its number of trials. With few speakers, weights stay near 1 and constants near 0.

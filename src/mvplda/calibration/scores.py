@@ -25,7 +25,7 @@ from ..labels import as_array
 from ..persistence import Persistent, check_answers
 
 LLR_DEVIATION = 30.0
-"""Large but plausible standard deviation of calibrated LLRs over all trials: the prior of slopes."""
+"""Standard deviation of the prior of the slope, for scores of unit variance: that of large but plausible LLRs."""
 
 ENOUGH_SPEAKERS = 30
 """Effective number of speakers below which a fit warns."""
@@ -38,8 +38,8 @@ class LinearCalibrator(Persistent, BaseEstimator):
 
     The slope has a normal prior: mean 0 and standard deviation 30 on scores of unit variance, which allows for large
     LLRs. Trials of one speaker are nearly redundant, so that each speaker counts as two trials, a target and a
-    non-target, against the prior. With few speakers LLRs become smaller, with many speakers the prior has no effect,
-    and scores that separate the trials have a finite optimum.
+    non-target, against the prior. With few speakers the prior makes LLRs smaller; with many it has no effect. It
+    keeps the slope finite if the scores separate targets from non-targets.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def _count_speakers(speakers: ArrayLike, targets: BoolArray) -> tuple[int, float
     names = as_array(speakers)
     if names.shape != targets.shape:
         raise LabelError(
-            f"there are {targets.size} trials and {names.size} speakers: give one speaker per trial"
+            f"there are {targets.size} trials and {names.size} speakers: pass one speaker per trial"
         )
     trials = np.unique(names[targets], return_counts=True)[1].astype(np.float64)
     effective_speakers = float(trials.sum() ** 2 / np.square(trials).sum())

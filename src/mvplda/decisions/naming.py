@@ -27,7 +27,7 @@ used for the default model (results/strangers).
 def naming_options(
     points: Sequence[OperatingPoint], **options: float | None
 ) -> dict[str, float | None]:
-    """Return the options of `point_for` for naming: the given ones, or else `NAMING_FAR` if a point promises it."""
+    """Return the options of `point_for` for naming; without options, `NAMING_FAR` if a point was chosen for it."""
     is_unset = all(value is None for value in options.values())
     if is_unset and any(promised_far(point) <= NAMING_FAR for point in points):
         return {"far": NAMING_FAR}

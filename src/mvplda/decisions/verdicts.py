@@ -241,7 +241,7 @@ def _reason(
     evidence: Mapping[str, ViewEvidence],
     probabilities: Mapping[str, float],
 ) -> str:
-    """Return the reason of a verdict that is not accept: of several failed views among others, the least likely one."""
+    """Return the reason of a verdict other than accept; if some of several views failed, it names the least likely."""
     spoof = probabilities.get(SPOOF, 0.0)
     if spoof > 0.5:
         return "suspected_replay"

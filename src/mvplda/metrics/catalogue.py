@@ -4,61 +4,64 @@ A new metric is a subclass of `Metric` and a line in `METRICS`.
 
 Interval of an operating point
 ------------------------------
-A threshold is a quantile of scores, which a jackknife moves in steps. The false-alarm rate at a fixed threshold has a
-jackknife interval as below; the thresholds of its two ends are the interval of the threshold (Woodruff, 1952). The miss
-rate at a given false-alarm rate has two sources of error: the misses at that threshold, with an interval of their own,
-and the position of the threshold, measured by the misses at both of its ends. Their lengths add as squares.
+A threshold is a quantile of scores: without one speaker it does not change, or jumps to the next score, so that a
+jackknife of the threshold itself is useless. The false-alarm rate at a fixed threshold has a jackknife interval as
+below. The thresholds with the false-alarm rates at its two ends are the interval of the threshold (Woodruff, 1952). The
+miss rate at a given false-alarm rate has two sources of error: the misses at a fixed threshold, with a jackknife
+interval, and the position of the threshold, measured by the misses at both ends of its interval. Their lengths add as
+squares.
 
-A rate that cannot be distinguished from zero is not stated: by the rule of three a false-alarm rate f needs 3 / f
-trials.
+A false-alarm rate f is measured only with at least 3 / f trials: with fewer, it cannot be distinguished from zero (rule
+of three).
 
 Interval of an error rate or cost, by a jackknife over speakers
 ---------------------------------------------------------------
-Percentiles of a bootstrap are too narrow here. There are few speakers, so that quantiles of the normal distribution
-are too small. Error rates are near zero, so that the uncertainty lies above rather than below. A convex hull flatters
-the scores that it was drawn around, so that EER, minDCF and minCllr of few speakers are too low on average (by a tenth
-for 20 speakers), and resampling does not reveal it.
+Intervals from the percentiles of a bootstrap are too narrow, for three reasons. With few speakers, quantiles of the
+normal distribution are too small. Error rates are near zero, so that the true rate lies above the estimate more often
+than below. EER, minDCF and minCllr are measured on the convex hull of the same scores, and are too low on average (by a
+tenth for 20 speakers); resampling does not show this bias.
 
-The intervals are therefore those of a jackknife: with e the estimate, e_i the estimate without speaker i, and n
-speakers in all,
+The intervals are therefore computed by a jackknife. With e the estimate, e_i the estimate without speaker i, and n
+speakers,
 
     y = log(e + c),  y_i = log(e_i + c),  c = 2 e / n
     variance = (n - 1)/n sum_i (y_i - mean y_i)^2
     bias     = (n - 1) (mean y_i - y)
 
-the interval extends from t standard errors below the lower of y and y - bias to t + g standard errors above the higher
-of y and y - f bias, transformed back from the logarithm. f is 1 except for metrics of a convex hull: there the bias
-falls as n^(-2/3), of which leaving one speaker out shows 2/3, so that f = 3/2. The offset c keeps the logarithm finite
-if the error rate is zero without one speaker. t is Student's, with the degrees of freedom of the variance: n - 1, or
+The interval extends from t standard errors below the lower of y and y - bias to t + g standard errors above the higher
+of y and y - f bias, transformed back from the logarithm. f is 1 except for metrics of a convex hull: their bias falls
+as n^(-2/3), and the jackknife estimates 2/3 of such a bias, so that f = 3/2. The offset c keeps the logarithm finite if
+the error rate is zero without one speaker. t is Student's, with the degrees of freedom of the variance: n - 1, or
 fewer, 3 (sum d_i^2)^2 / sum d_i^4 - 1 (at least 4), if a few speakers contribute most of it; d_i = mean y_i - y_i.
 
 If a few speakers err far more than the others (goats as targets, wolves as impostors), a group with fewer of them has
-fewer errors *and* a smaller variance: the truth lies above more often than below. The upper end is therefore extended
-by g = (2 t^2 + 1)/6 sum d_i^3 / (sum d_i^2)^(3/2), the first term of the Cornish-Fisher expansion for the t statistic
-of a skewed sample, if it is positive.
+fewer errors *and* a smaller variance, and the true rate lies above the interval more often than below. The upper end is
+therefore extended by g = (2 t^2 + 1)/6 sum d_i^3 / (sum d_i^2)^(3/2), the first term of the Cornish-Fisher expansion
+for the t statistic of a skewed sample, if it is positive.
 
-Both corrections are large if one speaker makes most of the errors: of 29 speakers of whom one makes half of the errors,
-the upper end is the bound of the rule of three below. A formula with a lower upper end (docs/tried.md) covered the
-truth too rarely.
+Both corrections are large if one speaker makes most of the errors: if one of 29 speakers makes half of them, the upper
+end is the bound of the rule of three below. A formula with a lower upper end (docs/tried.md) covered the true rate too
+rarely.
 
-Speakers do not all count equally. Five enrolled speakers and a hundred who are only impostors count as five for the
-misses, and as five on one of the two sides of every false alarm; fifty speakers of whom five make most of the trials
-count as little more than five. In the offset c, in the n - 1 degrees of freedom and in the rule of three below, n is
-therefore the smallest of three effective numbers, (sum of trials)^2 / (sum of squares of a speaker's trials): of
-speakers with targets, of enrolled speakers and of tested speakers in non-targets.
+The number of speakers n in the offset c, in the n - 1 degrees of freedom and in the rule of three below is an effective
+number, (sum of trials)^2 / (sum of squares of the trials per speaker): fifty speakers of whom five make most of the
+trials count as little more than five. It is the smallest of three: speakers with targets, enrolled speakers in
+non-targets, and tested speakers in non-targets. Five enrolled speakers with a hundred impostors therefore count as
+five.
 
-Without any error there is no variance. The rule of three bounds the error rate: speakers outside the sample can be 3 in
-n, at 95 %, and at worst all their trials fail. No interval of EER, minDCF or minCllr reaches further above its
-estimate. The cost of a single error in Cllr has no bound; but Cllr is minCllr plus the calibration loss, and its
-interval reaches at least as far up as the interval of minCllr plus that loss.
+Without any error there is no variance. The rule of three bounds the error rate: at 95 % confidence the sample lacks at
+most the share 3 / n of the population, and in the worst case all trials of these speakers fail. No interval of EER,
+minDCF or minCllr reaches further above its estimate. The cost of a single error in Cllr has no bound; but Cllr is
+minCllr plus the calibration loss, and its interval reaches at least as far up as the interval of minCllr plus that
+loss.
 
 Coverage of 95 % intervals
 --------------------------
 In 200 simulated evaluations of each population of ``benchmarks.interval_coverage`` (50 of those with
-50 speakers or 12 phrases); the least where there are several worlds or numbers of speakers:
+50 speakers or 12 phrases); the lowest coverage, if a row stands for several populations or numbers of speakers:
 
 ==============================================  ========  ================  ========  ========
-world (speakers)                                EER       minDCF, prior .1  Cllr      minCllr
+population (speakers)                           EER       minDCF, prior .1  Cllr      minCllr
 ==============================================  ========  ================  ========  ========
 weak, strong, many, few errors: the least       97.5 %    97.0 %            97.5 %    98.0 %
 one in ten speakers is a goat (12, 20)          95.0 %    98.5 %            94.0 %    96.0 %
@@ -71,10 +74,10 @@ Total, voices and phrases, 3 phrases (20)       95.0 %    97.5 %            97.0
 40 enrolled, 10 other impostors, 15 % wolves    86.0 %    78.0 %            81.5 %    87.5 %
 ==============================================  ========  ================  ========  ========
 
-No method can repair the last row: one group of ten impostors in five contains no wolf, and its scores give no sign that
-wolves exist. The truth then lies above the interval. Measure with more impostors, not with more trials. minCllr of a
-model without phrase information, with few phrases, is too low because its hull is drawn around few targets and few
-trials of the right speaker with a wrong phrase.
+No method can repair the last row: one in five groups of ten impostors contains no wolf, and its scores give no sign
+that wolves exist. The true rate then lies above the interval. Measure with more impostors, not with more trials.
+minCllr of a model without phrase information is too low if there are few phrases, because its hull is fitted to few
+targets and few trials of the right speaker with a wrong phrase.
 
 Not every metric can have an interval. The false alarms that determine actDCF are so rare that most speakers have none,
 and their trials carry no information about the others. The same holds for a minDCF whose false alarms weigh so much
@@ -112,7 +115,7 @@ THRESHOLDS = "Thresholds"
 """Titles of the tables of metrics."""
 
 Probe = Callable[[Curve], tuple[float | Array, ...]]
-"""Function of a curve whose values without each speaker an interval is computed from."""
+"""Function of a curve; an interval is computed from its values without each speaker."""
 
 
 HULL_BIAS = 1.5
@@ -130,12 +133,12 @@ class Interval:
 
 
 def unseen_share(speakers: float) -> float:
-    """Return the largest share of the population that may be absent from so many speakers: the rule of three."""
+    """Return the largest share of a population that a sample of this many speakers may lack, by the rule of three."""
     return float(1 - (1 - LEVEL) ** (1 / speakers))
 
 
 def effective_number(sizes: ArrayLike) -> float:
-    """Return the number of speakers with equally many trials that have the same variance as speakers of these sizes."""
+    """Return the number of speakers with equally many trials that give the same variance as these numbers of trials."""
     trials = np.asarray(sizes, dtype=np.float64)
     return float(trials.sum() ** 2 / (trials**2).sum())
 
@@ -155,8 +158,8 @@ def jackknife_interval(
 
     speakers : effective number of speakers, if it is smaller than the number of values
     upper_bound : largest possible value of the metric
-    unseen_error : largest increase by speakers outside the sample
-    of_hull : whether the metric is derived from a convex hull, which flatters the scores that it was drawn around
+    unseen_error : largest increase of the metric by speakers that the sample lacks
+    of_hull : whether the metric is derived from the convex hull of the ROC, whose bias is larger
     """
     n = len(without)
     counted = float(n) if speakers is None else min(float(n), speakers)
@@ -195,7 +198,7 @@ def jackknife_interval(
 
 
 def rate_interval(estimate: float | Array, without: Array, speakers: float) -> Interval:
-    """Compute the interval of a share of trials: at worst all trials of speakers outside the sample fail."""
+    """Compute the interval of a share of trials; in the worst case all trials of unseen speakers fail."""
     missing = unseen_share(speakers)
     return jackknife_interval(
         float(estimate), without, speakers=speakers, upper_bound=1.0, unseen_error=missing
@@ -243,7 +246,7 @@ class Metric:
         return math.inf
 
     def probe(self, whole: Curve) -> Probe | None:
-        """Return the function whose values without each speaker the interval needs; None if there is no interval."""
+        """Return the function that the interval evaluates without each speaker; None if there is no interval."""
         return lambda curve: (self.value(curve),)
 
     def interval(self, whole: Curve, without: Array, speakers: float) -> Interval:
@@ -412,7 +415,7 @@ class _AtRate(Metric):
 
 
 def threshold_ends(whole: Curve, far: Interval) -> tuple[float, float]:
-    """Return the thresholds of the upper and the lower end of a false-alarm rate.
+    """Return the thresholds at the upper and at the lower end of the interval of a false-alarm rate.
 
     The second is infinite if the lower end of the rate is below the share of a single trial.
     """

@@ -1,8 +1,8 @@
 """Paired test of two systems on the same trials, by a bootstrap over speakers.
 
-A convex hull flatters the scores that it was drawn around, and the hull of a resample, with its
-repeated trials, does so twice. In the difference of two systems this bias cancels, so that
-percentiles are valid; in the error rate of a single system it does not.
+EER, minDCF and minCllr are measured on the convex hull of the same scores, and are too low on average; on a resample,
+which repeats trials, they are too low twice. In the difference of two systems this bias cancels, so that percentiles
+of a bootstrap are valid for a difference. They are not for the error rate of a single system.
 
 The spread of replicates of n speakers is too small by sqrt(1 - 1/n), and it is estimated with
 n - 1 degrees of freedom. The percentiles are widened for both: the normal quantile z is replaced

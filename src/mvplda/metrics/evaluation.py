@@ -71,7 +71,7 @@ class Evaluation:
         }
 
     def uncalibrated(self) -> str:
-        """Compare actDCF and minDCF in words for the first cost that shows poor calibration; empty if none does.
+        """Describe actDCF and minDCF at the first cost that shows poor calibration; empty if none does.
 
         The comparison holds for these trials at one prior: the scores may be calibrated on other trials or for other
         priors. By the rule of three, n trials without an error allow an error rate of up to 3 / n; a difference that
@@ -130,7 +130,10 @@ class Evaluation:
             "kinds": kinds,
         }
         for kind, row in self.rows.items():
-            values: dict[str, Any] = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
+            values: dict[str, Any] = {
+                "n_targets": row.n_targets,
+                "n_nontargets": row.n_nontargets,
+            }
             for name, value in row.values.items():
                 family, _, point = name.partition("/")
                 record = values.setdefault(family, {}) if point else values

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,7 +51,7 @@ MAX_GROUPS = 200
 
 def trial_label_codes(
     enrol: ArrayLike, test: ArrayLike, shape: tuple[int, ...], argument: str
-) -> tuple[list[Any], Codes, Codes]:
+) -> tuple[list[object], Codes, Codes]:
     """Return the distinct labels of both sides, and their codes per trial on each side.
 
     enrol, test : one label per trial, or, for a matrix of scores, one per row and one per column
@@ -198,7 +198,7 @@ def weighted_trials(
 ) -> dict[str, WeightedTrials]:
     """Return the trials of each row of the table by kind, in the order of :func:`evaluate`, without empty kinds.
 
-    ``weights`` : number of trials that one trial of a kind represents; 1 by default
+    weights : number of trials that each trial of a kind stands for, if trials were sampled; 1 by default
     """
     weights = weights or {}
     for kind, weight in weights.items():
