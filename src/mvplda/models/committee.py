@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -25,7 +25,7 @@ from ..scoring.pair_terms import (
 )
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question, view_names
-from ..tensor_files import State, Tensors
+from ..tensor_files import Tensors
 from ..vector_checks import as_vectors, check_feature_names
 from .base import BaseScorer
 from .caching import as_key, cache_of
@@ -37,21 +37,17 @@ from .profile_comparison import compare
 ExpertWeights = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
 
 
-STORED_NAMES = {"weights": "factors", "weights_": "factors_"}
-"""Names in model files of settings and attributes that have other names in Python."""
-
-
 class Committee(BaseScorer, BaseEstimator):
     """Weighted combination of scorers, each for some columns of the vectors and some of the views.
 
     Each expert has a pair term per assignment (which classes two profiles share). The committee multiplies the terms by
     the experts' weights and adds them per assignment; the answer to a question is a sum over assignments. An extractor
     of voices and one of phrases are two experts, for example. An expert has one weight per view, and a joint weight for
-    its evidence about several views beyond that about each: an extractor of phrases may have a large weight for the
-    phrase and a small one for the speaker. With all weights 1 a committee is one model whose loadings have a block per
-    expert.
+    its evidence about several views together, beyond its evidence about each alone: an extractor of phrases may have a
+    large weight for the phrase and a small one for the speaker. With all weights 1 a committee is one model whose
+    loadings have a block per expert.
 
-    Experts with similar extractors repeat the same evidence, and each is overconfident if it has few training classes.
+    Experts of similar extractors repeat the same evidence, and every expert with few training classes is overconfident.
     Weights are therefore learnt from held-out classes, by logistic regression over hypotheses with a small outlier
     probability. The calibration of a bundle adds the outlier probability of recordings in use
     (`mvplda.training.calibrate_on_held_out`). A score that is not a likelihood ratio, such as the cosine, may be an
@@ -65,7 +61,7 @@ class Committee(BaseScorer, BaseEstimator):
     columns : dict of {name: (start, stop)} or None
         Columns of a vector that each expert takes; all columns for experts without an entry.
     weights : "learnt", dict of {name: weight, or {view or "together": weight}}, or None
-        None, or too few classes to hold some out: 1 for models, 0 for scores such as the cosine.
+        All weights are 1 if None, or if there are too few classes to hold some out.
     known : sequence of str
         Views whose classes are known in later questions (``known=``): weights are learnt for such trials.
     enrolment : int
@@ -98,6 +94,7 @@ class Committee(BaseScorer, BaseEstimator):
 
     FITTED = ("views_", "width_", "weights_")
     COMPONENTS = ("experts_",)
+    STORED_KEYS: ClassVar[dict[str, str]] = {"weights": "factors", "weights_": "factors_"}
 
     def __init__(
         self,
@@ -129,7 +126,7 @@ class Committee(BaseScorer, BaseEstimator):
         labels = require_labels(y)
         vectors = as_vectors(X)
         check_feature_names(self, X, reset=True)
-        # scikit-learn's rule: settings stay as they were given
+        # clones, because scikit-learn's `fit` must not change settings
         experts = {name: clone(expert) for name, expert in self.experts.items()}
         self.experts_ = experts
         self.width_ = int(vectors.shape[1])
@@ -407,7 +404,7 @@ class Committee(BaseScorer, BaseEstimator):
             start, stop = self._columns_of(name)
             if not 0 <= start < stop <= self.width_ or expert.width_in != stop - start:
                 raise DataError(
-                    f"expert {name!r} takes {expert.width_in} columns, and is given columns {start} to {stop} of "
+                    f"expert {name!r} takes {expert.width_in} columns, but its columns are {start} to {stop} of "
                     f"{self.width_}"
                 )
         super().check_state()
@@ -416,22 +413,10 @@ class Committee(BaseScorer, BaseEstimator):
         # at the mean and scale of each expert
         return concatenate_columns([expert.typical_evidence() for expert in self.experts_.values()])
 
-    def get_state(self) -> State:
-        arrays, state = super().get_state()
-        settings: Any = state["settings"]
-        values: Any = state["values"]
-        return arrays, {
-            **state,
-            "settings": renamed_keys(settings, STORED_NAMES),
-            "values": renamed_keys(values, STORED_NAMES),
-        }
-
     @classmethod
     def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
-        attributes = {stored: name for name, stored in STORED_NAMES.items()}
-        settings = {"experts": {}, **renamed_keys(values["settings"], attributes)}
-        fitted = renamed_keys(values["values"], attributes)
-        committee = super().from_state(arrays, {**values, "settings": settings, "values": fitted})
+        settings = {"experts": {}, **values["settings"]}
+        committee = super().from_state(arrays, {**values, "settings": settings})
         # a loaded committee can be fitted again
         committee.experts = committee.experts_
         return committee
@@ -444,11 +429,6 @@ class Committee(BaseScorer, BaseEstimator):
             "experts": {name: expert.describe() for name, expert in self.experts_.items()},
             "factors": self.weights_,
         }
-
-
-def renamed_keys(values: Mapping[str, Any], names: Mapping[str, str]) -> Json:
-    """Return the same values with other names for some of the keys."""
-    return {names.get(key, key): value for key, value in values.items()}
 
 
 def scorer_of(expert: BaseScorer) -> BaseScorer:
