@@ -47,6 +47,7 @@ from .scoring.question import (
     LogLikelihoods,
     NearMatches,
     Question,
+    QuestionArguments,
     make_question,
     with_near_matches,
 )
@@ -160,7 +161,7 @@ class Bundle(BaseScorer, BaseEstimator):
         self,
         enrol: ProfilesLike,
         test: ProfilesLike,
-        question: Question | dict[str, Any] | None = None,
+        question: Question | QuestionArguments | None = None,
         pairs: ArrayLike | None = None,
     ) -> Answer:
         """Answer a question about all pairs (profiles, tests), or about a list of trials.

@@ -79,8 +79,8 @@ def base_columns(views: Sequence[str]) -> Views:
 RESERVED_VIEWS = {
     "nothing": "the hypothesis that no view is the same",
     "noise": "the noise of a model",
-    "together": "the factor of several views at once",
-    "parts of recordings": "the factor of comparisons part by part",
+    "together": "the weight of joint evidence of several views",
+    "parts of recordings": "the weight of evidence from parts of recordings",
     "spoof": "the hypothesis of an imitation by a machine",
     "none": "the kind of trial in which no view is the same",
     "target": "a kind of trial",
@@ -148,7 +148,7 @@ def are_named(labels: Labels) -> bool:
     return _names_of(labels) is not None
 
 
-def _names_of(labels: Labels) -> list[Any] | None:
+def _names_of(labels: Labels) -> list[str] | None:
     """Return the column names of a dict, Arrow table, DataFrame or structured array; None for other types."""
     if isinstance(labels, Mapping):
         return list(labels)
@@ -364,7 +364,7 @@ def exact_names(values: Iterable[Any], description: str = "labels") -> Names:
     return array
 
 
-def names_from_file(values: Any, view: str) -> Names:
+def names_from_file(values: object, view: str) -> Names:
     """Return class names read from a file; raise `LabelError` unless they are a list of texts or of numbers."""
     names = exact_names(values) if isinstance(values, list) else None
     if names is None or names.ndim != 1 or names.dtype.kind not in "iufUb":
@@ -385,7 +385,7 @@ def is_missing(array: Names) -> BoolArray:
     return np.zeros(len(array), dtype=bool)
 
 
-def _no_label(value: Any) -> bool:
+def _no_label(value: object) -> bool:
     """Return whether a value stands for a missing label."""
     # NaN of any library differs from itself.
     return (

@@ -60,7 +60,7 @@ class Persistent:
     COMPONENTS: ClassVar[tuple[str, ...]] = ()
     """Attributes set by fit that are dicts of `Persistent` objects."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         registered = REGISTRY.setdefault(cls.__name__, cls)
         if registered.__module__ != cls.__module__:
@@ -223,14 +223,14 @@ def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
 
 def _restore_feature_names(component: Any, names: Any) -> None:
     """Set the column names of the table that a component was fitted to."""
-    are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
     width = getattr(component, "width_in", None) or getattr(component, "n_features_in_", None)
-    if not are_names or len(names) != width:
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not is_list or len(names) != width:
         raise FileFormatError(f"expected a list of {width} column names; got {names!r}")
     component.feature_names_in_ = np.array(names, dtype=object)
 
 
-def check_answers(component: object, answer: Callable[[Array], Any], width: int) -> None:
+def check_answers(component: object, answer: Callable[[Array], ArrayLike], width: int) -> None:
     """Raise an error if a component gives NaN or infinity for two ordinary vectors of this width."""
     check_width(component, width)
     check_finite(component, answer(ordinary_vectors(width)))
@@ -283,7 +283,7 @@ def json_settings(settings: Json) -> Json:
     return plain
 
 
-def plain_value(value: Any) -> Any:
+def plain_value(value: object) -> Any:
     """Return a value as JSON represents it; NumPy arrays and scalars become lists and numbers."""
     return json.loads(json.dumps(value, default=methodcaller("tolist")))
 
@@ -324,7 +324,7 @@ def toml_pairs(values: Card) -> list[str]:
     ]
 
 
-def toml_value(value: Any) -> str:
+def toml_value(value: object) -> str:
     """Format a plain value as TOML, which the standard library only reads; each table of a list has a line."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(toml_pairs(value)) + " }"

@@ -221,7 +221,7 @@ def test_a_bundle_puts_the_countermeasure_behind_the_calibration():
 
 def test_what_is_no_likelihood_ratio_takes_no_countermeasure():
     X, _ = speakers_and_phrases()
-    with pytest.raises(ParameterError, match="are no likelihood ratios"):
+    with pytest.raises(ParameterError, match="are not likelihood ratios"):
         CosineScorer().fit(X).llr(X[:2], X[2:4], countermeasure=[0, 0])
     with pytest.raises(ParameterError, match="requires countermeasure="):
         Question(spoof_prior=0.1)

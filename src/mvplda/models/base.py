@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -35,7 +35,7 @@ from ..scoring.profiles import (
     from_sums,
     sum_evidence,
 )
-from ..scoring.question import LogLikelihoods, Question, make_question
+from ..scoring.question import LogLikelihoods, Question, QuestionArguments, make_question
 from ..scoring.search import SearchIndex
 from ..vector_checks import as_vectors, check_feature_names
 from .caching import CACHE
@@ -62,15 +62,15 @@ def find_scorers() -> dict[str, type[BaseScorer]]:
 
 
 class BaseScorer(Persistent):
-    """Computes profiles of vectors, and how likely the classes of two profiles are the same.
+    """Computes profiles of vectors, and the likelihood ratio of two profiles with the same and with different classes.
 
     `MultiviewPLDA`, `PLDA`, `CosineScorer`, `Committee` and `Bundle` are scorers. The sides of a
     score are profiles, or arrays of single vectors. A question is a `Question`, or the keyword
     arguments of one; a scorer raises an error for questions that it cannot answer.
 
     A new scorer is one file: a class with `fit`, `views_`, `width_in`, `project`, `pair_terms` and `_key`, and a line
-    in ``mvplda/models/__init__.py`` that imports it, or an entry point. ``tests/models/test_scorers.py`` has one, and
-    what every scorer promises.
+    in ``mvplda/models/__init__.py`` that imports it, or an entry point. The test of all scorers,
+    ``tests/models/test_scorers.py``, has an example.
     """
 
     KIND: ClassVar[str] = "model"
@@ -86,7 +86,7 @@ class BaseScorer(Persistent):
     nuisance_views: Views = ()
     """Views that no question is about, such as sessions: their labels only separate the cells of a profile."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if cls.__dict__.get("NAME"):
             SCORERS[cls.NAME] = cls
@@ -188,9 +188,10 @@ class BaseScorer(Persistent):
         """Return the fingerprint of the fitted scorer, which its profiles store."""
         raise NotImplementedError
 
-    def __getstate__(self) -> dict[str, Any]:
-        state: Any = super().__getstate__()
-        return {name: value for name, value in (state or {}).items() if name != CACHE}
+    def __getstate__(self) -> dict[str, object]:
+        # scikit-learn's state, which has its version
+        state: dict[str, object] = super().__getstate__()  # type: ignore[assignment]
+        return {name: value for name, value in state.items() if name != CACHE}
 
     # -- profiles ----------------------------------------------------------------
 
@@ -227,7 +228,12 @@ class BaseScorer(Persistent):
         )
 
     def profiles(
-        self, y: Any, weights: Any, owner: Any, ids: Any = None, labels: Labels | None = None
+        self,
+        y: AnyArray,
+        weights: ArrayLike,
+        owner: ArrayLike,
+        ids: ArrayLike | None = None,
+        labels: Labels | None = None,
     ) -> Profiles:
         """Return profiles from sums of `evidence`.
 
@@ -254,21 +260,21 @@ class BaseScorer(Persistent):
         dtype: DTypeLike = np.float32,
         out: AnyArray | None = None,
         threads: int | None = None,
-        **question_parts: Any,
+        **arguments: Unpack[QuestionArguments],
     ) -> AnyArray:
         """Return natural-log likelihood ratios of all profiles and tests, (profiles, tests).
 
         Parameters
         ----------
         enrol, test : Profiles, or arrays of single vectors
-        question : a `Question`; or its parts, `same`, `given`, `priors`, `known`, `countermeasure` and so on, as
-            keyword arguments. None: "same in every view?"
+        question : a `Question`; or its fields, `same`, `given`, `priors`, `known`, `countermeasure` and
+            `spoof_prior`, as keyword arguments. None: "same in every view?"
         scoring : "exact", or "paper" for the ratio published in arXiv 1704.06061, of a model of two views
-        dtype : of the products and the result; the set-up is float64
+        dtype : float32 or float64, for the products of all pairs and the result; all else is float64
         out : array to write into
-        threads : default: one a core
+        threads : number of threads; None: one per core
         """
-        question = make_question(question, question_parts)
+        question = make_question(question, arguments)
         comparison = compare(self, enrol, test, question, dtype, scoring)
         shape = comparison.shape
         result = empty(shape, dtype, comparison.reference) if out is None else out
@@ -293,10 +299,10 @@ class BaseScorer(Persistent):
         *,
         scoring: ScoringMethod = "exact",
         dtype: DTypeLike = np.float32,
-        **question_parts: Any,
+        **arguments: Unpack[QuestionArguments],
     ) -> AnyArray:
         """Return the LLRs of a list of trials (row of a profile, row of a test)."""
-        question = make_question(question, question_parts)
+        question = make_question(question, arguments)
         comparison = compare(self, enrol, test, question, dtype, scoring)
         pairs = check_trial_pairs(pairs, *comparison.shape)
         (scores,) = score_pairs(comparison, comparison.ratio.sums, pairs)
@@ -310,10 +316,10 @@ class BaseScorer(Persistent):
         *,
         top: int = 10,
         dtype: DTypeLike = np.float32,
-        **question_parts: Any,
+        **arguments: Unpack[QuestionArguments],
     ) -> Identification:
         """Return the `top` profiles of each test, best first, in little memory."""
-        question = make_question(question, question_parts)
+        question = make_question(question, arguments)
         comparison = compare(self, profiles, test, question, dtype)
         numbers, scores = best_profiles(
             comparison, comparison.ratio.sums, min(check_top(top), comparison.shape[0])
@@ -328,13 +334,13 @@ class BaseScorer(Persistent):
         question: Question | None = None,
         *,
         vectors_per_test: int = 1,
-        **question_parts: Any,
+        **arguments: Unpack[QuestionArguments],
     ) -> SearchIndex:
         """Return vectors of profiles for a search by inner products, for example in a vector database.
 
         vectors_per_test : number of vectors that the profile of each test is the sum of
         """
-        question = make_question(question, question_parts)
+        question = make_question(question, arguments)
 
         def compare_on_host(enrol: Profiles, test: Profiles) -> Comparison:
             # vectors for an engine are arrays, also of profiles that are tensors
@@ -344,7 +350,7 @@ class BaseScorer(Persistent):
                 test = replace(test, y=to_host(test.y))
             return compare(self, enrol, test, question, np.float64)
 
-        # the terms depend only on the layout of a test: one cell of a profile will do
+        # the vectors depend on the number of vectors of a test, not on their values: use those of a profile's cell
         cell = to_host(profiles.y[:1]) * (vectors_per_test / profiles.weights[0])
         probe = self.profiles(cell, [vectors_per_test], [0])
         return SearchIndex(compare_on_host, profiles, probe)
@@ -360,7 +366,7 @@ class BaseScorer(Persistent):
         question: Question | None = None,
         *,
         pairs: ArrayLike | None = None,
-        **question_parts: Any,
+        **arguments: Unpack[QuestionArguments],
     ) -> LogLikelihoods:
         """Return the log-likelihood of each possible hypothesis, relative to the hypothesis "nothing is shared".
 
@@ -368,7 +374,7 @@ class BaseScorer(Persistent):
         Labels on both sides are claims in the views of `same` and facts in all others. Priors and countermeasure of
         the question are not used.
         """
-        question = make_question(question, question_parts)
+        question = make_question(question, arguments)
         comparison = compare(self, enrol, test, question, np.float64, every=True)
         listed = None if pairs is None else check_trial_pairs(pairs, *comparison.shape)
         return log_likelihoods(comparison, comparison.ratio.hypotheses, listed)
@@ -380,16 +386,16 @@ class BaseScorer(Persistent):
         question: Question | None = None,
         *,
         dtype: DTypeLike = np.float32,
-        **question_parts: Any,
+        **arguments: Unpack[QuestionArguments],
     ) -> LogLikelihoods:
         """Return the posterior probability of each hypothesis, {views that are the same: (profiles, tests)}.
 
-        For views speaker and phrase: ("speaker", "phrase") is TC, ("speaker",) is TW,
-        ("phrase",) is IC and () is IW. Views in which both sides have labels are known, and not named.
-        The question has the given and known views and the priors of the hypotheses, which are equal by default. With a
-        countermeasure there is one more hypothesis, ("spoof",): synthetic speech that imitates the first.
+        For views speaker and phrase: ("speaker", "phrase") is TC, ("speaker",) is TW, ("phrase",) is IC and () is IW.
+        Views in which both sides have labels are not part of hypotheses. The question may have given and known views,
+        and priors of the hypotheses, which are equal by default. With a countermeasure there is one more hypothesis,
+        ("spoof",): a replay or synthetic speech that imitates the first.
         """
-        question = make_question(question, question_parts)
+        question = make_question(question, arguments)
         if question.same is not None:
             raise ParameterError("hypotheses returns all hypotheses: leave same out")
         comparison = compare(self, enrol, test, question, np.float64, every=True)

@@ -20,7 +20,7 @@ CACHE = "_cache"
 
 
 class Snapshot:
-    """Private copy of a fitted attribute, or of one of its arrays. Part of the keys of values computed from it.
+    """Private copy of a fitted attribute, or of the array of a view; part of the key of values computed from it.
 
     A snapshot equals itself only, so that two contents never share a key, whichever threads copied them.
     """
@@ -34,7 +34,7 @@ class ScorerCache:
 
     def __init__(self) -> None:
         self._snapshots: dict[tuple[str, str | None], Snapshot] = {}
-        self._values: dict[Hashable, tuple[object, Any]] = {}
+        self._values: dict[Hashable, tuple[object, object]] = {}
 
     def snapshot(
         self, attributes: Mapping[str, Any], name: str, view: str | None = None
@@ -117,7 +117,7 @@ def private_copy(value: Any) -> Any:
     return np.array(value)
 
 
-def as_key(value: Any) -> Hashable:
+def as_key(value: object) -> Hashable:
     """Convert nested dicts, lists and arrays of plain values to tuples: an immutable copy for a cache key."""
     if isinstance(value, np.ndarray | np.generic):
         # also arrays without dimensions, which are mutable numbers
@@ -126,4 +126,4 @@ def as_key(value: Any) -> Hashable:
         return tuple([(name, as_key(inner)) for name, inner in value.items()])
     if isinstance(value, list | tuple):
         return tuple([as_key(inner) for inner in value])
-    return cast(Hashable, value)
+    return value

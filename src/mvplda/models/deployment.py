@@ -1,8 +1,8 @@
 """Optional interface of scorers that adapt to the recordings of a deployment.
 
 A scorer such as the default model of voices estimates from the enrolled profiles how the recordings of a deployment
-differ from its training data. Code around scorers calls the functions of this module: scorers without the interface
-stay as they are.
+differ from its training data. The functions of this module work for all scorers, and return a scorer without the
+interface unchanged.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -162,7 +162,7 @@ class AdaptedExpert:
     def __sklearn_clone__(self) -> AdaptedExpert:
         return self
 
-    def fit(self, X: Array, y: Columns) -> Any:
+    def fit(self, X: Array, y: Columns) -> BaseScorer:
         """Return the scorer in the domain of labelled vectors; the first view is the speaker's."""
         speaker, *other_views = y
         labels = {view: y[view] for view in other_views}

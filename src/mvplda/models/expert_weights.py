@@ -24,10 +24,11 @@ have a wrong label, must not determine the weights."""
 def weigh_experts(evidence: Array, truth: IntArray) -> tuple[Array, float]:
     """Return the weights of terms with the least cost on held-out trials, and the cost.
 
-    All hypotheses that occur have the same total weight in the cost. One that does not occur is no alternative, such
-    as "same speaker, other phrase" if each speaker has one phrase: otherwise evidence for it would count as an error.
+    All hypotheses that occur have the same total weight in the cost. A hypothesis that does not occur is left out, such
+    as "same speaker, other phrase" if each speaker has one phrase: evidence for it would count as an error.
     The cost is the mean of -log((1 - OUTLIER_PROBABILITY) posterior(truth) + OUTLIER_PROBABILITY / hypotheses). There
-    is no constant: it would fit the held-out speakers, whom an extractor may have been trained on, and no others.
+    is no constant, because an extractor may have been trained on the held-out speakers, and their constant would be
+    wrong for others.
 
     Parameters
     ----------

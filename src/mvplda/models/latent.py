@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, Names, RandomState
+from .._typing import AnyArray, Array, Labels, Names, RandomState
 from ..backend import like
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
@@ -48,7 +48,7 @@ CLASS_ATTRIBUTES = ("classes_", "class_means_", "class_covariances_")
 class LatentScorer(BaseScorer, TransformerMixin):
     """Scorer with the parameters of ``x = mean + sum_k loadings[k] @ z_k + noise``.
 
-    A subclass estimates the parameters, see `MultiviewPLDA`, and has the settings.
+    A subclass has the settings and estimates the parameters, such as `MultiviewPLDA`.
     """
 
     n_features_in_: int
@@ -71,14 +71,14 @@ class LatentScorer(BaseScorer, TransformerMixin):
         gain = np.linalg.solve(np.eye(B.shape[1]) + B.T @ LB, LB.T)
         return (X - np.asarray(p.mean)) @ gain.T
 
-    def get_feature_names_out(self, input_features: Any = None) -> Names:
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> Names:
         """Return names of the columns of `transform`: view and number."""
         check_is_fitted(self, "mean_")
         return np.asarray(
             [f"{v}{i}" for v, r in self.views_.items() for i in range(r)], dtype=object
         )
 
-    def sample(self, y: Any, random_state: RandomState = None) -> Array:
+    def sample(self, y: Labels, random_state: RandomState = None) -> Array:
         """Draw vectors with these labels; each class is drawn from the model.
 
         Parameters
@@ -202,7 +202,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
     def get_state(self) -> State:
         check_is_fitted(self, "mean_")
         arrays, values = super().get_state()
-        # posteriors of many classes would be most of a file; those without a root, because of rounding, are of no use
+        # posteriors of many classes would be most of a file; covariances that rounding made indefinite cannot be used
         stored_views = [
             view
             for view, covariances in self.class_covariances_.items()

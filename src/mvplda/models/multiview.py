@@ -102,7 +102,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
     loadings_ : dict of {view: (D, rank)}
     noise_ : (D,) variances, or (D, D) for full noise
     log_likelihoods_ : (iterations + 1,) exact, before every iteration and at the end. Never falls by maximum
-        likelihood; may fall with a prior, with noise shrinkage, and by algorithm="paper"
+        likelihood; may fall with a prior, with noise shrinkage, or with algorithm="paper"
     objectives_ : (iterations + 1,) log-likelihood plus the log density of the prior, up to a constant. This is what
         EM maximises, and it never falls with algorithm="exact"; empty in models from files of earlier versions
     converged_, n_iter_ : bool, int
@@ -241,7 +241,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         noise = NoiseModel.of(
             self._noise_kind(), self.noise_floor, statistics, self.noise_shrinkage
         )
-        # the same data give the same model, unless the settings call for chance
+        # the same data give the same model, unless the settings request a random start
         chance = self.init == "random" or self.random_state is not None
         rng = random_generator(self.random_state) if chance else np.random.default_rng(0)
         prior = kind.of(sums, noise.on(sums.xp), tuple(self.prior_strength_.values()))
@@ -292,7 +292,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         with threads_for(step_operations(design, p.ranks)):
             return posterior(design, moved.on(sums.xp)).log_likelihood
 
-    def score(self, X: ArrayLike, y: Any) -> float:
+    def score(self, X: ArrayLike, y: Labels) -> float:
         """Return the log-likelihood per vector (nats), the objective of a cross-validated search.
 
         Use folds of classes, so that candidates are compared on classes that they were not trained on:
@@ -319,7 +319,9 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return cls(ranks, **settings)
 
     @classmethod
-    def from_parameters(cls, mean: Any, loadings: Mapping[str, Any], noise: Any) -> Self:
+    def from_parameters(
+        cls, mean: ArrayLike, loadings: Mapping[str, ArrayLike], noise: ArrayLike
+    ) -> Self:
         """Return a model with given parameters, ready to score.
 
         Parameters
@@ -368,7 +370,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         self.converged_ = fit.converged
         base = [view for view in self.views_ if ":" not in view]
         self.classes_ = {view: statistics.classes[view].names for view in base}
-        # an E step now takes less memory than large sums that stay with the model
+        # an E step now takes less memory than large sums that the model would keep
         n_numbers = sum(math.prod(sums.shape) for sums in fit.design.sums.sums)
         if n_numbers > MAX_PENDING_NUMBERS:
             self._settle()
@@ -405,11 +407,11 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
     class_means_ = FittedArrays(_compute_class_means)
     class_covariances_ = FittedArrays(_compute_class_covariances)
 
-    def __getstate__(self) -> Any:
+    def __getstate__(self) -> dict[str, object]:
         self._settle()  # leaves the sums of the training data out
         return super().__getstate__()
 
-    def _encode(self, y: Any) -> LabelTable:
+    def _encode(self, y: Labels | None) -> LabelTable:
         return encode_labels(y, None if self.views is None else tuple(self.views))
 
     def _ranks(self, views: Views) -> Ranks:

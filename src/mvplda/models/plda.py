@@ -7,7 +7,7 @@ from __future__ import annotations
 from inspect import Signature, signature
 from typing import Any, Self
 
-from .._typing import Json, Ranks, Views
+from .._typing import Json, Labels, Ranks, Views
 from ..exceptions import LabelError
 from ..labels import (
     LabelTable,
@@ -60,8 +60,9 @@ class PLDA(MultiviewPLDA):
         check_setting_names(cls, settings, ("n_components",))
         return cls(next(iter(ranks.values())), **settings)
 
-    def _encode(self, y: Any) -> LabelTable:
-        return encode_labels(y, None if are_named(y) else ("class",))
+    def _encode(self, y: Labels | None) -> LabelTable:
+        is_named = y is not None and are_named(y)
+        return encode_labels(y, None if is_named else ("class",))
 
     def _ranks(self, views: Views) -> Ranks:
         if len(views) != 1:

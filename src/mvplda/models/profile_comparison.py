@@ -1,4 +1,4 @@
-"""From two sides and a question to a comparison, which the scoring engine computes."""
+"""Comparison of two sides under a question, the input of the scoring engine."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def compare(
         # the countermeasure's likelihood ratio is on another scale than a similarity
         if not pair_terms.is_llr and not every:
             raise ParameterError(
-                f"the scores of a {type(scorer).__name__} are no likelihood ratios: calibrate them before you "
+                f"the scores of a {type(scorer).__name__} are not likelihood ratios: calibrate them before you "
                 "pass countermeasure="
             )
-    # values that the engine computed with other parameters or weights are of no use
+    # values that the engine cached for other parameters or weights must not be used
     key = (profiles.model, tuple(scorer.views_.items()), pair_terms)
     cache = cache_of(scorer).get(
         ("scoring cache", scoring, question.known_views), key, ScoringCache
@@ -94,7 +94,7 @@ def compare(
 def _pair_terms_for(
     scorer: BaseScorer, profiles: Profiles, tests: Profiles, question: Question, scoring: str
 ) -> PairTerms:
-    """Return the pair terms of a scorer for a question; refuse questions that the paper's do not answer."""
+    """Return the pair terms of a scorer for a question; refuse questions that the paper's scoring cannot answer."""
     if scoring not in ("exact", "paper"):
         raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
     known = question.known_views

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import compress, product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -248,7 +248,20 @@ class Question:
         return {h: namespace(term).exp(term - total) for h, term in log_terms.items()}
 
 
-def make_question(question: Question | dict[str, Any] | None, asked: dict[str, Any]) -> Question:
+class QuestionArguments(TypedDict, total=False):
+    """Keyword arguments of `Question`, which scoring calls accept too."""
+
+    same: str | Iterable[str] | None
+    given: Mapping[str, str] | None
+    priors: Mapping[str | Iterable[str], float] | None
+    known: Mapping[str, object] | Iterable[str] | str | None
+    countermeasure: ArrayLike | None
+    spoof_prior: float | None
+
+
+def make_question(
+    question: Question | QuestionArguments | None, asked: QuestionArguments
+) -> Question:
     """Return a question from a `Question`, a dict, or keyword arguments."""
     if question is None:
         return Question(**asked)
