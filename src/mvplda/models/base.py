@@ -39,7 +39,7 @@ from ..scoring.question import LogLikelihoods, Question, QuestionArguments, make
 from ..scoring.search import SearchIndex
 from ..vector_checks import as_vectors, check_feature_names
 from .caching import CACHE
-from .checks import check_top
+from .checks import check_whole_number
 from .profile_comparison import ScoringMethod, compare
 from .trial_set import check_trial_pairs
 
@@ -322,7 +322,9 @@ class BaseScorer(Persistent):
         question = make_question(question, arguments)
         comparison = compare(self, profiles, test, question, dtype)
         numbers, scores = best_profiles(
-            comparison, comparison.ratio.sums, min(check_top(top), comparison.shape[0])
+            comparison,
+            comparison.ratio.sums,
+            min(check_whole_number("top", top, 1), comparison.shape[0]),
         )
         # a countermeasure does not change the order of a test's profiles
         mixed = question.with_spoofs(scores.T, comparison.shape).T

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from inspect import signature
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,8 +48,9 @@ def check_setting_names(kind: type[BaseScorer], settings: Json, reserved: Sequen
             )
 
 
-def check_top(top: int) -> int:
-    """Return the number of profiles to rank as an int."""
-    if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 1:
-        raise ParameterError(f"top is a whole number, at least 1; got {top!r}")
-    return int(top)
+def check_whole_number(name: str, value: object, least: int) -> int:
+    """Return the value of an argument as an int; raise an error unless it is a whole number of at least `least`."""
+    # bool is a subclass of Integral
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ParameterError(f"{name} is a whole number, at least {least}; got {value!r}")
+    return int(value)

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 
 import numpy as np
 from numpy.random import Generator
 
 from .._typing import BoolArray, Columns, IntArray, Views
-from ..exceptions import ParameterError
 from ..labels import by_appearance, encode_labels
 from ..scoring.question import Hypothesis, possible_hypotheses
+from .checks import check_whole_number
 
 MIN_FOLD_SPEAKERS = 4
 """Fewest speakers in a fold; with fewer there are hardly any impostor trials."""
@@ -74,9 +73,8 @@ def held_out_trials(
     enrolment : vectors per profile
     most_tests, most_trials : limits per fold, and per kind and fold; None: no limit
     """
-    for name, value, lower in (("folds", folds, 2), ("enrolment", enrolment, 1)):
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < lower:
-            raise ParameterError(f"{name} is a whole number, at least {lower}; got {value!r}")
+    check_whole_number("folds", folds, 2)
+    check_whole_number("enrolment", enrolment, 1)
     views = tuple(labels if views is None else views)
     table = encode_labels({view: labels[view] for view in views}, views)
     codes = np.stack([by_appearance(table.codes[view]) for view in views], axis=1)

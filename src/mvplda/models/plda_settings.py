@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from .._typing import RandomState, Ranks
 from ..exceptions import ParameterError
 from ..inference.parameters import NOISES
 from ..inference.priors import PRIORS
+from .checks import check_whole_number
 
 if TYPE_CHECKING:
     from .multiview import MultiviewPLDA
@@ -60,12 +61,7 @@ def check_settings(model: MultiviewPLDA) -> None:
             raise ParameterError(f"{name} is a number in [{lower}, {upper}); got {value!r}")
     if model.callback is not None and not callable(model.callback):
         raise ParameterError(f"callback must be a function or None; got {model.callback!r}")
-    # bool is a subclass of Integral
-    is_integer = isinstance(model.max_iter, Integral) and not isinstance(model.max_iter, bool)
-    if not is_integer or model.max_iter < 0:
-        raise ParameterError(
-            f"max_iter must be a whole number of at least 0; got {model.max_iter!r}"
-        )
+    check_whole_number("max_iter", model.max_iter, 0)
     if not PRIORS[model.prior].full_rank:
         return
     ranks = [*requested_ranks(model.views).values(), getattr(model, "n_components", None)]
