@@ -52,7 +52,9 @@ class OutputFile(click.ParamType):  # type: ignore[type-arg]
 
     name = "text"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         from ..atomic_files import check_writable
         from ..io.kaldi_names import is_kaldi, kaldi_files
 

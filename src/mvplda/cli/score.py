@@ -125,22 +125,6 @@ def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
     return Trials(models, Coded(tests.ids, columns.ravel()))
 
 
-def read_question(system: Bundle, listed: Trials, options: dict[str, Any]) -> Question:
-    """Return the question of the options --same, --given and --known."""
-    from ..scoring.question import Question
-
-    known = None
-    if options["known"] is not None:
-        view, path = options["known"]
-        classes = system.fitted_scorer.known_names(view)
-        known = {view: read_claims(view, path, listed.enrol.names, classes)}
-    return Question(
-        options["same"] or None,
-        unique_pairs("--given", options["given"]) or None,
-        known=known,
-    )
-
-
 def score_trials(
     system: Bundle,
     enrolled: Profiles,
@@ -164,7 +148,7 @@ def score_trials(
         if calibrated:
             chunks.append(system.answer(enrolled, tested, question, pairs).llr)
         else:
-            chunks.append(system.llr_trials(enrolled, tested, pairs, question))
+            chunks.append(np.asarray(system.llr_trials(enrolled, tested, pairs, question)))
     return np.concatenate(chunks)
 
 

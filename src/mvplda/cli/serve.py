@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import click
 
@@ -50,13 +50,15 @@ def settings_options(command: Command) -> Command:
     return command
 
 
-def make_settings(options: dict[str, Any]) -> Settings:
+def make_settings(options: Mapping[str, object]) -> Settings:
     """Return the settings: options of the command line, then the environment, then defaults."""
     from pydantic import ValidationError
 
     from ..serve.settings import Settings
 
-    chosen: Json = {name: value for name, value in options.items() if value not in (None, ())}
+    chosen: dict[str, Any] = {
+        name: value for name, value in options.items() if value not in (None, ())
+    }
     try:
         return Settings(**chosen)
     except ValidationError as error:

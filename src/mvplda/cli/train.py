@@ -167,7 +167,7 @@ def train_command(
 
 
 def _from_statistics(
-    path: str, model: str, ranks: dict[str, Any], options: dict[str, Any], progress: bool
+    path: str, model: str, ranks: Mapping[str, int | None], options: Json, progress: bool
 ) -> Bundle:
     """Fit a model to a file of statistics."""
     from ..bundle import Bundle

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -72,7 +72,13 @@ class Setup:
     phrases: Sequence[str]
     voices: VoiceModel | None = None
 
-    def verify(self, one: RecordingsLike, other: RecordingsLike, **options: Any) -> Decision:
+    def verify(
+        self,
+        one: RecordingsLike,
+        other: RecordingsLike,
+        question: Question | None = None,
+        **point_options: float | None,
+    ) -> Decision:
         """Decide whether two recordings are the same: see `VoiceModel.verify`."""
         if self.voices is None:
             raise ParameterError(
@@ -218,7 +224,7 @@ def setup_vectors(
     columns = {view: column[rows] for view, column in columns.items()}
     people_line = _count_people(columns["speaker"])
     phrase_lines = _drop_single_phrase(columns)
-    options: dict[str, Any] = {
+    options: HeldOutOptions = {
         "enrolment": enrolment,
         "fars": (far, *(share for share in training.FARS if share != far)),
         "progress": progress,
@@ -318,7 +324,7 @@ def _choose_model(
     columns: Mapping[str, Names],
     extractor: str | None,
     blocks: Mapping[str, int] | None,
-    options: dict[str, Any],
+    options: HeldOutOptions,
 ) -> tuple[Bundle, list[str]]:
     """Train the models that the number of people allows; return the best one, and report lines about the choice."""
     shipped = default_bundle(extractor)

@@ -14,8 +14,9 @@ from scipy.stats import multivariate_normal
 
 from mvplda import Bundle, load
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
-from mvplda.voice.domain import estimator, known_classes
-from mvplda.voice.domain.estimator import NEAREST_CLASSES, DomainPLDA
+from mvplda.voice.domain import known_classes
+from mvplda.voice.domain.estimator import DomainPLDA
+from mvplda.voice.domain.known_classes import NEAREST_CLASSES
 from mvplda.voice.domain.moments import channel_directions, variance_components
 from mvplda.voice.domain.posterior import (
     KNOWN_CLASS_NOISE,
@@ -668,7 +669,7 @@ def test_the_alternatives_of_a_phrase_are_the_nearest(
     expected = np.argsort(distances, axis=1)[:, :NEAREST_CLASSES]
     for at_once in (7, 600):
         monkeypatch.setattr(known_classes, "MAX_CELLS", at_once)
-        np.testing.assert_array_equal(used._nearest(means), expected)
+        np.testing.assert_array_equal(known_classes.nearest_to_each(means), expected)
 
 
 def test_numbers_in_arrays_without_dimensions_are_variances_and_weights(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -300,19 +300,8 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
             return None
         snapshot = self._snapshot("class_means_")
         return cache_of(self).get(
-            ("near", view), snapshot, lambda: self._nearest(snapshot.content[view])
+            ("nearest", view), snapshot, lambda: nearest_to_each(snapshot.content[view])
         )
-
-    def _nearest(self, means: Array) -> IntArray:
-        """Return the known classes nearest to each known class, (classes, k): likely confusions of a test."""
-        squares = np.sum(means**2, axis=1)
-        nearest = []
-        for start in range(0, len(means), MAX_CELLS):
-            rows = np.arange(start, min(start + MAX_CELLS, len(means)))
-            distances = squares - 2.0 * means[rows] @ means.T
-            distances[np.arange(len(rows)), rows] = np.inf
-            nearest.append(np.argsort(distances, axis=1)[:, :NEAREST_CLASSES])
-        return np.concatenate(nearest)
 
     # -- scoring -----------------------------------------------------------------
 
