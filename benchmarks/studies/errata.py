@@ -25,7 +25,12 @@ from mvplda.preprocessing import Reduction
 
 KINDS = ("IW", "IC", "TW", "Total")
 RANDOM, MOMENTS = "paper, from a random start", "paper, from a moments start"
-BODY = {"random": "body, from a random start", "moments": "body, from a moments start"}
+TEN = ", 10 iterations"
+BODY = {
+    "random": "body, from a random start",
+    "random, 10": f"body, from a random start{TEN}",
+    "moments": "body, from a moments start",
+}
 NEGATED = "paper, negated"
 TRUE = "true parameters"
 SIMULATED = (
@@ -79,7 +84,8 @@ def simulated() -> dict[str, list[dict[str, Any]]]:
     models = {TRUE: unseen.truth}
     for em in SHARES:
         if em not in models:
-            models[em] = fitted(views, X, labels, em, 10 if em == "exact" else 100)
+            rounds = 10 if em == "exact" or em.endswith(TEN) else 100
+            models[em] = fitted(views, X, labels, em, rounds)
 
     def errors(em: str, score: str, enrolment: str) -> dict[str, Any]:
         profiles = models[em].enrol(unseen.enrol, unseen.ids, method=enrolment)
@@ -92,7 +98,11 @@ def simulated() -> dict[str, list[dict[str, Any]]]:
     return {
         "simulated": [errors(*row) for row in SIMULATED],
         "body": [errors(*row, "average") for row in OF_BODY],
-        "shares": [explained(em, models[em], models[TRUE]) for em in SHARES],
+        "shares": [
+            *(explained(em, models[em], models[TRUE]) for em in SHARES),
+            {"EM": "drawn from the true parameters, pairs", **shares_of_pairs(models[TRUE])},
+            {"EM": "drawn, the training vectors", **shares_of_means(X, labels)},
+        ],
     }
 
 
@@ -108,6 +118,39 @@ def explained(em: str, model: MultiviewPLDA, truth: MultiviewPLDA) -> dict[str, 
         "noise over true noise": float(model.noise_.sum() / truth.noise_.sum()),
         "largest ratio": float(signal_to_noise(model)[-1]),
     }
+
+
+def shares_of_pairs(model: MultiviewPLDA, pairs: int = 50_000) -> dict[str, float]:
+    """Shares of the variance by brute force: covariances of drawn pairs that share a speaker, or a phrase."""
+    apart, together = np.arange(2 * pairs), np.repeat(np.arange(pairs), 2)
+    found = {}
+    for seed, view in enumerate(("speaker", "phrase")):
+        labels = {"speaker": apart, "phrase": apart, view: together}
+        X = model.sample(labels, random_state=seed)
+        X -= X.mean(axis=0)
+        covariance = (X[::2] * X[1::2]).sum() / pairs
+        found[view] = float(covariance / (X**2).sum() * len(X))
+    return {**found, "noise": 1 - sum(found.values())}
+
+
+def shares_of_means(X: np.ndarray, labels: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Shares of the classes that were drawn, from their means; every speaker says every phrase equally often."""
+    rest = X - X.mean(axis=0)
+    total = (rest**2).sum()
+    found = {}
+    for view, codes in labels.items():
+        sums = np.zeros((codes.max() + 1, X.shape[1]))
+        np.add.at(sums, codes, X - X.mean(axis=0))
+        effects = (sums / np.bincount(codes)[:, None])[codes]
+        found[view] = (effects**2).sum()
+        rest -= effects
+    # the noise of a mean is part of the effect
+    variance = (rest**2).sum() / (len(X) - sum(codes.max() for codes in labels.values()) - 1)
+    shares = {
+        view: float((found[view] - (codes.max() + 1) * variance) / total)
+        for view, codes in labels.items()
+    }
+    return {**shares, "noise": 1 - sum(shares.values())}
 
 
 def signal_to_noise(model: MultiviewPLDA) -> np.ndarray:
@@ -166,7 +209,10 @@ def share_rows(rows: list[dict[str, Any]]) -> list[list[str]]:
     cells = [["EM", "speaker, %", "phrase, %", "noise, %", "noise / true noise", "largest SNR"]]
     for row in rows:
         shares = [f"{100 * row[name]:.1f}" for name in ("speaker", "phrase", "noise")]
-        others = [f"{row[name]:.3f}" for name in ("noise over true noise", "largest ratio")]
+        others = [
+            f"{row[name]:.3f}" if name in row else ""
+            for name in ("noise over true noise", "largest ratio")
+        ]
         cells.append([row["EM"], *shares, *others])
     return cells
 
