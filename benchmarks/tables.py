@@ -16,8 +16,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks import pictures
+from benchmarks.studies import drawn_corpora
 from benchmarks.studies.beyond_speech import error_rows, variance_rows
-from benchmarks.studies.errata import simulated_rows, speech_rows
+from benchmarks.studies.errata import share_rows, simulated_rows, speech_rows
 from mvplda.paper.results import KINDS, PUBLISHED, seeds_cell
 from tools.default_model.recordings import NEAR_MATCH_DOMAINS
 
@@ -194,6 +195,35 @@ def errata() -> list[str]:
     """EM, score and enrolment, as published or exact, on simulated vectors."""
     head, *rows = simulated_rows(_read("errata/results.json")["rows"]["simulated"])
     return _lines(head, rows, left=3)
+
+
+def errata_of_body() -> list[str]:
+    """The E step of the paper's body, on the same vectors."""
+    head, *rows = simulated_rows(_read("errata/results.json")["rows"]["body"])
+    return _lines(head, rows, left=3)
+
+
+def errata_shares() -> list[str]:
+    """Variance that the models of the errata explain."""
+    head, *rows = share_rows(_read("errata/results.json")["rows"]["shares"])
+    return _lines(head, rows)
+
+
+def drawn(cells: Callable[..., Rows], left: int, *options: str) -> list[str]:
+    """A table of the corpora that are drawn from fitted covariances."""
+    head, *rows = cells(_read("drawn-corpora/results.json")["rows"], *options)
+    return _lines(head, rows, left=left)
+
+
+def network_vectors() -> list[str]:
+    """Exact inference over PLDA on raw vectors of networks, as in the paper's settings."""
+    rows = []
+    for name, found in stored().items():
+        for pair in found["comparisons"]:
+            if (pair["of"], pair["with"]) == ("jplda-exact-raw", "plda-cell-raw"):
+                shares = [_ratio(pair["kinds"][kind]["eer"]) for kind in ("IC", "Total")]
+                rows.append([CORPORA[name], *shares])
+    return _lines(["vectors", "IC", "Total"], rows)
 
 
 def errata_on_speech() -> list[str]:
@@ -561,6 +591,16 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "priors, simulated": lambda: readings("drawn-priors"),
     "errata, simulated": errata,
     "errata, j-vectors": errata_on_speech,
+    "errata, body": errata_of_body,
+    "errata, shares": errata_shares,
+    "drawn corpora": lambda: drawn(drawn_corpora.ratio_rows, 3),
+    "drawn corpora, errors": lambda: drawn(drawn_corpora.error_rows, 4),
+    "drawn corpora, settings, IC": lambda: drawn(drawn_corpora.setting_rows, 3, "IC"),
+    "drawn corpora, settings, Total": lambda: drawn(drawn_corpora.setting_rows, 3, "Total"),
+    "drawn corpora, readings, IC": lambda: drawn(drawn_corpora.reading_rows, 3, "IC"),
+    "drawn corpora, readings, Total": lambda: drawn(drawn_corpora.reading_rows, 3, "Total"),
+    "simulator, settings": lambda: drawn(drawn_corpora.simulator_rows, 1),
+    "network vectors, exact over PLDA": network_vectors,
     "paper, raw": lambda: by_kind(RAW, True),
     "paper, reduced": lambda: by_kind(REDUCED, False),
     "paper, shares in IC": lambda: ratios("IC"),
@@ -592,6 +632,8 @@ RECORDS = [
         for folder in (
             "cvau",
             "default-model",
+            "drawn-corpora",
+            "errata",
             "paper",
             "people",
             "sittings",

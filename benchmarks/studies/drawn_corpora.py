@@ -643,11 +643,14 @@ READINGS = {
 }
 
 
-def cell(found: Mapping[str, float]) -> str:
+def cell(found: Mapping[str, float], interval: bool = True) -> str:
+    """Return a ratio with its interval, if it has one."""
     if not found:
         return "-"
     text = f"{found['ratio']:.2f}"
-    return text if "low" not in found else f"{text} [{found['low']:.2f}, {found['high']:.2f}]"
+    if not interval or "low" not in found:
+        return text
+    return f"{text} [{found['low']:.2f}, {found['high']:.2f}]"
 
 
 def drawn(rows: Rows) -> list[Mapping[str, Any]]:
@@ -661,23 +664,27 @@ def drawn(rows: Rows) -> list[Mapping[str, Any]]:
 
 
 def heads(row: Mapping[str, Any]) -> list[str]:
-    """Return the first cells of a row: vectors, factor of the interaction, and its share of the variance."""
+    """Return the first cells of a row: vectors, factor of the interaction, its variance over the speakers'."""
     source = row["source"] + (", as fitted" if row["level"] is None else "")
-    return [source, f"{row['interaction']:g}", f"{100 * row['shares'][INTERACTION]:.1f} %"]
+    of_speaker = row["shares"][INTERACTION] / row["shares"]["speaker"]
+    return [source, f"{row['interaction']:g}", f"{of_speaker:.2f}"]
 
 
-HEAD = ["vectors", "interaction x", "its share"]
+HEAD = ["vectors", "interaction x", "interaction / speaker"]
 
 
 def ratio_rows(rows: Rows) -> Cells:
     """Cells of the main table, its heading first: errors of the joint model over those of PLDA."""
-    head = [*HEAD, "IC", "TW", "Total", "IC, chosen ranks", "Total, chosen ranks", "three views"]
+    head = [*HEAD, "IC", "TW", "Total", "chosen: IC", "chosen: Total", "three views: Total"]
     cells = [head]
     for row in drawn(rows):
         paper, chosen, three = (row["ratios"].get(name, {}) for name in MAIN_RATIOS)
         found = [paper[kind] for kind in ("IC", "TW", "Total")]
         found += [chosen.get(kind, {}) for kind in ("IC", "Total")]
-        cells.append([*heads(row), *map(cell, (*found, three.get("Total", {})))])
+        found.append(three.get("Total", {}))
+        # two corpora do not show how much corpora differ
+        interval = len(row["systems"]["PLDA"]) > 2
+        cells.append([*heads(row), *(cell(each, interval) for each in found)])
     return cells
 
 
