@@ -63,19 +63,6 @@ def test_interaction_and_speakers_are_scaled_alone():
     assert {name: after[name] / before[name] for name in before} == pytest.approx(factors)
 
 
-def test_original_vectors_have_the_variance_outside_the_components():
-    world = covariances(**ALL)
-    basis = np.linalg.qr(np.random.default_rng(1).standard_normal((12, 8)))[0].T
-    remainder = np.linspace(0, 2, 12)
-    raw = study.Covariances(world.loadings, world.noise_root, basis, remainder)
-    size = study.Size(genders=(200,), tested=(1,), phrases=4, sessions=9)
-    X = study.draw(raw, size, 0).reshape(-1, 12)
-    outside = X - X @ basis.T @ basis
-    expected = np.diag(remainder**2)
-    rest = np.eye(12) - basis.T @ basis
-    np.testing.assert_allclose(np.cov(outside, rowvar=False), rest @ expected @ rest, atol=0.1)
-
-
 def test_trials_are_those_of_the_corpus_within_a_gender():
     corpus = study.Corpus(study.draw(covariances(**ALL), SIZE, 0), SIZE)
     assert set(corpus.training) == {0, 1, 2, 3, 4, 5, 9, 10, 11, 12, 13, 14}
