@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -57,8 +58,9 @@ def test_printed_alternatives_rank_backwards():
     x += rng.standard_normal((20, 3)) @ model.loadings_["speaker"].T
     x += rng.standard_normal((20, 3)) @ model.loadings_["phrase"].T
     x -= x.mean(axis=0) - model.mean_
-    for shared in (("phrase",), ("speaker",)):
-        weights = dict.fromkeys((("phrase",), ("speaker",), ()), 1e-200)
+    alternatives: list[tuple[str, ...]] = [("phrase",), ("speaker",), ()]
+    for shared in alternatives[:2]:
+        weights: dict[Iterable[str], float] = dict.fromkeys(alternatives, 1e-200)
         scores = model.llr(x, x, scoring="paper", priors={**weights, shared: 1.0}, dtype=np.float64)
         # a vector agrees with itself more than with the others
         own = np.diag(scores).mean()
