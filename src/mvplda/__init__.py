@@ -30,6 +30,7 @@ __all__ = [
     "load_extractor",
     "make_committee",
     "make_two_views",
+    "select_model",
     "setup",
     "train",
 ]
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from .models.cosine import CosineScorer
     from .models.multiview import MultiviewPLDA
     from .models.plda import PLDA
+    from .models.selection import select_model
     from .persistence import load
     from .scoring.profiles import Profiles
     from .scoring.question import Question
@@ -56,6 +58,7 @@ HOMES = {
     "models.cosine": ("CosineScorer",),
     "models.multiview": ("MultiviewPLDA",),
     "models.plda": ("PLDA",),
+    "models.selection": ("select_model",),
     "persistence": ("load",),
     "scoring.profiles": ("Profiles",),
     "scoring.question": ("Question",),
